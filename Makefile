@@ -1,0 +1,49 @@
+# Everything a newcomer types. Each target sets up what it needs.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export DVC_NO_ANALYTICS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install reproduce ui test lint format clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) ## make .venv with the pinned packages
+
+# The constraints pin every package; pip keeps what is already right.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "seq2sweep needs Python 3.11 or newer; call: make PYTHON=/path/to/python3.11"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing pinned packages into .venv (some minutes the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(INSTALLED)
+
+reproduce: install ## text to BLEU, the sweep and the report, all of it
+	dvc repro
+	@python -m pipeline.summary
+
+ui: install ## compare runs in the MLflow UI, on 127.0.0.1:5000
+	@echo "MLflow UI: http://127.0.0.1:5000  (Ctrl-C ends it)"
+	@MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
+		mlflow server --host 127.0.0.1 --port 5000 --workers 1 \
+		--backend-store-uri "sqlite:///$(CURDIR)/mlflow.db"
+
+test: install ## lint, types and the whole test suite
+	@$(MAKE) --no-print-directory lint
+	python -m pytest
+
+lint: install ## ruff and mypy
+	ruff check .
+	ruff format --check .
+	mypy
+
+format: install ## let ruff mend what it can
+	ruff check --fix .
+	ruff format .
+
+clean: ## remove what stages made; DVC's cache and the MLflow store stay
+	rm -rf data models metrics reports runs

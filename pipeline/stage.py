@@ -1,0 +1,63 @@
+"""What all stages share: where files lie, and how a stage starts and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from seq2sweep import config as configuration
+from seq2sweep import console
+from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
+
+PARAMS = Path("params.yaml")
+RAW = Path("data/raw")
+CLEAN = Path("data/clean")
+VOCABULARY = Path("data/vocabulary")
+ENCODED = Path("data/encoded")
+MODEL = Path("models/train")
+METRICS = Path("metrics")
+REPORTS = Path("reports")
+
+
+def run(name: str, about: str, work: Callable[[configuration.Config], None]) -> NoReturn:
+    """Run one stage on params.yaml and exit: 0 done, 2 the input is wrong, 75 interrupted."""
+    console.quiet_environment()
+    try:
+        config = configuration.load(PARAMS)
+        console.banner(name, about)
+        work(config)
+    except UserError as error:
+        print(f"seq2sweep {name}: {error}", file=sys.stderr)
+        sys.exit(EXIT_USER_ERROR)
+    except KeyboardInterrupt:
+        print(
+            f"seq2sweep {name}: interrupted; `dvc repro` again goes on from here", file=sys.stderr
+        )
+        sys.exit(EXIT_INTERRUPTED)
+    sys.exit(0)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON beside its place, then rename: never half a file under the final name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".partial")
+    with beside.open("w", encoding="utf-8") as stream:
+        json.dump(value, stream, indent=2, ensure_ascii=False)
+        stream.write("\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    beside.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file that an earlier stage wrote."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): remove it and run `dvc repro`") from None

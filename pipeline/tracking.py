@@ -1,0 +1,46 @@
+"""What the train, evaluate and sweep stages record in MLflow, and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipeline import stage
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.tracking.lineage import lineage_tags
+from seq2sweep.tracking.runs import Tracker, resolve_uri
+
+LOGGED_SECTIONS = ("data", "prepare", "vocabulary", "model", "train", "cluster")
+
+
+def open_tracker(config: Config) -> Tracker:
+    """The tracking store of params.yaml; runs whose process died are closed first."""
+    project = Path.cwd()
+    tracker = Tracker(
+        resolve_uri(config.tracking, project), config.tracking.experiment, project / "mlartifacts"
+    )
+    tracker.close_dead_runs()
+    return tracker
+
+
+def lineage(config: Config, header: dict[str, Any]) -> dict[str, str]:
+    """Where a result comes from, to the byte: code, parameters, data, versions, hardware."""
+    inputs = {
+        "raw": stage.RAW,
+        "clean": stage.CLEAN,
+        "vocabulary": stage.VOCABULARY,
+        "encoded": stage.ENCODED,
+    }
+    data = {"dataset": header["fingerprint"], "vocabulary": header["vocabulary"]["fingerprint"]}
+    return lineage_tags(Path.cwd(), config, inputs=inputs, data=data)
+
+
+def logged_params(config: Config) -> dict[str, Any]:
+    """The parameters that a run shows, by dotted key; unused data sections are left out."""
+    unused = "data.files." if config.data.dataset == "phrasebook" else "data.phrasebook."
+    return {
+        key: value
+        for key, value in configuration.flatten(config, *LOGGED_SECTIONS).items()
+        if not key.startswith(unused)
+    }

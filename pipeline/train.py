@@ -1,0 +1,224 @@
+"""Train the Transformer of params.yaml on Ray Train workers; export its newest checkpoints.
+
+Writes models/train (weights and a receipt), metrics/train.json and metrics/curves.csv. A run that
+was interrupted goes on from its newest checkpoint in `cluster.storage`.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from pipeline import stage, tracking
+from seq2sweep import config as configuration
+from seq2sweep import console
+from seq2sweep.config import Config
+from seq2sweep.data.bitext import read_header
+from seq2sweep.data.files import sha256
+from seq2sweep.model import flops
+from seq2sweep.train import journal
+
+CURVES = (
+    "step",
+    "loss",
+    "perplexity",
+    "learning_rate",
+    "gradient_norm",
+    "tokens_per_second",
+    "valid_loss",
+    "valid_perplexity",
+)
+
+
+def work(config: Config) -> None:
+    from seq2sweep.cluster.run import run_training
+    from seq2sweep.cluster.session import ray_session
+    from seq2sweep.tracking.follow import JournalFollower
+
+    project = Path.cwd()
+    header = read_header(stage.ENCODED)
+    vocabulary_size = int(header["vocabulary"]["size"])
+    parameters = flops.parameter_count(config.model, vocabulary_size)
+    name = run_name(config, header)
+    folder = project / config.cluster.storage / name
+    console.say(
+        f"{parameters / 1e6:.2f}M parameters at a vocabulary of {vocabulary_size}, "
+        f"{header['splits']['train']['sentences']} pairs, {config.train.steps} steps, "
+        f"{config.cluster.workers} worker(s)"
+    )
+    tracker = tracking.open_tracker(config)
+    lineage = tracking.lineage(config, header)
+    with open_run(tracker, config, folder, lineage) as run:
+        read = functools.partial(journal.read, folder / "journal.jsonl")
+        with JournalFollower(run, read), ray_session(config.cluster, project):
+            outcome = run_training(
+                config,
+                encoded=stage.ENCODED.resolve(),
+                project=project,
+                name=name,
+                on_event=functools.partial(say_progress, steps=config.train.steps),
+            )
+        entries, _ = read()
+        receipt = export(outcome.checkpoints, config, name, lineage)
+        metrics = training_metrics(config, header, outcome.summary, entries, parameters, run.id)
+        stage.write_json(stage.METRICS / "train.json", metrics)
+        write_curves(entries, stage.METRICS / "curves.csv")
+        run.log(
+            {
+                "parameters": parameters,
+                "flops": outcome.summary["flops"],
+                "padding_share": outcome.summary["padding_share"],
+            },
+            step=int(outcome.summary["step"]),
+        )
+        run.artifact(stage.MODEL / "receipt.json")
+    console.say(
+        f"trained {metrics['steps']} steps in {console.duration(metrics['wall_seconds'])}, "
+        f"{metrics['tokens_per_second']:,.0f} target tokens/s, valid perplexity "
+        f"{metrics['final']['valid_perplexity']:.2f}; "
+        f"{len(receipt['checkpoints'])} checkpoints in {stage.MODEL}"
+    )
+
+
+def run_name(config: Config, header: dict[str, Any]) -> str:
+    """Names the run's folder by all that determines the result: same name, same result.
+
+    Parameters, data, vocabulary and the code that computes; so changed code never finds the
+    finished run of the code before.
+    """
+    package = Path(configuration.__file__).parent
+    code = hashlib.sha256()
+    for part in ("model", "train", "data/batching.py", "data/bitext.py", "cluster/worker.py"):
+        path = package / part
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            code.update(file.relative_to(package).as_posix().encode() + file.read_bytes())
+    identity = [
+        configuration.fingerprint(config, "model", "train"),
+        header["fingerprint"],
+        header["vocabulary"]["fingerprint"],
+        code.hexdigest(),
+    ]
+    return f"train-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}"
+
+
+def open_run(tracker: Any, config: Config, folder: Path, lineage: dict[str, str]) -> Any:
+    """The MLflow run of this training: the one it began with, when it was interrupted."""
+    memo = folder / "mlflow.json"
+    known = json.loads(memo.read_text()) if memo.exists() else {}
+    if known.get("experiment") == tracker.experiment_id:
+        run = tracker.resume(known["run_id"])
+        if run is not None:
+            return run
+    run = tracker.start(
+        f"{config.data.dataset} {config.data.source}-{config.data.target}",
+        kind="experiment",
+        params=tracking.logged_params(config),
+        tags=lineage,
+    )
+    stage.write_json(memo, {"experiment": tracker.experiment_id, "run_id": run.id})
+    return run
+
+
+def say_progress(entry: dict[str, Any], steps: int) -> None:
+    """One console line a log step."""
+    if entry["kind"] == "logged":
+        console.say(
+            f"step {entry['step']:>6}/{steps}  loss {entry['loss']:.3f}  "
+            f"grad norm {entry['gradient_norm']:.2f}  lr {entry['learning_rate']:.2e}  "
+            f"{entry['tokens_per_second']:>7,.0f} tok/s  "
+            f"left {console.duration(entry['seconds_left'])}"
+        )
+    elif entry["kind"] == "validated":
+        console.say(
+            f"step {entry['step']:>6}/{steps}  valid loss {entry['valid_loss']:.3f}  "
+            f"valid perplexity {entry['valid_perplexity']:.2f}"
+        )
+
+
+def export(
+    checkpoints: list[Path], config: Config, name: str, lineage: dict[str, str]
+) -> dict[str, Any]:
+    """Copy the weights of the newest checkpoints to models/train, with a receipt."""
+    beside = stage.MODEL.with_name(f".{stage.MODEL.name}.partial")
+    shutil.rmtree(beside, ignore_errors=True)
+    (beside / "checkpoints").mkdir(parents=True)
+    exported = []
+    for checkpoint in checkpoints:
+        step = json.loads((checkpoint / "state.json").read_text())["progress"]["step"]
+        file = beside / "checkpoints" / f"step-{step:08d}.safetensors"
+        shutil.copyfile(checkpoint / "model.safetensors", file)
+        exported.append({"step": step, "file": file.name, "sha256": sha256(file)})
+    receipt = {
+        "run": name,
+        "checkpoints": sorted(exported, key=lambda entry: entry["step"]),
+        "config": configuration.to_dict(config),
+        "lineage": lineage,
+    }
+    stage.write_json(beside / "receipt.json", receipt)
+    shutil.rmtree(stage.MODEL, ignore_errors=True)
+    beside.replace(stage.MODEL)
+    return receipt
+
+
+def training_metrics(
+    config: Config,
+    header: dict[str, Any],
+    summary: dict[str, Any],
+    entries: list[dict[str, Any]],
+    parameters: int,
+    run_id: str,
+) -> dict[str, Any]:
+    """metrics/train.json, as docs and design promise it."""
+    final: dict[str, Any] = {}
+    for entry in entries:
+        final.update(
+            {k: entry[k] for k in ("loss", "valid_loss", "valid_perplexity") if k in entry}
+        )
+    device = summary["device"]
+    return {
+        "steps": summary["step"],
+        "source_tokens": summary["source_tokens"],
+        "target_tokens": summary["target_tokens"],
+        "epochs": summary["epochs"],
+        "wall_seconds": summary["wall_seconds"],
+        "tokens_per_second": summary["tokens_per_second"],
+        "padding_share": summary["padding_share"],
+        "flops": {
+            "model": summary["flops"],
+            "paper_rule": flops.paper_rule(
+                summary["train_seconds"], config.cluster.workers, device
+            ),
+        },
+        "mfu": None,
+        "parameters": parameters,
+        "vocabulary_size": header["vocabulary"]["size"],
+        "workers": config.cluster.workers,
+        "device": device,
+        "precision": summary["precision"],
+        "final": final,
+        "mlflow_run_id": run_id,
+    }
+
+
+def write_curves(entries: list[dict[str, Any]], path: Path) -> None:
+    """metrics/curves.csv: a row a step that was logged or validated."""
+    rows: dict[int, dict[str, Any]] = {}
+    for entry in entries:
+        if entry["kind"] in ("logged", "validated"):
+            rows.setdefault(entry["step"], {}).update(entry)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".partial")
+    with beside.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, CURVES, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row for _, row in sorted(rows.items()))
+    beside.replace(path)
+
+
+if __name__ == "__main__":
+    stage.run("train", "the Transformer, on Ray Train workers", work)

@@ -1,0 +1,1 @@
+"""seq2sweep: the Transformer paper as a living, distributed experiment."""

@@ -1,0 +1,445 @@
+"""Typed sections of params.yaml.
+
+Every value of an experiment stands in params.yaml: nothing is filled in silently, so the file
+(and its hash) says all that was chosen. An unknown or missing key, or a value of the wrong type
+or range, is a `UserError` that names the dotted key and how to mend it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import math
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from seq2sweep.errors import UserError
+
+
+def _field(help_text: str, at_least: int | None = None) -> Any:
+    """A required field; the help text becomes the comment beside it in params.yaml."""
+    return dataclasses.field(metadata={"help": help_text, "at_least": at_least})
+
+
+@dataclass(frozen=True)
+class PhrasebookConfig:
+    train: int = _field("sentence pairs to generate for training", at_least=1)
+    valid: int = _field("pairs for validation", at_least=1)
+    test: int = _field("pairs for the final score", at_least=1)
+    seed: int = _field("another seed, other sentences", at_least=0)
+
+
+@dataclass(frozen=True)
+class FilesConfig:
+    train: tuple[str, ...] = _field(
+        "[source, target]: aligned text, plain or .gz, inside data.folder"
+    )
+    valid: tuple[str, ...] = _field("the same for validation")
+    test: tuple[str, ...] = _field("the same for the final score")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    dataset: Literal["phrasebook", "files"] = _field("phrasebook (built in) or files (your own)")
+    source: str = _field("language translated from")
+    target: str = _field("language translated into")
+    folder: str = _field("what the data is made from; DVC runs again when it changes")
+    phrasebook: PhrasebookConfig = _field("read when dataset is phrasebook")
+    files: FilesConfig = _field("read when dataset is files")
+
+
+@dataclass(frozen=True)
+class PrepareConfig:
+    lowercase: bool = _field("lower-case all text, both sides and every split")
+    max_words: int = _field("drop training pairs with more words than this on a side", at_least=1)
+    max_ratio: float = _field(
+        "drop training pairs when one side has this many times the other's words"
+    )
+
+
+@dataclass(frozen=True)
+class VocabularyConfig:
+    size: int = _field("word pieces shared by both languages (SentencePiece BPE)")
+    character_coverage: float = _field("share of characters covered; the rest becomes <unk>")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    layers: int = _field("N: layers of the encoder, and of the decoder", at_least=1)
+    d_model: int = _field("width of the residual stream", at_least=1)
+    d_ff: int = _field("inner width of the feed-forward sub-layer", at_least=1)
+    heads: int = _field("h: attention heads", at_least=1)
+    d_k: int = _field("width of a query and a key in each head", at_least=1)
+    d_v: int = _field("width of a value in each head", at_least=1)
+    dropout: float = _field("on sub-layer outputs and embedding sums (section 5.4)")
+    positions: Literal["sinusoidal", "learned"] = _field(
+        "sinusoidal (section 3.5) or learned (row E)"
+    )
+    tie_embeddings: bool = _field("one matrix for both embeddings and the projection (section 3.4)")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    seed: int = _field("fixes initial weights, order of the data and dropout", at_least=0)
+    steps: int = _field("updates in all", at_least=1)
+    tokens_per_update: int = _field(
+        "source tokens, and target tokens, an update (paper: 25000)", at_least=1
+    )
+    tokens_per_pass: int = _field(
+        "tokens a worker computes at once; more is done by accumulation", at_least=1
+    )
+    warmup_steps: int = _field("steps of rising learning rate (paper: 4000)", at_least=1)
+    learning_rate_scale: float = _field("factor on the paper's schedule (paper: 1.0)")
+    label_smoothing: float = _field("epsilon_ls of section 5.4 (paper: 0.1)")
+    precision: Literal["float32", "bf16", "auto"] = _field(
+        "auto: bf16 where the device is good at it"
+    )
+    log_every: int = _field("steps between console lines and points of the curves", at_least=1)
+    validate_every: int = _field("steps between losses on the validation set", at_least=1)
+    checkpoint_every: int = _field("steps between checkpoints", at_least=1)
+    keep_checkpoints: int = _field(
+        "newest checkpoints kept, and exported for averaging", at_least=1
+    )
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    average_checkpoints: int = _field(
+        "newest checkpoints averaged (paper: 5 for base, 20 for big)", at_least=1
+    )
+    beam: int = _field("hypotheses kept (paper: 4)", at_least=1)
+    alpha: float = _field(
+        "exponent of the length penalty ((5 + n) / 6) ** alpha (paper: 0.6)", at_least=0
+    )
+    max_extra_tokens: int = _field(
+        "longest output is the input's length plus this (paper: 50)", at_least=0
+    )
+    tokens_per_batch: int = _field("source tokens times beam decoded at once", at_least=1)
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    method: Literal["one_at_a_time", "grid", "random"] = _field(
+        "one_at_a_time (as Table 3), grid (all combinations) or random"
+    )
+    base: dict[str, Any] = _field("dotted keys that differ from above in every trial")
+    space: dict[str, Any] = _field("dotted key: list of values, or {low:, high:, log:} for random")
+    samples: int = _field("trials drawn when method is random", at_least=1)
+    seed: int = _field("for random", at_least=0)
+    scheduler: Literal["asha", "none"] = _field(
+        "asha stops bad trials early; none runs all to the end"
+    )
+    grace_steps: int = _field("no trial is stopped before this step", at_least=1)
+    reduction_factor: int = _field("asha keeps one in this many at each rung")
+    cpus_per_trial: float = _field(
+        "CPUs a trial gets; how many run at once follows from the cluster"
+    )
+    gpus_per_trial: float = _field(
+        "GPUs a trial gets; a fraction lets several share one", at_least=0
+    )
+    max_failures: int = _field("times a failed trial is tried again", at_least=0)
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    address: str | None = _field(
+        "null starts Ray on this machine; else a running cluster's address"
+    )
+    workers: int = _field("processes that train together", at_least=1)
+    cpus_per_worker: int | None = _field("null shares out the CPUs of this machine", at_least=1)
+    gpus_per_worker: int = _field("0 trains on the CPU", at_least=0)
+    storage: str = _field("folder of checkpoints; with several nodes one that all of them see")
+    max_failures: int = _field("times the workers are started again after a failure", at_least=0)
+
+
+@dataclass(frozen=True)
+class TrackingConfig:
+    uri: str | None = _field("null: $MLFLOW_TRACKING_URI, else mlflow.db in this folder")
+    experiment: str = _field("name of the MLflow experiment")
+
+
+@dataclass(frozen=True)
+class Config:
+    """All of params.yaml."""
+
+    data: DataConfig = _field("WHAT TO TRANSLATE")
+    prepare: PrepareConfig = _field("CLEANING")
+    vocabulary: VocabularyConfig = _field("WORD PIECES")
+    model: ModelConfig = _field("THE TRANSFORMER (section 3 and Table 3 of the paper)")
+    train: TrainConfig = _field("TRAINING (section 5)")
+    evaluate: EvaluateConfig = _field(
+        "DECODING AND SCORING (section 6.1); a change retrains nothing"
+    )
+    sweep: SweepConfig = _field("VARIANTS TO COMPARE")
+    cluster: ClusterConfig = _field("WHERE IT RUNS; a change retrains nothing")
+    tracking: TrackingConfig = _field("WHERE RESULTS ARE RECORDED; a change retrains nothing")
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def load(path: Path) -> Config:
+    """Read and check params.yaml. Raises UserError with one line for anything wrong in it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(
+            f"{path} is missing: run `seq2sweep preset phrasebook` in the project's folder"
+        ) from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text") from None
+    return parse(text, str(path))
+
+
+def parse(text: str, name: str = "params.yaml") -> Config:
+    """Build a Config from YAML text; `name` is what error messages call it."""
+    try:
+        values = yaml.load(text, Loader=_UniqueKeyLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{name} line {mark.line + 1}" if mark else name
+        raise UserError(f"{where}: not valid YAML ({getattr(error, 'problem', error)})") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{name}: expected sections such as `model:` and `train:`")
+    return from_dict(values, name)
+
+
+def from_dict(values: Mapping[str, Any], name: str = "params.yaml") -> Config:
+    """Build a checked Config from nested dictionaries (the inverse of `to_dict`)."""
+    config: Config = _build(Config, values, "", name)
+    _check(config, name)
+    return config
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """Nested plain dictionaries, lists and scalars."""
+    return typing.cast(dict[str, Any], _plain(dataclasses.asdict(config)))
+
+
+def flatten(config: Config, *sections: str) -> dict[str, Any]:
+    """Dotted key to value, of the named sections or of all."""
+    return {
+        key: value
+        for key, value in _leaves(to_dict(config), "")
+        if not sections or key.split(".")[0] in sections
+    }
+
+
+def with_changes(config: Config, changes: Mapping[str, Any], name: str = "params.yaml") -> Config:
+    """A copy with dotted keys replaced, checked again: `{"model.heads": 8}`."""
+    values = to_dict(config)
+    known = [key for key, _ in _leaves(values, "")]
+    for key, value in changes.items():
+        if key not in known:
+            raise UserError(_unknown(key, known, name))
+        *path, last = key.split(".")
+        section = values
+        for part in path:
+            section = section[part]
+        section[last] = value
+    return from_dict(values, name)
+
+
+def fingerprint(config: Config, *sections: str) -> str:
+    """sha256 (hex) of the named sections, or of all: equal exactly when the values are."""
+    text = json.dumps(flatten(config, *sections), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def dump(config: Config) -> str:
+    """params.yaml text, each key with its help as a comment."""
+    lines: list[str] = []
+    for section in dataclasses.fields(config):
+        lines += ["", f"# {section.metadata['help']}", f"{section.name}:"]
+        lines += _dump_fields(getattr(config, section.name), 1)
+    return "\n".join(lines[1:]) + "\n"
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """PyYAML keeps the last of two equal keys without a word; we refuse them."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"key {key!r} stands twice", problem_mark=key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _unknown(key: str, known: list[str], name: str) -> str:
+    section = key.rpartition(".")[0]
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f", did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
+    if not close and section:
+        siblings = [k for k in known if k.startswith(section + ".")]
+        hint = f"; known: {', '.join(siblings or known)}"
+    return f"{name}: unknown key {key}{hint}"
+
+
+def _build(kind: Any, values: Any, prefix: str, name: str) -> Any:
+    if not isinstance(values, Mapping):
+        raise UserError(f"{name}: {prefix.rstrip('.')} must be a section with keys of its own")
+    hints = typing.get_type_hints(kind)
+    fields = [field.name for field in dataclasses.fields(kind)]
+    for key in values:
+        if key not in fields:
+            raise UserError(_unknown(f"{prefix}{key}", [prefix + field for field in fields], name))
+    built = {}
+    for field in dataclasses.fields(kind):
+        key = prefix + field.name
+        if field.name not in values:
+            raise UserError(f"{name}: missing key {key} ({field.metadata['help']}); add it")
+        hint = hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            built[field.name] = _build(hint, values[field.name], key + ".", name)
+        else:
+            built[field.name] = _convert(hint, values[field.name], key, name)
+    return kind(**built)
+
+
+def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
+    def wrong(expected: str) -> UserError:
+        return UserError(f"{name}: {key} must be {expected}, not {value!r}")
+
+    if isinstance(hint, types.UnionType):
+        if value is None:
+            return None
+        return _convert(next(a for a in hint.__args__ if a is not type(None)), value, key, name)
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        options = typing.get_args(hint)
+        if value not in options:
+            close = difflib.get_close_matches(str(value), options, n=1)
+            hint_text = f", did you mean {close[0]}?" if close else ""
+            raise wrong("one of " + ", ".join(options) + hint_text)
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
+            raise wrong("a list of texts")
+        return tuple(value)
+    if origin is dict:
+        if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
+            raise wrong("a mapping of dotted keys")
+        return dict(value)
+    if hint is bool:
+        if not isinstance(value, bool):
+            raise wrong("true or false")
+        return value
+    if hint is int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise wrong("a whole number")
+        return value
+    if hint is float:
+        # YAML 1.1 reads 1e-4 (no dot) as text.
+        try:
+            number = float(value) if not isinstance(value, bool) else math.nan
+        except (TypeError, ValueError):
+            raise wrong("a number") from None
+        if not math.isfinite(number):
+            raise wrong("a number")
+        return number
+    if not isinstance(value, str):
+        raise wrong("text (in quotes if YAML reads it as something else)")
+    return value
+
+
+# --- ranges ------------------------------------------------------------------------------------
+
+
+def _check(config: Config, name: str) -> None:
+    values = flatten(config)
+
+    def require(good: bool, key: str, rule: str) -> None:
+        if not good:
+            raise UserError(f"{name}: {key} must be {rule}, not {values[key]!r}")
+
+    for key, least in _minima(config, ""):
+        require(values[key] is None or values[key] >= least, key, f"at least {least}")
+    require(0 <= config.model.dropout < 1, "model.dropout", "in [0, 1)")
+    require(0 <= config.train.label_smoothing < 1, "train.label_smoothing", "in [0, 1)")
+    require(config.train.learning_rate_scale > 0, "train.learning_rate_scale", "above 0")
+    require(config.prepare.max_ratio >= 1, "prepare.max_ratio", "at least 1")
+    require(16 <= config.vocabulary.size <= 1_000_000, "vocabulary.size", "from 16 to 1000000")
+    require(
+        0.9 <= config.vocabulary.character_coverage <= 1,
+        "vocabulary.character_coverage",
+        "from 0.9 to 1",
+    )
+    require(config.sweep.reduction_factor >= 2, "sweep.reduction_factor", "at least 2")
+    require(config.sweep.cpus_per_trial > 0, "sweep.cpus_per_trial", "above 0")
+    require(
+        config.evaluate.average_checkpoints <= config.train.keep_checkpoints,
+        "evaluate.average_checkpoints",
+        f"at most train.keep_checkpoints ({config.train.keep_checkpoints})",
+    )
+    if config.data.dataset == "files":
+        for split in ("train", "valid", "test"):
+            key = f"data.files.{split}"
+            require(len(values[key]) == 2, key, "two files, [source, target]")
+    if config.model.positions == "sinusoidal":
+        require(config.model.d_model % 2 == 0, "model.d_model", "even for sinusoidal positions")
+
+
+def _minima(section: Any, prefix: str) -> Iterator[tuple[str, int]]:
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _minima(value, f"{prefix}{field.name}.")
+        elif field.metadata["at_least"] is not None:
+            yield prefix + field.name, field.metadata["at_least"]
+
+
+# --- helpers -----------------------------------------------------------------------------------
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+_FREE_FORM = ("sweep.base", "sweep.space")
+
+
+def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and prefix + key not in _FREE_FORM:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _dump_fields(section: Any, depth: int) -> list[str]:
+    indent = "  " * depth
+    lines = []
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        comment = f"# {field.metadata['help']}"
+        if dataclasses.is_dataclass(value):
+            lines.append(f"{indent}{field.name}:  {comment}")
+            lines += _dump_fields(value, depth + 1)
+        elif isinstance(value, dict) and value:
+            lines.append(f"{indent}{field.name}:  {comment}")
+            lines += [f"{indent}  {key}: {_flow(item)}" for key, item in value.items()]
+        else:
+            lines.append(f"{f'{indent}{field.name}: {_flow(value)}':<34}  {comment}")
+    return lines
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(_plain(value), default_flow_style=True, width=10_000, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")

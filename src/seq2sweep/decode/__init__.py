@@ -1,0 +1,1 @@
+"""From weights to translations: checkpoint averaging and beam search (section 6.1)."""

@@ -1,0 +1,34 @@
+"""Checkpoint averaging (section 6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+
+def average(files: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of each tensor over safetensors files of one model, summed in float64.
+
+    Raises ValueError when there is no file or the files differ in names or shapes.
+    """
+    if not files:
+        raise ValueError("no checkpoint to average")
+    sums: dict[str, Tensor] = {}
+    for file in files:
+        with safe_open(file, framework="pt") as tensors:
+            names = set(tensors.keys())
+            if sums and names != sums.keys():
+                raise ValueError(f"{file} holds other tensors than {files[0]}")
+            for name in names:
+                tensor = tensors.get_tensor(name)
+                if name not in sums:
+                    sums[name] = tensor.double()
+                elif tensor.shape != sums[name].shape:
+                    raise ValueError(f"{name} in {file} has another shape than in {files[0]}")
+                else:
+                    sums[name] += tensor
+    return {name: (total / len(files)).to(torch.float32) for name, total in sums.items()}

@@ -1,0 +1,1 @@
+"""Scores of translations: BLEU two ways, chrF, exact matches, and accuracy by phenomenon."""

@@ -1,0 +1,106 @@
+"""Weights in, translations and scores out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seq2sweep.config import Config
+from seq2sweep.data.bitext import Bitext
+from seq2sweep.data.files import read_lines
+from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.decode.average import average
+from seq2sweep.decode.beam import translate
+from seq2sweep.evaluate.bleu import score
+from seq2sweep.model.transformer import Transformer
+from seq2sweep.train.state import load_weights
+from seq2sweep.train.step import choose_precision
+from seq2sweep.train.validation import negative_log_likelihood
+
+
+@dataclass(frozen=True)
+class Data:
+    """Folders that earlier stages made: clean text, vocabulary and encoded bitext."""
+
+    clean: Path
+    vocabulary: Path
+    encoded: Path
+
+    def lines(self, split: str, side: str) -> list[str]:
+        """All lines of one side ("source" or "target") of a split."""
+        return list(read_lines(self.clean / f"{split}.{side}.txt"))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Translations of a split in its order, and the figures of metrics/evaluate.json."""
+
+    translations: list[str]
+    metrics: dict[str, Any]
+
+
+def best_device() -> torch.device:
+    """The first GPU, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def build(config: Config, weights: dict[str, Tensor], vocabulary_size: int) -> Transformer:
+    """The model of `config` with these weights, ready to decode."""
+    model = Transformer(config.model, vocabulary_size)
+    load_weights(model, weights)
+    return model.to(best_device()).eval()
+
+
+def evaluate(
+    config: Config,
+    checkpoints: Sequence[Path],
+    data: Data,
+    split: str,
+    on_done: Callable[[int], None] = lambda sentences: None,
+) -> Evaluation:
+    """Average the weights of `checkpoints` (safetensors files), translate a split, score it.
+
+    Perplexity is per piece, unsmoothed, on the reference; all scores come from one decode.
+    """
+    vocabulary = Vocabulary.open(data.vocabulary)
+    model = build(config, average(checkpoints), len(vocabulary))
+    device = best_device()
+    source, reference = data.lines(split, "source"), data.lines(split, "target")
+    started = time.perf_counter()
+    translations = translate(model, vocabulary, source, config.evaluate, device, on_done)
+    seconds = time.perf_counter() - started
+    pieces = sum(len(line) for line in vocabulary.encode(translations))
+    likelihood, reference_pieces = negative_log_likelihood(
+        model,
+        Bitext.open(data.encoded, split),
+        tokens_per_pass=config.train.tokens_per_pass,
+        precision=choose_precision(config.train.precision, device),
+        device=device,
+    )
+    metrics = score(translations, reference, config.data.target) | {
+        "split": split,
+        "perplexity": math.exp(min(likelihood / reference_pieces, 700.0)),
+        "beam": config.evaluate.beam,
+        "alpha": config.evaluate.alpha,
+        "decode_seconds": seconds,
+        "decode_tokens_per_second": pieces / seconds,
+    }
+    return Evaluation(translations, metrics)
+
+
+def score_checkpoint(config: Config, checkpoint: Path, *, data: Data) -> dict[str, Any]:
+    """BLEU on the validation set of one checkpoint folder, unaveraged, as in Table 3."""
+    metrics = evaluate(config, [checkpoint / "model.safetensors"], data, "valid").metrics
+    sacrebleu = metrics["bleu"]["sacrebleu"]
+    return {
+        "bleu": sacrebleu["score"],
+        "signature": sacrebleu["signature"],
+        "perplexity": metrics["perplexity"],
+    }

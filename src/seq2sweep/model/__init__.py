@@ -1,0 +1,1 @@
+"""The Transformer of section 3, its parameters and its cost."""

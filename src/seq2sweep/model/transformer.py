@@ -1,0 +1,135 @@
+"""The encoder-decoder Transformer (section 3.1, figure 1).
+
+Shapes: B sentences, n source pieces, m target pieces, K hypotheses a sentence, V pieces in the
+vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seq2sweep.config import ModelConfig
+from seq2sweep.data.vocabulary import PAD
+from seq2sweep.model.layers import DecoderLayer, EncoderLayer, LayerCache, Positions
+
+
+class Transformer(nn.Module):
+    """Post-norm Transformer; every size is a key of the `model` section of params.yaml."""
+
+    def __init__(self, config: ModelConfig, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        self.source_embedding = _embedding(vocabulary_size, config.d_model)
+        self.target_embedding = (
+            self.source_embedding
+            if config.tie_embeddings
+            else _embedding(vocabulary_size, config.d_model)
+        )
+        self.source_positions = Positions(config.positions, config.d_model)
+        self.target_positions = Positions(config.positions, config.d_model)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
+        self.projection = nn.Linear(config.d_model, vocabulary_size, bias=False)
+        if config.tie_embeddings:
+            self.projection.weight = self.source_embedding.weight
+        else:
+            nn.init.normal_(self.projection.weight, std=config.d_model**-0.5)
+
+    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """Logits [B, m, V] of the next piece after each of target_in [B, m].
+
+        source [B, n] and target_in hold piece ids, padded at the end with PAD.
+        """
+        mask = _mask(source)
+        memory = self.encode(source)
+        x = self._embed(self.target_embedding, self.target_positions, target_in, 0)
+        for layer in self.decoder:
+            x = layer(x, memory, mask)
+        logits: Tensor = self.projection(x)
+        return logits
+
+    def encode(self, source: Tensor) -> Tensor:
+        """The encoder's output [B, n, d_model] for source [B, n]."""
+        mask = _mask(source)
+        x = self._embed(self.source_embedding, self.source_positions, source, 0)
+        for layer in self.encoder:
+            x = layer(x, mask)
+        return x
+
+    def start(self, source: Tensor) -> DecoderCache:
+        """Encode source [B, n] and prepare to decode it step by step."""
+        memory = self.encode(source)
+        layers = []
+        for layer in self.decoder:
+            assert isinstance(layer, DecoderLayer)
+            layers.append(layer.start(memory))
+        return DecoderCache(_mask(source), layers)
+
+    def step(self, pieces: Tensor, cache: DecoderCache) -> Tensor:
+        """Logits [B, K, V] after appending pieces [B, K] to each hypothesis.
+
+        K may differ from step to step only as `DecoderCache.select` has arranged the rows.
+        """
+        x = self._embed(
+            self.target_embedding, self.target_positions, pieces.unsqueeze(-1), cache.steps
+        ).squeeze(2)
+        for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
+            assert isinstance(layer, DecoderLayer)
+            x = layer.step(x, layer_cache, cache.source_mask)
+        cache.steps += 1
+        logits: Tensor = self.projection(x)
+        return logits
+
+    def _embed(
+        self, embedding: nn.Embedding, positions: Positions, pieces: Tensor, start: int
+    ) -> Tensor:
+        """Embeddings times sqrt(d_model) (section 3.4) plus positions, with dropout (5.4)."""
+        x = embedding(pieces) * math.sqrt(self.config.d_model)
+        x = x + positions(start, pieces.size(-1))
+        return F.dropout(x, self.config.dropout, self.training)
+
+
+@dataclass
+class DecoderCache:
+    """What a decoding step needs of the steps before: one entry a decoder layer.
+
+    source_mask: [B, 1, 1, n]; steps: target positions decoded so far.
+    """
+
+    source_mask: Tensor
+    layers: list[LayerCache]
+    steps: int = 0
+
+    def select(self, hypotheses: Tensor) -> None:
+        """Arrange hypotheses: row r becomes old row hypotheses[r] of [0, B * K_old).
+
+        hypotheses: int64 [B * K_new], sentence by sentence.
+        """
+        for layer in self.layers:
+            layer.self_keys = layer.self_keys.index_select(0, hypotheses)
+            layer.self_values = layer.self_values.index_select(0, hypotheses)
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these (int64, old indices) from what hypotheses share."""
+        self.source_mask = self.source_mask.index_select(0, sentences)
+        for layer in self.layers:
+            layer.memory_keys = layer.memory_keys.index_select(0, sentences)
+            layer.memory_values = layer.memory_values.index_select(0, sentences)
+
+
+def _embedding(vocabulary_size: int, d_model: int) -> nn.Embedding:
+    """Variance 1 / d_model, so that sqrt(d_model) times it has the scale of the positions."""
+    embedding = nn.Embedding(vocabulary_size, d_model)
+    nn.init.normal_(embedding.weight, std=d_model**-0.5)
+    return embedding
+
+
+def _mask(source: Tensor) -> Tensor:
+    """True at words, False at padding: [B, n] to [B, 1, 1, n]."""
+    return torch.ne(source, PAD)[:, None, None, :]

@@ -1,0 +1,51 @@
+"""What the training loop says of itself; adapters listen and act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Curves since the last one: loss (smoothed, as optimised) and perplexity per piece,
+    gradient_norm, learning_rate, tokens_per_second (real target pieces), seconds_left, epoch."""
+
+    step: int
+    metrics: dict[str, float]
+    kind: str = "logged"
+
+
+@dataclass(frozen=True)
+class Validated:
+    """On the validation set, without smoothing or dropout: valid_loss, valid_perplexity."""
+
+    step: int
+    metrics: dict[str, float]
+    kind: str = "validated"
+
+
+@dataclass(frozen=True)
+class CheckpointDue:
+    """Now is the time to keep a checkpoint: `write(folder)` on one worker stores everything.
+
+    metrics: the newest value of each figure, and the step.
+    """
+
+    step: int
+    metrics: dict[str, float]
+    write: Callable[[Path], None]
+    kind: str = "checkpoint"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Totals of the whole run, resumed parts included, with the device and its precision."""
+
+    step: int
+    summary: dict[str, float | str]
+    kind: str = "finished"
+
+
+Event = Logged | Validated | CheckpointDue | Finished

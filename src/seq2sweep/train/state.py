@@ -1,0 +1,167 @@
+"""Checkpoints: a folder of safetensors and JSON, complete under its final name or absent.
+
+model.safetensors      weights, float32
+optimizer.safetensors  Adam's moments and step, by parameter name
+state.json             where training stands (`Progress`) and what it trains (fingerprints)
+manifest.json          sha256 of the other files; written last
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from seq2sweep.data.files import sha256
+
+FORMAT = 1
+
+
+class CheckpointError(Exception):
+    """A checkpoint is incomplete, damaged or of another model; the message says which."""
+
+
+@dataclass
+class Progress:
+    """Where training stands: `epoch` and `update` name the next update's place in the data.
+
+    Totals count from the very first step, over all resumed parts. `flops` are those of the real
+    pieces, `padded_tokens` counts both sides with their padding. Seconds: `train_seconds` is
+    time spent on updates, `wall_seconds` has validation and checkpoints in it.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    update: int = 0
+    source_tokens: int = 0
+    target_tokens: int = 0
+    padded_tokens: int = 0
+    flops: float = 0.0
+    train_seconds: float = 0.0
+    wall_seconds: float = 0.0
+
+
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    """The model's parameters by name, each shared matrix once, on the CPU."""
+    return {
+        name: parameter.detach().cpu().contiguous() for name, parameter in model.named_parameters()
+    }
+
+
+def load_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Copy tensors into the model's parameters; names and shapes must agree."""
+    parameters = dict(model.named_parameters())
+    if parameters.keys() != tensors.keys():
+        odd = sorted(parameters.keys() ^ tensors.keys())
+        raise CheckpointError(
+            f"these weights are of another model: {odd[0]} is in one of them only"
+        )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if parameter.shape != tensors[name].shape:
+                raise CheckpointError(
+                    f"these weights are of another model: {name} has shape "
+                    f"{list(tensors[name].shape)}, not {list(parameter.shape)}"
+                )
+            parameter.copy_(tensors[name])
+
+
+def save(
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    identity: dict[str, Any],
+) -> None:
+    """Write a checkpoint to `folder`, whole or not at all.
+
+    identity: fingerprints of what is trained on what, compared by `load`.
+    """
+    beside = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    save_file(weights(model), beside / "model.safetensors")
+    save_file(_optimizer_tensors(model, optimizer), beside / "optimizer.safetensors")
+    _write_json(
+        beside / "state.json",
+        {"format": FORMAT, "progress": dataclasses.asdict(progress), "identity": identity},
+    )
+    files = sorted(path.name for path in beside.iterdir())
+    _write_json(
+        beside / "manifest.json",
+        {"format": FORMAT, "sha256": {name: sha256(beside / name) for name in files}},
+    )
+    for path in beside.iterdir():
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+    if folder.exists():
+        shutil.rmtree(folder)
+    beside.replace(folder)
+
+
+def verify(folder: Path) -> None:
+    """Raise CheckpointError unless every file is there and has the sum of the manifest."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        sums = manifest["sha256"]
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{folder} has no readable manifest ({error})") from None
+    for name in ("model.safetensors", "optimizer.safetensors", "state.json"):
+        path = folder / name
+        if name not in sums or not path.is_file():
+            raise CheckpointError(f"{folder} lacks {name}")
+        if sha256(path) != sums[name]:
+            raise CheckpointError(f"{path} differs from its manifest: it is torn or was changed")
+
+
+def load(
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    identity: dict[str, Any],
+) -> Progress:
+    """Verify a checkpoint, fill model and optimizer from it and say where training stands."""
+    verify(folder)
+    state = json.loads((folder / "state.json").read_text())
+    for key, value in identity.items():
+        if state["identity"].get(key) != value:
+            raise CheckpointError(
+                f"{folder} was trained with another {key} ({state['identity'].get(key)}, "
+                f"now {value})"
+            )
+    load_weights(model, load_file(folder / "model.safetensors"))
+    _load_optimizer(model, optimizer, load_file(folder / "optimizer.safetensors"))
+    return Progress(**state["progress"])
+
+
+def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state[parameter].items():
+            tensors[f"{name}|{key}"] = value.detach().cpu().contiguous()
+    return tensors
+
+
+def _load_optimizer(
+    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
+) -> None:
+    by_parameter: dict[str, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        name, _, moment = key.partition("|")
+        by_parameter.setdefault(name, {})[moment] = value
+    state = optimizer.state_dict()
+    names = [name for name, _ in model.named_parameters()]
+    state["state"] = {index: by_parameter[name] for index, name in enumerate(names)}
+    optimizer.load_state_dict(state)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,95 @@
+"""One update of the weights, the same whatever the number of workers and passes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from seq2sweep.data.batching import Batch
+from seq2sweep.train.loss import smoothed_cross_entropy
+
+ADAM_BETAS = (0.9, 0.98)
+ADAM_EPSILON = 1e-9
+
+
+def make_optimizer(model: nn.Module) -> torch.optim.Adam:
+    """Adam with the constants of section 5.3; the schedule sets the rate before each update."""
+    return torch.optim.Adam(
+        model.parameters(), lr=0.0, betas=ADAM_BETAS, eps=ADAM_EPSILON, fused=True
+    )
+
+
+def autocast(
+    precision: Literal["float32", "bf16"], device: torch.device
+) -> contextlib.AbstractContextManager[None]:
+    """Products in bf16 where asked for; weights and their updates stay float32."""
+    if precision == "bf16":
+        return torch.autocast(device.type, torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def choose_precision(
+    wanted: Literal["float32", "bf16", "auto"], device: torch.device
+) -> Literal["float32", "bf16"]:
+    """Resolve `auto`: bf16 where the device multiplies it faster than float32.
+
+    On a processor without AVX512-BF16 or AMX a bf16 product is emulated, a hundred times slower.
+    """
+    if wanted != "auto":
+        return wanted
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "float32"
+    capabilities = torch.cpu.get_capabilities()
+    fast = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
+    return "bf16" if fast else "float32"
+
+
+def accumulate(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    *,
+    update_target_tokens: int,
+    smoothing: float,
+    world_size: int,
+    precision: Literal["float32", "bf16"],
+    device: torch.device,
+) -> tuple[Tensor, Tensor]:
+    """Add the gradients of this worker's batches; returns sums (smoothed loss, likelihood).
+
+    The gradient becomes that of the mean over all `update_target_tokens` pieces of the update,
+    on all workers together: each batch's sum is divided by that one number, and multiplied by
+    world_size because DistributedDataParallel averages over workers.
+    """
+    losses = torch.zeros(2, device=device)
+    queue = list(batches)
+    for index, batch in enumerate(queue):
+        last = index == len(queue) - 1
+        wait = (
+            model.no_sync()
+            if isinstance(model, DistributedDataParallel) and not last
+            else contextlib.nullcontext()
+        )
+        with wait:
+            on_device = batch.to(device)
+            with autocast(precision, device):
+                logits = model(on_device.source, on_device.target_in)
+            loss, likelihood = smoothed_cross_entropy(logits, on_device.target_out, smoothing)
+            (loss * (world_size / update_target_tokens)).backward()
+        losses += torch.stack((loss.detach(), likelihood.detach()))
+    return losses[0], losses[1]
+
+
+def apply(model: nn.Module, optimizer: torch.optim.Optimizer, learning_rate: float) -> Tensor:
+    """Take the step and clear the gradients; returns the gradient's norm."""
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm

@@ -1,0 +1,48 @@
+"""Likelihood of held-out text under a model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from seq2sweep.data.batching import collate, plan_epoch
+from seq2sweep.data.bitext import Bitext
+from seq2sweep.model.transformer import Transformer
+from seq2sweep.train.loss import smoothed_cross_entropy
+from seq2sweep.train.step import autocast
+
+
+def negative_log_likelihood(
+    model: Transformer,
+    bitext: Bitext,
+    *,
+    tokens_per_pass: int,
+    precision: Literal["float32", "bf16"],
+    device: torch.device,
+    rank: int = 0,
+    world_size: int = 1,
+) -> tuple[float, int]:
+    """Sum in nats over the target pieces of this worker's share of a bitext, and their number.
+
+    Without dropout and smoothing; EOS counts as a piece, as in training.
+    """
+    model.eval()
+    plan = plan_epoch(
+        bitext.source_lengths,
+        bitext.target_lengths,
+        tokens_per_update=tokens_per_pass,
+        seed=0,
+        epoch=0,
+    )
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    pieces = 0
+    for update in range(rank, len(plan), world_size):
+        ids = plan[update]
+        batch = collate(bitext, ids).to(device)
+        with torch.inference_mode(), autocast(precision, device):
+            logits = model(batch.source, batch.target_in)
+            _, likelihood = smoothed_cross_entropy(logits, batch.target_out, 0.0)
+        total += likelihood
+        pieces += int(bitext.target_lengths[ids].sum())
+    return float(total), pieces

@@ -1,0 +1,97 @@
+"""Shared by all tests: one compute thread, and a tiny encoded corpus to learn from."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.config import Config
+from seq2sweep.data import bitext, vocabulary
+from seq2sweep.data.files import write_lines
+
+WORDS = ["alpha", "beta", "gamma", "delta", "eins", "zwei", "drei", "vier", "rot", "grün", "gelb"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Folders of a tiny corpus whose target is its source in upper case."""
+
+    clean: Path
+    vocabulary: Path
+    encoded: Path
+    size: int
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> Config:
+    """A model that trains in seconds."""
+    return configuration.with_changes(
+        presets.load("phrasebook").config,
+        {
+            "vocabulary.size": 90,
+            "model.layers": 1,
+            "model.d_model": 32,
+            "model.d_ff": 64,
+            "model.heads": 2,
+            "model.d_k": 16,
+            "model.d_v": 16,
+            "train.steps": 12,
+            "train.tokens_per_update": 300,
+            "train.tokens_per_pass": 300,
+            "train.warmup_steps": 30,
+            "train.log_every": 2,
+            "train.validate_every": 4,
+            "train.checkpoint_every": 4,
+            "train.keep_checkpoints": 2,
+            "evaluate.average_checkpoints": 2,
+            "sweep.base": {},
+        },
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_corpus(tmp_path_factory: pytest.TempPathFactory, tiny_config: Config) -> Corpus:
+    """400 training pairs, 40 for validation and test each."""
+    root = tmp_path_factory.mktemp("corpus")
+    clean, encoded = root / "clean", root / "encoded"
+    clean.mkdir()
+    encoded.mkdir()
+    draw = random.Random(0)
+    lines = {
+        split: [" ".join(draw.choices(WORDS, k=draw.randint(1, 8))) for _ in range(count)]
+        for split, count in (("train", 400), ("valid", 40), ("test", 40))
+    }
+    sides = {
+        (split, side): [line if side == "source" else line.upper() for line in content]
+        for split, content in lines.items()
+        for side in ("source", "target")
+    }
+    for (split, side), content in sides.items():
+        write_lines(clean / f"{split}.{side}.txt", content)
+    text = sides["train", "source"] + sides["train", "target"]
+    model = vocabulary.train(text, tiny_config.vocabulary)
+    (root / "vocabulary").mkdir()
+    (root / "vocabulary" / vocabulary.MODEL_NAME).write_bytes(model)
+    pieces = vocabulary.Vocabulary.open(root / "vocabulary")
+    counts: dict[str, dict[str, dict[str, object]]] = {split: {} for split in lines}
+    for (split, side), content in sides.items():
+        counts[split][side] = bitext.write_side(encoded, split, side, content, pieces)
+    header = bitext.make_header(encoded, pieces, {"source": "en", "target": "de"}, counts)
+    (encoded / bitext.HEADER_NAME).write_text(json.dumps(header))
+    return Corpus(clean, root / "vocabulary", encoded, len(pieces))

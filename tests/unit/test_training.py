@@ -1,0 +1,253 @@
+"""Section 5: schedule, loss, an update on any number of workers, checkpoints, the journal."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import distributed as dist
+from torch.nn import functional as F
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.data.vocabulary import PAD
+from seq2sweep.errors import UserError
+from seq2sweep.train import journal, state
+from seq2sweep.train.events import CheckpointDue, Event, Finished, Logged, Validated
+from seq2sweep.train.loop import train
+from seq2sweep.train.loss import perplexity, smoothed_cross_entropy
+from seq2sweep.train.schedule import learning_rate
+
+from ..conftest import Corpus
+
+CPU = torch.device("cpu")
+
+
+def test_schedule_by_hand() -> None:
+    assert learning_rate(4000, 512, 4000) == pytest.approx(6.99e-4, rel=1e-3)
+    assert learning_rate(1, 512, 4000) == pytest.approx(512**-0.5 / 4000**1.5)
+    assert learning_rate(16000, 512, 4000) == pytest.approx(learning_rate(4000, 512, 4000) / 2)
+    rates = [learning_rate(step, 512, 4000) for step in range(1, 9000)]
+    assert rates.index(max(rates)) + 1 == 4000
+    assert learning_rate(7, 64, 10, scale=3.0) == pytest.approx(3 * learning_rate(7, 64, 10))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
+def test_loss_equals_torch(smoothing: float) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(3, 5, 11, requires_grad=True)
+    target = torch.randint(1, 11, (3, 5))
+    target[0, 3:] = PAD
+    loss, likelihood = smoothed_cross_entropy(logits, target, smoothing)
+    flat = logits.view(-1, 11)
+    expected = F.cross_entropy(
+        flat, target.view(-1), ignore_index=PAD, reduction="sum", label_smoothing=smoothing
+    )
+    plain = F.cross_entropy(flat, target.view(-1), ignore_index=PAD, reduction="sum")
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert likelihood.item() == pytest.approx(plain.item(), rel=1e-5)
+    ours = torch.autograd.grad(loss, logits, retain_graph=True)[0]
+    theirs = torch.autograd.grad(expected, logits)[0]
+    assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+def test_loss_by_hand() -> None:
+    logits = torch.tensor([[[0.0, math.log(3.0)]]])  # probabilities 1/4, 3/4
+    loss, likelihood = smoothed_cross_entropy(logits, torch.tensor([[1]]), 0.2)
+    assert likelihood.item() == pytest.approx(-math.log(0.75))
+    # Even spread over both pieces: the right one weighs 0.9, the other 0.1.
+    assert loss.item() == pytest.approx(-0.9 * math.log(0.75) - 0.1 * math.log(0.25))
+    assert perplexity(math.log(5.0)) == pytest.approx(5.0)
+    assert perplexity(1e6) == math.inf
+
+
+def run(config: Config, corpus: Corpus, folder: Path, **options: object) -> list[Event]:
+    events = []
+    for event in train(config, corpus.encoded, device=CPU, **options):  # type: ignore[arg-type]
+        if isinstance(event, CheckpointDue):
+            event.write(folder / f"step-{event.step}")
+        events.append(event)
+    return events
+
+
+def test_events_come_when_the_parameters_say(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    config = configuration.with_changes(tiny_config, {"train.steps": 10})
+    events = run(config, tiny_corpus, tmp_path)
+    steps = {kind: [e.step for e in events if isinstance(e, kind)] for kind in
+             (Logged, Validated, CheckpointDue, Finished)}  # fmt: skip
+    assert steps[Logged] == [2, 4, 6, 8, 10]
+    assert steps[Validated] == [4, 8, 10]
+    assert steps[CheckpointDue] == [4, 8, 10]
+    assert steps[Finished] == [10]
+    assert isinstance(events[-1], Finished)
+    summary = events[-1].summary
+    assert 0 <= summary["padding_share"] < 0.5  # type: ignore[operator]
+    assert summary["flops"] > 0  # type: ignore[operator]
+
+
+def test_two_runs_are_bitwise_equal_and_a_resumed_one_too(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    whole = run(tiny_config, tiny_corpus, tmp_path / "a")
+    run(tiny_config, tiny_corpus, tmp_path / "b")
+    resumed = run(tiny_config, tiny_corpus, tmp_path / "c", resume=tmp_path / "a" / "step-4")
+    for name in ("model", "optimizer"):
+        expected = load_file(tmp_path / "a" / "step-12" / f"{name}.safetensors")
+        for other in ("b", "c"):
+            actual = load_file(tmp_path / other / "step-12" / f"{name}.safetensors")
+            assert actual.keys() == expected.keys()
+            assert all(torch.equal(actual[key], expected[key]) for key in expected)
+    assert resumed[0].step == 6
+    first, last = whole[-1], resumed[-1]
+    assert isinstance(first, Finished)
+    assert isinstance(last, Finished)
+    for key in ("target_tokens", "flops", "padding_share"):
+        assert first.summary[key] == last.summary[key]
+    assert [e.kind for e in run(tiny_config, tiny_corpus, tmp_path / "d",
+            resume=tmp_path / "a" / "step-12")] == ["finished"]  # fmt: skip
+
+
+def test_it_learns(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> None:
+    config = configuration.with_changes(
+        tiny_config, {"train.steps": 120, "train.validate_every": 60, "train.checkpoint_every": 120}
+    )
+    losses = [e.metrics["valid_loss"] for e in run(config, tiny_corpus, tmp_path)
+              if isinstance(e, Validated)]  # fmt: skip
+    uniform = math.log(tiny_corpus.size)
+    assert losses[-1] < 0.6 * uniform
+    assert losses[-1] < losses[0]
+
+
+def _worker(
+    rank: int, world: int, port_file: str, config: Config, encoded: Path, out: Path
+) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{port_file}",
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=60),
+    )
+    for event in train(config, encoded, rank=rank, world_size=world, device=CPU):
+        if isinstance(event, CheckpointDue) and rank == 0:
+            event.write(out)
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("world", "tokens_per_pass"), [(1, 60), (2, 300), (4, 100)])
+def test_any_number_of_workers_and_passes_gives_the_same_weights(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, world: int, tokens_per_pass: int
+) -> None:
+    changes = {"model.dropout": 0.0, "train.steps": 3, "train.validate_every": 3}
+    plain = configuration.with_changes(tiny_config, changes)
+    run(plain, tiny_corpus, tmp_path / "plain")
+    split = configuration.with_changes(plain, {"train.tokens_per_pass": tokens_per_pass})
+    context = multiprocessing.get_context("spawn")
+    meeting = tmp_path / "meeting"
+    workers = [
+        context.Process(
+            target=_worker,
+            args=(rank, world, str(meeting), split, tiny_corpus.encoded, tmp_path / "split"),
+        )
+        for rank in range(world)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+        assert worker.exitcode == 0
+    expected = load_file(tmp_path / "plain" / "step-3" / "model.safetensors")
+    actual = load_file(tmp_path / "split" / "model.safetensors")
+    start = load_file_of_fresh_model(plain, tiny_corpus)
+    for key, value in expected.items():
+        # Adam's first steps have the size of the learning rate whatever the gradient's, so the
+        # difference is measured against how far the weights have moved.
+        moved = (value - start[key]).abs().max()
+        assert (actual[key] - value).abs().max() <= 0.02 * moved + 1e-7, key
+
+
+def load_file_of_fresh_model(config: Config, corpus: Corpus) -> dict[str, torch.Tensor]:
+    from seq2sweep.model.transformer import Transformer
+
+    torch.manual_seed(config.train.seed)
+    return state.weights(Transformer(config.model, corpus.size))
+
+
+def test_damaged_checkpoint_is_refused_by_name(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    run(tiny_config, tiny_corpus, tmp_path)
+    folder = tmp_path / "step-4"
+    assert not list(tmp_path.glob(".*"))  # nothing half-written is left beside
+    weights = folder / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(state.CheckpointError, match=r"model\.safetensors differs"):
+        run(tiny_config, tiny_corpus, tmp_path / "x", resume=folder)
+    os.truncate(weights, 10)
+    with pytest.raises(state.CheckpointError, match="differs"):
+        state.verify(folder)
+    weights.unlink()
+    with pytest.raises(state.CheckpointError, match=r"lacks model\.safetensors"):
+        state.verify(folder)
+    with pytest.raises(state.CheckpointError, match="manifest"):
+        state.verify(tmp_path / "nowhere")
+
+
+def test_checkpoint_of_another_model_is_refused(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    run(tiny_config, tiny_corpus, tmp_path)
+    other = configuration.with_changes(tiny_config, {"model.d_ff": 65})
+    with pytest.raises(state.CheckpointError, match="another model"):
+        run(other, tiny_corpus, tmp_path / "x", resume=tmp_path / "step-4")
+
+
+def test_divergence_is_said_with_the_step(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    wild = configuration.with_changes(
+        tiny_config, {"train.learning_rate_scale": 1e30, "train.warmup_steps": 1}
+    )
+    with pytest.raises(FloatingPointError, match=r"at step \d+"):
+        run(wild, tiny_corpus, tmp_path)
+
+
+def test_learned_positions_refuse_longer_text(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2sweep.train.loop.LEARNED_POSITIONS", 5)
+    config = configuration.with_changes(tiny_config, {"model.positions": "learned"})
+    with pytest.raises(UserError, match=r"model\.positions"):
+        run(config, tiny_corpus, tmp_path)
+
+
+def test_journal_reads_on_where_it_stopped_and_cuts_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    writer = journal.Journal(path)
+    writer.append(Logged(1, {"loss": 2.5}))
+    entries, offset = journal.read(path)
+    assert [(e["kind"], e["step"], e["loss"]) for e in entries] == [("logged", 1, 2.5)]
+    writer.append(Validated(2, {"valid_loss": math.inf}))
+    writer.close()
+    with path.open("ab") as stream:
+        stream.write(b'{"kind": "logged", "st')
+    later, end = journal.read(path, offset)
+    assert [(e["step"], e["valid_loss"]) for e in later] == [(2, None)]
+    assert journal.read(path, end) == ([], end)
+    again = journal.Journal(path)
+    again.append(Logged(3, {"loss": 1.0}))
+    again.close()
+    assert [e["step"] for e in journal.read(path)[0]] == [1, 2, 3]
+    assert all(json.loads(line) for line in path.read_text().splitlines())
