@@ -1,0 +1,152 @@
+"""Where a result comes from: code, data, parameters, libraries and machine, as run tags.
+
+Tags hold no absolute paths, user names or secrets: a tracking server is shared.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import yaml
+
+from seq2sweep import config as configuration
+from seq2sweep.errors import UserError
+
+UNKNOWN = "unknown"
+
+# A change elsewhere (documentation, tests, infrastructure) cannot change a result.
+DECISIVE = ("src", "pipeline", "params.yaml", "dvc.yaml", "constraints.txt", "pyproject.toml")
+
+LIBRARIES = ("torch", "ray", "mlflow", "dvc", "sentencepiece", "sacrebleu", "numpy")
+
+
+def lineage_tags(
+    project: Path,
+    config: configuration.Config,
+    *,
+    inputs: Mapping[str, Path],
+    data: Mapping[str, str],
+) -> dict[str, str]:
+    """All that determines a result, as tags; "unknown" for what cannot be found out.
+
+    `inputs` are DVC outputs by name (relative to `project`), recorded as `input.<name>` with the
+    hash that dvc.lock holds; `data` are fingerprints by name, recorded as `data.<name>`.
+    """
+    return {
+        **code(project),
+        **{f"input.{name}": _hash(project, path) for name, path in inputs.items()},
+        **{f"data.{name}": value for name, value in data.items()},
+        "params.sha256": configuration.fingerprint(config),
+        **_versions(),
+        **_machine(),
+    }
+
+
+def code(project: Path) -> dict[str, str]:
+    """`git.commit`, and `git.dirty`: whether files that determine a result differ from it.
+
+    Without git, as in a Ray job's copy of the project, $SEQ2SWEEP_COMMIT says the commit; an
+    ending `-dirty` says that the copy was made from changed files.
+    """
+    commit = _git(project, "rev-parse", "--verify", "HEAD")
+    if commit is None:
+        commit, _, ending = os.environ.get("SEQ2SWEEP_COMMIT", UNKNOWN).partition("-")
+        return {"git.commit": commit, "git.dirty": "true" if ending == "dirty" else UNKNOWN}
+    changes = _git(project, "status", "--porcelain", "--untracked-files=all", "--", *DECISIVE)
+    dirty = UNKNOWN if changes is None else str(changes != "").lower()
+    return {"git.commit": commit, "git.dirty": dirty}
+
+
+def _git(project: Path, *arguments: str) -> str | None:
+    # Inside a hook, git's own variables point at another repository or index.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", "-C", str(project), *arguments],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _hash(project: Path, path: Path) -> str:
+    """The hash of the output that is `path` or holds it, from dvc.lock."""
+    lock = project / "dvc.lock"
+    if not lock.is_file():
+        return UNKNOWN
+    try:
+        content = yaml.safe_load(lock.read_text(encoding="utf-8"))
+        outputs = {
+            output["path"]: output
+            for stage in (content.get("stages") or {}).values()
+            for output in stage.get("outs", ())
+        }
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, UnicodeDecodeError):
+        raise UserError(
+            "dvc.lock is damaged: restore it from git, or remove it and run `dvc repro`"
+        ) from None
+    # Not resolve(): DVC may keep an output as a link into its cache.
+    relative = Path(os.path.relpath(project / path, project))
+    for candidate in (relative, *relative.parents):
+        if output := outputs.get(candidate.as_posix()):
+            return _hash_text(output)
+    return UNKNOWN
+
+
+def _hash_text(output: Mapping[str, Any]) -> str:
+    algorithm = output.get("hash", "md5")
+    return str(output.get(algorithm, UNKNOWN))
+
+
+def _versions() -> dict[str, str]:
+    versions = {"version.python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            versions[f"version.{name}"] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[f"version.{name}"] = UNKNOWN
+    return versions
+
+
+def _machine() -> dict[str, str]:
+    return {
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "hardware.cpu": _processor(),
+        "hardware.cores": str(os.cpu_count() or UNKNOWN),
+        "hardware.memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
+        "hardware.gpu": _gpus(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return platform.processor() or platform.machine() or UNKNOWN
+
+
+def _gpus() -> str:
+    """Names of the GPUs that torch sees; torch is imported here since it takes seconds."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return "none"
+    return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))

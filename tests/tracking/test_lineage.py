@@ -1,0 +1,207 @@
+"""Lineage says which code, data, parameters and machine a result has, and nothing private."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep.errors import UserError
+from seq2sweep.tracking.lineage import lineage_tags
+
+LOCK = """\
+schema: '2.0'
+stages:
+  encode:
+    cmd: python -m pipeline.encode
+    deps:
+    - path: data/clean
+      hash: md5
+      md5: 1111111111111111111111111111dddd.dir
+    outs:
+    - path: data/encoded
+      hash: md5
+      md5: 2222222222222222222222222222eeee.dir
+      size: 10
+    - path: data/vocabulary.json
+      md5: 3333333333333333333333333333ffff
+"""
+
+
+def git(project: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=A", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(
+        ["git", "-C", str(project), *identity, *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit."""
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "SEQ2SWEEP_COMMIT"):
+        monkeypatch.delenv(name, raising=False)
+    project = tmp_path / "project"
+    (project / "src").mkdir(parents=True)
+    (project / "src" / "model.py").write_text("d_model = 512\n")
+    (project / "params.yaml").write_text("model: {}\n")
+    (project / "README.md").write_text("hello\n")
+    (project / ".gitignore").write_text("__pycache__/\n")
+    git(project, "init", "--quiet")
+    git(project, "add", "--all")
+    git(project, "commit", "--quiet", "--message", "first")
+    return project
+
+
+def lineage(project: Path, config: configuration.Config, **inputs: Path) -> dict[str, str]:
+    return lineage_tags(project, config, inputs=inputs, data={"vocabulary": "abc"})
+
+
+def test_clean_tree(project: Path, example: configuration.Config) -> None:
+    tags = lineage(project, example)
+    assert tags["git.commit"] == git(project, "rev-parse", "HEAD")
+    assert re.fullmatch("[0-9a-f]{40}", tags["git.commit"])
+    assert tags["git.dirty"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("path", "dirty"),
+    [
+        ("src/model.py", "true"),
+        ("src/new/module.py", "true"),
+        ("params.yaml", "true"),
+        ("pipeline/train.py", "true"),
+        ("constraints.txt", "true"),
+        ("README.md", "false"),
+        ("notes.txt", "false"),
+        ("src/__pycache__/model.pyc", "false"),
+    ],
+)
+def test_only_what_determines_a_result_makes_the_tree_dirty(
+    project: Path, example: configuration.Config, path: str, dirty: str
+) -> None:
+    (project / path).parent.mkdir(parents=True, exist_ok=True)
+    (project / path).write_text("changed\n")
+    assert lineage(project, example)["git.dirty"] == dirty
+
+
+def test_staged_and_deleted_files_are_changes(project: Path, example: configuration.Config) -> None:
+    (project / "src" / "model.py").unlink()
+    assert lineage(project, example)["git.dirty"] == "true"
+    git(project, "add", "--all")
+    assert lineage(project, example)["git.dirty"] == "true"
+
+
+def test_variables_of_a_hook_do_not_mislead(
+    project: Path, example: configuration.Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
+    assert lineage(project, example)["git.dirty"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("variable", "commit", "dirty"),
+    [
+        (None, "unknown", "unknown"),
+        ("0123abcd", "0123abcd", "unknown"),
+        ("0123abcd-dirty", "0123abcd", "true"),
+    ],
+)
+@pytest.mark.parametrize("installed", [True, False])
+def test_without_a_repository_or_git(
+    tmp_path: Path,
+    example: configuration.Config,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str | None,
+    commit: str,
+    dirty: str,
+    installed: bool,
+) -> None:
+    monkeypatch.delenv("SEQ2SWEEP_COMMIT", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("SEQ2SWEEP_COMMIT", variable)
+    if not installed:
+        monkeypatch.setenv("PATH", str(tmp_path))
+    tags = lineage(tmp_path, example)
+    assert (tags["git.commit"], tags["git.dirty"]) == (commit, dirty)
+
+
+def test_repository_without_a_commit(
+    tmp_path: Path, example: configuration.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SEQ2SWEEP_COMMIT", raising=False)
+    git(tmp_path, "init", "--quiet")
+    assert lineage(tmp_path, example)["git.commit"] == "unknown"
+
+
+def test_hashes_of_inputs(project: Path, example: configuration.Config) -> None:
+    paths = {
+        "encoded": Path("data/encoded"),
+        "header": Path("data/encoded/header.json"),
+        "vocabulary": project / "data/vocabulary.json",
+        "clean": Path("data/clean"),
+    }
+    assert lineage(project, example, **paths)["input.encoded"] == "unknown"
+    (project / "dvc.lock").write_text(LOCK)
+    tags = lineage(project, example, **paths)
+    assert tags["input.encoded"] == "2222222222222222222222222222eeee.dir"
+    assert tags["input.header"] == "2222222222222222222222222222eeee.dir"
+    assert tags["input.vocabulary"] == "3333333333333333333333333333ffff"
+    assert tags["input.clean"] == "unknown"
+
+
+@pytest.mark.parametrize("text", ["<<<<<<< HEAD\n", "stages: [1]\n", "", "a: b: c\n"])
+def test_damaged_lock_is_a_user_error(
+    project: Path, example: configuration.Config, text: str
+) -> None:
+    (project / "dvc.lock").write_text(text)
+    with pytest.raises(UserError, match=r"dvc\.lock is damaged.*dvc repro"):
+        lineage(project, example, encoded=Path("data/encoded"))
+
+
+def test_parameters_data_libraries_and_machine(
+    project: Path, example: configuration.Config
+) -> None:
+    tags = lineage(project, example)
+    assert tags["params.sha256"] == configuration.fingerprint(example)
+    changed = configuration.with_changes(example, {"model.heads": 8})
+    assert lineage(project, changed)["params.sha256"] != tags["params.sha256"]
+    assert tags["data.vocabulary"] == "abc"
+    assert tags["version.python"] == ".".join(map(str, sys.version_info[:3]))
+    for name in ("torch", "ray", "mlflow", "dvc", "sentencepiece", "sacrebleu", "numpy"):
+        assert tags[f"version.{name}"] == metadata.version(name)
+    assert int(tags["hardware.cores"]) >= 1
+    assert re.fullmatch(r"\d+\.\d GiB", tags["hardware.memory"])
+    assert all(tags.values())
+
+
+def test_nothing_private(project: Path, example: configuration.Config) -> None:
+    secret = "postgresql://ada:hunter2@host/db"
+    config = configuration.with_changes(example, {"tracking.uri": secret})
+    (project / "dvc.lock").write_text(LOCK)
+    values = lineage(project, config, encoded=project / "data/encoded").values()
+    for private in (str(project), str(Path.home()), getpass.getuser(), "hunter2"):
+        if private == "root" or len(private) < 3:
+            continue
+        assert not any(private in value for value in values), private
+    assert not any(value.startswith("/") for value in values)
+
+
+def test_lineage_needs_no_mlflow_or_ray() -> None:
+    program = (
+        "import sys, seq2sweep.tracking.lineage\n"
+        "print([name for name in ('mlflow', 'ray', 'dvc', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
