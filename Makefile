@@ -27,10 +27,7 @@ reproduce: install ## text to BLEU, the sweep and the report, all of it
 	@python -m pipeline.summary
 
 ui: install ## compare runs in the MLflow UI, on 127.0.0.1:5000
-	@echo "MLflow UI: http://127.0.0.1:5000  (Ctrl-C ends it)"
-	@MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
-		mlflow server --host 127.0.0.1 --port 5000 --workers 1 \
-		--backend-store-uri "sqlite:///$(CURDIR)/mlflow.db"
+	@python -m seq2sweep.tracking.ui
 
 test: install ## lint, types and the whole test suite
 	@$(MAKE) --no-print-directory lint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -39,6 +40,17 @@ def run(name: str, about: str, work: Callable[[configuration.Config], None]) -> 
         )
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(0)
+
+
+def code_fingerprint() -> str:
+    """sha256 (hex) of the code that computes weights from data."""
+    package = Path(configuration.__file__).parent
+    code = hashlib.sha256()
+    for part in ("model", "train", "data/batching.py", "data/bitext.py", "cluster/worker.py"):
+        path = package / part
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            code.update(file.relative_to(package).as_posix().encode() + file.read_bytes())
+    return code.hexdigest()
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -55,7 +55,7 @@ def work(config: Config) -> None:
     lineage = tracking.lineage(config, header)
     with open_run(tracker, config, folder, lineage) as run:
         read = functools.partial(journal.read, folder / "journal.jsonl")
-        with JournalFollower(run, read), ray_session(config.cluster, project):
+        with JournalFollower(run, read), ray_session(config.cluster):
             outcome = run_training(
                 config,
                 encoded=stage.ENCODED.resolve(),
@@ -91,17 +91,11 @@ def run_name(config: Config, header: dict[str, Any]) -> str:
     Parameters, data, vocabulary and the code that computes; so changed code never finds the
     finished run of the code before.
     """
-    package = Path(configuration.__file__).parent
-    code = hashlib.sha256()
-    for part in ("model", "train", "data/batching.py", "data/bitext.py", "cluster/worker.py"):
-        path = package / part
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            code.update(file.relative_to(package).as_posix().encode() + file.read_bytes())
     identity = [
         configuration.fingerprint(config, "model", "train"),
         header["fingerprint"],
         header["vocabulary"]["fingerprint"],
-        code.hexdigest(),
+        stage.code_fingerprint(),
     ]
     return f"train-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}"
 
@@ -113,6 +107,7 @@ def open_run(tracker: Any, config: Config, folder: Path, lineage: dict[str, str]
     if known.get("experiment") == tracker.experiment_id:
         run = tracker.resume(known["run_id"])
         if run is not None:
+            run.tag(lineage)
             return run
     run = tracker.start(
         f"{config.data.dataset} {config.data.source}-{config.data.target}",

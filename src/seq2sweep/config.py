@@ -203,10 +203,12 @@ def parse(text: str, name: str = "params.yaml") -> Config:
     """Build a Config from YAML text; `name` is what error messages call it."""
     try:
         values = yaml.load(text, Loader=_UniqueKeyLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:
+        # PyYAML lets errors of Python's own constructors through, as for the date 2020-13-45.
         mark = getattr(error, "problem_mark", None)
         where = f"{name} line {mark.line + 1}" if mark else name
-        raise UserError(f"{where}: not valid YAML ({getattr(error, 'problem', error)})") from None
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise UserError(f"{where}: not valid YAML ({problem[:200]})") from None
     if not isinstance(values, dict):
         raise UserError(f"{name}: expected sections such as `model:` and `train:`")
     return from_dict(values, name)
@@ -279,7 +281,10 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 
 def _unknown(key: str, known: list[str], name: str) -> str:
-    section = key.rpartition(".")[0]
+    section = key if any(k.startswith(key + ".") for k in known) else key.rpartition(".")[0]
+    if section == key:
+        keys = ", ".join(k for k in known if k.startswith(key + "."))
+        return f"{name}: {key} is a section; its keys are {keys}"
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f", did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
     if not close and section:
@@ -345,7 +350,7 @@ def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
         # YAML 1.1 reads 1e-4 (no dot) as text.
         try:
             number = float(value) if not isinstance(value, bool) else math.nan
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise wrong("a number") from None
         if not math.isfinite(number):
             raise wrong("a number")
@@ -384,6 +389,10 @@ def _check(config: Config, name: str) -> None:
         "evaluate.average_checkpoints",
         f"at most train.keep_checkpoints ({config.train.keep_checkpoints})",
     )
+    for key in ("data.folder", "data.source", "data.target", "cluster.storage"):
+        require(bool(values[key].strip()), key, "not empty")
+    for key in ("data.phrasebook.seed", "train.seed", "sweep.seed"):
+        require(values[key] < 2**31, key, "below 2147483648")
     if config.data.dataset == "files":
         for split in ("train", "valid", "test"):
             key = f"data.files.{split}"
@@ -434,7 +443,7 @@ def _dump_fields(section: Any, depth: int) -> list[str]:
             lines += _dump_fields(value, depth + 1)
         elif isinstance(value, dict) and value:
             lines.append(f"{indent}{field.name}:  {comment}")
-            lines += [f"{indent}  {key}: {_flow(item)}" for key, item in value.items()]
+            lines += [f"{indent}  {_flow(key)}: {_flow(item)}" for key, item in value.items()]
         else:
             lines.append(f"{f'{indent}{field.name}: {_flow(value)}':<34}  {comment}")
     return lines

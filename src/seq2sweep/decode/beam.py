@@ -39,7 +39,7 @@ def translate(
     lines: Sequence[str],
     config: EvaluateConfig,
     device: torch.device,
-    on_done: Callable[[int], None] = lambda sentences: None,
+    on_done: Callable[[int], object] = lambda sentences: None,
 ) -> list[str]:
     """Translate lines; the output has the order of the input. An empty line stays empty.
 

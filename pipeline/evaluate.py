@@ -1,0 +1,144 @@
+"""Average the newest checkpoints, translate the test set with beam search and score it.
+
+Writes metrics/evaluate.json and reports/translations.tsv; records a child run and the model with
+its scores in MLflow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from pipeline import stage, tracking
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.console import say
+from seq2sweep.data.bitext import read_header
+from seq2sweep.data.files import read_lines, sha256
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.evaluation import Data, evaluate
+from seq2sweep.evaluate.phenomena import accuracy_by_phenomenon
+
+
+def work(config: Config) -> None:
+    from seq2sweep.tracking.models import log_model
+
+    receipt = stage.read_json(stage.MODEL / "receipt.json")
+    trained = configuration.from_dict(receipt["config"], "models/train/receipt.json")
+    chosen = newest(receipt, config.evaluate.average_checkpoints)
+    files = [stage.MODEL / "checkpoints" / entry["file"] for entry in chosen]
+    data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
+    # The model is what the receipt says; how to decode is what params.yaml says now.
+    settings = configuration.with_changes(
+        trained, configuration.flatten(config, "evaluate"), "params.yaml"
+    )
+    header = read_header(stage.ENCODED)
+    train_run = stage.read_json(stage.METRICS / "train.json")["mlflow_run_id"]
+    tracker = tracking.open_tracker(config)
+    with contextlib.ExitStack() as runs:
+        # The experiment's run, unless it was deleted: training and scores in one row of the UI.
+        parent = tracker.resume(train_run)
+        if parent is not None:
+            runs.enter_context(parent)
+        run = runs.enter_context(
+            tracker.start(
+                f"test, beam {config.evaluate.beam}, alpha {config.evaluate.alpha}",
+                kind="evaluation",
+                parent=parent.id if parent is not None else None,
+                params=configuration.flatten(config, "evaluate"),
+                tags=tracking.lineage(config, header),
+            )
+        )
+        sentences = header["splits"]["test"]["sentences"]
+        with tqdm(total=sentences, desc="translate", unit=" sentences", delay=1) as bar:
+            result = evaluate(settings, files, data, "test", bar.update)
+        metrics = result.metrics | {
+            "averaged_checkpoints": [entry["step"] for entry in chosen],
+            "mlflow_run_id": run.id,
+        }
+        references = data.lines("test", "target")
+        tags = phenomena(stage.CLEAN / "test.phenomena.txt")
+        if tags is not None:
+            metrics["phenomena"] = accuracy_by_phenomenon(result.translations, references, tags)
+        write_translations(data.lines("test", "source"), references, result.translations, tags)
+        stage.write_json(stage.METRICS / "evaluate.json", metrics)
+        run.artifact(stage.METRICS / "evaluate.json")
+        run.artifact(stage.REPORTS / "translations.tsv")
+        last_step = chosen[-1]["step"]
+        figures = mlflow_figures(metrics)
+        log_model(
+            run,
+            name="transformer",
+            files=[*files, stage.VOCABULARY / "vocabulary.model", stage.MODEL / "receipt.json"],
+            params=configuration.flatten(trained, "model"),
+            metrics=figures,
+            dataset_name=f"{config.data.dataset} test",
+            dataset_digest=header["fingerprint"],
+            step=last_step,
+            tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},
+        )
+        for scored in (run, parent):
+            if scored is not None:
+                scored.tag({"bleu.signature": metrics["bleu"]["sacrebleu"]["signature"]})
+        if parent is not None:
+            parent.log(figures, step=last_step)
+    sacrebleu = metrics["bleu"]["sacrebleu"]
+    say(
+        f"BLEU {sacrebleu['score']:.2f} ({sacrebleu['signature']})\n"
+        f"paper's tokenised BLEU {metrics['bleu']['paper']['score']:.2f}, "
+        f"chrF {metrics['chrf']['score']:.2f}, perplexity {metrics['perplexity']:.3f}, "
+        f"{metrics['decode_tokens_per_second']:,.0f} tokens/s"
+    )
+
+
+def newest(receipt: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """The newest exported checkpoints, oldest first, their sums verified."""
+    entries = sorted(receipt["checkpoints"], key=lambda entry: int(entry["step"]))[-count:]
+    for entry in entries:
+        file = stage.MODEL / "checkpoints" / entry["file"]
+        if not file.exists() or sha256(file) != entry["sha256"]:
+            raise UserError(
+                f"{file} is missing or differs from its receipt: run `dvc checkout models/train` "
+                "or `dvc repro -f train`"
+            )
+    return entries
+
+
+def phenomena(path: Path) -> list[list[str]] | None:
+    """Tags of each test sentence, for data sets that have them."""
+    return [line.split() for line in read_lines(path)] if path.exists() else None
+
+
+def write_translations(
+    sources: list[str], references: list[str], translations: list[str], tags: list[list[str]] | None
+) -> None:
+    """reports/translations.tsv; a tab inside a text becomes a space."""
+    rows = [("source", "reference", "translation", "phenomena")]
+    all_tags = [" ".join(t) for t in tags] if tags is not None else [""] * len(sources)
+    rows += list(zip(sources, references, translations, all_tags, strict=True))
+    path = stage.REPORTS / "translations.tsv"
+    path.parent.mkdir(exist_ok=True)
+    beside = path.with_name(path.name + ".partial")
+    with beside.open("w", encoding="utf-8", newline="\n") as stream:
+        for row in rows:
+            stream.write("\t".join(cell.replace("\t", " ") for cell in row) + "\n")
+    beside.replace(path)
+
+
+def mlflow_figures(metrics: dict[str, Any]) -> dict[str, float]:
+    """metrics/evaluate.json as flat MLflow metrics."""
+    return {
+        "bleu": metrics["bleu"]["sacrebleu"]["score"],
+        "bleu_paper": metrics["bleu"]["paper"]["score"],
+        "chrf": metrics["chrf"]["score"],
+        "exact_match": metrics["exact_match"],
+        "test_perplexity": metrics["perplexity"],
+        "decode_tokens_per_second": metrics["decode_tokens_per_second"],
+    }
+
+
+if __name__ == "__main__":
+    stage.run("evaluate", "average, translate, score", work)

@@ -1,0 +1,79 @@
+"""Stage report: every result so far on one page, and Table 3 as Markdown."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from pipeline import stage
+from seq2sweep.config import Config
+from seq2sweep.data.files import read_lines
+from seq2sweep.errors import UserError
+from seq2sweep.report import page, samples, table
+
+TRANSLATION_COLUMNS = ["source", "reference", "translation", "phenomena"]
+
+
+def work(config: Config) -> None:
+    results = page.Results(
+        dataset=f"{config.data.source} → {config.data.target}, {config.data.dataset}",
+        prepare=stage.read_json(stage.METRICS / "prepare.json"),
+        train=stage.read_json(stage.METRICS / "train.json"),
+        curves=read_curves(stage.METRICS / "curves.csv"),
+        evaluate=stage.read_json(stage.METRICS / "evaluate.json"),
+        translations=read_translations(stage.REPORTS / "translations.tsv"),
+        lineage=stage.read_json(stage.MODEL / "receipt.json")["lineage"],
+        sweep=read_sweep(stage.REPORTS / "sweep.json"),
+    )
+    markdown = table.markdown(
+        results.sweep,
+        dataset=results.dataset,
+        vocabulary_size=results.train["vocabulary_size"],
+    )
+    write_text(stage.REPORTS / "table3.md", markdown)
+    write_text(stage.REPORTS / "index.html", page.render(results))
+
+
+def read_sweep(path: Path) -> dict[str, object] | None:
+    """The sweep's record, or None where no sweep has been run."""
+    if not path.exists():
+        return None
+    content: dict[str, object] = stage.read_json(path)
+    return content
+
+
+def read_curves(path: Path) -> list[dict[str, float | None]]:
+    """Rows of metrics/curves.csv; an empty cell is None."""
+    try:
+        return [
+            {column: float(cell) if cell else None for column, cell in row.items()}
+            for row in csv.DictReader(read_lines(path))
+        ]
+    except (TypeError, ValueError):
+        raise UserError(f"{path} is damaged: remove it and run `dvc repro`") from None
+
+
+def read_translations(path: Path) -> list[samples.Translation]:
+    """Rows of reports/translations.tsv."""
+    header, *rows = [line.split("\t") for line in read_lines(path)]
+    if header != TRANSLATION_COLUMNS or any(len(row) != len(header) for row in rows):
+        raise UserError(
+            f"{path} must have the columns {', '.join(TRANSLATION_COLUMNS)}: "
+            "remove it and run `dvc repro`"
+        )
+    return [
+        samples.Translation(source, reference, translation, tuple(tags.split()))
+        for source, reference, translation, tags in rows
+    ]
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write beside, then rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".partial")
+    beside.write_text(text, encoding="utf-8", newline="\n")
+    beside.replace(path)
+
+
+if __name__ == "__main__":
+    stage.run("report", "every result on one page", work)

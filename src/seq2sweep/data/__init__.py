@@ -1,0 +1,1 @@
+"""From text to batches: reading, cleaning, word pieces, encoded bitext, batching."""

@@ -1,0 +1,306 @@
+"""reports/index.html: one file that needs nothing else, not even a network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from seq2sweep import console
+from seq2sweep.report import plots, samples, table
+from seq2sweep.report.text import MISSING, fixed, millions, percent, plain, powers, whole
+
+REASONS = {
+    "empty": "a side is empty",
+    "too_long": "too many words",
+    "ratio": "sides too unequal in length",
+    "duplicate": "pair seen before",
+    "contamination": "a side is in the validation or test set",
+}
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the stages wrote, as read from their JSON files; `sweep` is None where none was run.
+
+    curves: rows of metrics/curves.csv, None where nothing was measured. lineage: of
+    models/train/receipt.json. dataset: what was translated, in words.
+    """
+
+    dataset: str
+    prepare: Mapping[str, Any]
+    train: Mapping[str, Any]
+    curves: Sequence[Mapping[str, float | None]]
+    evaluate: Mapping[str, Any]
+    translations: Sequence[samples.Translation]
+    lineage: Mapping[str, str]
+    sweep: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A headline number: what it is, the number, what makes it comparable."""
+
+    label: str
+    value: str
+    note: str = ""
+    detail: str = ""
+
+
+def render(results: Results) -> str:
+    """The whole page as HTML text; sections without data are left out."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html").render(
+        dataset=results.dataset,
+        tiles=_tiles(results),
+        facts=_facts(results),
+        phenomena=_phenomena(results.evaluate),
+        curves=_curves(results.curves),
+        sweep=_sweep(results),
+        translations=_translations(results.translations),
+        sentences=len(results.translations),
+        data=_data(results.prepare),
+        provenance=_provenance(results),
+        commit=_commit(results.lineage),
+    )
+
+
+# --- headline ------------------------------------------------------------------------------------
+
+
+def _tiles(results: Results) -> list[Tile]:
+    evaluate, train = results.evaluate, results.train
+    standard, paper = evaluate["bleu"]["sacrebleu"], evaluate["bleu"]["paper"]
+    confidence = standard.get("confidence")
+    margin = f"± {fixed(confidence['margin'], 1)} (95 % bootstrap)" if confidence else ""
+    return [
+        Tile("BLEU", fixed(standard["score"], 1), margin, standard["signature"]),
+        Tile(
+            "BLEU as in the paper",
+            fixed(paper["score"], 1),
+            "Moses tokens, German compounds split",
+            paper.get("signature", ""),
+        ),
+        Tile("chrF", fixed(evaluate["chrf"]["score"], 1), "", evaluate["chrf"]["signature"]),
+        *_exact(evaluate),
+        Tile("Perplexity", fixed(evaluate["perplexity"], 2), "per word piece"),
+        Tile("Parameters", f"{millions(train['parameters'])} M", _pieces(train)),
+        Tile("Training speed", whole(train["tokens_per_second"]), "target tokens a second"),
+        Tile("Training cost", powers(train["flops"]["model"]), "FLOPs the model needs"),
+    ]
+
+
+def _exact(evaluate: Mapping[str, Any]) -> list[Tile]:
+    if "exact_match" not in evaluate:
+        return []
+    note = f"of {whole(evaluate['sentences'])} sentences, word for word"
+    return [Tile("Exactly right", f"{fixed(evaluate['exact_match'], 1)}\u202f%", note)]
+
+
+def _pieces(train: Mapping[str, Any]) -> str:
+    return f"vocabulary of {whole(train['vocabulary_size'])} pieces"
+
+
+def _facts(results: Results) -> dict[str, str]:
+    """The rest of metrics/train.json and metrics/evaluate.json, name to value, where known."""
+    train, evaluate = results.train, results.evaluate
+    steps = [whole(step) for step in evaluate["averaged_checkpoints"]]
+    facts = {
+        "Steps": whole(train["steps"]),
+        "Target tokens": whole(train["target_tokens"]),
+        "Time": console.duration(train["wall_seconds"]),
+        "Workers": f"{plain(train['workers'])} ({train['device']}, {train['precision']})",
+        "Padding": percent(train["padding_share"]),
+        "Validation perplexity": fixed(train["final"]["valid_perplexity"], 2),
+        "FLOPs, by the paper's rule": powers(train["flops"].get("paper_rule")),
+        "Model FLOPs utilisation": percent(train["mfu"]),
+        "Decoding": f"beam {plain(evaluate['beam'])}, α {plain(evaluate['alpha'])}",
+        "Decoding speed": f"{whole(evaluate['decode_tokens_per_second'])} tokens a second",
+        "Checkpoints averaged": ", ".join(steps) or "none",
+        "BLEU of tokens, unsplit": fixed(evaluate["bleu"]["tokenised"]["score"], 1),
+    }
+    return {name: value for name, value in facts.items() if value != MISSING}
+
+
+def _phenomena(evaluate: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Hardest first: that is what a reader looks for."""
+    found: Mapping[str, Mapping[str, Any]] = evaluate.get("phenomena") or {}
+    ordered = sorted(found.items(), key=lambda item: (item[1]["exact_match"], item[0]))
+    return [
+        {
+            "name": name.replace("_", " "),
+            "width": f"{scores['exact_match']:.2f}",
+            "exact_match": fixed(scores["exact_match"], 1),
+            "bleu": fixed(scores["bleu"], 1),
+            "sentences": whole(scores["sentences"]),
+        }
+        for name, scores in ordered
+    ]
+
+
+# --- figures -------------------------------------------------------------------------------------
+
+
+def _curves(rows: Sequence[Mapping[str, float | None]]) -> list[dict[str, Any]]:
+    """Title and drawing of each learning curve that has points."""
+    charts: list[tuple[str, dict[str, str]]] = [
+        ("Loss, nats a piece", {"training, smoothed": "loss", "validation": "valid_loss"}),
+        ("Validation perplexity", {"validation perplexity": "valid_perplexity"}),
+        ("Learning rate", {"learning rate": "learning_rate"}),
+        ("Target tokens a second", {"target tokens a second": "tokens_per_second"}),
+    ]
+    result = []
+    for number, (title, columns) in enumerate(charts):
+        curves = [
+            plots.Curve(label, points)
+            for label, column in columns.items()
+            if (points := plots.series_of(rows, column))
+        ]
+        if curves:
+            drawing = plots.lines(
+                curves,
+                about=f"{title} against training steps",
+                x_label="step",
+                name=f"curve{number}",
+                y_from_zero=title in ("Learning rate", "Target tokens a second"),
+            )
+            result.append({"title": title, "svg": Markup(drawing)})
+    return result
+
+
+def _sweep(results: Results) -> dict[str, Any] | None:
+    sweep = results.sweep
+    if sweep is None:
+        return None
+    trials: Sequence[Mapping[str, Any]] = sweep["trials"]
+    counts = {
+        status: sum(trial["status"] == status for trial in trials)
+        for status in ("finished", "stopped early", "failed")
+    }
+    return {
+        "headings": table.HEADINGS,
+        "rows": table.rows(sweep),
+        "notes": table.notes(sweep, results.dataset, results.train["vocabulary_size"]),
+        "comparison_headings": table.COMPARISON_HEADINGS,
+        "comparisons": table.comparisons(sweep),
+        "comparison_notes": table.comparison_notes(),
+        "summary": ", ".join(f"{n} {status}" for status, n in counts.items() if n),
+        "time": console.duration(sweep["wall_seconds"]),
+        "scatter": _scatter(trials),
+        "curves": _trial_curves(trials),
+    }
+
+
+def _scatter(trials: Sequence[Mapping[str, Any]]) -> Markup | None:
+    points = [
+        plots.Point(
+            table.label_of(trial),
+            trial["flops"],
+            trial["bleu"],
+            hollow=trial["status"] != "finished",
+            base=not trial["changes"],
+        )
+        for trial in trials
+        if trial["bleu"] is not None and trial["flops"]
+    ]
+    if not points:
+        return None
+    return Markup(
+        plots.scatter(
+            points,
+            about="BLEU of each trial against the FLOPs of its training",
+            x_label="training FLOPs",
+            y_label="BLEU (dev)",
+            name="scatter",
+        )
+    )
+
+
+def _trial_curves(trials: Sequence[Mapping[str, Any]]) -> Markup | None:
+    curves = [
+        plots.Curve(
+            table.label_of(trial),
+            points,
+            stopped=trial["status"] != "finished",
+        )
+        for trial in trials
+        if (points := [(step, loss) for step, loss in trial["curve"] if math.isfinite(loss)])
+    ]
+    if not curves:
+        return None
+    return Markup(
+        plots.labelled_lines(
+            curves,
+            about="Validation loss of each trial against training steps",
+            x_label="step",
+            name="trials",
+        )
+    )
+
+
+# --- the rest ------------------------------------------------------------------------------------
+
+
+def _translations(translations: Sequence[samples.Translation]) -> list[dict[str, Any]]:
+    result = []
+    for row in samples.choose(translations):
+        reference, translation = samples.differences(row.reference, row.translation)
+        result.append(
+            {
+                "source": row.source,
+                "right": row.right,
+                "reference": reference,
+                "translation": translation,
+                "phenomena": [tag.replace("_", " ") for tag in row.phenomena],
+            }
+        )
+    return result
+
+
+def _data(prepare: Mapping[str, Any]) -> dict[str, Any]:
+    """Training pairs read, kept and dropped (reasons that dropped nothing are left out)."""
+    train = prepare["train"]
+    read, kept = train["read"], train["kept"]
+    dropped = {REASONS.get(reason, reason): n for reason, n in train["dropped"].items() if n}
+    return {
+        "read": whole(read),
+        "kept": whole(kept),
+        "kept_share": percent(kept / read if read else None),
+        "dropped": [
+            (reason, whole(n), percent(n / read))
+            for reason, n in sorted(dropped.items(), key=lambda item: -item[1])
+        ],
+        "held_out": [
+            (name, whole(prepare[split]["kept"]))
+            for split, name in (("valid", "validation"), ("test", "test"))
+        ],
+    }
+
+
+def _provenance(results: Results) -> dict[str, str]:
+    found = {
+        "MLflow run of the training": results.train.get("mlflow_run_id"),
+        "MLflow run of the evaluation": results.evaluate.get("mlflow_run_id"),
+        **results.lineage,
+    }
+    return {key: str(value) for key, value in found.items() if value}
+
+
+def _commit(lineage: Mapping[str, str]) -> str | None:
+    """What to check out for these results, or None where it is unknown."""
+    commit = lineage.get("git.commit", "unknown")
+    if commit == "unknown":
+        return None
+    changed = lineage.get("git.dirty") == "true"
+    return f"{commit}   # and changes that were not committed" if changed else commit

@@ -1,0 +1,60 @@
+"""Numbers as people write them, the same in Markdown, HTML and figures."""
+
+from __future__ import annotations
+
+import math
+
+MISSING = "–"
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def fixed(value: float | None, decimals: int) -> str:
+    """`4.917` with 2 decimals is `4.92`; a dash for a figure that does not exist."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{value:.{decimals}f}"
+
+
+def signed(value: float | None, decimals: int) -> str:
+    """A difference: `+0.37`, `−0.90`, `0.00` without a sign."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    text = f"{abs(value):.{decimals}f}"
+    if float(text) == 0:
+        return text
+    return ("+" if value > 0 else "−") + text
+
+
+def whole(value: float | None) -> str:
+    """`1234567` becomes `1 234 567`, with narrow spaces that do not break."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{value:,.0f}".replace(",", "\u202f")
+
+
+def millions(value: float | None) -> str:
+    """Parameters in units of 10^6: `65` or, when small, `0.83`."""
+    if value is None:
+        return MISSING
+    scaled = value / 1e6
+    return fixed(scaled, 0 if scaled >= 20 else 1 if scaled >= 10 else 2)
+
+
+def powers(value: float | None) -> str:
+    """`3.28e18` becomes `3.3 × 10¹⁸`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value == 0:
+        return "0"
+    mantissa, _, exponent = f"{value:.1e}".partition("e")
+    return f"{mantissa}\u202f×\u202f10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+
+
+def percent(share: float | None, decimals: int = 1) -> str:
+    """A share of one: `0.0512` becomes `5.1 %`."""
+    return MISSING if share is None else f"{fixed(100 * share, decimals)}\u202f%"
+
+
+def plain(value: object) -> str:
+    """A setting as params.yaml would show it: `0.1`, `512`, `learned`."""
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,416 @@
+"""The four data stages, run as DVC runs them: from text to token ids, and hostile input refused."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.data.bitext import Bitext
+from seq2sweep.data.files import SIDES, SPLITS
+from seq2sweep.data.vocabulary import Vocabulary
+
+ROOT = Path(__file__).parents[2]
+MULTI30K = ROOT.parent / "shared/data/multi30k"
+STAGES = ("download", "prepare", "vocabulary", "encode")
+SMALL = {
+    "data.phrasebook.train": 300,
+    "data.phrasebook.valid": 20,
+    "data.phrasebook.test": 30,
+    "vocabulary.size": 300,
+}
+FILES = {
+    "data.dataset": "files",
+    "data.folder": "own",
+    "data.files.train": ["train.en", "train.de.gz"],
+    "data.files.valid": ["valid.en", "valid.de"],
+    "data.files.test": ["test.en", "deep/test.de"],
+    "prepare.max_words": 12,
+    "vocabulary.size": 60,
+}
+TEXT = {
+    "train.en": b"The dog\r\nThe\xc2\xa0cat\xe2\x80\xa8sleeps\nThe dog\n\nheld out\nThe hedgehog\n",
+    "train.de.gz": "Der Hund\nDie Katze schläft\nDer Hund\nleer\nneu\nDer Igel".encode(),
+    "valid.en": b"\xef\xbb\xbfheld  out\na mouse\n",
+    "valid.de": b"vorenthalten\neine Maus\n",
+    "test.en": b"the end\nheld out\n",
+    "deep/test.de": b"das Ende\nvorenthalten\n",
+}
+
+
+def environment() -> dict[str, str]:
+    paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def command(stage: str) -> list[str]:
+    return [sys.executable, "-m", f"pipeline.{stage}"]
+
+
+def run(stage: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(stage),
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+
+
+def succeed(stage: str, folder: Path) -> str:
+    done = run(stage, folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refuse(stage: str, folder: Path) -> str:
+    """The one line on standard error of a stage that must exit with status 2."""
+    done = run(stage, folder)
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith(f"seq2sweep {stage}: ")
+    return lines[0]
+
+
+def set_params(folder: Path, changes: dict[str, Any]) -> None:
+    config = configuration.with_changes(presets.load("phrasebook").config, changes)
+    (folder / "params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+
+
+def put(folder: Path, name: str, content: bytes) -> None:
+    path = folder / "own" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(content, mtime=0) if name.endswith(".gz") else content)
+
+
+def own_files(folder: Path, **changes: Any) -> Path:
+    """A project whose data are the files of TEXT."""
+    for name, content in TEXT.items():
+        put(folder, name, content)
+    set_params(folder, FILES | changes)
+    return folder
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def sums(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for part in ("data", "metrics")
+        for path in sorted((folder / part).rglob("*"))
+        if path.is_file()
+    }
+
+
+def text_of(folder: Path, name: str) -> list[str]:
+    return (folder / "data" / name).read_bytes().decode().removesuffix("\n").split("\n")
+
+
+# --- the way through ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project on the phrasebook after all four stages."""
+    folder = tmp_path_factory.mktemp("phrasebook")
+    set_params(folder, SMALL)
+    for stage in STAGES:
+        output = succeed(stage, folder)
+        assert f"== {stage} · " in output
+    return folder
+
+
+def test_phrasebook_gives_what_params_ask_for(walked: Path) -> None:
+    provenance = read(walked / "data/raw/provenance.json")
+    counts = {"train": 300, "valid": 20, "test": 30}
+    assert provenance["dataset"] == "phrasebook"
+    assert provenance["seed"] == presets.load("phrasebook").config.data.phrasebook.seed
+    assert provenance["counts"] == counts
+    for split, count in counts.items():
+        for side in SIDES:
+            name = f"{split}.{side}.txt"
+            assert len(text_of(walked, f"raw/{name}")) == count
+            found = hashlib.sha256((walked / "data/raw" / name).read_bytes()).hexdigest()
+            assert provenance["outputs"][name] == {"lines": count, "sha256": found}
+
+
+def test_phenomena_stay_beside_their_sentences(walked: Path) -> None:
+    phenomena = text_of(walked, "clean/test.phenomena.txt")
+    assert phenomena == text_of(walked, "raw/test.phenomena.txt")
+    assert len(phenomena) == len(text_of(walked, "clean/test.source.txt")) == 30
+
+
+def test_counts_of_prepare_add_up(walked: Path) -> None:
+    metrics = read(walked / "metrics/prepare.json")
+    assert list(metrics) == ["train", "valid", "test"]
+    train = metrics["train"]
+    assert train["read"] == 300 == train["kept"] + sum(train["dropped"].values())
+    assert train["kept"] == len(text_of(walked, "clean/train.target.txt"))
+    assert (metrics["valid"]["kept"], metrics["test"]["kept"]) == (20, 30)
+
+
+def test_encoded_text_is_the_clean_text(walked: Path) -> None:
+    pieces = Vocabulary.open(walked / "data/vocabulary")
+    described = read(walked / "data/vocabulary/vocabulary.json")
+    assert len(pieces) == described["size"] == 300
+    assert pieces.fingerprint == described["sha256"]
+    assert described["languages"] == {"source": "en", "target": "de"}
+    for split in SPLITS:
+        text = Bitext.open(walked / "data/encoded", split)
+        assert text.header["vocabulary"]["fingerprint"] == pieces.fingerprint
+        for side, sentence in (("source", text.source), ("target", text.target)):
+            ids = [sentence(i).tolist() for i in range(len(text))]
+            assert ids == pieces.encode(text_of(walked, f"clean/{split}.{side}.txt"))
+    train = Bitext.open(walked / "data/encoded", "train")
+    lines = text_of(walked, "clean/train.target.txt")
+    assert pieces.decode([train.target(i).tolist() for i in range(len(train))]) == lines
+
+
+def test_two_runs_give_the_same_bytes(walked: Path, tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_bytes((walked / "params.yaml").read_bytes())
+    for stage in STAGES:
+        succeed(stage, tmp_path)
+    assert sums(tmp_path) == sums(walked)
+
+
+def test_another_seed_gives_other_text(walked: Path, tmp_path: Path) -> None:
+    set_params(tmp_path, {**SMALL, "data.phrasebook.seed": 77})
+    succeed("download", tmp_path)
+    name = "raw/train.source.txt"
+    assert text_of(tmp_path, name) != text_of(walked, name)
+
+
+def test_stages_find_what_they_need_missing(tmp_path: Path) -> None:
+    assert "params.yaml is missing" in refuse("download", tmp_path)
+    set_params(tmp_path, SMALL)
+    for stage, missing in (
+        ("prepare", "data/raw/provenance.json is missing: run `dvc repro`"),
+        ("vocabulary", "data/clean/train.source.txt is missing"),
+        ("encode", "data/vocabulary/vocabulary.model is missing: run `dvc repro`"),
+    ):
+        assert missing in refuse(stage, tmp_path)
+    assert not (tmp_path / "data").exists() or list((tmp_path / "data").iterdir()) == []
+
+
+# --- a dataset of one's own --------------------------------------------------------------------
+
+
+def test_own_files_are_read_and_cleaned(tmp_path: Path) -> None:
+    own_files(tmp_path)
+    succeed("download", tmp_path)
+    assert text_of(tmp_path, "raw/train.source.txt")[:2] == ["The dog", "The\u00a0cat\u2028sleeps"]
+    provenance = read(tmp_path / "data/raw/provenance.json")
+    for (name, content), described in zip(TEXT.items(), provenance["inputs"].values(), strict=True):
+        stored = gzip.compress(content, mtime=0) if name.endswith(".gz") else content
+        assert described == {
+            "name": name,
+            "bytes": len(stored),
+            "sha256": hashlib.sha256(stored).hexdigest(),
+        }
+    assert str(tmp_path) not in (tmp_path / "data/raw/provenance.json").read_text()
+    assert "dropped: empty 1, too_long 0, ratio 0, duplicate 1, contamination 1" in succeed(
+        "prepare", tmp_path
+    )
+    assert text_of(tmp_path, "clean/train.source.txt") == [
+        "The dog",
+        "The cat sleeps",
+        "The hedgehog",
+    ]
+    assert text_of(tmp_path, "clean/valid.source.txt") == ["held out", "a mouse"]
+    assert read(tmp_path / "metrics/prepare.json") == {
+        "train": {
+            "read": 6,
+            "kept": 3,
+            "dropped": {
+                "empty": 1,
+                "too_long": 0,
+                "ratio": 0,
+                "duplicate": 1,
+                "contamination": 1,
+            },
+        },
+        "valid": {"read": 2, "kept": 2, "dropped": {}},
+        "test": {"read": 2, "kept": 2, "dropped": {}},
+    }
+    assert not (tmp_path / "data/clean/test.phenomena.txt").exists()
+
+
+def test_lowercase_reaches_every_split(tmp_path: Path) -> None:
+    own_files(tmp_path, **{"prepare.lowercase": True})
+    succeed("download", tmp_path)
+    succeed("prepare", tmp_path)
+    for split in SPLITS:
+        for side in SIDES:
+            text = "\n".join(text_of(tmp_path, f"clean/{split}.{side}.txt"))
+            assert text == text.lower()
+
+
+def test_a_folder_may_be_absolute(tmp_path: Path) -> None:
+    own_files(tmp_path, **{"data.folder": str(tmp_path / "own")})
+    succeed("download", tmp_path)
+    assert str(tmp_path) not in (tmp_path / "data/raw/provenance.json").read_text()
+
+
+def replaced(name: str, content: bytes) -> Callable[[Path], None]:
+    return lambda folder: put(folder, name, content)
+
+
+def truncated(folder: Path) -> None:
+    path = folder / "own/train.de.gz"
+    path.write_bytes(path.read_bytes()[:-12])
+
+
+def not_gzip(folder: Path) -> None:
+    (folder / "own/train.de.gz").write_bytes(TEXT["train.de.gz"])
+
+
+@pytest.mark.parametrize(
+    ("harm", "expected"),
+    [
+        (replaced("valid.de", b"only one\n"), ["valid.en has 2 lines", "valid.de has 1 lines"]),
+        (replaced("train.en", b"one\n"), ["train.en has 1 lines", "train.de.gz has 6 lines"]),
+        (replaced("train.en", b"gut\nsch\xf6n\n"), ["own/train.en line 2", "byte 4", "0xf6"]),
+        (replaced("test.en", b""), ["own/test.en is empty"]),
+        (lambda folder: (folder / "own/valid.en").unlink(), ["own/valid.en is missing"]),
+        (not_gzip, ["train.de.gz", "not valid gzip"]),
+        (truncated, ["train.de.gz", "truncated"]),
+    ],
+)
+def test_hostile_files_are_refused(
+    harm: Callable[[Path], None], expected: list[str], tmp_path: Path
+) -> None:
+    harm(own_files(tmp_path))
+    message = refuse("download", tmp_path)
+    assert all(part in message for part in expected), message
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"data.folder": "nowhere"}, "data.folder is nowhere, which is not a folder"),
+        ({"data.folder": "params.yaml"}, "data.folder is params.yaml, which is not a folder"),
+        ({"data.files.train": ["../x", "train.de.gz"]}, "../x, which is outside of data.folder"),
+        ({"data.files.train": ["train.en", "deep/../../x"]}, "outside of data.folder"),
+        ({"data.files.test": ["/etc/hosts", "x"]}, "/etc/hosts, which is outside of data.folder"),
+        ({"data.files.test": ["deep", "x"]}, "own/deep cannot be read"),
+    ],
+)
+def test_hostile_names_are_refused(changes: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    own_files(tmp_path, **changes)
+    assert expected in refuse("download", tmp_path)
+
+
+def test_a_name_may_leave_a_folder_of_its_own(tmp_path: Path) -> None:
+    own_files(tmp_path, **{"data.files.test": ["deep/../test.en", "deep/test.de"]})
+    succeed("download", tmp_path)
+
+
+def test_an_empty_test_sentence_is_named_by_the_users_file(tmp_path: Path) -> None:
+    own_files(tmp_path)
+    put(tmp_path, "deep/test.de", "das Ende\n\u200b \n".encode())
+    succeed("download", tmp_path)
+    assert "deep/test.de line 2 is empty" in refuse("prepare", tmp_path)
+    assert not (tmp_path / "data/clean").exists()
+
+
+def test_no_training_pair_left_says_why(tmp_path: Path) -> None:
+    own_files(tmp_path, **{"prepare.max_words": 1})
+    succeed("download", tmp_path)
+    message = refuse("prepare", tmp_path)
+    assert "none of 6 training pairs is left (empty 1, too_long 5, " in message
+    assert not (tmp_path / "data/clean").exists()
+
+
+def test_a_vocabulary_too_large_for_the_text_is_refused(tmp_path: Path) -> None:
+    own_files(tmp_path, **{"vocabulary.size": 8000})
+    for stage in ("download", "prepare"):
+        succeed(stage, tmp_path)
+    assert "vocabulary.size is 8000 but this text supports at most" in refuse(
+        "vocabulary", tmp_path
+    )
+    assert not (tmp_path / "data/vocabulary").exists()
+
+
+def test_a_vocabulary_of_other_text_marks_what_it_does_not_know(tmp_path: Path) -> None:
+    own_files(tmp_path)
+    put(tmp_path, "deep/test.de", "das Ende 漢\nvorenthalten\n".encode())
+    for stage in STAGES:
+        succeed(stage, tmp_path)
+    splits = read(tmp_path / "data/encoded/header.json")["splits"]
+    assert splits["test"]["target"]["unknown_share"] > 0
+    assert splits["train"]["target"]["unknown_share"] == 0
+
+
+def test_a_killed_download_leaves_no_folder_and_the_next_run_mends(tmp_path: Path) -> None:
+    own_files(tmp_path)
+    os.mkfifo(tmp_path / "own/slow.en")  # opening it for reading waits for ever
+    names = {"data.files.train": ["slow.en", "train.de.gz"]}
+    set_params(tmp_path, FILES | names)
+    process = subprocess.Popen(
+        command("download"), cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "data/raw.partial").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "data/raw").exists()
+    set_params(tmp_path, FILES)
+    succeed("download", tmp_path)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["raw"]
+
+
+def test_more_sentences_than_the_phrasebook_holds_are_refused(tmp_path: Path) -> None:
+    set_params(tmp_path, {**SMALL, "data.phrasebook.valid": 10**12})
+    message = refuse("download", tmp_path)
+    assert "data.phrasebook.valid is 1000000000000 but the phrasebook holds at most" in message
+
+
+# --- a real corpus -----------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not MULTI30K.is_dir(), reason="Multi30k is not here")
+def test_multi30k(tmp_path: Path) -> None:
+    set_params(
+        tmp_path,
+        {
+            "data.dataset": "files",
+            "data.folder": str(MULTI30K),
+            "data.files.train": ["train.en.gz", "train.de.gz"],
+            "data.files.valid": ["val.en.gz", "val.de.gz"],
+            "data.files.test": ["test_2016_flickr.en.gz", "test_2016_flickr.de.gz"],
+            "vocabulary.size": 8000,
+        },
+    )
+    for stage in STAGES:
+        succeed(stage, tmp_path)
+    metrics = read(tmp_path / "metrics/prepare.json")
+    assert metrics["train"] == {
+        "read": 29_000,
+        "kept": 28_995,
+        "dropped": {"empty": 0, "too_long": 0, "ratio": 0, "duplicate": 3, "contamination": 2},
+    }
+    assert (metrics["valid"]["kept"], metrics["test"]["kept"]) == (1014, 1000)
+    header = read(tmp_path / "data/encoded/header.json")
+    assert header["splits"]["train"]["sentences"] == 28_995
+    assert header["splits"]["test"]["target"]["unknown_share"] < 0.001

@@ -1,0 +1,240 @@
+"""The whole way by `dvc repro`, tiny: what runs, what does not run again, what comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import psutil
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+
+ROOT = Path(__file__).parents[2]
+TINY: dict[str, Any] = {
+    "data.phrasebook.train": 1500,
+    "data.phrasebook.valid": 40,
+    "data.phrasebook.test": 60,
+    "vocabulary.size": 600,
+    "model.layers": 1,
+    "model.d_model": 32,
+    "model.d_ff": 64,
+    "model.heads": 2,
+    "model.d_k": 16,
+    "model.d_v": 16,
+    "train.steps": 24,
+    "train.tokens_per_update": 1000,
+    "train.warmup_steps": 20,
+    "train.log_every": 6,
+    "train.validate_every": 12,
+    "train.checkpoint_every": 12,
+    "train.keep_checkpoints": 2,
+    "evaluate.average_checkpoints": 2,
+    "evaluate.max_extra_tokens": 5,
+    "sweep.base": {"train.steps": 18, "train.validate_every": 6, "train.checkpoint_every": 6},
+    "sweep.space": {"model.heads": [1], "model.dropout": [0.0, 0.9]},
+    "sweep.grace_steps": 6,
+    "sweep.reduction_factor": 2,
+}
+
+
+class Project:
+    """A copy of the project in a folder and a git repository of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("pipeline", "src", ".dvc"):
+            ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "cache", "tmp")
+            shutil.copytree(ROOT / name, folder / name, ignore=ignore)
+        for name in ("dvc.yaml", ".dvcignore", ".gitignore", "pyproject.toml", "constraints.txt"):
+            shutil.copy(ROOT / name, folder / name)
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "RAY_"))},
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(folder / "src"),
+            "DVC_NO_ANALYTICS": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_AUTHOR_NAME": "a",
+            "GIT_AUTHOR_EMAIL": "a@example.org",
+            "GIT_COMMITTER_NAME": "a",
+            "GIT_COMMITTER_EMAIL": "a@example.org",
+        }
+        self.set({})
+        for command in ("git init -q", "git add -A", "git commit -qm start"):
+            subprocess.run(command.split(), cwd=folder, env=self.environment, check=True)
+
+    def set(self, changes: Mapping[str, Any]) -> None:
+        config = configuration.with_changes(presets.load("phrasebook").config, TINY | changes)
+        (self.folder / "params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+
+    def repro(self, *arguments: str) -> tuple[list[str], str]:
+        """Stages that ran, and the whole output of `dvc repro`."""
+        done = subprocess.run(
+            ["dvc", "repro", *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        return re.findall(r"Running stage '(\w+)'", done.stdout), done.stdout
+
+    def json(self, path: str) -> Any:
+        return json.loads((self.folder / path).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    made = Project(tmp_path_factory.mktemp("project") / "clone")
+    ran, made.output = made.repro()  # type: ignore[attr-defined]
+    assert ran == [
+        *("download", "prepare", "vocabulary", "encode"),
+        *("train", "evaluate", "sweep", "report"),
+    ]
+    return made
+
+
+def test_every_promised_figure_is_there(project: Project) -> None:
+    prepare = project.json("metrics/prepare.json")["train"]
+    assert prepare["read"] == prepare["kept"] + sum(prepare["dropped"].values()) == 1500
+    train = project.json("metrics/train.json")
+    assert train["steps"] == 24
+    assert train["workers"] == 2
+    assert train["flops"]["model"] > 0
+    assert train["flops"]["paper_rule"] is None
+    assert train["mfu"] is None
+    assert 0 < train["padding_share"] < 0.5
+    assert train["vocabulary_size"] == 600
+    evaluation = project.json("metrics/evaluate.json")
+    assert evaluation["averaged_checkpoints"] == [12, 24]
+    assert 0 <= evaluation["bleu"]["sacrebleu"]["score"] <= 100
+    assert "tok:13a" in evaluation["bleu"]["sacrebleu"]["signature"]
+    assert "score" in evaluation["bleu"]["paper"]
+    assert "score" in evaluation["chrf"]
+    assert evaluation["perplexity"] > 1
+    assert evaluation["sentences"] == 60
+    assert evaluation["phenomena"]
+    rows = (project.folder / "reports/translations.tsv").read_text(encoding="utf-8").split("\n")
+    assert rows[0] == "source\treference\ttranslation\tphenomena"
+    assert len(rows) == 62
+    assert "valid_perplexity" in (project.folder / "metrics/curves.csv").read_text()
+    assert "BLEU" in (project.folder / "reports/table3.md").read_text(encoding="utf-8")
+    page = (project.folder / "reports/index.html").read_text(encoding="utf-8")
+    assert not re.search(r"(src|href)=.https?:", page)
+
+
+def test_receipt_leads_back_to_code_and_data(project: Project) -> None:
+    receipt = project.json("models/train/receipt.json")
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=project.folder, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    lineage = receipt["lineage"]
+    assert commit in lineage.values()
+    assert project.json("data/encoded/header.json")["fingerprint"] in lineage.values()
+    assert str(project.folder) not in json.dumps(receipt)
+    assert [entry["step"] for entry in receipt["checkpoints"]] == [12, 24]
+
+
+def test_sweep_trains_each_variant_and_says_what_became_of_it(project: Project) -> None:
+    sweep = project.json("reports/sweep.json")
+    assert sweep["trials"][0]["name"] == "base"
+    assert len(sweep["trials"]) == 4
+    for trial in sweep["trials"]:
+        assert trial["status"] in ("finished", "stopped early")
+        assert trial["bleu"] is not None
+        assert trial["steps"] == 18 or trial["status"] == "stopped early"
+    assert project.json("metrics/sweep.json")["best"]["name"] in {
+        trial["name"] for trial in sweep["trials"]
+    }
+
+
+def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{project.folder}/mlflow.db")
+    (experiment,) = [e for e in client.search_experiments() if e.name == "seq2sweep"]
+    runs = {run.info.run_id: run for run in client.search_runs([experiment.experiment_id])}
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    kinds = {kind: [r for r in runs.values() if r.data.tags["kind"] == kind] for kind in
+             ("experiment", "evaluation", "sweep", "trial")}  # fmt: skip
+    assert [len(kinds[kind]) for kind in kinds] == [1, 1, 1, 4]
+    parent = kinds["experiment"][0]
+    assert kinds["evaluation"][0].data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert all(
+        trial.data.tags["mlflow.parentRunId"] == kinds["sweep"][0].info.run_id
+        for trial in kinds["trial"]
+    )
+    assert parent.data.metrics["bleu"] == pytest.approx(
+        project.json("metrics/evaluate.json")["bleu"]["sacrebleu"]["score"]
+    )
+    assert {"parameters", "flops", "loss", "valid_perplexity"} <= parent.data.metrics.keys()
+    assert "bleu.signature" in parent.data.tags
+    steps = [m.step for m in client.get_metric_history(parent.info.run_id, "loss")]
+    assert steps == [6, 12, 18, 24]
+    for trial in kinds["trial"]:
+        assert "bleu" in trial.data.metrics
+        assert "model.heads" in trial.data.params
+    models = client.search_logged_models([experiment.experiment_id])
+    assert len(models) == 1
+    assert {metric.key for metric in models[0].metrics} >= {"bleu", "chrf"}
+
+
+def test_no_process_is_left(project: Project) -> None:
+    left = [
+        process.info["cmdline"]
+        for process in psutil.process_iter(["cmdline", "cwd"])
+        if process.info["cwd"] and Path(process.info["cwd"]).is_relative_to(project.folder)
+    ]
+    assert left == []
+
+
+def test_the_output_is_for_people(project: Project) -> None:
+    output: str = project.output  # type: ignore[attr-defined]
+    assert re.search(r"step +6/24  loss \d.*tok/s +left", output)
+    assert "Traceback" not in output
+    for noise in ("INFO ", "FutureWarning", "raylet", "(pid="):
+        assert noise not in output, output
+
+
+def test_nothing_runs_again_without_a_reason(project: Project) -> None:
+    assert project.repro()[0] == []
+    project.set({"evaluate.beam": 2})
+    assert project.repro()[0] == ["evaluate", "sweep", "report"]
+    assert project.json("metrics/evaluate.json")["beam"] == 2
+    project.set({"evaluate.beam": 2, "cluster.max_failures": 1, "tracking.experiment": "other"})
+    assert project.repro()[0] == []
+    # Once seen, never computed again: DVC's run cache brings it back.
+    project.set({})
+    assert "Running stage" not in project.repro()[1]
+
+
+def test_dropout_tokenises_nothing_again(project: Project) -> None:
+    project.set({"model.dropout": 0.3, "cluster.workers": 1})
+    ran, _ = project.repro("train")
+    assert ran == ["train"]
+    assert project.json("metrics/train.json")["workers"] == 1
+
+
+def test_dvc_shows_metrics_and_plots(project: Project) -> None:
+    for command in ("dvc metrics show --json", "dvc exp show --json", "dvc plots show --json",
+                    "dvc dag"):  # fmt: skip
+        done = subprocess.run(
+            command.split(),
+            cwd=project.folder,
+            env=project.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip()

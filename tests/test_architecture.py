@@ -1,0 +1,248 @@
+"""Who may import whom: imports point downwards, and each big dependency has one home."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+
+# A module may import from its own layer and from those of a lower number.
+LAYERS = {
+    "seq2sweep": 0,
+    "seq2sweep.errors": 1,
+    "seq2sweep.console": 2,
+    "seq2sweep.config": 3,
+    "seq2sweep.presets": 4,
+    "seq2sweep.data": 5,
+    "seq2sweep.model": 6,
+    "seq2sweep.train": 7,
+    "seq2sweep.decode": 8,
+    "seq2sweep.evaluate": 9,
+    "seq2sweep.cluster": 10,
+    "seq2sweep.tracking": 10,
+    "seq2sweep.report": 10,
+    "seq2sweep.cli": 11,
+    "pipeline": 11,
+}
+CORE = {name for name, layer in LAYERS.items() if layer <= LAYERS["seq2sweep.evaluate"]}
+# presets are configurations only, and the data layer needs none of them.
+NEVER_TOGETHER = [{"seq2sweep.data", "seq2sweep.presets"}]
+HOMES = {"ray": "seq2sweep.cluster", "mlflow": "seq2sweep.tracking"}
+CORE_MAY_USE = {
+    "numpy",
+    "sacrebleu",
+    "sacremoses",
+    "safetensors",
+    "sentencepiece",
+    "torch",
+    "tqdm",
+    "yaml",
+}
+REPORT_NEVER_USES = {"ray", "mlflow", "torch", "dvc"}
+
+
+def imports_of(text: str, module: str, is_package: bool = False) -> Iterator[tuple[int, str]]:
+    """Line and full dotted name of everything a module imports, inside functions too."""
+    package = module if is_package else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = importlib.util.resolve_name("." * node.level + base, package)
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+        elif isinstance(node, ast.Call) and node.args:
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else None
+            called = node.func.id if isinstance(node.func, ast.Name) else called
+            name = node.args[0]
+            if (
+                called in ("import_module", "__import__")
+                and isinstance(name, ast.Constant)
+                and isinstance(name.value, str)
+            ):
+                yield node.lineno, name.value
+
+
+def layer_of(name: str) -> str | None:
+    """The longest known layer that a dotted name lies in; None outside of the project."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        prefix = ".".join(parts[:length])
+        if prefix in LAYERS:
+            return prefix
+    return None
+
+
+def violations(text: str, module: str, is_package: bool = False) -> list[str]:
+    """What a module's imports do against the rules of this file."""
+    own = layer_of(module)
+    assert own is not None, f"{module} lies in no layer: add it to LAYERS"
+    if own == "seq2sweep" and module != "seq2sweep":
+        return [f"{module} lies in no layer: add it to LAYERS"]
+    found = []
+    for line, name in imports_of(text, module, is_package):
+        where = f"{module} line {line} imports {name}"
+        top = name.split(".")[0]
+        other = layer_of(name)
+        if other is not None:
+            same_height = LAYERS[other] == LAYERS[own] and other != own
+            cli_and_stages = {own, other} == {"seq2sweep.cli", "pipeline"}
+            if LAYERS[other] > LAYERS[own] or (same_height and not cli_and_stages):
+                found.append(f"{where}: imports point downwards only")
+            if {own, other} in NEVER_TOGETHER:
+                found.append(f"{where}: not from there")
+        elif top in HOMES and own != HOMES[top]:
+            found.append(f"{where}: only {HOMES[top]} imports {top}")
+        elif own in CORE and top not in CORE_MAY_USE | sys.stdlib_module_names:
+            found.append(f"{where}: the core runs without {top}")
+        elif own == "seq2sweep.report" and top in REPORT_NEVER_USES:
+            found.append(f"{where}: the report runs without {top}")
+    return found
+
+
+def modules() -> list[tuple[str, Path]]:
+    """Dotted name and file of every module of the library and of the pipeline."""
+    found = []
+    for base, folder in ((ROOT / "src", "seq2sweep"), (ROOT, "pipeline")):
+        for path in sorted((base / folder).rglob("*.py")):
+            parts = path.relative_to(base).with_suffix("").parts
+            found.append((".".join(parts).removesuffix(".__init__"), path))
+    return found
+
+
+MODULES = modules()
+
+
+@pytest.mark.parametrize(("module", "path"), MODULES, ids=[module for module, _ in MODULES])
+def test_imports_keep_to_the_layers(module: str, path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert violations(text, module, path.name == "__init__.py") == []
+
+
+def test_modules_were_found() -> None:
+    names = {module for module, _ in MODULES}
+    assert {"seq2sweep", "seq2sweep.config", "seq2sweep.data.batching", "pipeline.stage"} <= names
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "rule"),
+    [
+        ("seq2sweep.train.loop", "import ray", "only seq2sweep.cluster imports ray"),
+        ("seq2sweep.train.loop", "def f():\n    import ray.train", "line 2 imports ray.train"),
+        ("seq2sweep.data.clean", "from mlflow import log_metric", "only seq2sweep.tracking"),
+        ("pipeline.train", "import ray", "only seq2sweep.cluster imports ray"),
+        ("seq2sweep.cli", "import mlflow", "only seq2sweep.tracking imports mlflow"),
+        ("seq2sweep.cluster.run", "import mlflow", "only seq2sweep.tracking imports mlflow"),
+        ("seq2sweep.model.layers", "import dvc.api", "runs without dvc"),
+        ("seq2sweep.model.layers", "import requests", "runs without requests"),
+        ("seq2sweep.model.layers", "from seq2sweep.train import loop", "downwards"),
+        ("seq2sweep.data.clean", "from seq2sweep import model", "downwards"),
+        ("seq2sweep.data.clean", "from seq2sweep import presets", "not from there"),
+        ("seq2sweep.data.clean", "from ..model import layers", "downwards"),
+        ("seq2sweep.config", "from seq2sweep import presets", "downwards"),
+        ("seq2sweep.evaluate.bleu", "import pipeline.stage", "downwards"),
+        ("seq2sweep.cluster.run", "from seq2sweep.tracking import runs", "downwards"),
+        ("seq2sweep.tracking.runs", "import seq2sweep.cluster", "downwards"),
+        ("seq2sweep.report.page", "from seq2sweep.cluster import run", "downwards"),
+        ("seq2sweep.report.page", "import torch", "the report runs without torch"),
+        ("seq2sweep.data.clean", "import importlib as i\ni.import_module('ray')", "line 2"),
+        ("seq2sweep.data.clean", "__import__('mlflow')", "only seq2sweep.tracking"),
+        ("seq2sweep.utils", "", "lies in no layer"),
+    ],
+)
+def test_a_planted_violation_is_caught(module: str, text: str, rule: str) -> None:
+    found = violations(text, module)
+    assert len(found) == 1
+    assert rule in found[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("seq2sweep.train.loop", "import math, torch\nfrom seq2sweep.data.batching import share"),
+        ("seq2sweep.cluster.run", "import ray\nfrom seq2sweep.train import loop"),
+        ("seq2sweep.tracking.runs", "import mlflow"),
+        ("seq2sweep.report.page", "import jinja2\nimport matplotlib.pyplot"),
+        ("pipeline.encode", "from pipeline import stage\nfrom seq2sweep.data import bitext"),
+        ("seq2sweep.data.clean", "rays = 'import ray'\n# import ray"),
+    ],
+)
+def test_what_is_allowed_is_not_caught(module: str, text: str) -> None:
+    assert violations(text, module) == []
+
+
+def test_no_stage_is_named_after_a_standard_module() -> None:
+    stages = {path.stem for path in (ROOT / "pipeline").glob("*.py")}
+    assert stages & set(sys.stdlib_module_names) == set()
+    assert "prepare" in stages
+
+
+def test_dvc_runs_stages_that_exist() -> None:
+    path = ROOT / "dvc.yaml"
+    if not path.exists():
+        pytest.skip("dvc.yaml is not written yet")
+    stages = yaml.safe_load(path.read_text(encoding="utf-8"))["stages"]
+    assert stages
+    for name, stage in stages.items():
+        command = re.fullmatch(r"python -m pipeline\.(\w+)", stage["cmd"])
+        assert command, f"{name}: {stage['cmd']}"
+        assert (ROOT / "pipeline" / f"{command.group(1)}.py").is_file(), name
+
+
+# What a stage's result cannot depend on: how a parameter is read (its value is a dependency of
+# its own), how lines are printed, which machine computes and where it is recorded.
+NO_DEPENDENCY = {
+    "seq2sweep",
+    "seq2sweep.errors",
+    "seq2sweep.console",
+    "seq2sweep.config",
+    "seq2sweep.cluster",
+    "seq2sweep.tracking",
+}
+
+
+def files_behind(module: str, seen: set[str]) -> Iterator[Path]:
+    """The files of a module and of all project modules it imports, directly or not."""
+    known = dict(MODULES)
+    while module not in known:
+        module = module.rpartition(".")[0]
+        if not module:
+            return
+    layer = layer_of(module)
+    if module in seen or layer in NO_DEPENDENCY:
+        return
+    seen.add(module)
+    path = known[module]
+    yield path
+    is_package = path.name == "__init__.py"
+    for _, name in imports_of(path.read_text(encoding="utf-8"), module, is_package):
+        yield from files_behind(name, seen)
+
+
+def _stages() -> dict[str, dict[str, list[str]]]:
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    return dict(stages)
+
+
+@pytest.mark.parametrize("stage", sorted(_stages()))
+def test_stages_depend_on_the_code_that_makes_their_output(stage: str) -> None:
+    declared = _stages()[stage]["deps"]
+    shared = {"pipeline/__init__.py", "pipeline/stage.py", "pipeline/tracking.py"}
+    for path in files_behind(f"pipeline.{stage}", set()):
+        name = path.relative_to(ROOT).as_posix()
+        if name in shared or "/phrasebook/" in name:  # data.folder names the phrasebook
+            continue
+        assert any(name == dep or name.startswith(f"{dep}/") for dep in declared), name
+    for dep in declared:
+        assert "$" in dep or not dep.startswith(("src", "pipeline")) or (ROOT / dep).exists(), dep

@@ -1,0 +1,231 @@
+"""Results of an experiment that never ran, for the tests of the report."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from seq2sweep.report import page, samples, table
+
+BASE_MODEL = {
+    "layers": 1,
+    "d_model": 128,
+    "d_ff": 512,
+    "heads": 4,
+    "d_k": 32,
+    "d_v": 32,
+    "dropout": 0.1,
+    "positions": "sinusoidal",
+    "tie_embeddings": True,
+}
+BASE_TRAIN = {"label_smoothing": 0.1, "steps": 300, "warmup_steps": 100, "seed": 1}
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+
+
+def trial(
+    name: str,
+    model: dict[str, Any] | None = None,
+    train: dict[str, Any] | None = None,
+    *,
+    bleu: float | None = 30.0,
+    perplexity: float | None = 6.0,
+    status: str = "finished",
+    steps: int = 300,
+    parameters: int = 790_000,
+    cause: str | None = None,
+) -> dict[str, Any]:
+    model, train = model or {}, train or {}
+    changes = {f"model.{key}": value for key, value in model.items()}
+    changes |= {f"train.{key}": value for key, value in train.items()}
+    end = math.log(perplexity) if perplexity else 4.0
+    curve = [
+        [step, end + 4.5 * math.exp(-step / 70) - 4.5 * math.exp(-steps / 70)]
+        for step in range(25, steps + 1, 25)
+    ]
+    return {
+        "name": name,
+        "changes": changes,
+        "model": BASE_MODEL | model,
+        "train": BASE_TRAIN | train,
+        "status": status,
+        "cause": cause,
+        "steps": steps,
+        "valid_perplexity": perplexity,
+        "bleu": bleu,
+        "signature": SIGNATURE if bleu is not None else None,
+        "parameters": parameters,
+        "flops": 6.0 * parameters * 2500 * steps,
+        "wall_seconds": 40.0 * steps / 300,
+        "curve": curve if perplexity else [],
+        "mlflow_run_id": "0123456789abcdef0123456789abcdef",
+    }
+
+
+def sweep() -> dict[str, Any]:
+    return {
+        "method": "one_at_a_time",
+        "scheduler": "asha",
+        "split": "valid",
+        "base": {"model": dict(BASE_MODEL), "train": dict(BASE_TRAIN)},
+        "wall_seconds": 312.0,
+        "trials": [
+            trial("base", bleu=31.4, perplexity=5.91),
+            trial("heads 1", {"heads": 1, "d_k": 128, "d_v": 128}, bleu=29.9, perplexity=6.32),
+            trial("heads 8", {"heads": 8, "d_k": 16, "d_v": 16}, bleu=31.6, perplexity=5.88),
+            trial("d_k 8", {"d_k": 8}, bleu=30.8, perplexity=6.05, parameters=741_000),
+            trial("layers 2", {"layers": 2}, bleu=36.9, perplexity=4.70, parameters=1_250_000),
+            trial("d_ff 1024", {"d_ff": 1024}, bleu=33.0, perplexity=5.5, parameters=1_052_000),
+            trial("dropout 0", {"dropout": 0.0}, bleu=33.3, perplexity=5.31),
+            trial(
+                "dropout 0.3",
+                {"dropout": 0.3},
+                bleu=12.1,
+                perplexity=14.9,
+                status="stopped early",
+                steps=100,
+            ),
+            trial("label_smoothing 0", None, {"label_smoothing": 0.0}, bleu=31.1, perplexity=5.44),
+            trial("positions learned", {"positions": "learned"}, bleu=31.3, perplexity=5.95),
+            trial(
+                "d_model 4096",
+                {"d_model": 4096},
+                bleu=None,
+                perplexity=None,
+                status="failed",
+                steps=0,
+                cause="out of memory:\n a worker | was killed",
+            ),
+        ],
+    }
+
+
+def results() -> page.Results:
+    curves: list[dict[str, float | None]] = [
+        {
+            "step": float(step),
+            "loss": 1.9 + 6 * math.exp(-step / 180),
+            "learning_rate": 128**-0.5 * min(step**-0.5, step * 300**-1.5),
+            "gradient_norm": 1.0,
+            "tokens_per_second": 7400.0 + 250 * math.sin(step),
+            "valid_loss": 1.1 + 6 * math.exp(-step / 180) if step % 250 == 0 else None,
+            "valid_perplexity": math.exp(1.1 + 6 * math.exp(-step / 180))
+            if step % 250 == 0
+            else None,
+        }
+        for step in range(50, 1001, 50)
+    ]
+    translations = [
+        samples.Translation(
+            f"I see the old house number {number} today .",
+            f"Heute sehe ich das alte Haus Nummer {number} .",
+            f"Heute sehe ich {'das alte' if number % 3 else 'den alten'} Haus Nummer {number} .",
+            ("verb_second", "adjective_ending"),
+        )
+        for number in range(100)
+    ]
+    return page.Results(
+        dataset="en → de, phrasebook",
+        prepare={
+            "train": {
+                "read": 60_000,
+                "kept": 57_411,
+                "dropped": {
+                    "empty": 0,
+                    "too_long": 3,
+                    "ratio": 12,
+                    "duplicate": 2_300,
+                    "contamination": 274,
+                },
+            },
+            "valid": {"read": 500, "kept": 500, "dropped": {}},
+            "test": {"read": 1000, "kept": 1000, "dropped": {}},
+        },
+        train={
+            "steps": 1000,
+            "target_tokens": 2_404_113,
+            "source_tokens": 2_291_870,
+            "wall_seconds": 331.5,
+            "tokens_per_second": 7402.6,
+            "padding_share": 0.0312,
+            "flops": {"model": 1.93e13, "paper_rule": None},
+            "mfu": None,
+            "parameters": 1_312_256,
+            "vocabulary_size": 3000,
+            "mlflow_run_id": "5f0c1c9e6f5d4a5db4c2a7f2d1c7a001",
+            "workers": 2,
+            "device": "cpu",
+            "precision": "bf16",
+            "final": {"loss": 1.93, "valid_loss": 1.13, "valid_perplexity": 3.1},
+        },
+        curves=curves,
+        evaluate={
+            "bleu": {
+                "sacrebleu": {
+                    "score": 61.2345,
+                    "signature": SIGNATURE,
+                    "confidence": {"mean": 61.2, "margin": 1.14, "samples": 1000, "seed": "12345"},
+                },
+                "paper": {
+                    "score": 61.9,
+                    "signature": SIGNATURE.replace("13a", "sacremoses-0.2.0-de-compounds"),
+                    "tokeniser": "sacremoses 0.2.0",
+                },
+                "tokenised": {"score": 61.8, "signature": "x", "tokeniser": "sacremoses 0.2.0"},
+            },
+            "chrf": {
+                "score": 78.66,
+                "signature": "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0",
+            },
+            "exact_match": 42.5,
+            "sentences": 1000,
+            "perplexity": 3.17,
+            "phenomena": {
+                "adjective_ending": {"sentences": 412, "exact_match": 33.7, "bleu": 58.2},
+                "negation": {"sentences": 210, "exact_match": 61.9, "bleu": 70.4},
+                "separable_verb": {"sentences": 133, "exact_match": 18.0, "bleu": 41.0},
+                "verb_second": {"sentences": 640, "exact_match": 55.5, "bleu": 66.6},
+                "subordinate_clause": {"sentences": 97, "exact_match": 8.2, "bleu": 35.1},
+            },
+            "beam": 4,
+            "alpha": 0.6,
+            "decode_tokens_per_second": 842.7,
+            "averaged_checkpoints": [600, 700, 800, 900, 1000],
+            "mlflow_run_id": "5f0c1c9e6f5d4a5db4c2a7f2d1c7a002",
+        },
+        translations=translations,
+        lineage={
+            "git.commit": "4ad1c0ffee4ad1c0ffee4ad1c0ffee4ad1c0ffee",
+            "git.dirty": "false",
+            "params.sha256": "9f" * 32,
+            "version.torch": "2.13.0",
+        },
+        sweep=sweep(),
+    )
+
+
+def papers_own_sweep() -> dict[str, Any]:
+    """The paper's Table 3 as if it had been measured here, names as a sweep gives them."""
+    path = Path(table.__file__).with_name("paper_table3.json")
+    paper = json.loads(path.read_text(encoding="utf-8"))
+    figures = ("perplexity", "bleu", "parameters_millions")
+    base_model = {key: paper["base"][key] for key in paper["base"] if key not in figures}
+    base_train = {key: base_model.pop(key) for key in ("label_smoothing", "steps")}
+    trials = []
+    for row in [{"changes": {}} | {key: paper["base"][key] for key in figures}, *paper["rows"]]:
+        changes = row["changes"]
+        name = " ".join(f"{key}={value}" for key, value in changes.items()) or "base"
+        made = trial(name, bleu=row["bleu"], perplexity=row["perplexity"], steps=1000)
+        millions = row["parameters_millions"] or 65
+        trials.append(
+            made
+            | {
+                "changes": {f"any.{key}": value for key, value in changes.items()},
+                "model": base_model | {k: v for k, v in changes.items() if k in base_model},
+                "train": base_train | {k: v for k, v in changes.items() if k in base_train},
+                "parameters": millions * 1e6,
+                "flops": 1.5e10 * millions * changes.get("steps", 100_000) * 10,
+            }
+        )
+    return sweep() | {"base": {"model": base_model, "train": base_train}, "trials": trials}

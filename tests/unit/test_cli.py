@@ -1,0 +1,83 @@
+"""The `seq2sweep` command: presets and scores, and what a mistake looks like."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_presets_are_listed_with_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preset"]) == 0
+    out = capsys.readouterr().out
+    for name in presets.names():
+        assert name in out
+        assert presets.load(name).bleu in out
+    assert not Path("params.yaml").exists()
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_preset_becomes_params(name: str) -> None:
+    assert main(["preset", name]) == 0
+    assert configuration.load(Path("params.yaml")) == presets.load(name).config
+
+
+def test_values_can_be_set() -> None:
+    arguments = ["--set", "model.heads=8", "--set", "train.learning_rate_scale=1e-1"]
+    assert main(["preset", "phrasebook", *arguments]) == 0
+    config = configuration.load(Path("params.yaml"))
+    assert config.model.heads == 8
+    assert config.train.learning_rate_scale == 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["phrasebok"], "did you mean phrasebook?"),
+        (["phrasebook", "--set", "model.head=8"], "unknown key model.head, did you mean"),
+        (["phrasebook", "--set", "model.heads"], "KEY=VALUE"),
+        (["phrasebook", "--set", "model.heads=many"], "model.heads must be a whole number"),
+        (["phrasebook", "--set", "model.heads=["], "not a YAML value"),
+        (["--set", "model.heads=8"], "needs the name of a preset"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["preset", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not Path("params.yaml").exists()
+
+
+def test_score_reads_plain_and_gz(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["Das ist ein kleines Haus am See.", "Der E-Mail-Verkehr ruht seit gestern Abend."]
+    Path("a.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    Path("b.txt.gz").write_bytes(gzip.compress(("\n".join(lines) + "\n").encode()))
+    assert main(["score", "a.txt", "b.txt.gz", "--to", "de"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["bleu"]["sacrebleu"]["score"] == pytest.approx(100)
+    assert result["bleu"]["paper"]["score"] == pytest.approx(100)
+    assert result["chrf"]["score"] == pytest.approx(100)
+
+
+def test_score_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.txt").write_text("one\ntwo\n")
+    Path("b.txt").write_text("one\n")
+    assert main(["score", "a.txt", "b.txt", "--to", "de"]) == 2
+    assert main(["score", "a.txt", "nowhere.txt", "--to", "de"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 2
+    assert "nowhere.txt" in error

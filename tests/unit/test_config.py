@@ -1,0 +1,254 @@
+"""params.yaml: what is written is read back, and what is wrong is named."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.errors import UserError
+
+BASE = presets.load("phrasebook").config
+TEXT = configuration.dump(BASE)
+
+
+def error_of(text: str) -> str:
+    with pytest.raises(UserError) as caught:
+        configuration.parse(text)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith("params.yaml")
+    return message
+
+
+def error_of_change(changes: dict[str, Any]) -> str:
+    with pytest.raises(UserError) as caught:
+        configuration.with_changes(BASE, changes)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_dump_and_parse_are_inverse(name: str) -> None:
+    config = presets.load(name).config
+    text = configuration.dump(config)
+    assert configuration.parse(text) == config
+    assert configuration.dump(configuration.parse(text)) == text
+    assert yaml.safe_load(text) == configuration.to_dict(config)
+
+
+def test_dump_explains_every_key() -> None:
+    for line in TEXT.splitlines():
+        assert not line or "#" in line or line.endswith(":") or line.startswith("    "), line
+    for section in dataclasses.fields(BASE):
+        assert f"\n{section.name}:" in "\n" + TEXT
+
+
+def test_dump_keeps_texts_that_yaml_reads_as_something_else() -> None:
+    awkward = {
+        "data.source": "no",
+        "data.target": "1e3",
+        "tracking.experiment": "a: b # c",
+        "cluster.address": "ray://[::1]:10001",
+        "tracking.uri": "null",
+        "data.folder": "Übersetzung/💾 ",
+        "sweep.space": {"model.dropout": {"low": 1e-5, "high": 0.5, "log": True}},
+    }
+    config = configuration.with_changes(BASE, awkward)
+    assert configuration.parse(configuration.dump(config)) == config
+    assert configuration.flatten(config)["data.source"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("model.d_modell", "model.d_model"),
+        ("train.stepps", "train.steps"),
+        ("data.phrasebook.sed", "data.phrasebook.seed"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_one_meant(wrong: str, meant: str) -> None:
+    assert f"unknown key {wrong}, did you mean {meant}?" in error_of_change({wrong: 1})
+    values = configuration.to_dict(BASE)
+    *path, last = wrong.split(".")
+    section = values
+    for part in path:
+        section = section[part]
+    section[last] = 1
+    assert f"unknown key {wrong}, did you mean {meant}?" in error_of(yaml.safe_dump(values))
+
+
+def test_an_unknown_key_like_no_other_gets_the_list() -> None:
+    values = configuration.to_dict(BASE)
+    values["prepare"]["zzz"] = 1
+    message = error_of(yaml.safe_dump(values))
+    assert "unknown key prepare.zzz" in message
+    assert "prepare.max_words" in message
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("train.steps", "many", "a whole number"),
+        ("train.steps", 1.5, "a whole number"),
+        ("train.steps", True, "a whole number"),
+        ("train.steps", None, "a whole number"),
+        ("model.dropout", "much", "a number"),
+        ("model.dropout", True, "a number"),
+        ("model.dropout", [0.1], "a number"),
+        ("model.dropout", float("nan"), "a number"),
+        ("train.learning_rate_scale", float("inf"), "a number"),
+        ("prepare.lowercase", "yes please", "true or false"),
+        ("prepare.lowercase", 1, "true or false"),
+        ("data.source", 3, "text"),
+        ("data.source", False, "text"),
+        ("data.files.train", "train.en", "a list of texts"),
+        ("data.files.train", [1, 2], "a list of texts"),
+        ("sweep.space", [1], "a mapping"),
+        ("model.positions", "sinusoidle", "did you mean sinusoidal?"),
+        ("data.dataset", 7, "one of phrasebook, files"),
+        ("cluster.cpus_per_worker", 1.5, "a whole number"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named(key: str, value: Any, expected: str) -> None:
+    message = error_of_change({key: value})
+    assert f"{key} must be " in message
+    assert expected in message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("train.steps", 0),
+        ("prepare.max_words", 0),
+        ("prepare.max_ratio", 0.5),
+        ("data.phrasebook.train", -1),
+        ("data.phrasebook.seed", -1),
+        ("model.dropout", 1.0),
+        ("model.dropout", -0.1),
+        ("model.d_model", 33),
+        ("train.label_smoothing", 1.0),
+        ("train.learning_rate_scale", 0),
+        ("vocabulary.size", 15),
+        ("vocabulary.size", 1_000_001),
+        ("vocabulary.character_coverage", 0.5),
+        ("vocabulary.character_coverage", 1.1),
+        ("evaluate.average_checkpoints", BASE.train.keep_checkpoints + 1),
+        ("evaluate.alpha", -1),
+        ("sweep.reduction_factor", 1),
+        ("sweep.cpus_per_trial", 0),
+        ("cluster.workers", 0),
+        ("cluster.cpus_per_worker", 0),
+        ("cluster.max_failures", -1),
+    ],
+)
+def test_a_value_out_of_range_is_named(key: str, value: Any) -> None:
+    message = error_of_change({key: value})
+    assert f"{key} must be " in message
+    assert repr(value) in message
+
+
+def test_edges_of_ranges_are_allowed() -> None:
+    edges = {
+        "model.dropout": 0.0,
+        "prepare.max_ratio": 1,
+        "vocabulary.size": 16,
+        "vocabulary.character_coverage": 1,
+        "evaluate.alpha": 0,
+        "cluster.cpus_per_worker": 1,
+        "train.learning_rate_scale": "1e-4",  # YAML 1.1 reads 1e-4 as text
+    }
+    config = configuration.with_changes(BASE, edges)
+    assert config.train.learning_rate_scale == 1e-4
+    assert isinstance(config.prepare.max_ratio, float)
+
+
+def test_dataset_files_needs_two_names_a_split() -> None:
+    names = {f"data.files.{split}": ["a", "b"] for split in ("train", "valid", "test")}
+    config = configuration.with_changes(BASE, {"data.dataset": "files", **names})
+    assert config.data.files.valid == ("a", "b")
+    message = error_of_change({"data.dataset": "files", **names, "data.files.valid": ["a"]})
+    assert "data.files.valid must be two files, [source, target]" in message
+
+
+def test_learned_positions_allow_an_odd_width() -> None:
+    odd = {"model.d_model": 33, "model.positions": "learned"}
+    assert configuration.with_changes(BASE, odd).model.d_model == 33
+
+
+@pytest.mark.parametrize("key", ["model.heads", "tracking.uri", "data.files.test"])
+def test_a_missing_key_is_named(key: str) -> None:
+    values = configuration.to_dict(BASE)
+    *path, last = key.split(".")
+    section = values
+    for part in path:
+        section = section[part]
+    del section[last]
+    assert f"missing key {key} " in error_of(yaml.safe_dump(values))
+
+
+def test_a_missing_section_is_named() -> None:
+    values = configuration.to_dict(BASE)
+    del values["model"]
+    assert "missing key model " in error_of(yaml.safe_dump(values))
+    values["model"] = 3
+    assert "model must be a section" in error_of(yaml.safe_dump(values))
+
+
+def test_a_key_that_stands_twice_is_refused_with_its_line() -> None:
+    text = TEXT.replace("  steps:", "  seed: 7\n  steps:")
+    line = text.splitlines().index("  seed: 7") + 1
+    message = error_of(text)
+    assert f"line {line}" in message
+    assert "'seed' stands twice" in message
+
+
+@pytest.mark.parametrize("text", ["", "3", "- a", "model: [", "a: b: c", "\tmodel: 1", "{1: 2}"])
+def test_what_is_not_a_mapping_of_sections_is_refused(text: str) -> None:
+    error_of(text)
+
+
+def test_yaml_tags_build_no_objects() -> None:
+    error_of("model: !!python/object/apply:os.getcwd []")
+
+
+def test_load_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    with pytest.raises(UserError, match=r"params\.yaml is missing: run `seq2sweep preset"):
+        configuration.load(path)
+    path.write_bytes(b"model: \xff")
+    with pytest.raises(UserError, match=r"params\.yaml is not UTF-8"):
+        configuration.load(path)
+    path.write_text(TEXT, encoding="utf-8")
+    assert configuration.load(path) == BASE
+
+
+def test_with_changes_changes_nothing_else() -> None:
+    changed = configuration.with_changes(BASE, {"model.heads": 8, "sweep.space": {"a.b": [1]}})
+    before, after = configuration.flatten(BASE), configuration.flatten(changed)
+    assert {key for key in before if before[key] != after[key]} == {"model.heads", "sweep.space"}
+    assert BASE.model.heads != 8
+
+
+def test_flatten_takes_sections() -> None:
+    assert set(configuration.flatten(BASE, "vocabulary")) == {
+        "vocabulary.size",
+        "vocabulary.character_coverage",
+    }
+    assert configuration.flatten(BASE)["sweep.base"] == dict(BASE.sweep.base)
+
+
+def test_fingerprint_is_equal_exactly_when_the_values_are() -> None:
+    same = configuration.parse(configuration.dump(BASE))
+    other = configuration.with_changes(BASE, {"train.seed": BASE.train.seed + 1})
+    assert configuration.fingerprint(same) == configuration.fingerprint(BASE)
+    assert configuration.fingerprint(other) != configuration.fingerprint(BASE)
+    assert configuration.fingerprint(other, "model", "data") == configuration.fingerprint(
+        BASE, "model", "data"
+    )
+    assert configuration.fingerprint(BASE, "model") != configuration.fingerprint(BASE, "train")

@@ -1,0 +1,214 @@
+"""The page from made-up results: what it says, that it holds together, and the stage."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import html.parser
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline import report as stage_report
+from pipeline import stage
+from seq2sweep import config as configuration
+from seq2sweep.errors import UserError
+from seq2sweep.report import page, samples, table
+from tests.unit.made_up_results import SIGNATURE, results, sweep
+
+
+class Tags(html.parser.HTMLParser):
+    """Checks that elements nest, and keeps attributes."""
+
+    VOID = ("meta", "link", "br", "img", "hr", "input")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def rendered() -> str:
+    return page.render(results())
+
+
+# --- the page ----------------------------------------------------------------------------------
+
+
+def test_page_is_whole_and_self_contained(rendered: str) -> None:
+    tags = Tags()
+    tags.feed(rendered)
+    assert tags.open == []
+    for tag, name, value in tags.attributes:
+        if name in ("src", "href", "action", "data"):
+            assert value is not None
+            assert value.startswith(("#", "data:")), (tag, name, value)
+    assert not re.search(r"@import|url\((?!#)", rendered)
+    identifiers = [value for _, name, value in tags.attributes if name == "id"]
+    assert len(identifiers) == len(set(identifiers))
+    targets = re.findall(r'(?:href="|url\()#([^")]+)', rendered)
+    assert set(targets) <= set(identifiers)
+
+
+def test_page_shows_the_headline_numbers(rendered: str) -> None:
+    for shown in (
+        "61.2",
+        "± 1.1",
+        SIGNATURE,
+        "61.9",
+        "78.7",
+        "3.17",
+        "42.5",
+        "1.31 M",
+        "7\u202f403",
+    ):
+        assert shown in rendered
+    assert "de-compounds" in rendered
+    assert "git checkout 4ad1c0ffee" in rendered
+    assert "make ui" in rendered
+    assert rendered.index("subordinate clause") < rendered.index("verb second")
+    assert "a side is empty" not in rendered
+    assert "95.7\u202f%" in rendered
+
+
+def test_page_says_when_the_commit_is_not_all() -> None:
+    given = results()
+    changed = dataclasses.replace(given, lineage={"git.commit": "4ad1c0", "git.dirty": "true"})
+    assert "git checkout 4ad1c0   # and changes that were not committed" in page.render(changed)
+    unknown = dataclasses.replace(given, lineage={"git.commit": "unknown"})
+    assert "git checkout" not in page.render(unknown)
+
+
+def test_page_is_the_same_each_time(rendered: str) -> None:
+    assert page.render(results()) == rendered
+
+
+def test_page_escapes_what_it_is_given() -> None:
+    hostile = "<script>alert('x')</script> & \"y\""
+    given = results()
+    record = sweep()
+    record["trials"][-1]["cause"] = hostile
+    record["trials"][1]["name"] = hostile
+    given = dataclasses.replace(
+        given,
+        dataset=hostile,
+        translations=[samples.Translation(hostile, hostile, "<b>x</b>", (hostile,))],
+        sweep=record,
+    )
+    rendered = page.render(given)
+    assert "<script" not in rendered
+    assert "<b>x" not in rendered
+    tags = Tags()
+    tags.feed(rendered)
+    assert tags.open == []
+
+
+def test_sections_without_data_are_left_out() -> None:
+    given = results()
+    evaluate = dict(given.evaluate)
+    del evaluate["phenomena"]
+    short = page.render(
+        dataclasses.replace(given, evaluate=evaluate, sweep=None, curves=[], translations=[])
+    )
+    for section in ("phenomena", "variants", "training", "translations"):
+        assert f'id="{section}"' not in short
+        assert f'href="#{section}"' not in short
+    assert 'id="results"' in short
+
+
+def test_a_sweep_of_failures_is_still_a_page() -> None:
+    record = sweep()
+    record["trials"] = [record["trials"][-1]]
+    rendered = page.render(dataclasses.replace(results(), sweep=record))
+    assert "failed: out of memory" in rendered
+    assert "Quality against cost" not in rendered
+
+
+# --- the stage ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files that the stages before write."""
+    monkeypatch.chdir(tmp_path)
+    given = results()
+    stage.write_json(stage.METRICS / "prepare.json", given.prepare)
+    stage.write_json(stage.METRICS / "train.json", given.train)
+    stage.write_json(stage.METRICS / "evaluate.json", given.evaluate)
+    stage.write_json(stage.MODEL / "receipt.json", {"lineage": given.lineage})
+    stage.write_json(stage.REPORTS / "sweep.json", given.sweep)
+    columns = list(given.curves[0])
+    rows = [["" if row[c] is None else repr(row[c]) for c in columns] for row in given.curves]
+    curves = "\n".join(",".join(cells) for cells in [columns, *rows])
+    (stage.METRICS / "curves.csv").write_text(curves + "\n", encoding="utf-8")
+    translations = ["\t".join(stage_report.TRANSLATION_COLUMNS)] + [
+        "\t".join((row.source, row.reference, row.translation, " ".join(row.phenomena)))
+        for row in given.translations
+    ]
+    path = stage.REPORTS / "translations.tsv"
+    path.write_text("\n".join(translations) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def preset() -> configuration.Config:
+    path = Path(configuration.__file__).parent / "presets" / "phrasebook.yaml"
+    return configuration.from_dict(yaml.safe_load(path.read_text(encoding="utf-8"))["params"])
+
+
+def test_stage_writes_both_files(project: Path, rendered: str) -> None:
+    stage_report.work(preset())
+    assert (project / "reports/index.html").read_text(encoding="utf-8") == rendered
+    assert "## Beside the paper" in (project / "reports/table3.md").read_text(encoding="utf-8")
+    assert not list(project.rglob("*.partial"))
+
+
+def test_stage_runs_without_a_sweep(project: Path) -> None:
+    (stage.REPORTS / "sweep.json").unlink()
+    stage_report.work(preset())
+    assert "Table 3" not in (project / "reports/index.html").read_text(encoding="utf-8")
+
+
+def test_stage_names_a_damaged_input(project: Path) -> None:
+    path = stage.REPORTS / "translations.tsv"
+    path.write_text("source\ttarget\na\tb\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"translations.tsv must have the columns source, ref"):
+        stage_report.work(preset())
+    (stage.METRICS / "curves.csv").write_text("step,loss\n1,none\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"curves.csv is damaged"):
+        stage_report.work(preset())
+    (stage.METRICS / "train.json").unlink()
+    with pytest.raises(UserError, match=r"train.json is missing: run `dvc repro`"):
+        stage_report.work(preset())
+
+
+def test_report_needs_neither_torch_nor_ray_nor_mlflow() -> None:
+    code = (
+        "import sys, seq2sweep.report.page, seq2sweep.report.table;"
+        "print([m for m in ('torch', 'ray', 'mlflow') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_inputs_are_left_unchanged() -> None:
+    given = results()
+    before = copy.deepcopy(given.sweep)
+    page.render(given)
+    table.markdown(given.sweep, dataset="x", vocabulary_size=1)
+    assert given.sweep == before
