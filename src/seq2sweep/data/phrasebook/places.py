@@ -1,0 +1,233 @@
+"""Constructions of place: rest and motion with two-way prepositions, journeys."""
+
+from __future__ import annotations
+
+from . import clauses, lexicon_words, morphology, phrases
+from .clauses import (
+    LEXICON,
+    NAMES,
+    NUMBERS,
+    Digits,
+    RejectedError,
+    Shape,
+    build_clause,
+    cached_phrase,
+    place_phrase,
+)
+from .grammar import (
+    AGREEMENT_INDEX,
+    Builder,
+    Sentence,
+    add,
+    sentence,
+    table,
+)
+from .lexicon import Frame, Noun, pairs
+from .relations import be_forms
+
+# Places and directions ----------------------------------------------------------------------------
+
+_ON = ("on", "auf")
+_POSITIONS = (
+    ("under", "unter"),
+    ("next to", "neben"),
+    ("behind", "hinter"),
+    _ON,
+    ("in front of", "vor"),
+)
+
+
+def _position_noun(digits: Digits) -> tuple[str, str, Noun]:
+    english, german = digits.pick((*_POSITIONS, ("in", "in")))
+    if english == "in":
+        furniture = LEXICON.classes["interior"]
+    elif english == "on":
+        furniture = LEXICON.classes["surface"]
+    else:
+        furniture = tuple(n for n in LEXICON.classes["furniture"] if n.english != "carpet")
+    return english, german, digits.pick(furniture)
+
+
+def _position(form: str) -> Builder:
+    """Rest (dative) against motion (accusative) with the same preposition."""
+
+    def build(digits: Digits, noun: Noun) -> Sentence:
+        english_preposition, german_preposition, ground = _position_noun(digits)
+        if ground is noun:
+            raise RejectedError
+        lying = "upright" not in noun.tags
+        adjective = digits.pick((None, *LEXICON.adjectives_of.get(ground, ())))
+        at = cached_phrase(ground, "the", False, adjective)
+        tags = {"two_way_preposition", *at.tags}
+        where_english = f"{english_preposition} {at.english}"
+        dative = morphology.contract(german_preposition, at.case("dat"))
+        accusative = morphology.contract(german_preposition, at.case("acc"))
+        if form in ("rest", "rest question", "rest plural"):
+            plural = form == "rest plural"
+            determiner = "the"
+            if plural:
+                determiner = digits.pick(("the", *NUMBERS))
+            thing = cached_phrase(noun, determiner, plural, None)
+            tags.update(thing.tags)
+            verb = ("lying", "liegt", "liegen") if lying else ("standing", "steht", "stehen")
+            be = be_forms(thing)[0]
+            german_verb = verb[2] if plural else verb[1]
+            digits.close()
+            if form == "rest question":
+                english = f"{be} {thing.english} {verb[0]} {where_english}"
+                german = f"{german_verb} {thing.case('nom')} {dative}"
+                tags.add("yes_no_question")
+            else:
+                english = f"{thing.english} {be} {verb[0]} {where_english}"
+                german = f"{thing.case('nom')} {german_verb} {dative}"
+        else:
+            person = digits.pick(phrases.PRONOUNS + NAMES)
+            determiner = digits.pick(("the", "a"))
+            thing = cached_phrase(noun, determiner, False, None)
+            infinitive, er_form, participle = (
+                ("legen", "legt", "gelegt") if lying else ("stellen", "stellt", "gestellt")
+            )
+            index = AGREEMENT_INDEX[person.agreement]
+            subject, goal = person.case("nom"), accusative
+            what = thing.case("acc")
+            if form == "motion past":
+                time = digits.pick(clauses.TIMES["past"])
+                has = ("habe", "hat", "haben")[index]
+                english = f"{person.english} put {thing.english} {where_english} {time[0]}"
+                german = f"{subject} {has} {time[1]} {what} {goal} {participle}"
+                tags.add("perfect")
+            elif form == "motion modal":
+                modal = phrases.MODALS[digits.pick(("must", "can", "want", "should"))]
+                finite = modal.plural if index == 2 else modal.singular
+                english = (
+                    f"{person.english} {modal.english[index]} put {thing.english} {where_english}"
+                )
+                german = f"{subject} {finite} {what} {goal} {infinitive}"
+                tags.add("modal")
+            else:
+                be = be_forms(person)[0]
+                finite = morphology.german_present(infinitive, er_form)[index]
+                english = f"{person.english} {be} putting {thing.english} {where_english}"
+                german = f"{subject} {finite} {what} {goal}"
+            digits.close()
+        result = sentence(english, german, tags, "?" if form == "rest question" else ".")
+        result.nominals.append(at)
+        return result
+
+    return build
+
+
+_CITIES = pairs(lexicon_words.CITIES)
+_COUNTRIES = [(e, g, g) for e, g in pairs(lexicon_words.COUNTRIES_BARE)] + [
+    (cells[0], cells[1], cells[2])
+    for cells in (text.split("|") for text in lexicon_words.COUNTRIES_WITH_ARTICLE)
+]
+
+
+def destinations(kind: str) -> list[tuple[str, str]]:
+    """Where to, where, or where from, in both languages."""
+    role, _, group = kind.partition(":")
+    if role == "dir" and group == "walkable":
+        return [
+            clauses.direction_phrase(german, LEXICON.nouns[noun])
+            for german, noun in table(lexicon_words.DIRECTION_TABLES["walkable"])
+        ]
+    cities = [(e, {"dir": "nach", "loc": "in", "origin": "aus"}[role], g) for e, g in _CITIES]
+    english = {"dir": "to", "loc": "in", "origin": "from"}[role]
+    result = [(f"{english} {e}", f"{preposition} {g}") for e, preposition, g in cities]
+    if group in ("city", "far", "settle"):
+        for name, accusative, dative in _COUNTRIES:
+            with_article = " " in accusative
+            if role == "dir":
+                german = f"in {accusative}" if with_article else f"nach {accusative}"
+            else:
+                german = f"{'in' if role == 'loc' else 'aus'} {dative}"
+            result.append((f"{english} {name}", german))
+    return result
+
+
+def _motion(shape: Shape, form: str = "") -> Builder:
+    cache: dict[str, list[tuple[str, str]]] = {}
+
+    def build(digits: Digits, frame: Frame) -> Sentence:
+        clause = build_clause(digits, frame, shape)
+        clause.tags.add("motion_or_location")
+        if frame.places:
+            clause.place = place_phrase(*digits.pick(frame.places))
+            clause.tags.add("two_way_preposition")
+        else:
+            kind = frame.place_kind
+            if kind not in cache:
+                cache[kind] = destinations(kind)
+            goal = digits.pick(cache[kind])
+            clause.direction = goal
+            if not kind.startswith("origin") and goal[1].startswith(("in ", "ins ", "auf ")):
+                clause.tags.add("two_way_preposition")
+        if clause.time:
+            clause.tags.add("adverb_order")
+        digits.close()
+        if form == "question":
+            return sentence(
+                clause.english_question(),
+                clause.german_question(),
+                {"yes_no_question"},
+                "?",
+                clause,
+            )
+        if form == "front" and clause.time:
+            return sentence(
+                f"{clause.time[0]} {clause.english_statement(time=False)}",
+                clause.german_main(front=clause.time[1], time=False),
+                {"word_order_v2_inversion"},
+                ".",
+                clause,
+            )
+        if form == "that":
+            return sentence(
+                f"I know that {clause.english_statement()}",
+                f"ich weiß, dass {clause.german_final()}",
+                {"subordinate_clause", "word_order_verb_final"},
+                ".",
+                clause,
+            )
+        return sentence(clause.english_statement(), clause.german_main(), set(), ".", clause)
+
+    return build
+
+
+def _register_places() -> None:
+    things = [
+        n
+        for n in LEXICON.nouns.values()
+        if ("flat" in n.tags or "upright" in n.tags) and n.word_class != "reading_only"
+    ]
+    countable = [n for n in things if not n.mass]
+    add("position", 18, things, _position("rest"))
+    add("position", 12, countable, _position("rest plural"))
+    add("position_question", 10, things, _position("rest question"))
+    add("putting", 10, things, _position("motion"))
+    add("putting", 8, things, _position("motion past"))
+    add("putting", 8, things, _position("motion modal"))
+    motions = LEXICON.motions
+    for subject in ("noun", "name", "pronoun", "pair"):
+        for tense, time, form in (
+            ("progressive", "progressive", ""),
+            ("past", "past", ""),
+            ("past", "past", "front"),
+            ("future", "future", ""),
+            ("future", "future", "front"),
+            ("modal", "modal", ""),
+            ("state", "", ""),
+            ("past", "", "question"),
+            ("progressive", "", "question"),
+            ("past", "past", "that"),
+        ):
+            shape = Shape(subject, "the", tense, time=time)
+            foci = [f for f in motions if clauses.fits(f, shape)]
+            if tense in ("future", "modal"):
+                foci = [f for f in foci if f.verb.english not in ("sit", "stand")]
+            if foci:
+                add("motion", 5 if tense != "state" else 3, foci, _motion(shape, form))
+
+
+_register_places()

@@ -1,0 +1,346 @@
+"""Constructions that relate and describe: relative clauses, predicates, comparison, owners."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from . import clauses, lexicon_words, morphology
+from .clauses import (
+    LEXICON,
+    NAMES,
+    Digits,
+    RejectedError,
+    Shape,
+    build_clause,
+    cached_phrase,
+    frames_for,
+    is_person,
+)
+from .grammar import (
+    AGREEMENT_INDEX,
+    Builder,
+    Sentence,
+    add,
+    sentence,
+    table,
+)
+from .lexicon import Adjective, Frame, Noun
+from .phrases import Nominal
+
+_DEGREES = table(lexicon_words.DEGREE_TABLE)
+_PERSON_PREDICATES = table(lexicon_words.PERSON_PREDICATES)
+_RELATIVE = {"relative_clause", "word_order_verb_final"}
+
+
+def _relative_word(nominal: Nominal, case: str) -> str:
+    """English who, whom, that."""
+    assert nominal.noun is not None
+    if not is_person(nominal.noun):
+        return "that"
+    return "who" if case == "nom" else "whom"
+
+
+# Adjectives that stand before a noun but make no predicate in both languages.
+_ATTRIBUTIVE = frozenset("Swiss wooden foreign secret".split())
+_TOO = frozenset(
+    "big small old young expensive long short heavy warm cold hot sweet sour dark loud quiet "
+    "high deep fast slow strong weak narrow wide soft hard boring difficult dangerous strict "
+    "dirty full bright curious nervous".split()
+)
+_EXTREMELY = frozenset(
+    "interesting difficult important friendly polite boring exciting dangerous practical unusual "
+    "clever nervous strict useful famous elegant valuable curious hard-working comfortable "
+    "expensive honest patient careful punctual loud happy angry".split()
+)
+
+
+@cache
+def predicates(noun: Noun) -> tuple[Adjective, ...]:
+    person = is_person(noun)
+    return tuple(
+        adjective
+        for adjective in LEXICON.adjectives_of.get(noun, ())
+        if adjective.english not in _ATTRIBUTIVE and not (person and adjective.english == "new")
+    )
+
+
+def predicate_of(digits: Digits, noun: Noun) -> Adjective:
+    return digits.pick(predicates(noun))
+
+
+def _check_degree(degree: str, adjective: Adjective) -> None:
+    """Not every quality comes in every degree."""
+    if degree and not adjective.english_comparative:
+        raise RejectedError
+    if degree == "too" and adjective.english not in _TOO:
+        raise RejectedError
+    if degree == "extremely" and adjective.english not in _EXTREMELY:
+        raise RejectedError
+
+
+def be_forms(nominal: Nominal, past: bool = False) -> tuple[str, str]:
+    index = AGREEMENT_INDEX[nominal.agreement]
+    if past:
+        return ("was", "was", "were")[index], ("war", "war", "waren")[index]
+    return ("am", "is", "are")[index], ("bin", "ist", "sind")[index]
+
+
+def _relative_subject(shape: Shape, opening: str) -> Builder:
+    """The man who is reading the newspaper ...; Do you know the man who ...?"""
+
+    def build(digits: Digits, frame: Frame) -> Sentence:
+        clause = build_clause(digits, frame, shape)
+        head = clause.subject
+        if head.noun is None or head.noun.word_class == "family" or not is_person(head.noun):
+            raise RejectedError
+        if "possessive" in head.tags:
+            raise RejectedError
+        pronoun = morphology.relative_pronoun(head.gender, "nom")
+        english = f"{head.english} who {clause.english_verb_phrase()}"
+        final = f"{pronoun} {clause.german_final(subject=False)}"
+        if opening:
+            digits.close()
+            return sentence(
+                f"do you know {english}",
+                f"kennen Sie {head.case('acc')}, {final}",
+                _RELATIVE | {"yes_no_question"},
+                "?",
+                clause,
+            )
+        said, german, gender = digits.pick(_PERSON_PREDICATES)
+        if gender not in ("*", head.gender):
+            raise RejectedError
+        digits.close()
+        return sentence(
+            f"{english} {said}",
+            f"{head.case('nom')}, {final}, {german}",
+            set(_RELATIVE),
+            ".",
+            clause,
+        )
+
+    return build
+
+
+def _relative_object(gap: str, shape: Shape) -> Builder:
+    """The book that the teacher is reading is very interesting."""
+
+    def build(digits: Digits, frame: Frame) -> Sentence:
+        clause = build_clause(digits, frame, shape)
+        case: morphology.Case = "dat" if gap == "dat" else "acc"
+        head = clause.dative if gap == "dat" else clause.accusative
+        if gap == "prep":
+            head, case = clause.prepositional, frame.preposition_case
+        assert head is not None
+        if head.noun is None or head.noun.word_class == "family" or head.noun.mass and gap == "dat":
+            raise RejectedError
+        adjective = predicate_of(digits, head.noun)
+        degree = digits.pick((("", ""), ("very ", "sehr ")))
+        if not adjective.english_comparative and degree[0]:
+            raise RejectedError
+        digits.close()
+        pronoun = morphology.relative_pronoun(head.gender, case)
+        final = clause.german_final(gap)
+        if gap == "prep":
+            # English strands the preposition, German takes it along.
+            pronoun = f"{frame.preposition} {pronoun}"
+        english_verb, german_verb = be_forms(head)
+        relative = f"{clause.subject.english} {clause.english_verb_phrase(gap=gap)}"
+        tags = set(_RELATIVE)
+        result = sentence(
+            f"{head.english} {_relative_word(head, case)} {relative} "
+            f"{english_verb} {degree[0]}{adjective.english}",
+            f"{head.case('nom')}, {pronoun} {final}, {german_verb} {degree[1]}{adjective.german}",
+            tags,
+            ".",
+            clause,
+        )
+        # The head is said to be so, a combination of adjective and noun like any other.
+        result.nominals.append(cached_phrase(head.noun, "the", False, adjective))
+        return result
+
+    return build
+
+
+def _register_relative() -> None:
+    for shape in (
+        Shape("noun", "the", "progressive"),
+        Shape("noun", "a adjective", "past", time="past"),
+        Shape("noun", "plural", "progressive", place=True),
+        Shape("adjective", "the", "past"),
+        Shape("noun", "own", "past"),
+    ):
+        foci = [f for f in frames_for(shape) if any(is_person(n) for n in f.subjects)]
+        foci = [f for f in foci if f.verb.english != "meet"]
+        add("relative_subject", 12, foci, _relative_subject(shape, ""))
+        add("know_relative", 8, foci, _relative_subject(shape, "know"))
+    for shape in (
+        Shape("noun", "the", "progressive"),
+        Shape("name", "the", "past", time="past"),
+        Shape("pronoun", "the", "past"),
+        Shape("name", "the", "future", time="future"),
+        Shape("pronoun", "the", "modal"),
+        Shape("noun", "the", "state"),
+    ):
+        foci = [f for f in frames_for(shape) if f.accusative and not f.dative]
+        add("relative_accusative", 11, foci, _relative_object("acc", shape))
+        foci = [f for f in frames_for(shape) if f.dative and not f.accusative]
+        if foci:
+            add("relative_dative", 5, foci, _relative_object("dat", shape))
+        foci = [f for f in frames_for(shape) if f.prepositional]
+        if foci:
+            add("relative_preposition", 5, foci, _relative_object("prep", shape))
+
+
+# Description and comparison -----------------------------------------------------------------------
+
+
+def _described(digits: Digits, noun: Noun, kind: str) -> Nominal:
+    if kind == "plural":
+        if noun.mass or noun.word_class == "family":
+            raise RejectedError
+        return cached_phrase(noun, "the", True, None)
+    return cached_phrase(noun, digits.pick(clauses.subject_determiners(noun)), False, None)
+
+
+_STABLE = frozenset(
+    "red blue green yellow white black grey brown wooden German French Swiss".split()
+)
+
+
+def _description(kind: str, form: str, past: bool) -> Builder:
+    def build(digits: Digits, noun: Noun) -> Sentence:
+        subject = _described(digits, noun, kind)
+        adjective = predicate_of(digits, noun)
+        english_degree, german_degree = digits.pick([("", ""), *_DEGREES])
+        _check_degree(english_degree, adjective)
+        if form == "negated" and english_degree not in ("", "very"):
+            raise RejectedError
+        time = ("", "")
+        if past:
+            time = digits.pick((("yesterday", "gestern"), ("last week", "letzte Woche"), ("", "")))
+            if adjective.english in _STABLE or noun.word_class == "language":
+                raise RejectedError
+        digits.close()
+        is_en, is_de = be_forms(subject, past)
+        negation = ("not ", "nicht ") if form == "negated" else ("", "")
+        english_adjective = f"{english_degree} {adjective.english}".strip()
+        german_adjective = f"{german_degree} {adjective.german}".strip()
+        when = (f" {time[0]}", f"{time[1]} ") if time[0] else ("", "")
+        tags = {"predicative", *subject.tags}
+        if form == "negated":
+            tags.add("negation_nicht")
+        if form == "question":
+            tags.add("yes_no_question")
+            english = f"{is_en} {subject.english} {english_adjective}{when[0]}"
+            german = f"{is_de} {subject.case('nom')} {when[1]}{german_adjective}"
+        else:
+            english = f"{subject.english} {is_en} {negation[0]}{english_adjective}{when[0]}"
+            german = f"{subject.case('nom')} {is_de} {when[1]}{negation[1]}{german_adjective}"
+        result = sentence(english, german, tags, "?" if form == "question" else ".")
+        result.nominals.append(cached_phrase(noun, "the", False, adjective))
+        return result
+
+    return build
+
+
+def _comparison(form: str) -> Builder:
+    """The dog is bigger than the cat; ... as big as ...; ... not as big as ..."""
+
+    def build(digits: Digits, adjective: Adjective) -> Sentence:
+        nouns = LEXICON.nouns_of[adjective]
+        first, second = digits.pick(nouns), digits.pick(nouns)
+        if first is second or first.word_class != second.word_class:
+            raise RejectedError
+        subject = cached_phrase(first, digits.pick(clauses.subject_determiners(first)), False, None)
+        other = cached_phrase(second, digits.pick(clauses.subject_determiners(second)), False, None)
+        if (subject.definite, "possessive" in other.tags) == (True, True) and (
+            second.word_class != "family" and not is_person(second)
+        ):
+            raise RejectedError
+        past = digits.pick((False, True))
+        digits.close()
+        is_en, is_de = be_forms(subject, past)
+        if form == "more":
+            english = f"{is_en} {adjective.english_comparative} than"
+            german = f"{is_de} {adjective.german_comparative} als"
+        elif form == "equal":
+            english = f"{is_en} as {adjective.english} as"
+            german = f"{is_de} so {adjective.german} wie"
+        else:
+            english = f"{is_en} not as {adjective.english} as"
+            german = f"{is_de} nicht so {adjective.german} wie"
+        tags = {"comparative", *subject.tags, *other.tags}
+        if form == "less":
+            tags.add("negation_nicht")
+        result = sentence(
+            f"{subject.english} {english} {other.english}",
+            f"{subject.case('nom')} {german} {other.case('nom')}",
+            tags,
+            ".",
+        )
+        result.nominals += [
+            cached_phrase(noun, "the", False, adjective) for noun in (first, second)
+        ]
+        return result
+
+    return build
+
+
+def _genitive(kind: str) -> Builder:
+    """The teacher's car is old: the owner stands behind in the genitive, names before."""
+
+    def build(digits: Digits, noun: Noun) -> Sentence:
+        adjective = predicate_of(digits, noun)
+        english_degree, german_degree = digits.pick([("", ""), *_DEGREES[:3]])
+        _check_degree(english_degree, adjective)
+        if kind == "name":
+            name = digits.pick(NAMES)
+            if name.english[-1] in "sxz":
+                raise RejectedError
+            english = f"{name.english}'s {noun.english}"
+            german = f"{name.english}s {noun.german}"
+        else:
+            owner = digits.pick(LEXICON.classes["job"] + LEXICON.classes["human"])
+            plural = kind == "plural"
+            gender: morphology.Gender = "pl" if plural else owner.gender
+            article = morphology.definite_article(gender, "gen")
+            word = owner.english_plural if plural else owner.english
+            english = f"the {word}'{'' if word.endswith('s') and plural else 's'} {noun.english}"
+            own_article = morphology.definite_article(noun.gender, "nom")
+            german = f"{own_article} {noun.german} {article} {owner.form(plural, 'gen')}"
+        digits.close()
+        result = sentence(
+            f"{english} is {f'{english_degree} {adjective.english}'.strip()}",
+            f"{german} ist {f'{german_degree} {adjective.german}'.strip()}",
+            {"genitive", "predicative"},
+            ".",
+        )
+        result.nominals.append(cached_phrase(noun, "the", False, adjective))
+        return result
+
+    return build
+
+
+def _register_description() -> None:
+    nouns = [n for n in LEXICON.nouns.values() if n in LEXICON.adjectives_of]
+    nouns = [n for n in nouns if "nosubject" not in n.tags]
+    countable = [n for n in nouns if not n.mass and n.word_class != "family"]
+    add("description", 90, nouns, _description("singular", "statement", False))
+    add("description", 15, countable, _description("plural", "statement", False))
+    add("description_past", 15, nouns, _description("singular", "statement", True))
+    add("description_negated", 20, nouns, _description("singular", "negated", False))
+    add("description_question", 35, nouns, _description("singular", "question", False))
+    add("description_question", 10, countable, _description("plural", "question", False))
+    gradable = [a for a in LEXICON.adjectives if a.english_comparative]
+    add("comparison", 80, gradable, _comparison("more"))
+    add("comparison_equal", 25, gradable, _comparison("equal"))
+    add("comparison_less", 25, gradable, _comparison("less"))
+    owned = [n for n in nouns if clauses.ownable(n) and not is_person(n)]
+    add("genitive", 42, owned, _genitive("noun"))
+    add("genitive_plural", 16, owned, _genitive("plural"))
+    add("genitive_name", 24, owned, _genitive("name"))
+
+
+_register_relative()
+_register_description()

@@ -1,0 +1,480 @@
+"""Constructions with infinitives, requests, pronouns, weather, existence and possession."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import clauses, lexicon_words, phrases
+from .clauses import (
+    LEXICON,
+    NAMES,
+    NUMBERS,
+    Digits,
+    RejectedError,
+    Shape,
+    build_clause,
+    cached_phrase,
+    frames_for,
+    is_person,
+    place_phrase,
+    refer,
+    with_shape,
+)
+from .grammar import (
+    AGREEMENT_INDEX,
+    INFINITIVE_MATRICES,
+    Builder,
+    Sentence,
+    add,
+    fresh,
+    sentence,
+    table,
+)
+from .lexicon import Adjective, Frame, Noun
+from .phrases import Nominal
+from .places import destinations
+from .relations import be_forms
+
+# Infinitives, requests, pronouns ------------------------------------------------------------------
+
+
+def _zu_infinitive(shape: Shape) -> Builder:
+    def build(digits: Digits, frame: Frame) -> Sentence:
+        english, german = digits.pick(INFINITIVE_MATRICES)
+        clause = build_clause(digits, frame, shape)
+        digits.close()
+        index = AGREEMENT_INDEX[clause.subject.agreement]
+        # vorhaben is separable, and its prefix closes the matrix clause.
+        return sentence(
+            f"{clause.subject.english} {english[index]} to {clause.english_infinitive()}",
+            f"{clause.subject.case('nom')} {german[index]}, {clause.german_infinitive(True)}",
+            {"infinitive_zu"},
+            ".",
+            clause,
+        )
+
+    return build
+
+
+def _impersonal_infinitive(shape: Shape) -> Builder:
+    matrices = table(lexicon_words.INFINITIVE_IMPERSONAL)
+
+    def build(digits: Digits, frame: Frame) -> Sentence:
+        english, german = digits.pick(matrices)
+        clause = build_clause(digits, frame, shape, _ONESELF)
+        digits.close()
+        return sentence(
+            f"{english} to {clause.english_infinitive()}",
+            f"{german}, {clause.german_infinitive(True)}",
+            {"infinitive_zu"},
+            ".",
+            clause,
+        )
+
+    return build
+
+
+_ONESELF = Nominal(
+    "one", "one", ("man", "einen", "einem"), "3sg", "m", "one's", "sein", pronoun=True, name="one"
+)
+
+
+def _purpose(shape: Shape) -> Builder:
+    """She is going to the kitchen to cook the soup: um ... zu."""
+
+    def build(digits: Digits, frame: Frame) -> Sentence:
+        clause = build_clause(digits, frame, shape)
+        _, german_preposition, noun = digits.pick(frame.places)
+        if german_preposition not in ("in", "an", "auf") or noun.word_class == "furniture":
+            raise RejectedError
+        if noun.english == "station":
+            german_preposition = "zu"
+        goal = clauses.direction_phrase(german_preposition, noun)
+        past = digits.pick((False, True))
+        digits.close()
+        subject = clause.subject
+        index = AGREEMENT_INDEX[subject.agreement]
+        if past:
+            english_verb, finite = "went", ("bin", "ist", "sind")[index]
+            matrix = f"{subject.case('nom')} {finite} {goal[1]} gegangen"
+        else:
+            english_verb = f"{be_forms(subject)[0]} going"
+            finite = ("gehe", "geht", "gehen")[index]
+            matrix = f"{subject.case('nom')} {finite} {goal[1]}"
+        return sentence(
+            f"{subject.english} {english_verb} {goal[0]} to {clause.english_infinitive()}",
+            f"{matrix}, um {clause.german_infinitive(True)}",
+            {"infinitive_zu", "two_way_preposition"},
+            ".",
+            clause,
+        )
+
+    return build
+
+
+def _request(shape: Shape) -> Builder:
+    def build(digits: Digits, frame: Frame) -> Sentence:
+        clause = build_clause(digits, frame, shape, phrases.YOU)
+        polite = digits.pick((("please ", "bitte "), ("please do not ", "bitte ")))
+        clause.negated = polite[0] != "please "
+        if clause.negated and clause.accusative and not clause.accusative.definite:
+            raise RejectedError
+        digits.close()
+        words = [f"{frame.verb.prefix}" if frame.verb.prefix else ""]
+        middle = clause.german_middle()
+        german = " ".join([frame.verb.infinitive, "Sie", *middle, words[0].strip()]).strip()
+        tags = {"request"}
+        if clause.negated:
+            tags.add("negation_nicht")
+        return sentence(
+            f"{polite[0]}{clause.english_infinitive()}",
+            f"{polite[1]}{german}",
+            tags,
+            ".",
+            clause,
+        )
+
+    return build
+
+
+# Reasons to part with a thing or to be disappointed by it; all are true of many things.
+_FAULTS = frozenset("expensive big small heavy loud dirty slow long short hard".split())
+_MERITS = frozenset(
+    "beautiful good cheap practical comfortable modern elegant valuable interesting fresh sweet "
+    "exciting fast warm useful".split()
+)
+
+
+def _fault(digits: Digits, noun: Noun, among: frozenset[str]) -> Adjective:
+    return digits.pick(tuple(a for a in LEXICON.adjectives_of.get(noun, ()) if a.english in among))
+
+
+def _but_it(kind: str, shape: Shape) -> Builder:
+    """It agrees with the noun it stands for: er, sie or es."""
+
+    def build(digits: Digits, frame: Frame) -> Sentence:
+        clause = build_clause(digits, frame, shape)
+        thing = clause.accusative
+        if thing is None or thing.noun is None or is_person(thing.noun) or thing.pronoun:
+            raise RejectedError
+        if thing.noun.word_class in ("pet", "farm", "wild"):
+            raise RejectedError
+        adjective = _fault(digits, thing.noun, _FAULTS if kind == "but" else _MERITS)
+        if thing.adjective is not None:
+            raise RejectedError
+        digits.close()
+        pronoun = phrases.it(thing.gender)
+        is_en, is_de = be_forms(pronoun)
+        degree = ("too", "zu") if kind == "but" else ("very", "sehr")
+        if kind == "but":
+            english = f"but {pronoun.english} {is_en} {degree[0]} {adjective.english}"
+            german = f"aber {pronoun.case('nom')} {is_de} {degree[1]} {adjective.german}"
+            tags = {"pronoun_gender", "coordination"}
+        else:
+            english = f"because {pronoun.english} {is_en} {degree[0]} {adjective.english}"
+            german = f"weil {pronoun.case('nom')} {degree[1]} {adjective.german} {is_de}"
+            tags = {"pronoun_gender", "subordinate_clause", "word_order_verb_final"}
+        comma = ", " if kind == "but" else " "
+        result = sentence(
+            f"{clause.english_statement()}{comma}{english}",
+            f"{clause.german_main()}, {german}",
+            tags,
+            ".",
+            clause,
+        )
+        result.nominals.append(cached_phrase(thing.noun, "the", False, adjective))
+        return result
+
+    return build
+
+
+_LOOK = next(f for f in LEXICON.frames if f.verb.english == "look" and f.verb.fixed == "for")
+
+
+def _needs_it(negated: bool) -> Builder:
+    """He is looking for the key because he needs it: the pronoun in the accusative."""
+
+    def build(digits: Digits, kind: str) -> Sentence:
+        subject = clauses.choose_subject(digits, kind, _LOOK.subjects)
+        object_kind = digits.pick(("the", "own", "the plural"))
+        clause = build_clause(
+            digits, _LOOK, Shape(kind, object_kind, "past" if negated else "progressive"), subject
+        )
+        thing = clause.accusative
+        if thing is None or thing.noun is None or thing.noun.word_class == "pet":
+            raise RejectedError
+        digits.close()
+        person, pronoun = refer(subject), phrases.it(thing.gender)
+        index = AGREEMENT_INDEX[person.agreement]
+        accusative = pronoun.case("acc")
+        if negated:
+            could = ("konnte", "konnte", "konnten")[index]
+            english = f", but {person.english} could not find {pronoun.english_object}"
+            german = f", aber {person.case('nom')} {could} {accusative} nicht finden"
+            tags = {"pronoun_gender", "coordination", "negation_nicht", "modal"}
+        else:
+            needs = ("need", "needs", "need")[index]
+            brauchen = ("brauche", "braucht", "brauchen")[index]
+            english = f" because {person.english} {needs} {pronoun.english_object}"
+            german = f", weil {person.case('nom')} {accusative} {brauchen}"
+            tags = {"pronoun_gender", "subordinate_clause", "word_order_verb_final"}
+        return sentence(
+            f"{clause.english_statement()}{english}",
+            f"{clause.german_main()}{german}",
+            tags,
+            ".",
+            clause,
+        )
+
+    return build
+
+
+def _register_infinitives() -> None:
+    for shape in (
+        Shape("name", "the", "progressive"),
+        Shape("pronoun", "a adjective", "progressive"),
+        Shape("noun", "own", "progressive"),
+        Shape("pair", "the", "progressive"),
+    ):
+        foci = [f for f in frames_for(shape) if f.open_subject]
+        add("zu_infinitive", 11, fresh("zu", shape, foci), _zu_infinitive(shape))
+        located = [f for f in foci if f.places and f.verb.english not in ("wait", "arrive")]
+        add("purpose", 8, fresh("purpose", shape, located), _purpose(shape))
+    for shape in (Shape("pronoun", "the", "progressive"), Shape("pronoun", "a", "progressive")):
+        foci = [f for f in frames_for(shape) if f.open_subject and f.aspect == "d"]
+        add(
+            "impersonal_infinitive",
+            6,
+            fresh("impersonal", with_shape(shape, subject="one"), foci),
+            _impersonal_infinitive(shape),
+        )
+    for shape in (Shape("pronoun", "the", "progressive"), Shape("pronoun", "own", "progressive")):
+        add("request", 36, fresh("request", shape, frames_for(shape)), _request(shape))
+    getting = frozenset("buy find order rent read watch".split())
+    for shape in (
+        Shape("name", "a", "past", time="past"),
+        Shape("pronoun", "a", "past"),
+        Shape("noun", "this", "past"),
+        Shape("pair", "number", "past"),
+    ):
+        foci = [f for f in frames_for(shape) if f.verb.english in getting and f.accusative]
+        foci = [f for f in foci if not f.verb.fixed and not f.dative]
+        add("but_it", 9, foci, _but_it("but", shape))
+    wanting = frozenset("buy need order rent recommend love like".split())
+    for shape in (
+        Shape("name", "this", "state"),
+        Shape("pronoun", "this", "state"),
+        Shape("pronoun", "the", "future"),
+        Shape("noun", "a", "past"),
+        Shape("name", "number", "past"),
+    ):
+        foci = [f for f in frames_for(shape) if f.verb.english in wanting and f.accusative]
+        add("because_it", 7, foci, _but_it("because", shape))
+    add("needs_it", 12, ("noun", "name", "pronoun", "pair"), _needs_it(False))
+    add("needs_it", 12, ("noun", "name", "pronoun", "pair"), _needs_it(True))
+
+
+# Weather, existence, possession -------------------------------------------------------------------
+
+
+def _weather_verb(tense: str) -> Builder:
+    places = destinations("loc:city")
+
+    def build(digits: Digits, cells: tuple[str, ...]) -> Sentence:
+        english, ing, past, infinitive, er_form, participle = cells
+        place = digits.pick(places)
+        front = digits.pick((False, True))
+        if tense == "present":
+            time = digits.pick(clauses.TIMES["progressive"][:3])
+            if front and time[0] != "today":
+                raise RejectedError
+            verb, finite, tail = f"is {ing}", er_form, ""
+        elif tense == "past":
+            time = digits.pick(clauses.TIMES["past"])
+            verb, finite, tail = past, "hat", f" {participle}"
+        else:
+            time = digits.pick(_NEAR_FUTURE)
+            verb, finite, tail = f"will {english}", "wird", f" {infinitive}"
+        digits.close()
+        tags = {"weather"}
+        if front:
+            tags.add("word_order_v2_inversion")
+            result = (f"{time[0]} it {verb} {place[0]}", f"{time[1]} {finite} es {place[1]}{tail}")
+        else:
+            result = (f"it {verb} {place[0]} {time[0]}", f"es {finite} {time[1]} {place[1]}{tail}")
+        if tense == "past":
+            tags.add("perfect")
+        if tense == "future":
+            tags.add("future")
+        return sentence(result[0], result[1], tags, ".")
+
+    return build
+
+
+def _weather_adjective(digits: Digits, cells: tuple[str, ...]) -> Sentence:
+    place = digits.pick(destinations("loc:city"))
+    tense, times = digits.pick(
+        ((("is", "ist"), (("today", "heute"), ("now", "jetzt"))), (("was", "war"), _PAST_TIMES))
+    )
+    time = digits.pick(times)
+    front = digits.pick((False, True))
+    digits.close()
+    tags = {"weather", "predicative"}
+    if front:
+        tags.add("word_order_v2_inversion")
+        return sentence(
+            f"{time[0]} it {tense[0]} {cells[0]} {place[0]}",
+            f"{time[1]} {tense[1]} es {place[1]} {cells[1]}",
+            tags,
+            ".",
+        )
+    return sentence(
+        f"it {tense[0]} {cells[0]} {place[0]} {time[0]}",
+        f"es {tense[1]} {time[1]} {place[1]} {cells[1]}",
+        tags,
+        ".",
+    )
+
+
+_PAST_TIMES = clauses.TIMES["past"]
+# Weather is foretold for days, not for years.
+_NEAR_FUTURE = tuple(
+    pair for pair in clauses.TIMES["future"] if pair[0].startswith(("tomorrow", "soon", "the day"))
+)
+
+
+def _existence(digits: Digits, noun: Noun) -> Sentence:
+    """In the city there are three museums: es gibt with the accusative."""
+    places = [
+        place_phrase(e, g, LEXICON.nouns[n])
+        for e, g, n in (
+            ("in", "in", "city"),
+            ("in", "in", "village"),
+            ("in", "in", "street"),
+            ("on", "auf", "island"),
+            ("in", "in", "valley"),
+        )
+    ]
+    where = digits.pick([*places, *destinations("loc:town")])
+    adjective = digits.pick((None, *LEXICON.adjectives_of.get(noun, ())))
+    plural = digits.pick((False, True))
+    determiner = digits.pick(NUMBERS) if plural else digits.pick(("a", "no"))
+    thing = cached_phrase(noun, determiner, plural, adjective)
+    if noun.english in where[0]:
+        raise RejectedError
+    digits.close()
+    be = "are" if plural else "is"
+    tags = {"existence", "word_order_v2_inversion", *thing.tags}
+    english = thing.english
+    if determiner == "no":
+        tags.add("negation_kein")
+        english = f"no {english.partition(' ')[2]}"
+    result = sentence(
+        f"{where[0]} there {be} {english}",
+        f"{where[1]} gibt es {thing.case('acc')}",
+        tags,
+        ".",
+    )
+    result.nominals.append(thing)
+    return result
+
+
+def _having(form: str) -> Builder:
+    def build(digits: Digits, noun: Noun) -> Sentence:
+        subject = digits.pick(phrases.PRONOUNS + NAMES)
+        if form == "number":
+            thing = cached_phrase(noun, digits.pick(NUMBERS[:6]), True, None)
+        else:
+            family = noun.word_class == "family"
+            options = () if family else LEXICON.adjectives_of.get(noun, ())
+            adjective = digits.pick((None, *options))
+            determiner = "no" if form == "none" else "a"
+            thing = cached_phrase(noun, determiner, False, adjective)
+        digits.close()
+        index = AGREEMENT_INDEX[subject.agreement]
+        have = ("have", "has", "have")[index]
+        do = ("do", "does", "do")[index]
+        haben = ("habe", "hat", "haben")[index]
+        tags = {"possession", *thing.tags}
+        german = f"{subject.case('nom')} {haben} {thing.case('acc')}"
+        mark = "."
+        if form == "none":
+            tags.add("negation_kein")
+            english = f"{subject.english} {do} not have {thing.english}"
+        elif form == "question":
+            tags.add("yes_no_question")
+            english = f"{do} {subject.english} have {thing.english}"
+            german = f"{haben} {subject.case('nom')} {thing.case('acc')}"
+            mark = "?"
+        else:
+            english = f"{subject.english} {have} {thing.english}"
+        result = sentence(english, german, tags, mark)
+        result.nominals.append(thing)
+        return result
+
+    return build
+
+
+def _pain(past: bool) -> Builder:
+    def build(digits: Digits, noun: Noun) -> Sentence:
+        plural = noun.english in ("knee", "arm", "leg", "tooth", "foot", "hand") and digits.pick(
+            (False, True)
+        )
+        whose = digits.pick(tuple(p for p in clauses.POSSESSIVES if p != "own:our:unser"))
+        if noun.english == "tooth" and not plural:
+            raise RejectedError
+        time: Any = digits.pick(clauses.TIMES["past" if past else "progressive"])
+        digits.close()
+        part = cached_phrase(noun, whose, bool(plural), None)
+        tags = {"separable_verb", "possessive"}
+        if past:
+            has = "haben" if plural else "hat"
+            return sentence(
+                f"{part.english} hurt {time[0]}",
+                f"{part.case('nom')} {has} {time[1]} wehgetan",
+                tags | {"perfect"},
+                ".",
+            )
+        verb = ("hurt", "tun") if plural else ("hurts", "tut")
+        return sentence(
+            f"{part.english} {verb[0]} {time[0]}",
+            f"{part.case('nom')} {verb[1]} {time[1]} weh",
+            tags,
+            ".",
+        )
+
+    return build
+
+
+def _register_others() -> None:
+    weather = table(lexicon_words.WEATHER_TABLE)
+    for tense in ("present", "past", "future"):
+        add("weather", 15, weather, _weather_verb(tense))
+    add("weather_adjective", 20, table(lexicon_words.WEATHER_ADJECTIVES), _weather_adjective)
+    sights = [n for n in LEXICON.classes["building"] if n.english != "house"]
+    sights += [
+        n
+        for n in LEXICON.classes["outdoor"]
+        if n.english not in ("city", "village", "sea", "island", "valley", "street")
+    ]
+    add("existence", 85, sights, _existence)
+    things = [
+        n
+        for n in LEXICON.nouns.values()
+        if (clauses.ownable(n) or n.word_class == "family")
+        and not n.mass
+        and n.english not in ("mother", "father")
+        and n.word_class not in ("room", "idea")
+    ]
+    relatives = [n for n in things if n.word_class in ("family", "pet", "vehicle", "instrument")]
+    add("having", 26, [n for n in things if n.word_class != "family"], _having("one"))
+    add("having", 22, things, _having("none"))
+    add("having", 22, things, _having("question"))
+    add("having", 18, relatives, _having("number"))
+    body = [n for n in LEXICON.classes["body"] if n.english not in ("hand",)]
+    add("pain", 9, body, _pain(False))
+    add("pain", 9, body, _pain(True))
+
+
+_register_infinitives()
+_register_others()
