@@ -21,11 +21,10 @@ from seq2sweep.data.files import read_lines, sha256
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import Data, evaluate
 from seq2sweep.evaluate.phenomena import accuracy_by_phenomenon
+from seq2sweep.tracking.models import log_model
 
 
 def work(config: Config) -> None:
-    from seq2sweep.tracking.models import log_model
-
     receipt = stage.read_json(stage.MODEL / "receipt.json")
     trained = configuration.from_dict(receipt["config"], "models/train/receipt.json")
     chosen = newest(receipt, config.evaluate.average_checkpoints)
@@ -75,7 +74,7 @@ def work(config: Config) -> None:
             files=[*files, stage.VOCABULARY / "vocabulary.model", stage.MODEL / "receipt.json"],
             params=configuration.flatten(trained, "model"),
             metrics=figures,
-            dataset_name=f"{config.data.dataset} test",
+            dataset_name=f"{config.data.dataset} {config.data.source}-{config.data.target} test",
             dataset_digest=header["fingerprint"],
             step=last_step,
             tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from seq2sweep import config as configuration
 from seq2sweep import console
-from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
+from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
 
 PARAMS = Path("params.yaml")
 RAW = Path("data/raw")
@@ -25,8 +27,11 @@ REPORTS = Path("reports")
 
 
 def run(name: str, about: str, work: Callable[[configuration.Config], None]) -> NoReturn:
-    """Run one stage on params.yaml and exit: 0 done, 2 the input is wrong, 75 interrupted."""
-    console.quiet_environment()
+    """Run one stage on params.yaml and exit.
+
+    Status: 0 done, 2 the input is wrong, 75 interrupted (Ctrl-C or SIGTERM), else a failure.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         config = configuration.load(PARAMS)
         console.banner(name, about)
@@ -34,12 +39,20 @@ def run(name: str, about: str, work: Callable[[configuration.Config], None]) -> 
     except UserError as error:
         print(f"seq2sweep {name}: {error}", file=sys.stderr)
         sys.exit(EXIT_USER_ERROR)
+    except Failure as error:
+        print(f"seq2sweep {name}: {error}", file=sys.stderr)
+        sys.exit(EXIT_FAILURE)
     except KeyboardInterrupt:
         print(
             f"seq2sweep {name}: interrupted; `dvc repro` again goes on from here", file=sys.stderr
         )
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(0)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    # What Ctrl-C raises, so that runs are closed and Ray is shut down on the way out.
+    raise KeyboardInterrupt
 
 
 def code_fingerprint() -> str:

@@ -6,7 +6,6 @@ Variants that are trained already (in `cluster.storage`) are not trained again.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -17,19 +16,20 @@ from typing import Any
 from pipeline import stage, tracking
 from seq2sweep import config as configuration
 from seq2sweep import console
+from seq2sweep.cluster.record import TrialResult
+from seq2sweep.cluster.search import run_sweep, variants
+from seq2sweep.cluster.session import ray_session
+from seq2sweep.cluster.variants import Variant
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_header
 from seq2sweep.evaluate.evaluation import score_checkpoint
 from seq2sweep.model import flops
+from seq2sweep.tracking.follow import JournalFollower
+from seq2sweep.tracking.runs import Run, Tracker
 from seq2sweep.train import journal
-
-CURVE_METRICS = ("valid_perplexity", "valid_loss", "loss", "tokens_per_second")
 
 
 def work(config: Config) -> None:
-    from seq2sweep.cluster.search import run_sweep, variants
-    from seq2sweep.cluster.session import ray_session
-
     project = Path.cwd()
     header = read_header(stage.ENCODED)
     chosen = variants(config)
@@ -37,16 +37,14 @@ def work(config: Config) -> None:
     started = time.perf_counter()
     tracker = tracking.open_tracker(config)
     lineage = tracking.lineage(config, header)
-    with contextlib.ExitStack() as stack:
-        parent = stack.enter_context(
-            tracker.start(
-                f"sweep {config.sweep.method}",
-                kind="sweep",
-                params=tracking.logged_params(config) | configuration.flatten(config, "sweep"),
-                tags=lineage,
-            )
-        )
-        recorder = Recorder(tracker, parent.id, lineage, stack)
+    with tracker.start(
+        f"sweep {config.sweep.method}",
+        kind="sweep",
+        params=tracking.logged_params(config) | configuration.flatten(config, "sweep"),
+        tags=lineage,
+    ) as parent:
+        tracking.name_dataset(parent, config, header, "train")
+        recorder = Recorder(parent, tracker, lineage, header)
         with ray_session(config.cluster):
             results = run_sweep(
                 config,
@@ -60,9 +58,9 @@ def work(config: Config) -> None:
                 ),
                 on_trial=recorder.hear,
             )
-        vocabulary_size = int(header["vocabulary"]["size"])
-        trials = [describe(result, vocabulary_size, recorder.run_ids) for result in results]
-        recorder.close(trials)
+        vocabulary_size = recorder.vocabulary_size
+        run_ids = {name: run.id for name, run in recorder.runs.items()}
+        trials = [describe(result, vocabulary_size, run_ids) for result in results]
         base = next(variant for variant in chosen if variant.name == "base")
         base_values = configuration.to_dict(base.config)
         seconds = time.perf_counter() - started
@@ -106,61 +104,55 @@ class Recorder:
     """A child run in MLflow for each trial, and a console line for what happens to it."""
 
     def __init__(
-        self, tracker: Any, parent: str, lineage: dict[str, str], stack: contextlib.ExitStack
+        self, parent: Run, tracker: Tracker, lineage: dict[str, str], header: dict[str, Any]
     ) -> None:
-        self.tracker, self.parent, self.lineage, self.stack = tracker, parent, lineage, stack
-        self.runs: dict[str, Any] = {}
+        self.parent, self.tracker, self.lineage, self.header = parent, tracker, lineage, header
+        self.vocabulary_size = int(header["vocabulary"]["size"])
+        self.runs: dict[str, Run] = {}
+        self.steps: dict[str, int] = {}
 
-    @property
-    def run_ids(self) -> dict[str, str]:
-        """Variant name to MLflow run id."""
-        return {name: run.id for name, run in self.runs.items()}
-
-    def hear(self, event: str, variant: Any, figures: dict[str, Any]) -> None:
+    def hear(self, event: str, variant: Variant, figures: dict[str, Any]) -> None:
         """What run_sweep tells of a trial; see seq2sweep.cluster.search.run_sweep."""
         if event == "started":
-            self.runs[variant.name] = self.stack.enter_context(
-                self.tracker.start(
-                    variant.name,
-                    kind="trial",
-                    parent=self.parent,
-                    params=tracking.logged_params(variant.config),
-                    tags=self.lineage | {"variant": variant.name},
-                )
-            )
-            console.say(f"{variant.name}: started")
+            self._start(variant)
+            done = " (trained before)" if figures["done_before"] else ""
+            console.say(f"{variant.name}: started{done}")
         elif event == "result":
             console.say(
                 f"{variant.name}: step {figures['step']}/{variant.config.train.steps}  "
                 f"valid perplexity {figures['valid_perplexity']:.2f}"
             )
         elif event == "scored":
+            run = self.runs[variant.name]
+            run.log({"bleu": figures["bleu"]}, step=self.steps[variant.name])
+            run.tag({"bleu.signature": figures["signature"]})
             console.say(f"{variant.name}: BLEU {figures['bleu']:.2f} on the validation set")
         else:
-            self.runs[variant.name].tag({"outcome": event})
-            cause = f" ({figures['cause']})" if figures.get("cause") else ""
+            self._end(event, variant, figures)
+            cause = f" ({figures['cause']})" if figures["cause"] else ""
             console.say(f"{variant.name}: {event}{cause}")
 
-    def close(self, trials: list[dict[str, Any]]) -> None:
-        """Store each trial's curve and scores, and end its run with a true status."""
-        for trial in trials:
-            run = self.runs.get(trial["name"])
-            if run is None:
-                continue
-            run.log_many(
-                [
-                    (entry["time"], entry["step"], known(entry, CURVE_METRICS))
-                    for entry in trial.pop("entries")
-                    if entry["kind"] in ("logged", "validated")
-                ]
-            )
-            scores = known(trial, ("bleu", "parameters", "flops", "wall_seconds"))
-            run.log(scores, step=trial["steps"])
-            if trial["signature"]:
-                run.tag({"bleu.signature": trial["signature"]})
-            if trial["cause"]:
-                run.tag({"error": trial["cause"]})
-            run.finish("FAILED" if trial["status"] == "failed" else "FINISHED")
+    def _start(self, variant: Variant) -> None:
+        run = self.tracker.start(
+            variant.name,
+            kind="trial",
+            parent=self.parent.id,
+            params=tracking.logged_params(variant.config),
+            tags=self.lineage | {"variant": variant.name},
+        )
+        self.runs[variant.name] = run
+        tracking.name_dataset(run, variant.config, self.header, "train")
+
+    def _end(self, outcome: str, variant: Variant, figures: dict[str, Any]) -> None:
+        """Store the curve and the cost, and end the run with a true status at a true time."""
+        run = self.runs[variant.name]
+        JournalFollower(run, functools.partial(journal.read, Path(figures["journal"]))).close()
+        cost = known(figures, ("flops", "target_tokens", "wall_seconds"))
+        cost["parameters"] = flops.parameter_count(variant.config.model, self.vocabulary_size)
+        self.steps[variant.name] = int(figures.get("step", 0))
+        run.log(cost, step=self.steps[variant.name])
+        run.tag({"outcome": outcome} | ({"error": figures["cause"]} if figures["cause"] else {}))
+        run.finish("FAILED" if outcome == "failed" else "FINISHED")
 
 
 def known(figures: dict[str, Any], names: tuple[str, ...]) -> dict[str, float]:
@@ -168,7 +160,7 @@ def known(figures: dict[str, Any], names: tuple[str, ...]) -> dict[str, float]:
     return {name: figures[name] for name in names if figures.get(name) is not None}
 
 
-def describe(result: Any, vocabulary_size: int, run_ids: dict[str, str]) -> dict[str, Any]:
+def describe(result: TrialResult, vocabulary_size: int, run_ids: dict[str, str]) -> dict[str, Any]:
     """One entry of reports/sweep.json."""
     config: Config = result.variant.config
     entries, _ = journal.read(result.journal)
@@ -190,8 +182,7 @@ def describe(result: Any, vocabulary_size: int, run_ids: dict[str, str]) -> dict
         "flops": result.metrics.get("flops"),
         "wall_seconds": result.wall_seconds,
         "curve": sorted(curve.items()),
-        "mlflow_run_id": run_ids.get(result.variant.name),
-        "entries": entries,
+        "mlflow_run_id": run_ids[result.variant.name],
     }
 
 

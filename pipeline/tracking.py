@@ -9,7 +9,7 @@ from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.tracking.lineage import lineage_tags
-from seq2sweep.tracking.runs import Tracker, resolve_uri
+from seq2sweep.tracking.runs import Run, Tracker, resolve_uri
 
 LOGGED_SECTIONS = ("data", "prepare", "vocabulary", "model", "train", "cluster")
 
@@ -44,3 +44,9 @@ def logged_params(config: Config) -> dict[str, Any]:
         for key, value in configuration.flatten(config, *LOGGED_SECTIONS).items()
         if not key.startswith(unused)
     }
+
+
+def name_dataset(run: Run, config: Config, header: dict[str, Any], split: str) -> None:
+    """Show in the UI which data a run used; the digest is the encoded data's identity."""
+    languages = f"{config.data.source}-{config.data.target}"
+    run.dataset(f"{config.data.dataset} {languages} {split}", header["fingerprint"], split)

@@ -17,10 +17,14 @@ from typing import Any
 from pipeline import stage, tracking
 from seq2sweep import config as configuration
 from seq2sweep import console
+from seq2sweep.cluster.run import run_training
+from seq2sweep.cluster.session import ray_session
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import sha256
 from seq2sweep.model import flops
+from seq2sweep.tracking.follow import JournalFollower
+from seq2sweep.tracking.runs import Run, Tracker
 from seq2sweep.train import journal
 
 CURVES = (
@@ -36,10 +40,6 @@ CURVES = (
 
 
 def work(config: Config) -> None:
-    from seq2sweep.cluster.run import run_training
-    from seq2sweep.cluster.session import ray_session
-    from seq2sweep.tracking.follow import JournalFollower
-
     project = Path.cwd()
     header = read_header(stage.ENCODED)
     vocabulary_size = int(header["vocabulary"]["size"])
@@ -53,7 +53,7 @@ def work(config: Config) -> None:
     )
     tracker = tracking.open_tracker(config)
     lineage = tracking.lineage(config, header)
-    with open_run(tracker, config, folder, lineage) as run:
+    with open_run(tracker, config, folder, lineage, header) as run:
         read = functools.partial(journal.read, folder / "journal.jsonl")
         with JournalFollower(run, read), ray_session(config.cluster):
             outcome = run_training(
@@ -100,7 +100,13 @@ def run_name(config: Config, header: dict[str, Any]) -> str:
     return f"train-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}"
 
 
-def open_run(tracker: Any, config: Config, folder: Path, lineage: dict[str, str]) -> Any:
+def open_run(
+    tracker: Tracker,
+    config: Config,
+    folder: Path,
+    lineage: dict[str, str],
+    header: dict[str, Any],
+) -> Run:
     """The MLflow run of this training: the one it began with, when it was interrupted."""
     memo = folder / "mlflow.json"
     known = json.loads(memo.read_text()) if memo.exists() else {}
@@ -115,6 +121,7 @@ def open_run(tracker: Any, config: Config, folder: Path, lineage: dict[str, str]
         params=tracking.logged_params(config),
         tags=lineage,
     )
+    tracking.name_dataset(run, config, header, "train")
     stage.write_json(memo, {"experiment": tracker.experiment_id, "run_id": run.id})
     return run
 

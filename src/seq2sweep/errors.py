@@ -1,5 +1,6 @@
 """The one exception that means "the user's input is wrong"."""
 
+EXIT_FAILURE = 1
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 75
 
@@ -9,4 +10,11 @@ class UserError(Exception):
 
     Command line and stages print the message as one line and exit with status 2, without a
     traceback. Anything else that goes wrong is a bug and keeps its traceback.
+    """
+
+
+class Failure(Exception):  # noqa: N818 - it names the outcome, as UserError names the cause
+    """Something went wrong that is not the user's input, and the message says all there is to say.
+
+    Printed as one line, exit status 1; details are where the message points.
     """

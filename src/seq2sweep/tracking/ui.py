@@ -19,6 +19,7 @@ def main() -> int:
     """Serve until Ctrl-C. The store is opened first: making its tables is not the server's job."""
     quiet_environment()
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
     project = Path.cwd()
     try:
         config = configuration.load(Path("params.yaml"))
@@ -35,6 +36,7 @@ def main() -> int:
     say(f"Open http://127.0.0.1:{PORT}/{view}   (Ctrl-C ends it)")
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"]
     command += ["--port", str(PORT), "--workers", "1", "--backend-store-uri", uri]
+    command += ["--uvicorn-opts", "--log-level warning"]
     try:
         return subprocess.run(command, check=False).returncode
     except KeyboardInterrupt:

@@ -7,9 +7,29 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeVar
 
-from . import lexicon_words, morphology, phrases
-from .lexicon import Adjective, Frame, Noun, load, pairs
-from .phrases import MODALS, PAST_MODALS, Clause, Nominal, noun_phrase
+from . import lexicon_words, morphology, nominals, phrases
+from .lexicon import Adjective, Frame, Noun, Verb, load, pairs
+from .nominals import Nominal, noun_phrase
+from .phrases import MODALS, PAST_MODALS, Clause
+from .restrictions import (
+    BY_THE_HOUR,
+    DEFINITE,
+    KIND_STATES,
+    LASTING,
+    MAJOR,
+    NEVER_PLANNED,
+    NOT_DENIED,
+    NOT_FINISHED,
+    NOT_NEVER,
+    RECURRENT,
+    RELATED,
+    REPEATABLE,
+    UNINTENDED,
+    is_person,
+    odd_object,
+    ownable,
+    too_young,
+)
 
 Option = TypeVar("Option")
 Pairs = tuple[tuple[str, str], ...]
@@ -65,69 +85,15 @@ class Shape:
 
 LEXICON = load()
 TIMES: dict[str, Pairs] = {name: pairs(text) for name, text in lexicon_words.TIME_TABLES.items()}
-FEMALE = tuple(phrases.person_name(n, True) for n in lexicon_words.FEMALE_NAMES.split())
-MALE = tuple(phrases.person_name(n, False) for n in lexicon_words.MALE_NAMES.split())
+FEMALE = tuple(nominals.person_name(n, True) for n in lexicon_words.FEMALE_NAMES.split())
+MALE = tuple(nominals.person_name(n, False) for n in lexicon_words.MALE_NAMES.split())
 NAMES = FEMALE + MALE
 NUMBERS = tuple(f"number:{e}:{g}" for e, g in pairs(lexicon_words.NUMBERS))
 # As an object of a single act, more than a handful of things is rarely natural.
 SMALL_NUMBERS = NUMBERS[:4]
 POSSESSIVES = ("own:my:mein", "own:our:unser", "own:your:Ihr", "own:his:sein", "own:her:ihr")
 
-# People one has, so to speak, next to one's family.
-_RELATED = frozenset(
-    "boss colleague neighbour friend doctor dentist teacher hairdresser lawyer guest".split()
-)
-_OWNABLE_CLASSES = frozenset(
-    "clothing footwear device portable container toy vehicle instrument pet furniture room".split()
-)
-_OWNABLE = frozenset(
-    "house garden book letter diary novel newspaper plan mistake question answer coffee tea soup "
-    "photo secret dream problem opinion task cake sandwich".split()
-) - {"stairs"}
-_NOT_OWNABLE = frozenset({"bus", "train", "tram", "ship", "plane", "stairs", "taxi"})
-
-# Habits one may have daily, with a plural or uncountable object where there is one.
-REPEATABLE = frozenset(
-    "sleep work laugh dance sing swim run hike jog cycle rest cook bake read write eat drink feed "
-    "clean play learn iron water wash help visit call study ride draw peel".split()
-)
-# Acts that recur, though not by the day.
-RECURRENT = REPEATABLE | frozenset(
-    "buy sell break forget lose repair hear see miss photograph invite translate order borrow find "
-    "rent sew knit paint disturb win get arrive wake bark sneeze smile collect catch chase".split()
-)
-# States whose object may be a whole kind of things.
-_KIND_STATES = frozenset("need collect like love hate".split())
-# What is done on purpose is not done with things one dislikes.
-_INTENDED = frozenset(
-    "organise recommend order buy cook bake rent promise build plant borrow use draw offer "
-    "bring give show prepare knit".split()
-)
-_UNPLEASANT = frozenset(
-    "bad boring terrible wrong stupid dirty broken empty sour lazy dangerous".split()
-)
-_UNINTENDED = frozenset("break lose forget miss freeze sneeze cry get".split())
-_WORN = frozenset("wear put take try".split())
-_LADIES_WEAR = frozenset("dress skirt blouse".split())
-# Events of which one cannot sensibly say that they have never happened.
-_EVENTUALLY = frozenset(
-    "die disappear start end take burn grow bloom land leave wake arrive stop".split()
-)
 _NO_REFERENCE = frozenset({"child", "baby"})
-
-
-def ownable(noun: Noun) -> bool:
-    """Whether "my ..." is a natural thing to say."""
-    if noun.english in _NOT_OWNABLE:
-        return False
-    return (
-        noun.word_class in _OWNABLE_CLASSES or noun.english in _OWNABLE or noun.english in _RELATED
-    )
-
-
-def is_person(noun: Noun) -> bool:
-    """Whether the noun means a human being."""
-    return noun.word_class in ("family", "job", "human", "apart")
 
 
 @cache
@@ -143,8 +109,10 @@ def subject_determiners(noun: Noun) -> tuple[str, ...]:
     """Determiners a singular subject may take."""
     if noun.word_class == "family":
         return POSSESSIVES
+    if noun.english == "friend":
+        return ("own:my:mein", "own:our:unser")
     if is_person(noun):
-        return ("the", "own:my:mein", "own:our:unser") if noun.english in _RELATED else ("the",)
+        return ("the", "own:my:mein", "own:our:unser") if noun.english in RELATED else ("the",)
     if ownable(noun):
         return ("the", "own:my:mein", "own:your:Ihr", "own:her:ihr", "this")
     return ("the", "this")
@@ -153,22 +121,22 @@ def subject_determiners(noun: Noun) -> tuple[str, ...]:
 def choose_subject(digits: Digits, kind: str, nouns: Sequence[Noun]) -> Nominal:
     """A subject of the given kind."""
     if kind == "pronoun":
-        return digits.pick(phrases.PRONOUNS)
+        return digits.pick(nominals.PRONOUNS)
     if kind == "name":
         return digits.pick(NAMES)
     if kind == "pair":
         first, second = digits.pick(NAMES), digits.pick(NAMES)
         if first.name == second.name:
             raise RejectedError
-        return phrases.coordinate(first, second)
+        return nominals.coordinate(first, second)
     noun = digits.pick(nouns)
     if kind == "noun":
         return cached_phrase(noun, digits.pick(subject_determiners(noun)), False, None)
     if kind == "adjective":
         adjective = digits.pick(LEXICON.adjectives_of.get(noun, ()))
-        determiner = "own:my:mein" if noun.word_class == "family" else digits.pick(("the", "a"))
+        determiner = "own:my:mein" if noun.word_class == "family" else "the"
         return cached_phrase(noun, determiner, False, adjective)
-    if noun.mass or noun.word_class == "family":
+    if noun.mass or noun.word_class == "family" or noun.english == "boss":
         raise RejectedError
     if kind == "plural":
         return cached_phrase(noun, "the", True, None)
@@ -189,7 +157,7 @@ def choose_object(
     if kind in ("name", "pronoun"):
         if not open_to_people:
             raise RejectedError
-        chosen = digits.pick(NAMES if kind == "name" else phrases.THIRD_PRONOUNS)
+        chosen = digits.pick(NAMES if kind == "name" else nominals.THIRD_PRONOUNS)
         if chosen.name == subject.name or subject.agreement == "pl" and chosen.english == "they":
             raise RejectedError
         return chosen
@@ -198,9 +166,9 @@ def choose_object(
         raise RejectedError
     if kind == "pair":
         other = digits.pick(nouns)
-        if other is noun or noun.word_class == "family" or other.word_class == "family":
+        if other is noun or noun.word_class == "family" or other.word_class != noun.word_class:
             raise RejectedError
-        return phrases.coordinate(
+        return nominals.coordinate(
             cached_phrase(noun, "the", False, None), cached_phrase(other, "the", False, None)
         )
     adjective = None
@@ -208,18 +176,28 @@ def choose_object(
         adjective = digits.pick(LEXICON.adjectives_of.get(noun, ()))
         kind = kind.removesuffix(" adjective")
     if noun.word_class == "family":
-        if kind != "the":
+        # "Who" has no possessive of its own that would tell whose mother is meant.
+        if kind != "the" or subject.name == "who" or too_young(subject, noun):
             raise RejectedError
         if is_person(noun) and subject.agreement == "3sg" and not (subject.noun or subject.name):
             raise RejectedError
         return cached_phrase(noun, _own(subject), False, adjective)
     if kind == "the":
-        return cached_phrase(noun, "the", False, adjective)
+        # "The friend" would be somebody spoken of before.
+        befriended = noun.english == "friend" and subject.name != "who"
+        return cached_phrase(noun, _own(subject) if befriended else "the", False, adjective)
     if kind == "own":
-        if not ownable(noun) or not (subject.noun is None or is_person(subject.noun)):
+        if (
+            not ownable(noun)
+            or subject.name == "who"
+            or not (subject.noun is None or is_person(subject.noun))
+        ):
             raise RejectedError
         return cached_phrase(noun, _own(subject), False, adjective)
     if kind == "this":
+        # Vegetables, drums and stairs: English has a plural where German has none.
+        if "nosubject" in noun.tags:
+            raise RejectedError
         return cached_phrase(noun, "this", False, adjective)
     if kind == "the plural":
         if noun.mass:
@@ -240,7 +218,7 @@ def choose_object(
 
 @cache
 def _with_names(nouns: tuple[Noun, ...]) -> tuple[Noun | Nominal, ...]:
-    return nouns + NAMES + phrases.THIRD_PRONOUNS if len(nouns) > 50 else nouns
+    return nouns + NAMES + nominals.THIRD_PRONOUNS if len(nouns) > 50 else nouns
 
 
 def choose_recipient(digits: Digits, nouns: tuple[Noun, ...], subject: Nominal) -> Nominal:
@@ -253,7 +231,12 @@ def choose_recipient(digits: Digits, nouns: tuple[Noun, ...], subject: Nominal) 
     noun = choice
     if noun is subject.noun:
         raise RejectedError
-    determiner = _own(subject) if noun.word_class == "family" else "the"
+    if (noun.word_class == "family" or noun.english == "friend") and subject.name == "who":
+        raise RejectedError
+    if too_young(subject, noun):
+        raise RejectedError
+    close = noun.word_class == "family" or noun.english == "friend"
+    determiner = _own(subject) if close else "the"
     return cached_phrase(noun, determiner, False, None)
 
 
@@ -278,57 +261,90 @@ def direction_phrase(german: str, noun: Noun) -> tuple[str, str]:
 
 def fits(frame: Frame, shape: Shape) -> bool:
     """Whether a frame can fill a shape."""
-    verb, aspect = frame.verb, frame.aspect
+    verb, aspect, tense = frame.verb.phrase, frame.aspect, shape.tense
     if shape.subject in ("pronoun", "name", "pair") and not frame.open_subject:
         return False
     if shape.manner and not frame.manners or shape.place and not frame.places:
         return False
-    tense = shape.tense
-    if tense == "progressive" and aspect != "d":
+    if not _fits_tense(frame, tense):
         return False
-    if tense == "state" and aspect != "s":
+    if tense in ("future", "modal", "past modal", "habit") and verb in NEVER_PLANNED:
         return False
-    if tense == "habit" and (verb.english not in REPEATABLE or aspect == "s"):
-        return False
-    if tense in ("habit", "frequent", "future", "modal", "past modal") and aspect in "so":
-        return False
-    if tense in ("modal", "past modal") and not frame.open_subject:
-        return False
-    if tense in ("past", "perfect") and aspect == "s":
-        return False
-    if tense == "frequent" and verb.english not in RECURRENT:
-        return False
-    unkind = tense == "state" and verb.english not in _KIND_STATES
+    unkind = tense == "state" and verb not in KIND_STATES
     if shape.object.startswith("plural") and (frame.prepositional or unkind):
         return False
-    if (
-        tense in ("habit", "frequent")
-        and frame.has_object
-        and not shape.object.startswith("plural")
-    ):
+    recurring = tense in ("habit", "frequent")
+    if recurring and frame.has_object and not shape.object.startswith("plural"):
         return False
-    if tense in ("habit", "frequent") and frame.dative and verb.english not in REPEATABLE:
+    if recurring and frame.dative and verb not in REPEATABLE:
         return False
     if shape.gladly and (aspect != "d" or frame.dative or not frame.open_subject):
         return False
-    if shape.gladly and verb.english not in REPEATABLE:
+    if shape.gladly and (verb not in REPEATABLE or "adj" in shape.object and verb not in _TASTE):
         return False
-    if tense in ("future", "modal") and verb.english in _UNINTENDED and not shape.negated:
+    if tense == "future" and (verb in UNINTENDED or shape.negated and verb in ("eat", "drink")):
         return False
-    if verb.english == "celebrate" and shape.object.startswith("plural"):
+    if verb in UNINTENDED and tense in ("modal", "past modal") and not shape.negated:
         return False
-    if verb.english == "collect" and not shape.object.startswith("plural"):
+    if verb == "celebrate" and shape.object.startswith("plural"):
+        return False
+    if verb == "collect" and not shape.object.startswith("plural"):
+        return False
+    if shape.negated and verb in NOT_DENIED:
+        return False
+    # That cooking goes on in the kitchen is news to nobody.
+    if shape.place and len(frame.places) == 1 and (shape.gladly or recurring or shape.negated):
+        return False
+    # "At the moment" goes with what lasts.
+    if shape.time == "progressive" and verb not in LASTING and not frame.place_kind:
+        return False
+    if verb in _BARE and shape.object not in ("the", "this"):
+        return False
+    if shape.negated and shape.object == "plural" and frame.dative:
+        return False
+    if verb == "get used to" and (shape.time or tense in ("modal", "past modal")):
         return False
     if shape.gladly and frame.accusative and is_person(frame.accusative[0]):
         return False
-    if shape.clock and verb.english not in _CLOCK_VERBS:
+    if shape.time and not shape.clock and verb in BY_THE_HOUR:
         return False
-    takes_noun = bool(frame.accusative or frame.prepositional)
+    if shape.clock and frame.verb.english not in _CLOCK_VERBS:
+        return False
+    if shape.object.split()[0] in ("a", "number") and verb in DEFINITE:
+        return False
     if shape.object in ("name", "pronoun"):
         nouns = frame.accusative or frame.prepositional
         return len(nouns) > 50 and is_person(nouns[0])
     # Frames without a noun object are told apart by other means; one object kind is enough.
+    takes_noun = bool(frame.accusative or frame.prepositional)
     return takes_noun or shape.object in ("the", "plural")
+
+
+# Where a certain kind of thing may be to one's liking.
+_TASTE = frozenset("eat drink read bake knit".split())
+# Something smells of onions, of coffee: never of one certain onion.
+_BARE = frozenset({"smell of", "taste of"})
+
+
+def _fits_tense(frame: Frame, tense: str) -> bool:
+    verb, aspect = frame.verb.phrase, frame.aspect
+    if tense == "progressive":
+        return aspect == "d"
+    if tense == "state":
+        return aspect == "s"
+    if tense == "habit":
+        return verb in REPEATABLE and aspect != "s"
+    if tense == "frequent":
+        return verb in RECURRENT and aspect not in "so"
+    if tense in ("modal", "past modal", "ability"):
+        if verb == "arrive":
+            return False
+        return frame.open_subject and aspect not in "so"
+    if tense == "future":
+        return aspect not in "so"
+    if tense == "perfect" and verb in NOT_FINISHED:
+        return False
+    return aspect != "s"
 
 
 _CLOCK_VERBS = frozenset({"get", "arrive", "leave", "start", "end", "call", "wake", "land"})
@@ -363,13 +379,18 @@ def build_clause(
         clause.dative = choose_recipient(digits, frame.dative, subject)
     if frame.accusative:
         clause.accusative = choose_object(
-            digits, shape.object, frame.accusative, subject, shape.negated
+            digits, shape.object, frame.accusative, subject, shape.negated and not shape.gladly
         )
-        _check_object(clause, clause.accusative)
+        _check_object(clause, clause.accusative, shape)
     if frame.prepositional:
         clause.prepositional = choose_object(
-            digits, shape.object, frame.prepositional, subject, False
+            digits,
+            "plural" if frame.verb.phrase in _BARE else shape.object,
+            frame.prepositional,
+            subject,
+            False,
         )
+        _check_object(clause, clause.prepositional, shape)
     if frame.bare:
         clause.bare = digits.pick(frame.bare)
     _set_tense(digits, clause, shape)
@@ -387,19 +408,31 @@ def build_clause(
     return clause
 
 
-def _check_object(clause: Clause, nominal: Nominal) -> None:
+def _check_object(clause: Clause, nominal: Nominal, shape: Shape) -> None:
     """Reject what is grammatical but odd."""
-    verb = clause.frame.verb.english
-    if verb == "promise" and "possessive" in nominal.tags:
+    if odd_object(clause.frame, clause.subject, nominal, shape.object, shape.negated):
         raise RejectedError
-    if nominal.adjective and nominal.adjective.english in _UNPLEASANT and verb in _INTENDED:
-        raise RejectedError
-    if (verb in _WORN or verb == "celebrate") and "number" in nominal.tags:
-        raise RejectedError
-    lady = nominal.noun is not None and nominal.noun.english in _LADIES_WEAR
-    worn = verb in _WORN or nominal.english.startswith("his ")
-    if lady and worn and clause.subject.own_english == "his":
-        raise RejectedError
+
+
+# Times that are near enough for what one does any day, and all the others.
+FAR = ("year", "month", "summer", "week ago", "two weeks", "in autumn", "in spring")
+
+
+# Small things, pains and mists are remembered for days, not for years.
+NEAR_PAST = tuple(pair for pair in TIMES["past"] if not any(word in pair[0] for word in FAR))
+
+
+@cache
+def times_for(verb: Verb, group: str) -> Pairs:
+    """The times at which an act may be dated: an everyday one only by days and weeks."""
+    times = TIMES[group]
+    if group not in ("past", "future"):
+        return times
+    if verb.english == "move":
+        return tuple(pair for pair in times if any(word in pair[0] for word in FAR))
+    if verb.english in MAJOR or verb.phrase in MAJOR:
+        return tuple(pair for pair in times if "hour" not in pair[0])
+    return tuple(pair for pair in times if not any(word in pair[0] for word in FAR))
 
 
 def _set_tense(digits: Digits, clause: Clause, shape: Shape) -> None:
@@ -407,9 +440,11 @@ def _set_tense(digits: Digits, clause: Clause, shape: Shape) -> None:
     verb = clause.frame.verb
     if tense in ("habit", "frequent", "state"):
         clause.tense = "present"
-    elif tense in ("modal", "past modal"):
+    elif tense in ("modal", "past modal", "ability"):
         clause.tense = "modal"
-        names = _modal_names(tense, shape.negated)
+        names = _modal_names(tense, shape.negated, verb.phrase in UNINTENDED)
+        if verb.english == "smoke":
+            names = ("wanted",) if tense == "past modal" else ("want", "may")
         clause.modal = (PAST_MODALS if tense == "past modal" else MODALS)[digits.pick(names)]
         clause.tags.add("modal")
     else:
@@ -422,11 +457,15 @@ def _set_tense(digits: Digits, clause: Clause, shape: Shape) -> None:
         clause.adverb = digits.pick(TIMES["freq"])
     elif tense == "perfect":
         adverbs = TIMES["perfect"]
-        if verb.english in _EVENTUALLY:
+        thing = clause.accusative
+        counted = thing is not None and (thing.definite or "number" in thing.tags)
+        if verb.english in NOT_NEVER or verb.phrase in NOT_NEVER or counted:
             adverbs = tuple(pair for pair in adverbs if pair[0] != "never")
         clause.adverb = digits.pick(adverbs)
     if shape.time:
-        times = TIMES[shape.time]
+        times = times_for(verb, shape.time)
+        if shape.negated:
+            times = tuple(pair for pair in times if pair[0] not in ("soon", "later"))
         if shape.clock:
             times = tuple(pair for pair in times if pair[0] in _DAYS)
         clause.time = digits.pick(times)
@@ -436,9 +475,13 @@ def _set_tense(digits: Digits, clause: Clause, shape: Shape) -> None:
         clause.tags.add("future")
 
 
-def _modal_names(tense: str, negated: bool) -> tuple[str, ...]:
+def _modal_names(tense: str, negated: bool, unintended: bool) -> tuple[str, ...]:
     if tense == "past modal":
-        return ("could", "had to", "wanted")
+        return ("was able to", "had to", "wanted")
+    if tense == "ability":
+        return ("can", "want")
+    if unintended:
+        return ("want", "should", "may")
     if negated:
         return ("can", "want", "should", "need not", "may")
     return ("can", "must", "want", "should", "would like", "may")
@@ -465,9 +508,9 @@ def refer(subject: Nominal) -> Nominal:
     ):
         raise RejectedError
     if subject.agreement == "pl":
-        return phrases.THEY
+        return nominals.THEY
     feminine = subject.own_english == "her"
-    return phrases.SHE if feminine else phrases.HE
+    return nominals.SHE if feminine else nominals.HE
 
 
 def with_shape(shape: Shape, **changes: object) -> Shape:

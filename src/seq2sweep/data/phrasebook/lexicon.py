@@ -30,7 +30,6 @@ _SELECTIONS: dict[str, str] = {
     "house": "house flat",
     "person_adult": "teacher,doctor,judge,lawyer,engineer,journalist,student,man,woman,boss,colleague,"
     "secretary,grandmother,grandfather,daughter,son,niece,nephew,pupil,girl,boy,friend",
-    "couple": "tree",
 }
 _UNIONS: dict[str, tuple[str, ...]] = {"person": ("family", "job", "human")}
 
@@ -92,6 +91,11 @@ class Verb:
     def name(self) -> str:
         """A key that tells this verb from every other one."""
         return f"{self.english} {self.movable}{self.fixed}/{self.prefix}{self.infinitive}"
+
+    @property
+    def phrase(self) -> str:
+        """The English verb with its particle or preposition."""
+        return f"{self.english} {self.movable}{self.fixed}".strip()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -161,7 +161,7 @@ cocoa|der Kakao|-
 book|das Buch|Bücher|portable flat gift
 newspaper|die Zeitung|Zeitungen|portable flat
 letter|der Brief|Briefe|writable portable flat sendable
-novel|der Roman|Romane|writable flat
+novel|der Roman|Romane|flat
 magazine|die Zeitschrift|Zeitschriften|flat portable
 poem|das Gedicht|Gedichte|writable
 report|der Bericht|Berichte|writable sendable
@@ -230,7 +230,7 @@ radio|das Radio|Radios|switch upright
 television|der Fernseher|Fernseher|switch
 camera|die Kamera|Kameras|portable flat gift switch
 washing machine|die Waschmaschine|Waschmaschinen|switch
-fridge|der Kühlschrank|Kühlschränke|interior openable
+fridge|der Kühlschrank|Kühlschränke|openable
 oven|der Ofen|Öfen|switch
 heater|die Heizung|Heizungen|switch
 watch/watches|die Uhr|Uhren|portable flat gift
@@ -326,7 +326,7 @@ melody/melodies|die Melodie|Melodien
 concert|das Konzert|Konzerte|event
 """,
     "meeting": """
-lesson|der Unterricht|-|event
+lesson|die Unterrichtsstunde|Unterrichtsstunden|event
 meeting|die Besprechung|Besprechungen|event
 exam|die Prüfung|Prüfungen|event
 party/parties|die Feier|Feiern|event
@@ -364,7 +364,6 @@ flat|die Wohnung|Wohnungen
 room|das Zimmer|Zimmer
 garage|die Garage|Garagen
 office|das Büro|Büros
-stairs|die Treppe|-|nosubject
 """,
     "building": """
 house|das Haus|Häuser

@@ -51,40 +51,39 @@ die|sterben|stirbt|+gestorben|o|family,pet,farm||m=sudden
 smile|lächeln|lächelt|gelächelt|d|person||m=friendly
 shout|schreien|schreit|geschrien|d|=child,=boy,=girl,=man,=pupil,=neighbour,=guest||m=loud p=outside
 whisper|flüstern|flüstert|geflüstert|d|=child,=boy,=girl,=pupil,=student,=guest||m=quiet p=hush
-freeze,froze,frozen|frieren|friert|gefroren|d|person|| p=outside
 sneeze|niesen|niest|geniest|d|person||m=loud
 study|lernen|lernt|gelernt|d|=student,=pupil,=boy,=girl,=daughter,=son||m=work p=study
 ride|reiten|reitet|+geritten|d|=farmer,=girl,=boy,=daughter,=aunt,=niece||m=speed p=nature
-read,read,read|lesen|liest|gelesen|d|person|acc:reading|m=attentive p=readroom
+read,read,read|lesen|liest|gelesen|d|person|acc:=book,=newspaper,=letter,=novel,=magazine,=poem,=report,=article,=email,=message,=postcard,=contract,=fairy tale,=story|m=attentive p=readroom
 write,wrote,written|schreiben|schreibt|geschrieben|d|person|acc:writable|m=careful p=study
-eat,ate,eaten|essen|isst|gegessen|d|person|acc:fruit,dish,massfood|p=mealroom
+eat,ate,eaten|essen|isst|gegessen|d|person|acc:fruit_sweet,=cucumber,=tomato,=carrot,dish,massfood|p=mealroom
 drink,drank,drunk|trinken|trinkt|getrunken|d|person|acc:drink|p=mealroom
 cook|kochen|kocht|gekocht|d|person|acc:cookable|p=kitchen
 bake|backen|backt|gebacken|d|person|acc:bakeable|p=kitchen
-peel|schälen|schält|geschält|d|person|acc:=apple,=potato,=orange,=carrot,=onion,=pear,=egg,=cucumber|m=careful p=kitchen
-cut,cut,cut|schneiden|schneidet|geschnitten|d|person|acc:fruit,=cake,=bread,=cheese,=meat,=pizza,=ham,=sausage|m=careful p=kitchen
+peel|schälen|schält|geschält|d|person|acc:=apple,=potato,=orange,=carrot,=onion,=pear,=egg,=cucumber|p=kitchen
+cut,cut,cut|schneiden|schneidet|geschnitten|d|person|acc:=apple,=tomato,=onion,=cucumber,=lemon,=cake,=bread,=cheese,=meat,=pizza|p=kitchen
 fry|braten|brät|gebraten|d|person|acc:=egg,=meat,=sausage,=mushroom,=onion,=potato|p=kitchen
 buy,bought,bought|kaufen|kauft|gekauft|d|person|acc:fruit,dish,massfood,drink,clothing,footwear,portable,container,device,furniture,reading_buy,instrument,toy,vehicle_own|
-sell,sold,sold|verkaufen|verkauft|verkauft|d|person|acc:vehicle_own,furniture,instrument,device,fruit,farm,art,house|
+sell,sold,sold|verkaufen|verkauft|verkauft|d|person|acc:vehicle_own,furniture,instrument,device,farm,art,house|
 order|bestellen|bestellt|bestellt|d|person|acc:dish,drink,clothing,device,=book,=taxi|
-need|brauchen|braucht|gebraucht|s|person|acc:device,portable,container,clothing,vehicle_own,furniture,=flat,=doctor,=lawyer|
+need|brauchen|braucht|gebraucht|s|person|acc:device,=key,=umbrella,=ticket,=map,=stamp,=hammer,=pencil,=notebook,=passport,=towel,=blanket,=pillow,container,clothing,vehicle_own,furniture,=flat,=doctor,=lawyer|
 wear,wore,worn|tragen|trägt|getragen|d|person|acc:clothing,=shoe,=glove,=ring,=boot,=sock|
 put_on,put,put|an·ziehen|zieht|angezogen|d|person|acc:clothing_body,footwear|m=speed
 take_off,took,taken|aus·ziehen|zieht|ausgezogen|d|person|acc:clothing_body,footwear|m=speed
-try_on|an·probieren|probiert|anprobiert|d|person|acc:clothing,footwear|m=careful
+try_on|an·probieren|probiert|anprobiert|d|person|acc:clothing,footwear|
 iron|bügeln|bügelt|gebügelt|d|person|acc:=shirt,=blouse,=skirt,=dress,=suit,=towel|m=careful p=home
-sew,sewed,sewn|nähen|näht|genäht|d|person|acc:=shirt,=blouse,=skirt,=dress,=suit,=coat,=doll,=pillow,=bag|m=careful p=home
+sew,sewed,sewn|nähen|näht|genäht|d|person|acc:=shirt,=blouse,=skirt,=dress,=suit,=coat,=doll,=bag|m=careful p=sewing
 knit|stricken|strickt|gestrickt|d|=grandmother,=aunt,=mother,=niece,=nurse,=neighbour,=woman|acc:=sweater,=scarf,=cap,=sock,=glove|p=home
 wash|waschen|wäscht|gewaschen|d|person|acc:clothing_soft,=car,=sock,=towel,=blanket,=dog,=apple,=pear,=tomato|m=careful
-wash_up|ab·waschen|wäscht|abgewaschen|d|person|acc:=plate,=cup,=glass,=pot,=pan,=fork,=spoon,=knife,=bowl|m=careful p=kitchen
-dry|ab·trocknen|trocknet|abgetrocknet|d|person|acc:=plate,=cup,=glass,=pot,=pan,=fork,=spoon,=knife,=bowl|m=careful p=kitchen
-clean|putzen|putzt|geputzt|d|person|acc:room,=window,=shoe,=boot,=oven,=lamp|m=careful
-tidy_up|auf·räumen|räumt|aufgeräumt|d|person|acc:room,=desk,=drawer,=cupboard|m=speed
+wash_up|ab·waschen|wäscht|abgewaschen|d|person|acc:=plate,=cup,=glass,=pot,=pan,=fork,=spoon,=knife,=bowl|p=kitchen
+dry|ab·trocknen|trocknet|abgetrocknet|d|person|acc:=plate,=cup,=glass,=pot,=pan,=fork,=spoon,=knife,=bowl|p=kitchen
+clean|putzen|putzt|geputzt|d|person|acc:room,=window,=shoe,=boot,=oven|m=careful
+tidy_up|auf·räumen|räumt|aufgeräumt|d|person|acc:room,=desk,=drawer,=cupboard|
 repair|reparieren|repariert|repariert|d|person|acc:vehicle_own,device,=chair,=door,=gate,=umbrella|m=skill p=workshop
-build,built,built|bauen|baut|gebaut|d|person|acc:=house,=boat,=bridge,=tower,=table,=cupboard,=bench,=shelf,=kite,=church,=hotel,=stadium|
+build,built,built|bauen|baut|gebaut|d|person|acc:=boat,=table,=cupboard,=bench,=shelf,=kite|
 paint|streichen|streicht|gestrichen|d|person|acc:=door,=gate,=house,=kitchen,=bench,=room,=garage,=living room|m=careful
 draw,drew,drawn|zeichnen|zeichnet|gezeichnet|d|person|acc:=tree,=house,=picture,=map,=plan,=horse,=bird,=castle,=flower|m=careful
-plant|pflanzen|pflanzt|gepflanzt|d|person|acc:plant,=tomato,=potato,=onion,=strawberry|p=garden
+plant|pflanzen|pflanzt|gepflanzt|d|person|acc:plant,=strawberry|p=garden
 water|gießen|gießt|gegossen|d|person|acc:=rose,=flower,=tulip,=tree,=sunflower,=bush|p=garden
 pick|pflücken|pflückt|gepflückt|d|person|acc:=apple,=pear,=cherry,=strawberry,=flower,=rose,=tulip,=peach,=lemon|p=garden
 feed,fed,fed|füttern|füttert|gefüttert|d|person|acc:pet,farm,=bird,=hedgehog,=squirrel,=elephant,=monkey|
@@ -93,29 +92,29 @@ catch,caught,caught|fangen|fängt|gefangen|p|person|acc:=mouse,=bird,=ball,=rabb
 chase|jagen|jagt|gejagt|d|=dog,=cat,=fox,=wolf,=lion,=tiger|acc:=mouse,=rabbit,=bird,=duck,=chicken,=cat,=squirrel,=goose|
 bite,bit,bitten|beißen|beißt|gebissen|p|=dog,=snake,=hamster,=rabbit,=parrot,=wolf|acc:=man,=boy,=girl,=child,=cat,=guest,=thief,=neighbour,=gardener|
 open|öffnen|öffnet|geöffnet|d|person|acc:openable|m=careful
-close|schließen|schließt|geschlossen|d|person|acc:openable|m=careful
+close|schließen|schließt|geschlossen|d|person|acc:=door,=gate,=window,=drawer,=suitcase,=bag|m=careful
 lock|ab·schließen|schließt|abgeschlossen|d|person|acc:=door,=gate,=car,=bicycle,=suitcase,=flat,=house,=cupboard,=drawer,=garage,=office|
 turn_on|ein·schalten|schaltet|eingeschaltet|d|person|acc:switch|
 turn_off|aus·schalten|schaltet|ausgeschaltet|d|person|acc:switch|
 break,broke,broken|zerbrechen|zerbricht|zerbrochen|p|person|acc:=glass,=cup,=plate,=bottle,=vase,=bowl,=lamp|
-look=for|suchen|sucht|gesucht|d|person|acc:portable,clothing,footwear,pet,container,toy|m=desperate
+look=for|suchen|sucht|gesucht|d|person|acc:portable,clothing,footwear,pet,container,toy|
 find,found,found|finden|findet|gefunden|p|person|acc:portable,clothing,footwear,pet,container,toy,=mistake|m=chance
 lose,lost,lost|verlieren|verliert|verloren|p|person|acc:=key,=wallet,=umbrella,=ticket,=passport,=ring,=glove,=watch,=scarf,=cap,=bag,=photo,=ball,=camera|
 forget,forgot,forgotten|vergessen|vergisst|vergessen|p|person|acc:portable,=word,=rule,=question,=answer,=umbrella,=bag,=camera|
 bring=along,brought,brought|mit·bringen|bringt|mitgebracht|d|person|acc:=cake,=salad,=camera,=umbrella,=guitar,=ball,=photo,=map,=bottle,=friend,=dog,=book,=chair,=present|
-pick_up|ab·holen|holt|abgeholt|d|person|acc:=parcel,=car,person_some,=suitcase,=ticket,=suit|m=punctual p=
+pick_up|ab·holen|holt|abgeholt|d|person|acc:=parcel,=car,person_some,=suitcase,=ticket,=suit|
 carry|tragen|trägt|getragen|d|person|acc:=suitcase,=box,=parcel,=bag,=basket,=bucket,=backpack,=table,=chair,=armchair,=television|p=
 pack|packen|packt|gepackt|d|person|acc:=suitcase,=bag,=backpack,=box,=parcel|m=speed
 unpack|aus·packen|packt|ausgepackt|d|person|acc:=suitcase,=bag,=backpack,=box,=parcel,=present,=basket|m=speed
 steal,stole,stolen|stehlen|stiehlt|gestohlen|p|=thief,=man,=woman,=boy,=guest|acc:=car,=bicycle,=wallet,=watch,=ring,=painting,=camera,=motorbike,=bag,=computer,=statue|m=secret
-borrow|aus·leihen|leiht|ausgeliehen|p|person|acc:=book,=novel,=bicycle,=hammer,=umbrella,=car,=film,=camera,=guitar,=magazine,=suitcase|
+borrow|aus·leihen|leiht|ausgeliehen|p|person|acc:=book,=novel,=bicycle,=hammer,=umbrella,=car,=camera,=guitar,=magazine,=suitcase|
 sign,signed,signed|unterschreiben|unterschreibt|unterschrieben|d|person|acc:=contract,=letter,=report,=postcard|m=careful
-translate|übersetzen|übersetzt|übersetzt|d|person|acc:=letter,=book,=novel,=poem,=article,=word,=contract,=report,=story,=email,=recipe|m=careful p=study
-understand,understood,understood|verstehen|versteht|verstanden|s|person|acc:=question,=answer,=problem,=rule,=joke,=word,=poem,=task,=article,=plan,=idea,=contract,=film,=lecture,=decision|
-know,knew,known|kennen|kennt|gekannt|s|person|acc:person,=song,=city,=book,=film,=story,=answer,=secret,=rule,=island,=village,=restaurant,=poem,=reason,=melody|
-love|lieben|liebt|geliebt|s|person|acc:family,pet,music,=horse,=city,=garden,=sea,=chocolate,=island,=forest|
+translate|übersetzen|übersetzt|übersetzt|d|person|acc:=letter,=book,=novel,=poem,=article,=contract,=report,=story,=email,=recipe|m=careful p=study
+understand,understood,understood|verstehen|versteht|verstanden|s|person|acc:=question,=answer,=problem,=rule,=joke,=word,=poem,=task,=article,=plan,=idea,=contract,=film,=lecture,=decision,=advantage|
+know,knew,known|kennen|kennt|gekannt|s|person|acc:job,human,=song,=city,=book,=film,=story,=answer,=secret,=rule,=island,=village,=restaurant,=poem,=reason,=melody|
+love|lieben|liebt|geliebt|s|person|acc:family,=song,=melody,=horse,=city,=garden,=chocolate,=island,=forest|
 like|mögen|mag|gemocht|s|person|acc:person_some,pet,fruit,massfood,drink,music,=cake,=soup,=picture,=film,=idea,=dress,=horse,=elephant|
-hate|hassen|hasst|gehasst|s|person|acc:=mouse,=snake,=rule,=onion,=mushroom,=exam,=competition,=tie,=suit|
+hate|hassen|hasst|gehasst|s|person|acc:=mouse,=snake,=rule,=onion,=mushroom,=tie,=suit|
 see,saw,seen|sehen|sieht|gesehen|p|person|acc:person,pet,farm,wild,vehicle,building_big,show|p=seen
 hear,heard,heard|hören|hört|gehört|p|person|acc:=bird,=dog,=song,=melody,=car,=train,=singer,=baby,=frog,=plane,=wolf|
 watch|an·sehen|sieht|angesehen|d|person|acc:show refl_dat|p=watchroom
@@ -124,30 +123,29 @@ meet,met,met|treffen|trifft|getroffen|p|person|acc:person|m=chance p=meet
 invite|ein·laden|lädt|eingeladen|d|person|acc:person|
 call|an·rufen|ruft|angerufen|d|person|acc:person|
 greet|begrüßen|begrüßt|begrüßt|d|person|acc:person|m=friendly
-ask|fragen|fragt|gefragt|p|person|acc:person|m=polite
 photograph|fotografieren|fotografiert|fotografiert|d|person|acc:=castle,=bridge,=bird,=elephant,=lion,=squirrel,=hedgehog,=tower,=flower,=child,=guest,=singer,=statue,=church,=ship|
 accompany|begleiten|begleitet|begleitet|d|person|acc:person|
 disturb|stören|stört|gestört|d|person|acc:person|
 comfort|trösten|tröstet|getröstet|d|person|acc:=child,=girl,=boy,=friend,=daughter,=son,=patient,=pupil,=mother,=niece,=nephew|m=gentle
 examine|untersuchen|untersucht|untersucht|d|=doctor,=dentist,=nurse|acc:=patient,=child,=girl,=boy,=customer,=pilot,=knee,=tooth,=foot,=hand|m=careful p=clinic
-kiss|küssen|küsst|geküsst|d|person|acc:=baby,family|m=gentle
+kiss|küssen|küsst|geküsst|d|person|acc:=baby,=mother,=grandmother,=daughter,=son,=niece|m=gentle
 hug|umarmen|umarmt|umarmt|d|person|acc:family,=friend,=child,=guest,=teddy bear|m=gentle
 search|durchsuchen|durchsucht|durchsucht|d|=policeman,=policewoman,=thief,=boy,=journalist|acc:=bag,=suitcase,=flat,=room,=car,=cellar,=house,=backpack,=drawer,=office,=garage|m=careful
-arrest|verhaften|verhaftet|verhaftet|p|=policeman,=policewoman|acc:=thief,=man,=woman,=tourist,=farmer,=lawyer,=engineer,=cook|p=arrest
+arrest|verhaften|verhaftet|verhaftet|p|=policeman,=policewoman|acc:=thief,=man,=woman|p=arrest
 play|spielen|spielt|gespielt|d|person|bare:activity|m=joy p=sport
 play,played,played|spielen|spielt|gespielt|d|person|bare:instrument|m=play p=home
 learn|lernen|lernt|gelernt|d|person|bare:language|m=work p=study
 speak,spoke,spoken|sprechen|spricht|gesprochen|s|person|bare:language|m=speak p=
-sing,sang,sung|singen|singt|gesungen|d|person|acc:=song,=melody|m=loud p=leisure
-discuss|besprechen|bespricht|besprochen|d|person|acc:=problem,=plan,=question,=idea,=mistake,=task,=report,=contract,=rule,=decision|p=study
+sing,sang,sung|singen|singt|gesungen|d|person|acc:=song|m=loud p=leisure
+discuss|besprechen|bespricht|besprochen|d|person|acc:=problem,=plan,=question,=idea,=mistake,=task,=report,=contract,=rule,=decision,=advantage|p=study
 solve|lösen|löst|gelöst|d|person|acc:=problem,=task,=puzzle|m=skill
 prepare|vor·bereiten|bereitet|vorbereitet|d|person|acc:=meeting,=exam,=party,=lecture,=trip,=wedding,=salad,=lesson,=concert|m=careful
-win,won,won|gewinnen|gewinnt|gewonnen|p|person|acc:=match,=competition,=car,=trip|p=
+win,won,won|gewinnen|gewinnt|gewonnen|p|person|acc:=match,=competition|p=
 miss|verpassen|verpasst|verpasst|p|person|acc:transport,=lesson,=meeting,=film,=concert,=exam,=lecture|
-organise|organisieren|organisiert|organisiert|d|person|acc:event|
+organise|organisieren|organisiert|organisiert|d|person|acc:=party,=wedding,=trip,=concert,=competition,=meeting|
 cancel|ab·sagen|sagt|abgesagt|d|=teacher,=boss,=singer,=engineer,=lawyer,=friend,=colleague,=musician,=aunt|acc:=concert,=meeting,=party,=trip,=exam,=wedding,=lecture|
 rent|mieten|mietet|gemietet|d|person|acc:=flat,=car,=house,=boat,=room,=garage,=bicycle,=office|
-push|schieben|schiebt|geschoben|d|person|acc:=bicycle,=car,=motorbike,=cupboard,=table,=bed,=sofa|p=
+push|schieben|schiebt|geschoben|d|person|acc:=bicycle,=car,=motorbike|p=
 throw_away,threw,thrown|weg·werfen|wirft|weggeworfen|d|person|acc:=bottle,=newspaper,=shoe,=box,=letter,=magazine,=chair,=sock,=carpet,=pan|
 help|helfen|hilft|geholfen|d|person|dat:person|p=helproom
 thank|danken|dankt|gedankt|d|person|dat:person|
@@ -168,7 +166,7 @@ lend,lent,lent|leihen|leiht|geliehen|d|person|dat:person acc:=car,=bicycle,=book
 bring,brought,brought|bringen|bringt|gebracht|d|person|dat:person acc:drink,=blanket,=pillow,=newspaper,=letter,=flower,=soup,=parcel,=chair,=key,=towel,=cake,=glass|
 explain|erklären|erklärt|erklärt|d|person|dat:person acc:explainable to|m=patient
 tell,told,told|erzählen|erzählt|erzählt|d|person|dat:person acc:tellable|
-recommend|empfehlen|empfiehlt|empfohlen|d|person|dat:person acc:=film,=book,=restaurant,=hotel,=doctor,=novel,=museum,=wine,=soup,=lawyer,=recipe,=cake,=dentist to|
+recommend|empfehlen|empfiehlt|empfohlen|d|person|dat:person acc:=film,=book,=restaurant,=hotel,=doctor,=novel,=museum,=wine,=lawyer,=recipe,=dentist to|
 describe|beschreiben|beschreibt|beschrieben|d|person|dat:person acc:=thief,=picture,=house,=plan,=problem,=man,=statue,=dream,=city,=flat to|m=careful
 return|zurück·geben|gibt|zurückgegeben|p|person|dat:person acc:=key,=book,=umbrella,=car,=camera,=hammer,=ring,=bicycle,=suitcase,=ball,=dress to|
 promise|versprechen|verspricht|versprochen|p|person|dat:family,=child,=friend,=girl,=boy acc:=dog,=bicycle,=present,=answer,=trip,=horse,=ring,=rabbit,=doll|
@@ -179,10 +177,10 @@ think=of,thought,thought|denken|denkt|gedacht|d|person|prep:an+acc:family,=frien
 talk=about|sprechen|spricht|gesprochen|d|person|prep:über+acc:=film,=book,=problem,=exam,=plan,=wedding,=boss,=teacher,=trip,=match,=neighbour,=decision,=idea,=novel|
 laugh=about|lachen|lacht|gelacht|d|person|prep:über+acc:=joke,=story,=mistake,=film,=picture,=answer,=photo|m=loud
 dream=of,dreamt,dreamt|träumen|träumt|geträumt|d|person|prep:von+dat:=horse,=island,=house,=wedding,=trip,=car,=boat,=garden,=castle,=dog|
-look=forward=to|sich freuen|freut|gefreut|d|person|refl prep:auf+acc:=party,=wedding,=trip,=concert,=match,=film,=answer,=letter,=lesson,=guest,=competition|
-remember|sich erinnern|erinnert|erinnert|s|person|refl prep:an+acc:person,=trip,=wedding,=dream,=story,=film,=house,=song,=question,=concert|
+look=forward=to|sich freuen|freut|gefreut|d|person|refl prep:auf+acc:=party,=wedding,=trip,=concert,=match,=film,=letter,=guest,=competition|
+remember|sich erinnern|erinnert|erinnert|s|person|refl prep:an+acc:job,human,=dog,=trip,=wedding,=dream,=story,=film,=house,=song,=question,=concert|
 complain=about|sich beschweren|beschwert|beschwert|d|person|refl prep:über+acc:=soup,=neighbour,=waiter,=hotel,=room,=rule,=task,=boss,=heater,=programme,=decision|m=loud
-take=care=of,took,taken|sich kümmern|kümmert|gekümmert|d|person|refl prep:um+acc:family,pet,=garden,=patient,=guest,=problem,=child,=horse|m=loving
+take=care=of,took,taken|sich kümmern|kümmert|gekümmert|d|person|refl prep:um+acc:family,pet,=garden,=patient,=guest,=problem,=child,=horse|
 fall=in=love=with,fell,fallen|sich verlieben|verliebt|verliebt|o|person|refl prep:in+acc:=actress,=singer,=doctor,=teacher,=painter,=nurse,=neighbour,=musician,=colleague,=waitress,=pilot|
 take=part=in,took,taken|teil·nehmen|nimmt|teilgenommen|d|person|prep:an+dat:=competition,=meeting,=lesson,=trip,=lecture,=exam,=match|
 apologise=to|sich entschuldigen|entschuldigt|entschuldigt|d|person|refl prep:bei+dat:person|m=polite
@@ -191,15 +189,15 @@ talk=to|reden|redet|geredet|d|person|prep:mit+dat:person|m=quiet p=meet
 play=with|spielen|spielt|gespielt|d|=child,=boy,=girl,=son,=daughter,=nephew,=niece,pet,=grandson|prep:mit+dat:toy,pet|p=home
 smell=of|riechen|riecht|gerochen|s|=kitchen,=room,=cellar,=blanket,=car,=coat,=flat,=bathroom|prep:nach+dat:=coffee,=meat,=cheese,=onion,=chocolate,=rose,=lemon,=beer,=wine,=honey|
 rely=on|sich verlassen|verlässt|verlassen|s|person|refl prep:auf+acc:person|
-get=used=to,got,got|sich gewöhnen|gewöhnt|gewöhnt|d|person|refl prep:an+acc:=flat,=rule,=boss,=teacher,=city,=bed,=computer,=colleague,=room|m=slowfast
+get=used=to,got,got|sich gewöhnen|gewöhnt|gewöhnt|d|person|refl prep:an+acc:=flat,=rule,=boss,=teacher,=city,=bed,=computer,=colleague,=room|
 taste=of|schmecken|schmeckt|geschmeckt|s|=soup,=salad,=meat,=rice,=jam,=tea,=water,=lemonade,=cake|prep:nach+dat:=honey,=lemon,=onion,=orange,=chocolate,=cheese,=apple,=cherry,=mushroom|
 ask=for|bitten|bittet|gebeten|d|person|prep:um+acc:=answer,=pencil,=towel,=blanket,=key,=pillow,=glass,=report|m=polite
 collect|sammeln|sammelt|gesammelt|s|person|acc:=stamp,=coin,=postcard,=mushroom,=doll,=watch,=painting,=poster|
 celebrate|feiern|feiert|gefeiert|d|person|acc:=wedding|p=venue
 check|prüfen|prüft|geprüft|d|person|acc:=ticket,=passport,=contract,=answer,=report,=email,=plan,=computer,=heater|m=careful
 correct|korrigieren|korrigiert|korrigiert|d|=teacher,=boss,=engineer,=secretary,=journalist,=student|acc:=mistake,=exam,=report,=article,=answer,=word,=letter|m=careful p=study
-cover_up|zu·decken|deckt|zugedeckt|d|person|acc:=child,=bed,=patient,=pot,=son,=daughter,=car|m=careful
-hide,hid,hidden|verstecken|versteckt|versteckt|d|person|acc:=present,=key,=letter,=diary,=ring,=chocolate,=biscuit,=ball,=wallet|m=secret
+cover|zu·decken|deckt|zugedeckt|d|person|acc:=pot,=car,=pan|m=careful
+hide,hid,hidden|verstecken|versteckt|versteckt|d|person|acc:=present,=key,=letter,=diary,=ring,=chocolate,=biscuit,=ball,=wallet|
 use|benutzen|benutzt|benutzt|d|person|acc:device_use,=map,=knife,=fork,=spoon,=hairbrush,=towel,=bicycle,=car,=pan|
 """
 
@@ -207,8 +205,8 @@ use|benutzen|benutzt|benutzt|d|person|acc:device_use,=map,=knife,=fork,=spoon,=h
 # english | infinitive | er-form | participle | aspect | subject | kind of place
 MOTION_TABLE = """
 go,went,gone|gehen|geht|+gegangen|d|person|dir:walkable
-run,ran,run|rennen|rennt|+gerannt|d|person|dir:walkable
-drive,drove,driven|fahren|fährt|+gefahren|d|person|dir:city
+run,ran,run|rennen|rennt|+gerannt|d|person|dir:reachable
+drive,drove,driven|fahren|fährt|+gefahren|d|person|dir:near
 fly,flew,flown|fliegen|fliegt|+geflogen|d|person|dir:far
 travel|reisen|reist|+gereist|d|person|dir:far
 move|ziehen|zieht|+gezogen|d|person|dir:settle

@@ -35,14 +35,14 @@ ripe|riper|reif|=|=apple,=pear,=banana,=tomato,=strawberry,=cherry,=lemon,=peach
 tasty|tastier|lecker|=|dish,=apple,=strawberry,=bread,=cheese,=jam,=meat,=rice,=chocolate,=ham,=honey,=yoghurt,=cocoa,=recipe
 dark|darker|dunkel|dunkler|=forest,=cellar,=room,=street,=kitchen,=suit,=flat,=coat,=beer,=bread,=garage,=office,=chocolate,=house,=tie
 bright|brighter|hell|=|=room,=kitchen,=flat,=lamp,=office,=living room,=classroom,=bathroom,=bedroom
-high|higher|hoch|höher|=mountain,=tower,=tree,=bridge,=shelf,=gate,=bush
+high|higher|hoch|höher|=mountain,=tower,=bridge,=shelf,=gate
 deep|deeper|tief|=|=lake,=river,=sea,=valley,=plate,=bowl,=pot
 quiet|quieter|ruhig|=|=street,=village,=hotel,=flat,=room,=neighbour,=child,=baby,=lake,=beach,=valley,=library,=park,=pupil
 loud|louder|laut|=|=street,=neighbour,=radio,=washing machine,=dog,=vacuum cleaner,=motorbike,=printer,=party,=child,=factory,=parrot
 fast|faster|schnell|=|=car,=train,=bicycle,=horse,=boat,=computer,=ship,=motorbike,=plane,=answer,=decision,=printer,=bus
 slow|slower|langsam|=|=bus,=train,=computer,=waiter,=pupil,=tractor,=truck,=tram,=printer,=ship,=horse,=snake
 strong|stronger|stark|stärker|=man,=horse,=coffee,=bear,=tea,=lion,=beer,=tiger,=boy,=woman,=elephant,=policeman,=donkey
-weak|weaker|schwach|schwächer|=coffee,=tea,=patient,=lamp,=grandmother,=grandfather
+weak|weaker|schwach|schwächer|=coffee,=tea,=patient,=grandmother,=grandfather
 clever|more|klug|klüger|person_adult,=dog,=question,=answer,=decision,=child,=fox,=parrot,=idea,=monkey
 stupid|more|dumm|dümmer|=question,=answer,=idea,=mistake,=joke,=decision,=thief,=rule
 friendly|friendlier|freundlich|=|person_grown,=dog,=answer,=letter
@@ -53,11 +53,11 @@ rich|richer|reich|=|=man,=woman,=uncle,=aunt,=lawyer,=city,=tourist,=singer,=bos
 happy|happier|glücklich|=|person_grown,=child,=baby
 sad|sadder|traurig|=|=man,=woman,=child,=girl,=boy,=film,=story,=song,=book,=letter,=dog,=fairy tale,=poem,=melody,=message
 tired|more|müde|=|person_grown,=dog,=horse,=child,=donkey
-sick|more|krank|kränker|person_grown,pet,=horse,=cow,=child
+sick|sicker|krank|kränker|person_grown,pet,=horse,=cow,=child
 healthy|healthier|gesund|gesünder|=child,=baby,=dog,=horse,=cow,=fruit,=vegetables,=salad,=apple,=tooth
 hungry|hungrier|hungrig|=|person_grown,pet,=wolf,=bear,=lion,=child,=bird,=tiger,=guest,=fox,=mouse,=goat
 thirsty|thirstier|durstig|=|=man,=child,=horse,=dog,=guest,=cow,=tourist,=customer,=cat
-angry|angrier|wütend|=|person_grown,=dog,=letter,=email
+angry|angrier|wütend|=|person_grown,=dog
 polite|more|höflich|=|=waiter,=waitress,=man,=answer,=customer,=pupil,=guest,=question,=letter,=saleswoman,=boy,=policeman
 brave|braver|mutig|=|=man,=woman,=girl,=policeman,=child,=boy,=policewoman,=decision,=dog,=pilot,=journalist,=farmer
 lazy|lazier|faul|=|=pupil,=student,=cat,=dog,=brother,=colleague,=donkey,=son,=gardener,=boy,=nephew
@@ -65,9 +65,9 @@ hard-working|more|fleißig|=|=pupil,=student,=farmer,=gardener,=cook,=secretary,
 funny|funnier|lustig|=|=story,=film,=joke,=monkey,=uncle,=song,=programme,=picture,=play,=dream,=grandfather,=poem,=parrot,=hat,=postcard
 boring|more|langweilig|=|=book,=film,=lesson,=lecture,=play,=programme,=meeting,=match,=story,=article,=party,=novel,=task,=concert,=report,=museum
 interesting|more|interessant|=|reading_more,=film,=question,=idea,=lesson,=lecture,=museum,=programme,=plan,=city,=answer,=dream,=concert,=match,=journalist,=book,=task
-exciting|more|spannend|=|=book,=film,=match,=story,=novel,=trip,=competition,=play,=programme,=plan,=fairy tale,=lecture
+exciting|more|spannend|=|=book,=film,=match,=story,=novel,=trip,=competition,=play,=programme,=fairy tale,=lecture
 difficult|more|schwierig|=|=question,=exam,=task,=decision,=problem,=answer,=word,=rule,=puzzle,=poem,=customer,=lesson,=match
-important|more|wichtig|=|idea_some,=letter,=exam,=contract,=meeting,=email,=message,=key,=report,=match,=customer,=concert,=decision,=photo
+important|more|wichtig|=|idea_some,=letter,=exam,=contract,=meeting,=email,=message,=report,=match,=customer,=decision
 simple|simpler|einfach|=|=question,=exam,=task,=decision,=problem,=answer,=rule,=recipe,=plan,=melody,=reason,=dress,=house,=bed
 right|-|richtig|=|=answer,=decision,=key,=word,=plan,=street,=bus,=train
 wrong|-|falsch|=|=answer,=decision,=key,=word,=plan,=street,=bus,=train,=ticket,=door
@@ -84,8 +84,8 @@ practical|more|praktisch|=|=bag,=backpack,=jacket,=knife,=present,=shelf,=idea,=
 soft|softer|weich|=|=bed,=pillow,=blanket,=towel,=bread,=carpet,=sofa,=egg,=butter,=scarf,=banana,=sweater,=pear
 hard|harder|hart|härter|=bread,=bed,=bench,=egg,=pear,=pillow,=biscuit,=cheese,=chocolate,=roll
 round|-|rund|=|=table,=tower,=carpet,=window,=box,=cake,=coin,=bowl,=pillow,=basket,=vase
-narrow|narrower|schmal|=|=street,=bridge,=bed,=bench,=shelf,=door,=river,=window,=cupboard,=valley,=stairs
-wide|wider|breit|=|=street,=bridge,=bed,=bench,=river,=door,=window,=stairs,=valley,=belt
+narrow|narrower|schmal|=|=street,=bridge,=bed,=bench,=shelf,=door,=river,=window,=cupboard,=valley
+wide|wider|breit|=|=street,=bridge,=bed,=bench,=river,=door,=window,=valley,=belt
 secret|-|geheim|=|=plan,=letter,=message,=door,=meeting,=wedding,=report,=recipe,=diary,=contract
 strict|stricter|streng|=|=teacher,=father,=mother,=boss,=judge,=rule,=aunt,=grandmother,=uncle,=policewoman,=nurse
 patient|more|geduldig|=|=teacher,=mother,=doctor,=nurse,=dentist,=grandfather,=father,=gardener,=hairdresser,=donkey
@@ -134,8 +134,7 @@ MANNER_TABLES: dict[str, str] = {
     "skill": "skilfully|geschickt\nquickly|schnell\nwithout help|ohne Hilfe",
     "gentle": "gently|sanft\nlovingly|liebevoll",
     "loving": "lovingly|liebevoll\nwith great patience|mit viel Geduld",
-    "desperate": "desperately|verzweifelt\neverywhere|überall\nin vain|vergeblich",
-    "chance": "by chance|zufällig",
+    "chance": "by chance|zufällig\nquite by chance|ganz zufällig",
     "secret": "secretly|heimlich",
     "polite": "politely|höflich\nvery politely|sehr höflich",
     "play": "well|gut\nbadly|schlecht\nwith great enthusiasm|mit großer Begeisterung",
@@ -156,11 +155,11 @@ PLACE_TABLES: dict[str, str] = {
     "sleep": "in|in|bedroom\non|auf|sofa\nin|in|garden\nin|in|living room",
     "work": "in|in|office\nin|in|garden\nin|in|factory\nin|in|hospital\nin|in|restaurant\n"
     "in|in|hotel\nin|in|library\nat|auf|market\nin|in|shop",
-    "leisure": "in|in|garden\nin|in|park\non|an|beach\nin|in|kitchen\nat|auf|party\nin|in|hotel",
-    "home": "in|in|kitchen\nin|in|living room\nin|in|garden\nin|in|bedroom",
+    "leisure": "in|in|garden\nin|in|park\non|an|beach\nin|in|kitchen",
+    "home": "in|in|kitchen\nin|in|living room\nin|in|bedroom",
     "water": "in|in|lake\nin|in|swimming pool\nin|in|sea\nin|in|river",
     "walk": "in|in|park\non|an|beach\nin|in|forest\nin|in|stadium",
-    "nature": "in|in|forest\nin|auf|field\nin|in|valley\nin|in|park\non|an|beach\nby|an|river",
+    "nature": "in|in|forest\nin|in|valley\nin|in|park\non|an|beach\nby|an|river",
     "station": "at|an|station\nin|in|café\nin|in|hotel\nin front of|vor|cinema\nin front of|vor|school",
     "balcony": "in|in|garden\nin front of|vor|hotel\nbehind|hinter|house\nin|in|park",
     "couch": "on|auf|sofa\nin|in|cinema\nin|in|armchair\nin|in|theatre",
@@ -171,6 +170,7 @@ PLACE_TABLES: dict[str, str] = {
     "venue": "in|in|town hall\nin|in|hotel\nin|in|garden\nin|in|castle\nin|in|restaurant",
     "street": "in front of|vor|hotel\nin front of|vor|bridge\nin front of|vor|school\n"
     "behind|hinter|station",
+    "sewing": "in|in|living room\nin|in|bedroom",
     "study": "in|in|library\nin|in|kitchen\nin|in|living room\nin|in|office\nin|in|garden",
     "readroom": "in|in|library\nin|in|garden\nin|in|café\non|auf|sofa\nin|in|bed\nin|in|park\n"
     "on|an|beach\nin|in|living room",
@@ -183,15 +183,14 @@ PLACE_TABLES: dict[str, str] = {
     "meet": "in|in|café\nat|an|station\nin|in|park\nin front of|vor|cinema\nat|auf|market\n"
     "in|in|library\nat|auf|party\nin|in|theatre",
     "clinic": "in|in|hospital",
-    "sport": "in|in|park\non|auf|meadow\nin|in|garden\non|auf|playground\non|an|beach\nin|in|stadium",
+    "sport": "in|in|park\non|auf|meadow\nin|in|garden",
     "helproom": "in|in|kitchen\nin|in|garden\nin|in|office\nat|an|station\nin|in|library",
     "arrest": "at|an|station\nin|in|hotel\nin front of|vor|bakery\nat|auf|airport\nin|in|park",
     # Places of the verbs of rest.
     "stay": "in|in|hotel\nin|in|bed\nin|in|office\nin|in|hospital\nin|in|garden\nin|in|village\n"
     "in|in|city\nin|in|kitchen\non|auf|island\nin|in|school",
     "sit": "on|auf|sofa\nin|in|armchair\non|auf|bench\nin|in|garden\nin|in|café\nat|an|table\n"
-    "at|an|desk\nin|in|train\nin|in|kitchen\non|an|beach\nby|an|window\nin|in|plane\nunder|unter|tree\n"
-    "between|zwischen|couple",
+    "at|an|desk\non|in|train\nin|in|kitchen\non|an|beach\nby|an|window\non|in|plane\nunder|unter|tree",
     "stand": "in front of|vor|door\nin front of|vor|university\nin|in|harbour\nbehind|hinter|post office\nbehind|hinter|house\non|auf|bridge\nby|an|window\n"
     "in front of|vor|supermarket\nnext to|neben|car\nin front of|vor|painting\nunder|unter|tree\n"
     "next to|neben|gate\non|auf|tower\nin front of|vor|pharmacy",
@@ -235,6 +234,25 @@ zu|neighbour
 an|beach
 auf|market
 auf|playground
+""",
+    "reachable": """
+zu|station
+zu|post office
+zu|town hall
+zu|doctor
+zu|lake
+zu|river
+zu|bridge
+zu|supermarket
+zu|bakery
+zu|pharmacy
+zu|school
+zu|church
+zu|hotel
+zu|neighbour
+zu|harbour
+zu|car
+zu|house
 """,
 }
 
@@ -280,10 +298,9 @@ TIME_TABLES: dict[str, str] = {
     "progressive": "now|jetzt\nat the moment|im Moment\ntoday|heute\nthis evening|heute Abend",
     "habit": "every day|jeden Tag\nevery morning|jeden Morgen\nevery evening|jeden Abend\n"
     "every week|jede Woche\non Mondays|montags\non Tuesdays|dienstags\non Thursdays|donnerstags\n"
-    "on Saturdays|samstags\non Sundays|sonntags\nin summer|im Sommer\nin winter|im Winter\n"
-    "at the weekend|am Wochenende\nin the afternoon|am Nachmittag\nin the morning|am Morgen\n"
-    "every month|jeden Monat",
-    "freq": "often|oft\nsometimes|manchmal\nalways|immer\nrarely|selten\nusually|meistens",
+    "on Saturdays|samstags\non Sundays|sonntags\n"
+    "at the weekend|am Wochenende\nin the afternoon|am Nachmittag\nin the morning|am Morgen",
+    "freq": "often|oft\nsometimes|manchmal\nrarely|selten\nusually|meistens",
     "past": "yesterday|gestern\nthis morning|heute Morgen\nlast week|letzte Woche\nlast year|letztes Jahr\n"
     "yesterday evening|gestern Abend\nthe day before yesterday|vorgestern\n"
     "on Monday|am Montag\non Wednesday|am Mittwoch\non Friday|am Freitag\n"
@@ -293,11 +310,11 @@ TIME_TABLES: dict[str, str] = {
     "future": "tomorrow|morgen\nnext week|nächste Woche\nnext year|nächstes Jahr\nsoon|bald\n"
     "the day after tomorrow|übermorgen\ntomorrow morning|morgen früh\n"
     "tomorrow evening|morgen Abend\nlater|später\non Tuesday|am Dienstag\non Saturday|am Samstag\n"
-    "in an hour|in einer Stunde\nin two weeks|in zwei Wochen\nnext month|nächsten Monat\n"
+    "in two weeks|in zwei Wochen\nnext month|nächsten Monat\n"
     "next Sunday|nächsten Sonntag\nin autumn|im Herbst\nin spring|im Frühling",
     "modal": "now|jetzt\ntoday|heute\ntomorrow|morgen\nnext week|nächste Woche\non Monday|am Montag\n"
     "this evening|heute Abend\nat the weekend|am Wochenende\ntomorrow morning|morgen früh",
-    "perfect": "already|schon\njust|gerade\nnever|nie\nfinally|endlich",
+    "perfect": "already|schon\njust|gerade\nnever|noch nie\nfinally|endlich",
     "clock": "at eight o'clock|um acht Uhr\nat nine o'clock|um neun Uhr\nat twelve o'clock|um zwölf Uhr\n"
     "at midnight|um Mitternacht\nat half past six|um halb sieben\nat half past ten|um halb elf\n"
     "at a quarter past five|um Viertel nach fünf\nat a quarter to four|um Viertel vor vier",
@@ -307,18 +324,15 @@ TIME_TABLES: dict[str, str] = {
 STATE_TABLE = """
 be|tired|sein|müde
 be|sick|sein|krank
-be|hungry|haben|Hunger
-be|thirsty|haben|Durst
 have|little time|haben|wenig Zeit
 have|a cold|sein|erkältet
 have|a lot of work|haben|viel Arbeit
-be|very nervous|sein|sehr nervös
 have|a headache|haben|Kopfschmerzen
 have|a fever|haben|Fieber
 be|in a hurry|haben|es eilig
-be|in a bad mood|haben|schlechte Laune
-be|very sad|sein|sehr traurig
 have|stomach ache|haben|Bauchschmerzen
+be|very tired|sein|sehr müde
+have|a bad cold|sein|stark erkältet
 """
 
 # Weather for reasons: english present | german main clause order | german verb-final order.
@@ -326,7 +340,6 @@ WEATHER_CLAUSES = """
 it is raining|es regnet|es regnet
 it is snowing|es schneit|es schneit
 it is very cold|es ist sehr kalt|es sehr kalt ist
-it is too hot|es ist zu heiß|es zu heiß ist
 the weather is bad|das Wetter ist schlecht|das Wetter schlecht ist
 """
 
@@ -335,7 +348,7 @@ CONDITION_TABLE = """
 have|time|haben|Zeit
 have|enough time|haben|genug Zeit
 be|not too tired|sein|nicht zu müde
-be|healthy again|sein|wieder gesund
+be|well again|sein|wieder gesund
 be|at home|sein|zu Hause
 have|the day off|haben|frei
 """
@@ -379,30 +392,30 @@ is cutting the grass|mäht den Rasen
 # Main clauses that a dass clause follows: english I / he / they forms | german ich / er / sie.
 THAT_TABLE = """
 know/knows/know|weiß/weiß/wissen
-hope/hopes/hope|hoffe/hofft/hoffen
+suspect/suspects/suspect|vermute/vermutet/vermuten
 say/says/say|sage/sagt/sagen
 think/thinks/think|glaube/glaubt/glauben
 am sure/is sure/are sure|bin sicher/ist sicher/sind sicher
-am glad/is glad/are glad|bin froh/ist froh/sind froh
+have noticed/has noticed/have noticed|habe bemerkt/hat bemerkt/haben bemerkt
 have heard/has heard/have heard|habe gehört/hat gehört/haben gehört
 claim/claims/claim|behaupte/behauptet/behaupten
-have read/has read/have read|habe gelesen/hat gelesen/haben gelesen
+am surprised/is surprised/are surprised|bin überrascht/ist überrascht/sind überrascht
 am convinced/is convinced/are convinced|bin überzeugt/ist überzeugt/sind überzeugt
 """
 THAT_IMPERSONAL = """
 It is true|Es stimmt
 It is possible|Es ist möglich
 It is strange|Es ist seltsam
-It is a pity|Es ist schade
+It is not true|Es stimmt nicht
 Everybody knows|Jeder weiß
-It is nice|Es ist schön
-It is a good thing|Es ist gut
+It is surprising|Es ist überraschend
+It is clear|Es ist klar
 Nobody believes|Niemand glaubt
 """
 WHETHER_TABLE = """
 do not know/does not know/do not know|weiß nicht/weiß nicht/wissen nicht
 want to know/wants to know/want to know|will wissen/will wissen/wollen wissen
-have forgotten/has forgotten/have forgotten|habe vergessen/hat vergessen/haben vergessen
+am not sure/is not sure/are not sure|bin nicht sicher/ist nicht sicher/sind nicht sicher
 am asking/is asking/are asking|frage/fragt/fragen
 """
 
@@ -417,11 +430,11 @@ have no time/has no time/have no time|habe keine Zeit/hat keine Zeit/haben keine
 """
 INFINITIVE_IMPERSONAL = """
 It is important|Es ist wichtig
-It is difficult|Es ist schwierig
-It is forbidden|Es ist verboten
-It is easy|Es ist leicht
+It is necessary|Es ist nötig
+It is not necessary|Es ist nicht nötig
+It is a good idea|Es ist eine gute Idee
 It is too late|Es ist zu spät
-It is nice|Es ist schön
+It is time|Es ist Zeit
 """
 
 # What is said of a person: english third person singular | german er-form.

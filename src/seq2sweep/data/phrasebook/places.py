@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from . import clauses, lexicon_words, morphology, phrases
+from functools import cache
+
+from . import clauses, lexicon_words, morphology, nominals, phrases
 from .clauses import (
     LEXICON,
     NAMES,
@@ -19,10 +21,11 @@ from .grammar import (
     Builder,
     Sentence,
     add,
+    check_asked,
     sentence,
     table,
 )
-from .lexicon import Frame, Noun, pairs
+from .lexicon import Adjective, Frame, Noun, pairs
 from .relations import be_forms
 
 # Places and directions ----------------------------------------------------------------------------
@@ -48,6 +51,40 @@ def _position_noun(digits: Digits) -> tuple[str, str, Noun]:
     return english, german, digits.pick(furniture)
 
 
+_KITCHENWARE = frozenset("glass cup plate bottle pot pan bowl".split())
+
+
+def _holds(ground: Noun, thing: Noun, preposition: str) -> bool:
+    """Whether a thing that stands may stand there."""
+    if preposition == "in":
+        return ground.english == "cupboard"
+    if thing.english in _KITCHENWARE:
+        return preposition == "on" and ground.english in ("table", "desk", "chest of drawers")
+    return preposition != "on" or ground.english not in ("bed", "sofa", "armchair")
+
+
+@cache
+def _looks(ground: Noun) -> tuple[Adjective, ...]:
+    """Adjectives that tell one piece of furniture from the next at a glance."""
+    unseen = (
+        "expensive",
+        "cheap",
+        "heavy",
+        "light",
+        "dirty",
+        "broken",
+        "practical",
+        "comfortable",
+        "hard",
+        "soft",
+        "simple",
+        "valuable",
+        "good",
+    )
+    found = LEXICON.adjectives_of.get(ground, ())
+    return tuple(a for a in found if a.english not in unseen)
+
+
 def _position(form: str) -> Builder:
     """Rest (dative) against motion (accusative) with the same preposition."""
 
@@ -56,7 +93,9 @@ def _position(form: str) -> Builder:
         if ground is noun:
             raise RejectedError
         lying = "upright" not in noun.tags
-        adjective = digits.pick((None, *LEXICON.adjectives_of.get(ground, ())))
+        if not lying and not _holds(ground, noun, english_preposition):
+            raise RejectedError
+        adjective = digits.pick((None, *_looks(ground)))
         at = cached_phrase(ground, "the", False, adjective)
         tags = {"two_way_preposition", *at.tags}
         where_english = f"{english_preposition} {at.english}"
@@ -66,7 +105,7 @@ def _position(form: str) -> Builder:
             plural = form == "rest plural"
             determiner = "the"
             if plural:
-                determiner = digits.pick(("the", *NUMBERS))
+                determiner = digits.pick(("the", *NUMBERS[:5]))
             thing = cached_phrase(noun, determiner, plural, None)
             tags.update(thing.tags)
             verb = ("lying", "liegt", "liegen") if lying else ("standing", "steht", "stehen")
@@ -81,7 +120,7 @@ def _position(form: str) -> Builder:
                 english = f"{thing.english} {be} {verb[0]} {where_english}"
                 german = f"{thing.case('nom')} {german_verb} {dative}"
         else:
-            person = digits.pick(phrases.PRONOUNS + NAMES)
+            person = digits.pick(nominals.PRONOUNS + NAMES)
             determiner = digits.pick(("the", "a"))
             thing = cached_phrase(noun, determiner, False, None)
             infinitive, er_form, participle = (
@@ -91,7 +130,7 @@ def _position(form: str) -> Builder:
             subject, goal = person.case("nom"), accusative
             what = thing.case("acc")
             if form == "motion past":
-                time = digits.pick(clauses.TIMES["past"])
+                time = digits.pick(clauses.NEAR_PAST)
                 has = ("habe", "hat", "haben")[index]
                 english = f"{person.english} put {thing.english} {where_english} {time[0]}"
                 german = f"{subject} {has} {time[1]} {what} {goal} {participle}"
@@ -124,19 +163,27 @@ _COUNTRIES = [(e, g, g) for e, g in pairs(lexicon_words.COUNTRIES_BARE)] + [
 ]
 
 
+# Where no road leads.
+_OVERSEAS = frozenset(
+    ("Japan", "China", "India", "Canada", "Brazil", "Australia", "the United States", "Ireland")
+)
+
+
 def destinations(kind: str) -> list[tuple[str, str]]:
     """Where to, where, or where from, in both languages."""
     role, _, group = kind.partition(":")
-    if role == "dir" and group == "walkable":
+    if role == "dir" and group in lexicon_words.DIRECTION_TABLES:
         return [
             clauses.direction_phrase(german, LEXICON.nouns[noun])
-            for german, noun in table(lexicon_words.DIRECTION_TABLES["walkable"])
+            for german, noun in table(lexicon_words.DIRECTION_TABLES[group])
         ]
     cities = [(e, {"dir": "nach", "loc": "in", "origin": "aus"}[role], g) for e, g in _CITIES]
     english = {"dir": "to", "loc": "in", "origin": "from"}[role]
     result = [(f"{english} {e}", f"{preposition} {g}") for e, preposition, g in cities]
-    if group in ("city", "far", "settle"):
+    if group in ("city", "far", "settle", "near"):
         for name, accusative, dative in _COUNTRIES:
+            if group == "near" and name in _OVERSEAS:
+                continue
             with_article = " " in accusative
             if role == "dir":
                 german = f"in {accusative}" if with_article else f"nach {accusative}"
@@ -161,12 +208,16 @@ def _motion(shape: Shape, form: str = "") -> Builder:
                 cache[kind] = destinations(kind)
             goal = digits.pick(cache[kind])
             clause.direction = goal
+            # My neighbour does not go to the neighbour.
+            if clause.subject.noun and clause.subject.noun.english in goal[0]:
+                raise RejectedError
             if not kind.startswith("origin") and goal[1].startswith(("in ", "ins ", "auf ")):
                 clause.tags.add("two_way_preposition")
         if clause.time:
             clause.tags.add("adverb_order")
         digits.close()
         if form == "question":
+            check_asked(clause)
             return sentence(
                 clause.english_question(),
                 clause.german_question(),
@@ -224,6 +275,8 @@ def _register_places() -> None:
         ):
             shape = Shape(subject, "the", tense, time=time)
             foci = [f for f in motions if clauses.fits(f, shape)]
+            if tense in ("progressive", "modal") and time:
+                foci = [f for f in foci if f.verb.english not in ("move", "sit", "stand")]
             if tense in ("future", "modal"):
                 foci = [f for f in foci if f.verb.english not in ("sit", "stand")]
             if foci:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from . import clauses, lexicon_words, morphology
+from . import clauses, lexicon_words, morphology, restrictions
 from .clauses import (
     LEXICON,
     NAMES,
@@ -14,7 +14,6 @@ from .clauses import (
     build_clause,
     cached_phrase,
     frames_for,
-    is_person,
 )
 from .grammar import (
     AGREEMENT_INDEX,
@@ -25,7 +24,8 @@ from .grammar import (
     table,
 )
 from .lexicon import Adjective, Frame, Noun
-from .phrases import Nominal
+from .nominals import Nominal
+from .restrictions import CONSUMED, FEELINGS, LADIES_WEAR, YOUNG, is_person
 
 _DEGREES = table(lexicon_words.DEGREE_TABLE)
 _PERSON_PREDICATES = table(lexicon_words.PERSON_PREDICATES)
@@ -42,10 +42,12 @@ def _relative_word(nominal: Nominal, case: str) -> str:
 
 # Adjectives that stand before a noun but make no predicate in both languages.
 _ATTRIBUTIVE = frozenset("Swiss wooden foreign secret".split())
+# "He is French" is a noun in German: Franzose.
+_NOT_OF_PEOPLE = frozenset("new German French Italian English".split())
 _TOO = frozenset(
     "big small old young expensive long short heavy warm cold hot sweet sour dark loud quiet "
     "high deep fast slow strong weak narrow wide soft hard boring difficult dangerous strict "
-    "dirty full bright curious nervous".split()
+    "full bright curious nervous".split()
 )
 _EXTREMELY = frozenset(
     "interesting difficult important friendly polite boring exciting dangerous practical unusual "
@@ -60,7 +62,9 @@ def predicates(noun: Noun) -> tuple[Adjective, ...]:
     return tuple(
         adjective
         for adjective in LEXICON.adjectives_of.get(noun, ())
-        if adjective.english not in _ATTRIBUTIVE and not (person and adjective.english == "new")
+        if adjective.english not in _ATTRIBUTIVE
+        and not (person and adjective.english in _NOT_OF_PEOPLE)
+        and not (noun.english in ("pupil", "student") and adjective.english == "old")
     )
 
 
@@ -71,6 +75,8 @@ def predicate_of(digits: Digits, noun: Noun) -> Adjective:
 def _check_degree(degree: str, adjective: Adjective) -> None:
     """Not every quality comes in every degree."""
     if degree and not adjective.english_comparative:
+        raise RejectedError
+    if adjective.english in ("wonderful", "terrible", "new") and degree not in ("", "really"):
         raise RejectedError
     if degree == "too" and adjective.english not in _TOO:
         raise RejectedError
@@ -93,6 +99,8 @@ def _relative_subject(shape: Shape, opening: str) -> Builder:
         head = clause.subject
         if head.noun is None or head.noun.word_class == "family" or not is_person(head.noun):
             raise RejectedError
+        if not head.definite or head.adjective and head.adjective.english in FEELINGS:
+            raise RejectedError
         if "possessive" in head.tags:
             raise RejectedError
         pronoun = morphology.relative_pronoun(head.gender, "nom")
@@ -108,6 +116,8 @@ def _relative_subject(shape: Shape, opening: str) -> Builder:
                 clause,
             )
         said, german, gender = digits.pick(_PERSON_PREDICATES)
+        if head.noun.english in YOUNG and not said.startswith(("lives", "speaks")):
+            raise RejectedError
         if gender not in ("*", head.gender):
             raise RejectedError
         digits.close()
@@ -122,6 +132,9 @@ def _relative_subject(shape: Shape, opening: str) -> Builder:
     return build
 
 
+_MAKES_NEW = frozenset("order buy sew knit build plant".split())
+
+
 def _relative_object(gap: str, shape: Shape) -> Builder:
     """The book that the teacher is reading is very interesting."""
 
@@ -132,13 +145,21 @@ def _relative_object(gap: str, shape: Shape) -> Builder:
         if gap == "prep":
             head, case = clause.prepositional, frame.preposition_case
         assert head is not None
-        if head.noun is None or head.noun.word_class == "family" or head.noun.mass and gap == "dat":
+        if head.noun is None or "possessive" in head.tags or "nosubject" in head.noun.tags:
             raise RejectedError
         adjective = predicate_of(digits, head.noun)
+        if adjective.english in FEELINGS and is_person(head.noun):
+            raise RejectedError
+        if adjective.english == "old" and frame.verb.english in _MAKES_NEW:
+            raise RejectedError
         degree = digits.pick((("", ""), ("very ", "sehr ")))
+        if degree[0] and adjective.english in ("wonderful", "terrible", "new"):
+            raise RejectedError
         if not adjective.english_comparative and degree[0]:
             raise RejectedError
         digits.close()
+        if gap == "prep" and clause.time and clause.time[0].startswith("in "):
+            raise RejectedError  # "that he will take part in in spring"
         pronoun = morphology.relative_pronoun(head.gender, case)
         final = clause.german_final(gap)
         if gap == "prep":
@@ -171,9 +192,10 @@ def _register_relative() -> None:
         Shape("noun", "own", "past"),
     ):
         foci = [f for f in frames_for(shape) if any(is_person(n) for n in f.subjects)]
-        foci = [f for f in foci if f.verb.english != "meet"]
-        add("relative_subject", 12, foci, _relative_subject(shape, ""))
-        add("know_relative", 8, foci, _relative_subject(shape, "know"))
+        # Of the dead and the missing one does not say where they live.
+        foci = [f for f in foci if f.verb.english != "meet" and f.aspect != "o"]
+        add("relative_subject", 24, foci, _relative_subject(shape, ""))
+        add("know_relative", 16, foci, _relative_subject(shape, "know"))
     for shape in (
         Shape("noun", "the", "progressive"),
         Shape("name", "the", "past", time="past"),
@@ -183,13 +205,18 @@ def _register_relative() -> None:
         Shape("noun", "the", "state"),
     ):
         foci = [f for f in frames_for(shape) if f.accusative and not f.dative]
-        add("relative_accusative", 11, foci, _relative_object("acc", shape))
+        foci = [f for f in foci if not {f.verb.english, f.verb.phrase} & CONSUMED]
+        add("relative_accusative", 22, foci, _relative_object("acc", shape))
         foci = [f for f in frames_for(shape) if f.dative and not f.accusative]
-        if foci:
-            add("relative_dative", 5, foci, _relative_object("dat", shape))
+        foci = [f for f in foci if f.verb.english not in ("belong", "believe")]
+        if foci and shape.tense != "modal":
+            add("relative_dative", 10, foci, _relative_object("dat", shape))
+        if shape.tense == "modal":
+            continue
         foci = [f for f in frames_for(shape) if f.prepositional]
+        foci = [f for f in foci if not {f.verb.english, f.verb.phrase} & CONSUMED]
         if foci:
-            add("relative_preposition", 5, foci, _relative_object("prep", shape))
+            add("relative_preposition", 10, foci, _relative_object("prep", shape))
 
 
 # Description and comparison -----------------------------------------------------------------------
@@ -203,8 +230,16 @@ def _described(digits: Digits, noun: Noun, kind: str) -> Nominal:
     return cached_phrase(noun, digits.pick(clauses.subject_determiners(noun)), False, None)
 
 
-_STABLE = frozenset(
-    "red blue green yellow white black grey brown wooden German French Swiss".split()
+# What may have been so yesterday and be different today.
+_PASSING = frozenset(
+    "tired sick hungry thirsty angry happy sad nervous friendly dirty clean empty full "
+    "cold warm hot loud quiet punctual".split()
+)
+# Qualities that are hardly ever measured against each other.
+_NOT_COMPARED = frozenset(
+    "sick wonderful terrible hungry thirsty sad happy angry full empty sour poor nervous tired "
+    "ripe secret useful important patient careful dirty clean brave unusual exciting healthy "
+    "friendly polite hard wild punctual deep".split()
 )
 
 
@@ -219,7 +254,7 @@ def _description(kind: str, form: str, past: bool) -> Builder:
         time = ("", "")
         if past:
             time = digits.pick((("yesterday", "gestern"), ("last week", "letzte Woche"), ("", "")))
-            if adjective.english in _STABLE or noun.word_class == "language":
+            if adjective.english not in _PASSING:
                 raise RejectedError
         digits.close()
         is_en, is_de = be_forms(subject, past)
@@ -244,13 +279,23 @@ def _description(kind: str, form: str, past: bool) -> Builder:
     return build
 
 
+_TASTES = frozenset("good bad strong weak".split())
+
+
 def _comparison(form: str) -> Builder:
     """The dog is bigger than the cat; ... as big as ...; ... not as big as ..."""
 
     def build(digits: Digits, adjective: Adjective) -> Sentence:
         nouns = LEXICON.nouns_of[adjective]
         first, second = digits.pick(nouns), digits.pick(nouns)
+        if {"nosubject"} & (first.tags | second.tags):
+            raise RejectedError
         if first is second or first.word_class != second.word_class:
+            raise RejectedError
+        if (
+            first.word_class in ("reading", "drink", "job", "human")
+            and adjective.english in _TASTES
+        ):
             raise RejectedError
         subject = cached_phrase(first, digits.pick(clauses.subject_determiners(first)), False, None)
         other = cached_phrase(second, digits.pick(clauses.subject_determiners(second)), False, None)
@@ -258,9 +303,8 @@ def _comparison(form: str) -> Builder:
             second.word_class != "family" and not is_person(second)
         ):
             raise RejectedError
-        past = digits.pick((False, True))
         digits.close()
-        is_en, is_de = be_forms(subject, past)
+        is_en, is_de = be_forms(subject)
         if form == "more":
             english = f"{is_en} {adjective.english_comparative} than"
             german = f"{is_de} {adjective.german_comparative} als"
@@ -287,6 +331,11 @@ def _comparison(form: str) -> Builder:
     return build
 
 
+# People whose own household is out of sight, and what belongs to a household.
+_GUESTS = frozenset("tourist guest customer patient child boy girl pupil".split())
+_HOUSEHOLD = frozenset("room furniture device vehicle".split())
+
+
 def _genitive(kind: str) -> Builder:
     """The teacher's car is old: the owner stands behind in the genitive, names before."""
 
@@ -296,13 +345,21 @@ def _genitive(kind: str) -> Builder:
         _check_degree(english_degree, adjective)
         if kind == "name":
             name = digits.pick(NAMES)
+            if noun.english in LADIES_WEAR and name.gender == "m":
+                raise RejectedError
             if name.english[-1] in "sxz":
                 raise RejectedError
             english = f"{name.english}'s {noun.english}"
             german = f"{name.english}s {noun.german}"
         else:
             owner = digits.pick(LEXICON.classes["job"] + LEXICON.classes["human"])
+            if owner.english in _GUESTS and noun.word_class in _HOUSEHOLD:
+                raise RejectedError
+            if noun.english in LADIES_WEAR and owner.gender == "m":
+                raise RejectedError
             plural = kind == "plural"
+            if plural and owner.english == "boss":
+                raise RejectedError
             gender: morphology.Gender = "pl" if plural else owner.gender
             article = morphology.definite_article(gender, "gen")
             word = owner.english_plural if plural else owner.english
@@ -324,22 +381,28 @@ def _genitive(kind: str) -> Builder:
 
 def _register_description() -> None:
     nouns = [n for n in LEXICON.nouns.values() if n in LEXICON.adjectives_of]
-    nouns = [n for n in nouns if "nosubject" not in n.tags]
+    nouns = [n for n in nouns if "nosubject" not in n.tags and n.word_class != "body"]
+    passing = [n for n in nouns if any(a.english in _PASSING for a in predicates(n))]
     countable = [n for n in nouns if not n.mass and n.word_class != "family"]
-    add("description", 90, nouns, _description("singular", "statement", False))
-    add("description", 15, countable, _description("plural", "statement", False))
-    add("description_past", 15, nouns, _description("singular", "statement", True))
-    add("description_negated", 20, nouns, _description("singular", "negated", False))
-    add("description_question", 35, nouns, _description("singular", "question", False))
-    add("description_question", 10, countable, _description("plural", "question", False))
+    add("description", 30, nouns, _description("singular", "statement", False))
+    add("description", 8, countable, _description("plural", "statement", False))
+    add("description_past", 12, passing, _description("singular", "statement", True))
+    add("description_negated", 12, nouns, _description("singular", "negated", False))
+    add("description_question", 16, nouns, _description("singular", "question", False))
+    add("description_question", 5, countable, _description("plural", "question", False))
     gradable = [a for a in LEXICON.adjectives if a.english_comparative]
-    add("comparison", 80, gradable, _comparison("more"))
-    add("comparison_equal", 25, gradable, _comparison("equal"))
-    add("comparison_less", 25, gradable, _comparison("less"))
-    owned = [n for n in nouns if clauses.ownable(n) and not is_person(n)]
-    add("genitive", 42, owned, _genitive("noun"))
-    add("genitive_plural", 16, owned, _genitive("plural"))
-    add("genitive_name", 24, owned, _genitive("name"))
+    gradable = [a for a in gradable if a.english not in _NOT_COMPARED]
+    add("comparison", 136, gradable, _comparison("more"))
+    add("comparison_equal", 40, gradable, _comparison("equal"))
+    add("comparison_less", 40, gradable, _comparison("less"))
+    owned = [
+        n
+        for n in nouns
+        if n.word_class != "footwear" and restrictions.ownable(n) and not is_person(n)
+    ]
+    add("genitive", 80, owned, _genitive("noun"))
+    add("genitive_plural", 26, owned, _genitive("plural"))
+    add("genitive_name", 38, owned, _genitive("name"))
 
 
 _register_relative()

@@ -18,7 +18,7 @@ from itertools import accumulate
 from math import isqrt
 from typing import TypeVar
 
-from . import places, relations, situations  # noqa: F401  (they register constructions)
+from . import places, relations, situations, subordinate  # noqa: F401  (they register themselves)
 from .clauses import Digits, RejectedError
 from .grammar import VARIANTS, Sentence, combinations_reserved
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from . import clauses, lexicon_words, phrases
+from . import clauses, lexicon_words, nominals, restrictions
 from .clauses import (
     LEXICON,
     NAMES,
@@ -15,7 +13,6 @@ from .clauses import (
     build_clause,
     cached_phrase,
     frames_for,
-    is_person,
     place_phrase,
     refer,
     with_shape,
@@ -31,9 +28,10 @@ from .grammar import (
     table,
 )
 from .lexicon import Adjective, Frame, Noun
-from .phrases import Nominal
+from .nominals import Nominal
 from .places import destinations
 from .relations import be_forms
+from .restrictions import ERRANDS, PASTIMES, REFUSED, REQUESTED, is_person
 
 # Infinitives, requests, pronouns ------------------------------------------------------------------
 
@@ -87,8 +85,10 @@ def _purpose(shape: Shape) -> Builder:
         _, german_preposition, noun = digits.pick(frame.places)
         if german_preposition not in ("in", "an", "auf") or noun.word_class == "furniture":
             raise RejectedError
-        if noun.english == "station":
+        if noun.english in ("station", "river", "lake"):
             german_preposition = "zu"
+        elif noun.english == "sea":
+            german_preposition = "an"
         goal = clauses.direction_phrase(german_preposition, noun)
         past = digits.pick((False, True))
         digits.close()
@@ -114,9 +114,11 @@ def _purpose(shape: Shape) -> Builder:
 
 def _request(shape: Shape) -> Builder:
     def build(digits: Digits, frame: Frame) -> Sentence:
-        clause = build_clause(digits, frame, shape, phrases.YOU)
+        clause = build_clause(digits, frame, shape, nominals.YOU)
         polite = digits.pick((("please ", "bitte "), ("please do not ", "bitte ")))
         clause.negated = polite[0] != "please "
+        if clause.negated and (clause.time or frame.verb.phrase not in REFUSED):
+            raise RejectedError
         if clause.negated and clause.accusative and not clause.accusative.definite:
             raise RejectedError
         digits.close()
@@ -138,7 +140,7 @@ def _request(shape: Shape) -> Builder:
 
 
 # Reasons to part with a thing or to be disappointed by it; all are true of many things.
-_FAULTS = frozenset("expensive big small heavy loud dirty slow long short hard".split())
+_FAULTS = frozenset("big small heavy loud slow long short hard".split())
 _MERITS = frozenset(
     "beautiful good cheap practical comfortable modern elegant valuable interesting fresh sweet "
     "exciting fast warm useful".split()
@@ -163,7 +165,7 @@ def _but_it(kind: str, shape: Shape) -> Builder:
         if thing.adjective is not None:
             raise RejectedError
         digits.close()
-        pronoun = phrases.it(thing.gender)
+        pronoun = nominals.it(thing.gender)
         is_en, is_de = be_forms(pronoun)
         degree = ("too", "zu") if kind == "but" else ("very", "sehr")
         if kind == "but":
@@ -203,8 +205,10 @@ def _needs_it(negated: bool) -> Builder:
         thing = clause.accusative
         if thing is None or thing.noun is None or thing.noun.word_class == "pet":
             raise RejectedError
+        if thing.noun.word_class == "footwear" and thing.agreement == "3sg":
+            raise RejectedError
         digits.close()
-        person, pronoun = refer(subject), phrases.it(thing.gender)
+        person, pronoun = refer(subject), nominals.it(thing.gender)
         index = AGREEMENT_INDEX[person.agreement]
         accusative = pronoun.case("acc")
         if negated:
@@ -236,42 +240,51 @@ def _register_infinitives() -> None:
         Shape("noun", "own", "progressive"),
         Shape("pair", "the", "progressive"),
     ):
-        foci = [f for f in frames_for(shape) if f.open_subject]
-        add("zu_infinitive", 11, fresh("zu", shape, foci), _zu_infinitive(shape))
+        foci = [f for f in frames_for(shape) if f.open_subject and f.verb.phrase in ERRANDS]
+        add("zu_infinitive", 18, fresh("zu", shape, foci), _zu_infinitive(shape))
         located = [f for f in foci if f.places and f.verb.english not in ("wait", "arrive")]
-        add("purpose", 8, fresh("purpose", shape, located), _purpose(shape))
-    for shape in (Shape("pronoun", "the", "progressive"), Shape("pronoun", "a", "progressive")):
-        foci = [f for f in frames_for(shape) if f.open_subject and f.aspect == "d"]
+        add("purpose", 18, fresh("purpose", shape, located), _purpose(shape))
+    for shape in (
+        Shape("pronoun", "the", "progressive"),
+        Shape("pronoun", "the plural", "progressive"),
+    ):
+        useful = ERRANDS - PASTIMES
+        foci = [f for f in frames_for(shape) if f.open_subject and f.verb.phrase in useful]
         add(
             "impersonal_infinitive",
             6,
             fresh("impersonal", with_shape(shape, subject="one"), foci),
             _impersonal_infinitive(shape),
         )
-    for shape in (Shape("pronoun", "the", "progressive"), Shape("pronoun", "own", "progressive")):
-        add("request", 36, fresh("request", shape, frames_for(shape)), _request(shape))
-    getting = frozenset("buy find order rent read watch".split())
+    for shape in (
+        Shape("pronoun", "the", "progressive"),
+        Shape("pronoun", "own", "progressive", time="modal"),
+        Shape("pronoun", "the plural", "progressive", time="modal"),
+    ):
+        foci = [f for f in frames_for(shape) if f.verb.phrase in REQUESTED]
+        add("request", 51, fresh("request", shape, foci), _request(shape))
+    getting = frozenset("buy order rent".split())
     for shape in (
         Shape("name", "a", "past", time="past"),
         Shape("pronoun", "a", "past"),
         Shape("noun", "this", "past"),
-        Shape("pair", "number", "past"),
+        Shape("pair", "a", "past"),
     ):
         foci = [f for f in frames_for(shape) if f.verb.english in getting and f.accusative]
         foci = [f for f in foci if not f.verb.fixed and not f.dative]
-        add("but_it", 9, foci, _but_it("but", shape))
+        add("but_it", 11, foci, _but_it("but", shape))
     wanting = frozenset("buy need order rent recommend love like".split())
     for shape in (
         Shape("name", "this", "state"),
         Shape("pronoun", "this", "state"),
         Shape("pronoun", "the", "future"),
         Shape("noun", "a", "past"),
-        Shape("name", "number", "past"),
+        Shape("name", "a", "past", time="past"),
     ):
         foci = [f for f in frames_for(shape) if f.verb.english in wanting and f.accusative]
-        add("because_it", 7, foci, _but_it("because", shape))
-    add("needs_it", 12, ("noun", "name", "pronoun", "pair"), _needs_it(False))
-    add("needs_it", 12, ("noun", "name", "pronoun", "pair"), _needs_it(True))
+        add("because_it", 8, foci, _but_it("because", shape))
+    add("needs_it", 14, ("noun", "name", "pronoun", "pair"), _needs_it(False))
+    add("needs_it", 14, ("noun", "name", "pronoun", "pair"), _needs_it(True))
 
 
 # Weather, existence, possession -------------------------------------------------------------------
@@ -314,7 +327,10 @@ def _weather_verb(tense: str) -> Builder:
 def _weather_adjective(digits: Digits, cells: tuple[str, ...]) -> Sentence:
     place = digits.pick(destinations("loc:city"))
     tense, times = digits.pick(
-        ((("is", "ist"), (("today", "heute"), ("now", "jetzt"))), (("was", "war"), _PAST_TIMES))
+        (
+            (("is", "ist"), (("today", "heute"), ("now", "jetzt"))),
+            (("was", "war"), clauses.NEAR_PAST),
+        )
     )
     time = digits.pick(times)
     front = digits.pick((False, True))
@@ -336,11 +352,22 @@ def _weather_adjective(digits: Digits, cells: tuple[str, ...]) -> Sentence:
     )
 
 
-_PAST_TIMES = clauses.TIMES["past"]
 # Weather is foretold for days, not for years.
 _NEAR_FUTURE = tuple(
     pair for pair in clauses.TIMES["future"] if pair[0].startswith(("tomorrow", "soon", "the day"))
 )
+
+
+# What even a village or a street has room for, and what towns have in the open.
+_SMALL_SIGHTS = frozenset(
+    "school library cinema restaurant supermarket bakery pharmacy church hotel shop café".split()
+) | {"post office"}
+_FEW = frozenset("zoo airport university station castle harbour stadium hospital".split()) | {
+    "town hall",
+    "post office",
+}
+_VALLEY_SIGHTS = frozenset("forest meadow field lake river".split())
+_TOWN_SIGHTS = frozenset("park lake market zoo playground street".split())
 
 
 def _existence(digits: Digits, noun: Noun) -> Sentence:
@@ -355,10 +382,24 @@ def _existence(digits: Digits, noun: Noun) -> Sentence:
             ("in", "in", "valley"),
         )
     ]
-    where = digits.pick([*places, *destinations("loc:town")])
+    towns = destinations("loc:town")
+    if noun.english in _SMALL_SIGHTS:
+        options = [*places, *towns]
+    elif noun.word_class == "outdoor" and noun.english not in _TOWN_SIGHTS:
+        options = [places[3], *places[4:][: noun.english in _VALLEY_SIGHTS]]
+    else:
+        options = [places[0], places[3], *towns]
+    where = digits.pick(options)
     adjective = digits.pick((None, *LEXICON.adjectives_of.get(noun, ())))
     plural = digits.pick((False, True))
-    determiner = digits.pick(NUMBERS) if plural else digits.pick(("a", "no"))
+    if plural and noun.english in _FEW:
+        raise RejectedError
+    determiner = digits.pick(NUMBERS[:6]) if plural else digits.pick(("a", "no"))
+    if adjective and adjective.english in ("Swiss", "German", "French", "Italian", "English"):
+        raise RejectedError
+    described = adjective is not None and adjective.english not in _PLAIN_LOOKS
+    if determiner == "no" and (where in towns or described):
+        raise RejectedError
     thing = cached_phrase(noun, determiner, plural, adjective)
     if noun.english in where[0]:
         raise RejectedError
@@ -379,14 +420,32 @@ def _existence(digits: Digits, noun: Noun) -> Sentence:
     return result
 
 
+# What is said of people that one has as colleagues, bosses or neighbours.
+_PRAISE = frozenset("new nice friendly good famous old young strict".split())
+
+
+# What one may ask for or be without.
+_PLAIN_LOOKS = frozenset(
+    "new old big small good red blue green yellow white black brown grey warm German French".split()
+)
+
+
 def _having(form: str) -> Builder:
     def build(digits: Digits, noun: Noun) -> Sentence:
-        subject = digits.pick(phrases.PRONOUNS + NAMES)
+        subject = digits.pick(nominals.PRONOUNS + NAMES)
         if form == "number":
-            thing = cached_phrase(noun, digits.pick(NUMBERS[:6]), True, None)
+            thing = cached_phrase(
+                noun, digits.pick(NUMBERS[: 1 if noun.word_class == "vehicle" else 3]), True, None
+            )
         else:
             family = noun.word_class == "family"
             options = () if family else LEXICON.adjectives_of.get(noun, ())
+            if is_person(noun):
+                options = tuple(a for a in options if a.english in _PRAISE)
+            elif form == "one":
+                options = tuple(a for a in options if a.english not in ("right", "wrong", "secret"))
+            else:
+                options = tuple(a for a in options if a.english in _PLAIN_LOOKS)
             adjective = digits.pick((None, *options))
             determiner = "no" if form == "none" else "a"
             thing = cached_phrase(noun, determiner, False, adjective)
@@ -420,10 +479,10 @@ def _pain(past: bool) -> Builder:
         plural = noun.english in ("knee", "arm", "leg", "tooth", "foot", "hand") and digits.pick(
             (False, True)
         )
-        whose = digits.pick(tuple(p for p in clauses.POSSESSIVES if p != "own:our:unser"))
+        whose = digits.pick(tuple(p for p in clauses.POSSESSIVES if p[4:6] not in ("ou", "yo")))
         if noun.english == "tooth" and not plural:
             raise RejectedError
-        time: Any = digits.pick(clauses.TIMES["past" if past else "progressive"])
+        time = digits.pick(clauses.NEAR_PAST if past else clauses.TIMES["progressive"][1:3])
         digits.close()
         part = cached_phrase(noun, whose, bool(plural), None)
         tags = {"separable_verb", "possessive"}
@@ -449,31 +508,31 @@ def _pain(past: bool) -> Builder:
 def _register_others() -> None:
     weather = table(lexicon_words.WEATHER_TABLE)
     for tense in ("present", "past", "future"):
-        add("weather", 15, weather, _weather_verb(tense))
-    add("weather_adjective", 20, table(lexicon_words.WEATHER_ADJECTIVES), _weather_adjective)
+        add("weather", 21, weather, _weather_verb(tense))
+    add("weather_adjective", 28, table(lexicon_words.WEATHER_ADJECTIVES), _weather_adjective)
     sights = [n for n in LEXICON.classes["building"] if n.english != "house"]
     sights += [
         n
         for n in LEXICON.classes["outdoor"]
         if n.english not in ("city", "village", "sea", "island", "valley", "street")
     ]
-    add("existence", 85, sights, _existence)
+    add("existence", 147, sights, _existence)
     things = [
         n
         for n in LEXICON.nouns.values()
-        if (clauses.ownable(n) or n.word_class == "family")
+        if (restrictions.ownable(n) or n.word_class == "family")
         and not n.mass
-        and n.english not in ("mother", "father")
-        and n.word_class not in ("room", "idea")
+        and n.english not in ("mother", "father", "hairdresser", "guest", "mistake", "soup")
+        and n.word_class not in ("room", "idea", "footwear")
     ]
     relatives = [n for n in things if n.word_class in ("family", "pet", "vehicle", "instrument")]
-    add("having", 26, [n for n in things if n.word_class != "family"], _having("one"))
-    add("having", 22, things, _having("none"))
-    add("having", 22, things, _having("question"))
-    add("having", 18, relatives, _having("number"))
+    add("having", 43, [n for n in things if n.word_class != "family"], _having("one"))
+    add("having", 37, things, _having("none"))
+    add("having", 37, things, _having("question"))
+    add("having", 30, relatives, _having("number"))
     body = [n for n in LEXICON.classes["body"] if n.english not in ("hand",)]
-    add("pain", 9, body, _pain(False))
-    add("pain", 9, body, _pain(True))
+    add("pain", 5, body, _pain(False))
+    add("pain", 5, body, _pain(True))
 
 
 _register_infinitives()

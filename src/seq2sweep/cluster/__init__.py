@@ -1,0 +1,19 @@
+"""Ray: the only folder that imports it. Training on several workers, and sweeps.
+
+Ray reads these variables when it is imported, so they are set before any module here does so;
+what the user set is left alone.
+"""
+
+import os
+
+for _name, _value in {
+    "RAY_AIR_NEW_OUTPUT": "0",  # Tune's tables; our own lines say what happens
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # a call after shutdown must not start a second Ray
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",  # ray.train.report waits for this poll
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # CSV, JSON and TensorBoard copies of the journal
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "60",  # a busy machine may be slow to end a stopped trial
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # a failed trial is told in one line
+}.items():
+    os.environ.setdefault(_name, _value)

@@ -1,0 +1,152 @@
+"""What is known of each trial of a sweep, in memory and in its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from seq2sweep import config as configuration
+from seq2sweep.cluster.storage import JOURNAL_NAME, newest_checkpoints, write_json
+from seq2sweep.cluster.variants import Variant
+from seq2sweep.train import journal
+
+RESULT_NAME = "result.json"
+
+Status = Literal["finished", "stopped early", "failed"]
+OnTrial = Callable[[str, Variant, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """How one variant ended.
+
+    steps: reached; checkpoint: folder of the newest; metrics: the newest of each figure in the
+    journal and what `score` gave; cause: why it failed or has no score.
+    """
+
+    variant: Variant
+    status: Status
+    cause: str | None
+    steps: int
+    checkpoint: Path | None
+    metrics: dict[str, Any]
+    journal: Path
+    wall_seconds: float
+
+
+@dataclass
+class TrialRecord:
+    """What this process knows of a variant, and its folder.
+
+    schedule: by what rule trials are stopped; earlier: result.json, if the variant needs no
+    training because it ended in a sweep before.
+    """
+
+    variant: Variant
+    folder: Path
+    schedule: str
+    earlier: dict[str, Any] | None
+    started: float = 0.0
+    wall_seconds: float = 0.0
+    status: Status | None = None
+    cause: str | None = None
+    last_step: int = -1
+    scores: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, variant: Variant, folder: Path, schedule: str) -> TrialRecord:
+        """Read what an earlier sweep left; one that stopped the trial by another rule is void."""
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            earlier = json.loads((folder / RESULT_NAME).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            earlier = None
+        if earlier:
+            same = earlier["status"] == "finished" or earlier["schedule"] == schedule
+            if earlier["fingerprint"] != variant.fingerprint or not same:
+                earlier = None
+        return cls(variant, folder, schedule, earlier)
+
+    def start(self, on_trial: OnTrial, at: float) -> None:
+        """Tell once that the trial began; `at` and other times here are of time.monotonic."""
+        if not self.started:
+            self.started = at
+            on_trial("started", self.variant, {"done_before": self.earlier is not None})
+
+    def report(self, result: dict[str, Any], on_trial: OnTrial) -> None:
+        """Tell of a validation, once."""
+        # A trial that was tried again tells the scheduler once more what it told before.
+        if result["step"] > self.last_step:
+            self.last_step = result["step"]
+            on_trial("result", self.variant, result)
+
+    def end(self, status: Status, cause: str | None, on_trial: OnTrial, at: float) -> None:
+        """Tell once how the trial ended, and keep it in the folder unless it failed."""
+        if self.status:
+            return
+        self.start(on_trial, at)
+        self.status, self.cause = status, cause
+        figures = self.figures()
+        if self.earlier:
+            self.wall_seconds = self.earlier["wall_seconds"]
+        else:
+            self.wall_seconds = figures.get("wall_seconds", at - self.started)
+            if status != "failed":
+                self.save()
+        details = {
+            "cause": cause,
+            "wall_seconds": self.wall_seconds,
+            "journal": str(self.folder / JOURNAL_NAME),
+        }
+        on_trial(status, self.variant, figures | details)
+
+    def save(self) -> None:
+        """Write result.json."""
+        write_json(
+            self.folder / RESULT_NAME,
+            {
+                "fingerprint": self.variant.fingerprint,
+                "status": self.status,
+                "schedule": self.schedule,
+                "wall_seconds": self.wall_seconds,
+                "scores": self.scores,
+                "scored_as": self.scored_as() if self.scores else None,
+            },
+        )
+
+    def scored_as(self) -> str:
+        """What the scores depend on besides the variant."""
+        return configuration.fingerprint(self.variant.config, "evaluate", "data")
+
+    def figures(self) -> dict[str, Any]:
+        """The newest of each figure in the journal."""
+        entries, _ = journal.read(self.folder / JOURNAL_NAME)
+        return {k: v for e in entries for k, v in e.items() if k not in ("kind", "time")}
+
+    def ended_as(self) -> Status:
+        """How a trial ended that did not fail: a stopped one never got to the journal's end."""
+        entries, _ = journal.read(self.folder / JOURNAL_NAME)
+        finished = any(entry["kind"] == "finished" for entry in entries)
+        return "finished" if finished else "stopped early"
+
+    def checkpoint(self) -> Path | None:
+        """The newest one that is sound."""
+        return next(iter(newest_checkpoints(self.folder, 1)), None)
+
+    def result(self) -> TrialResult:
+        """All of it, once the trial has ended."""
+        assert self.status is not None
+        figures = self.figures()
+        return TrialResult(
+            variant=self.variant,
+            status=self.status,
+            cause=self.cause,
+            steps=int(figures.get("step", 0)),
+            checkpoint=self.checkpoint(),
+            metrics=figures | self.scores,
+            journal=self.folder / JOURNAL_NAME,
+            wall_seconds=self.wall_seconds,
+        )

@@ -1,0 +1,285 @@
+"""Sweeps: Ray Tune schedules the trials; what they leave on disk is ours.
+
+Each variant has a folder `<cluster.storage>/<name>/trials/<slug>/` with its journal, its
+checkpoints and, once it has ended, result.json. A sweep that is run again under the same name
+reads those, so it owes nothing to the state of the Tune run before.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
+
+from seq2sweep import config as configuration
+from seq2sweep.cluster import session
+from seq2sweep.cluster.record import OnTrial, TrialRecord, TrialResult
+from seq2sweep.cluster.storage import run_folder
+from seq2sweep.cluster.trial import FAILURE_NAME, METRIC, run_trial
+from seq2sweep.cluster.variants import Variant, variants
+from seq2sweep.cluster.worker import one_line, use_threads
+from seq2sweep.config import Config
+from seq2sweep.errors import UserError
+
+__all__ = ["TrialResult", "Variant", "run_sweep", "variants"]
+
+INTERRUPTED = "interrupted; run again to go on"
+
+Score = Callable[[Config, Path, Path], dict[str, Any]]
+
+
+def run_sweep(
+    config: Config,
+    *,
+    encoded: Path,
+    project: Path,
+    name: str,
+    score: Score,
+    on_trial: OnTrial,
+) -> list[TrialResult]:
+    """Train all variants of `config.sweep` inside a `ray_session`, then score their checkpoints.
+
+    name: of the sweep in cluster.storage; trials that ended under it are not trained again.
+    score: `score(config, checkpoint, encoded)` of an importable module; it runs in Ray's
+    processes, several at once, and gives figures of a checkpoint on the validation set.
+    on_trial: called in this thread with an event, its variant and figures. Each variant has one
+    "started" and one "finished", "stopped early" or "failed", whatever happens, with "result" for
+    every validation between them; then "scored" if it has a checkpoint.
+
+    Results come in the order of `variants(config)`. A failed trial is a result, not an error.
+    Raises UserError when the sweep is ill-formed or a trial does not fit the cluster.
+    """
+    found = variants(config)
+    at_once = _trials_at_once(config)
+    folder = run_folder(config.cluster, project, name)
+    schedule = _schedule(config)
+    records = [
+        TrialRecord.open(variant, folder / "trials" / variant.slug, schedule) for variant in found
+    ]
+    try:
+        for record in records:
+            if record.earlier:
+                record.end(record.earlier["status"], None, on_trial, time.monotonic())
+        if not all(record.status for record in records):
+            _train_all(config, records, encoded.resolve(), folder / "tune", at_once, on_trial)
+    finally:
+        for record in records:
+            if record.started and not record.status:
+                record.end("failed", INTERRUPTED, on_trial, time.monotonic())
+    _score_all(config, records, encoded.resolve(), score, on_trial)
+    return [record.result() for record in records]
+
+
+def _schedule(config: Config) -> str:
+    """What decides whether a trial is stopped, as text."""
+    sweep = config.sweep
+    if sweep.scheduler == "none":
+        return "none"
+    return f"{sweep.scheduler} from {sweep.grace_steps} by {sweep.reduction_factor}"
+
+
+def _trials_at_once(config: Config) -> int:
+    """How many trials the cluster holds; UserError if none, because Ray would wait for ever."""
+    sweep, machines = config.sweep, session.nodes()
+    count = session.places(machines, sweep.cpus_per_trial, sweep.gpus_per_trial)
+    if count == 0:
+        raise UserError(
+            f"a trial of {sweep.cpus_per_trial:g} CPUs (sweep.cpus_per_trial) and "
+            f"{sweep.gpus_per_trial:g} GPUs (sweep.gpus_per_trial) fits no node of the cluster, "
+            f"{session.describe(machines)}: lower them"
+        )
+    return count
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
+class _Events(tune.Callback):  # type: ignore[misc]
+    """Puts what Tune tells into a queue, for the main thread to act on.
+
+    These hooks are called for trials that the scheduler stops too, where nothing runs any more
+    in the trial itself.
+    """
+
+    def __init__(self) -> None:
+        self.events: queue.SimpleQueue[tuple[str, int, Any, float]] = queue.SimpleQueue()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune keeps a pickle of its settings, never read by us; a queue does not go into one."""
+        return {}
+
+    def put(self, kind: str, trial: Any, content: Any = None) -> None:
+        self.events.put((kind, trial.config["index"], content, time.monotonic()))
+
+    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        self.put("start", trial)
+
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        if METRIC in result:
+            self.put("result", trial, {key: result[key] for key in ("step", METRIC)})
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        self.put("complete", trial)
+
+    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        error = trial.get_error()
+        self.put("error", trial, one_line(error) if error else "unknown")
+
+
+def _train_all(
+    config: Config,
+    records: list[TrialRecord],
+    encoded: Path,
+    scratch: Path,
+    at_once: int,
+    on_trial: OnTrial,
+) -> None:
+    """Train what is not done, as many at once as fit, and keep `records` up to date."""
+    sweep = config.sweep
+    done = [index for index, record in enumerate(records) if record.earlier]
+    left = [index for index, record in enumerate(records) if not record.earlier]
+    # Those done tell ASHA their figures first, for the others to be compared with.
+    order = done + left if sweep.scheduler == "asha" else left
+    callback = _Events()
+    tuner = tune.Tuner(
+        tune.with_resources(
+            tune.with_parameters(
+                run_trial,
+                trials=[
+                    {
+                        "config": configuration.to_dict(record.variant.config),
+                        "encoded": str(encoded),
+                        "folder": str(record.folder),
+                        "cpus": sweep.cpus_per_trial,
+                        "gpus": sweep.gpus_per_trial,
+                        "done": record.earlier is not None,
+                    }
+                    for record in records
+                ],
+            ),
+            {"cpu": sweep.cpus_per_trial, "gpu": sweep.gpus_per_trial},
+        ),
+        param_space={"index": tune.grid_search(order)},
+        tune_config=tune.TuneConfig(
+            scheduler=_scheduler(config, records),
+            max_concurrent_trials=at_once,
+            # A process that trained one variant has torch loaded for the next.
+            reuse_actors=True,
+            trial_dirname_creator=lambda trial: str(trial.trial_id),
+        ),
+        run_config=tune.RunConfig(
+            name=scratch.name,
+            storage_path=str(scratch.parent),
+            failure_config=tune.FailureConfig(max_failures=sweep.max_failures),
+            callbacks=[callback],
+            verbose=0,
+        ),
+    )
+
+    def follow() -> None:
+        while not callback.events.empty():
+            kind, index, content, at = callback.events.get()
+            record = records[index]
+            if record.earlier:
+                continue
+            if kind == "start":
+                record.start(on_trial, at)
+            elif kind == "result":
+                record.report(content, on_trial)
+            elif kind == "complete":
+                record.end(record.ended_as(), None, on_trial, at)
+            else:
+                record.end("failed", _cause(record.folder, content), on_trial, at)
+
+    shutil.rmtree(scratch, ignore_errors=True)
+    # It complains of failed trials, which are results here.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    session.while_waiting(tuner.fit, follow)
+    for record in records:
+        if not record.status:
+            record.end("failed", "Tune ended without it", on_trial, time.monotonic())
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _cause(folder: Path, otherwise: str) -> str:
+    """What the trial wrote of its exception; Tune's word when its process died without one."""
+    try:
+        return str(json.loads((folder / FAILURE_NAME).read_text(encoding="utf-8"))["cause"])
+    except (FileNotFoundError, ValueError):
+        return otherwise
+
+
+def _scheduler(config: Config, records: list[TrialRecord]) -> TrialScheduler:
+    if config.sweep.scheduler == "none":
+        return FIFOScheduler()
+    most = max(record.variant.config.train.steps for record in records)
+    return ASHAScheduler(
+        time_attr="step",
+        metric=METRIC,
+        mode="min",
+        # Tune insists that the first decision comes before the end.
+        grace_period=min(config.sweep.grace_steps, most),
+        reduction_factor=config.sweep.reduction_factor,
+        max_t=most,
+    )
+
+
+# --- scoring -------------------------------------------------------------------------------------
+
+
+def _score_all(
+    config: Config, records: list[TrialRecord], encoded: Path, score: Score, on_trial: OnTrial
+) -> None:
+    """Score each newest checkpoint in a Ray task of its own; what was scored so before is read."""
+    sweep = config.sweep
+    task = ray.remote(num_cpus=sweep.cpus_per_trial, num_gpus=sweep.gpus_per_trial, max_retries=1)(
+        _score_one
+    )
+    waiting: dict[Any, TrialRecord] = {}
+    for record in records:
+        if record.status == "failed":
+            continue
+        checkpoint = record.checkpoint()
+        if checkpoint is None:
+            record.cause = "ended before its first checkpoint: lower train.checkpoint_every"
+        elif record.earlier and record.earlier["scored_as"] == record.scored_as():
+            record.scores = record.earlier["scores"]
+            on_trial("scored", record.variant, record.scores)
+        else:
+            reference = task.remote(
+                score, record.variant.config, checkpoint, encoded, sweep.cpus_per_trial
+            )
+            waiting[reference] = record
+    while waiting:
+        ready, _ = ray.wait(list(waiting), timeout=1.0)
+        for reference in ready:
+            record = waiting.pop(reference)
+            record.scores = _get(reference)
+            record.save()
+            on_trial("scored", record.variant, record.scores)
+
+
+def _score_one(
+    score: Score, config: Config, checkpoint: Path, encoded: Path, cpus: float
+) -> dict[str, Any]:
+    use_threads(cpus)
+    return score(config, checkpoint, encoded)
+
+
+def _get(reference: Any) -> dict[str, Any]:
+    """A task's value, or the exception that it raised, out of Ray's wrapping."""
+    try:
+        return dict(ray.get(reference))
+    except ray.exceptions.RayTaskError as error:
+        raise (error.cause or error) from error

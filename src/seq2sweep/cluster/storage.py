@@ -1,0 +1,79 @@
+"""Where runs lie on disk: `<cluster.storage>/<run>/` with its journal and checkpoints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from seq2sweep.config import ClusterConfig
+from seq2sweep.errors import UserError
+from seq2sweep.train import journal, state
+from seq2sweep.train.events import Event
+
+JOURNAL_NAME = "journal.jsonl"
+
+
+def run_folder(config: ClusterConfig, project: Path, name: str) -> Path:
+    """Absolute, because Ray's workers have working directories of their own."""
+    if "://" in config.storage:
+        raise UserError(
+            f"cluster.storage must be a folder that all nodes see, not {config.storage}: "
+            "mount it and give its path"
+        )
+    return (project / config.storage / name).resolve()
+
+
+def checkpoint_name(step: int) -> str:
+    """`step-00001000`: names sort by step."""
+    return f"step-{step:08d}"
+
+
+def checkpoint_step(folder: Path) -> int:
+    """The inverse of `checkpoint_name`."""
+    return int(folder.name.removeprefix("step-"))
+
+
+def newest_checkpoints(folder: Path, count: int) -> list[Path]:
+    """The newest checkpoints in a folder whose files match their manifests, oldest first."""
+    found: list[Path] = []
+    for path in sorted(folder.glob("step-*"), reverse=True):
+        if len(found) == count:
+            break
+        try:
+            state.verify(path)
+        except state.CheckpointError:
+            # Torn or changed: whoever asks goes on from an older one.
+            continue
+        found.append(path)
+    return found[::-1]
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write beside, then rename."""
+    beside = path.with_name(path.name + ".partial")
+    beside.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+class Recorder:
+    """A journal in which each event stands once, also when training repeats steps.
+
+    Training that goes on from a checkpoint does the steps after it again. What was written the
+    first time was delivered already, so the first entry of a kind and step is the one that counts.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.journal = journal.Journal(path)
+        entries, _ = journal.read(path)
+        self.last = {entry["kind"]: int(entry["step"]) for entry in entries}
+
+    def append(self, event: Event) -> None:
+        """Write the event unless it is there."""
+        if event.step > self.last.get(event.kind, -1):
+            self.journal.append(event)
+            self.last[event.kind] = event.step
+
+    def close(self) -> None:
+        """Close the file."""
+        self.journal.close()

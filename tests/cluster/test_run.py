@@ -1,0 +1,222 @@
+"""Training on two workers, through failures of all kinds."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep.cluster.run import TrainingFailed, TrainOutcome, run_training
+from seq2sweep.cluster.storage import Recorder
+from seq2sweep.config import Config
+from seq2sweep.errors import UserError
+from seq2sweep.train import journal
+from seq2sweep.train.events import Logged, Validated
+from tests.conftest import Corpus
+
+STEPS = 60
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    return configuration.with_changes(
+        tiny_config,
+        {
+            "train.steps": STEPS,
+            "train.log_every": 5,
+            "train.validate_every": 10,
+            "train.checkpoint_every": 20,
+            "cluster.max_failures": 1,
+        },
+    )
+
+
+def train(config: Config, corpus: Corpus, project: Path, on_event: Any) -> TrainOutcome:
+    return run_training(
+        config, encoded=corpus.encoded, project=project, name="run", on_event=on_event
+    )
+
+
+def expected_events() -> list[tuple[str, int]]:
+    """Of an undisturbed run."""
+    events = []
+    for step in range(5, STEPS + 1, 5):
+        events.append(("logged", step))
+        events += [("validated", step)] if step % 10 == 0 else []
+        events += [("checkpoint", step)] if step % 20 == 0 else []
+    return [*events, ("finished", STEPS)]
+
+
+def kill_a_worker() -> None:
+    """SIGKILL for one of the training workers of this process's Ray."""
+    for process in psutil.Process().children(recursive=True):
+        if "RayTrainWorker" in process.name() + " ".join(process.cmdline()):
+            process.kill()
+            return
+    raise AssertionError("no worker found")
+
+
+def test_a_killed_worker_costs_no_result(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    heard: list[tuple[str, int]] = []
+
+    def on_event(entry: dict[str, Any]) -> None:
+        heard.append((entry["kind"], entry["step"]))
+        if heard[-1] == ("checkpoint", 20):
+            kill_a_worker()
+
+    outcome = train(config, tiny_corpus, project, on_event)
+    folder = project / "runs" / "run"
+    assert heard == expected_events()
+    assert [path.name for path in outcome.checkpoints] == ["step-00000040", "step-00000060"]
+    assert all(path.parent == folder for path in outcome.checkpoints)
+    assert outcome.summary["step"] == STEPS
+    assert outcome.summary["target_tokens"] > 0
+    entries, _ = journal.read(folder / "journal.jsonl")
+    assert [(entry["kind"], entry["step"]) for entry in entries] == expected_events()
+    assert [path.name for path in sorted(folder.glob("step-*"))] == [
+        path.name for path in outcome.checkpoints
+    ], "older checkpoints are removed"
+    written = {path.name for path in outcome.checkpoints[-1].iterdir()}
+    assert written == {
+        "manifest.json",
+        "model.safetensors",
+        "optimizer.safetensors",
+        "state.json",
+    }
+
+    # Once more under the same name: nothing is left to do.
+    started = time.monotonic()
+    assert train(config, tiny_corpus, project, pytest.fail) == outcome
+    assert time.monotonic() - started < 2
+
+
+def test_sigterm_ends_all_and_the_next_call_goes_on(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    """A driver of its own is ended in mid-training; this process takes the run over."""
+    params = project / "params.yaml"
+    endless = configuration.with_changes(
+        config, {"train.steps": 100_000, "train.keep_checkpoints": 2}
+    )
+    params.write_text(configuration.dump(endless))
+    script = f"""
+from pathlib import Path
+from seq2sweep import config as configuration
+from seq2sweep.cluster.run import run_training
+from seq2sweep.cluster.session import ray_session
+config = configuration.load(Path({str(params)!r}))
+with ray_session(config.cluster):
+    run_training(
+        config, encoded=Path({str(tiny_corpus.encoded)!r}), project=Path({str(project)!r}),
+        name="run", on_event=lambda entry: print(entry["kind"], entry["step"], flush=True),
+    )
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for line in process.stdout:
+        if line == "checkpoint 20\n":
+            break
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == -signal.SIGINT
+    assert process.stderr.read().rstrip().endswith("KeyboardInterrupt")
+    assert len(children) > 5
+    assert psutil.wait_procs(children, timeout=1)[1] == []
+
+    folder = project / "runs" / "run"
+    before, _ = journal.read(folder / "journal.jsonl")
+    reached = int(sorted(folder.glob("step-*"))[-1].name.removeprefix("step-"))
+    steps = (before[-1]["step"] // 20 + 1) * 20
+    heard: list[int] = []
+    outcome = train(
+        configuration.with_changes(config, {"train.steps": steps}),
+        tiny_corpus,
+        project,
+        lambda entry: heard.append(entry["step"]),
+    )
+    assert reached >= 20
+    assert outcome.summary["step"] == steps
+    # What the first driver's workers wrote is not told again.
+    assert min(heard) >= before[-1]["step"]
+
+
+def test_workers_that_do_not_fit_are_an_error_at_once(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    many = configuration.with_changes(config, {"cluster.workers": 5})
+    started = time.monotonic()
+    with pytest.raises(UserError, match=r"cluster\.workers is 5.*2 CPUs"):
+        train(many, tiny_corpus, project, pytest.fail)
+    assert time.monotonic() - started < 5
+
+
+def test_the_true_cause_of_a_failure_is_told(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    huge = configuration.with_changes(config, {"model.d_ff": 10**13, "cluster.max_failures": 0})
+    with pytest.raises(TrainingFailed) as caught:
+        train(huge, tiny_corpus, project, pytest.fail)
+    assert "can't allocate memory" in caught.value.cause
+    assert "\n" not in str(caught.value)
+    assert str(caught.value.log) in str(caught.value)
+    assert "Traceback" in caught.value.log.read_text()
+
+
+def test_what_the_user_must_mend_is_not_tried_three_times(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    """Data that is not there: the second attempt stops before it trains, there is no third."""
+    config = configuration.with_changes(config, {"cluster.max_failures": 3, "cluster.workers": 1})
+    with pytest.raises(UserError, match=r"header\.json is missing") as caught:
+        run_training(
+            config,
+            encoded=project / "nothing",
+            project=project,
+            name="run",
+            on_event=pytest.fail,
+        )
+    assert "\n" not in str(caught.value)
+
+
+def test_storage_must_be_a_folder(config: Config, tiny_corpus: Corpus, project: Path) -> None:
+    bucket = configuration.with_changes(config, {"cluster.storage": "s3://bucket/runs"})
+    with pytest.raises(UserError, match=r"cluster\.storage must be a folder"):
+        train(bucket, tiny_corpus, project, pytest.fail)
+
+
+def test_repeated_steps_stand_once_in_the_journal(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    first = Recorder(path)
+    first.append(Logged(1, {"loss": 3.0}))
+    first.append(Logged(2, {"loss": 2.0}))
+    first.close()
+    with path.open("a") as stream:
+        stream.write('{"kind": "valida')
+    again = Recorder(path)
+    for event in (
+        Logged(2, {"loss": 9.0}),
+        Validated(2, {"valid_loss": 1.0}),
+        Logged(3, {"loss": 1.0}),
+    ):
+        again.append(event)
+    again.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["kind"], line["step"], line.get("loss")) for line in lines] == [
+        ("logged", 1, 3.0),
+        ("logged", 2, 2.0),
+        ("validated", 2, None),
+        ("logged", 3, 1.0),
+    ]

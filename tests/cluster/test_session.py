@@ -1,0 +1,224 @@
+"""Starting, joining and leaving Ray, and what fits in it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+
+from seq2sweep.cluster import session
+from seq2sweep.cluster.session import Node, cpus_per_worker, places, while_waiting
+from seq2sweep.config import ClusterConfig
+from seq2sweep.errors import UserError
+
+# --- what fits -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("machines", "cpus", "gpus", "expected"),
+    [
+        ([Node(2, 0)], 1, 0, 2),
+        ([Node(2, 0)], 1.5, 0, 1),
+        ([Node(3, 0), Node(3, 0)], 2, 0, 2),
+        ([Node(8, 2)], 1, 1, 2),
+        ([Node(8, 2), Node(64, 0)], 1, 1, 2),
+        ([Node(8, 1)], 1, 0.25, 4),
+        ([Node(0.3, 0)], 0.1, 0, 3),
+        ([Node(2, 0)], 1, 1, 0),
+        ([Node(2, 0)], 4, 0, 0),
+        ([], 1, 0, 0),
+    ],
+)
+def test_places_count_whole_processes_on_each_machine(
+    machines: list[Node], cpus: float, gpus: float, expected: int
+) -> None:
+    assert places(machines, cpus, gpus) == expected
+
+
+@pytest.mark.parametrize(
+    ("workers", "machines", "expected"),
+    [
+        (2, [Node(2, 0)], 1),
+        (1, [Node(8, 0)], 8),
+        (3, [Node(8, 0)], 2),
+        (2, [Node(8, 0), Node(4, 0)], 4),
+        (4, [Node(8, 0), Node(4, 0)], 2),
+    ],
+)
+def test_the_cpus_are_shared_out(
+    local: ClusterConfig, workers: int, machines: list[Node], expected: int
+) -> None:
+    assert cpus_per_worker(replace(local, workers=workers), machines) == expected
+
+
+def test_machines_without_enough_gpus_give_no_cpus(local: ClusterConfig) -> None:
+    config = replace(local, workers=4, gpus_per_worker=1)
+    assert cpus_per_worker(config, [Node(64, 0), Node(16, 4)]) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "has_room_for"),
+    [
+        ({"workers": 3}, 2),
+        ({"cpus_per_worker": 2}, 1),
+        ({"cpus_per_worker": 4}, 0),
+        ({"gpus_per_worker": 1}, 0),
+    ],
+)
+def test_what_does_not_fit_is_said_at_once(
+    local: ClusterConfig, changes: dict[str, Any], has_room_for: int
+) -> None:
+    with pytest.raises(UserError) as caught:
+        cpus_per_worker(replace(local, **changes), [Node(2, 0)])
+    message = str(caught.value)
+    assert "1 node of 2 CPUs, 0 GPUs" in message
+    assert f"room for {has_room_for} of them" in message
+    for key in ("cluster.workers", "cluster.cpus_per_worker", "cluster.gpus_per_worker"):
+        assert key in message
+
+
+def test_nodes_are_those_of_the_cluster(cluster: None) -> None:
+    assert session.nodes() == [Node(2, 0)]
+
+
+# --- waiting -------------------------------------------------------------------------------------
+
+
+def test_waiting_ticks_meanwhile_and_once_after_the_end() -> None:
+    done: list[str] = []
+    ticks: list[int] = []
+
+    def work() -> str:
+        time.sleep(0.3)
+        done.append("yes")
+        return "result"
+
+    assert while_waiting(work, lambda: ticks.append(len(done)), every=0.05) == "result"
+    assert ticks[0] == 0
+    assert ticks[-1] == 1
+
+
+def test_waiting_raises_what_the_work_raises() -> None:
+    with pytest.raises(ZeroDivisionError):
+        while_waiting(lambda: 1 // 0, lambda: None)
+
+
+# --- joining -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nobody_there() -> Iterator[str]:
+    """An address where nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{free.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("address", ["nowhere.invalid:6379", "ray://head:10001", "head"])
+def test_an_address_that_is_none_is_a_user_error(local: ClusterConfig, address: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(UserError, match=r"^cluster\.address") as caught:
+        session._check_reachable(address)
+    assert "\n" not in str(caught.value)
+    assert time.monotonic() - started < 20
+
+
+def test_a_cluster_that_is_down_is_a_user_error(nobody_there: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(UserError, match=rf"no Ray cluster .* at {nobody_there}.*null to use"):
+        session._check_reachable(nobody_there)
+    assert time.monotonic() - started < 10
+
+
+def run_script(body: str, **environment: str) -> subprocess.Popen[str]:
+    """A Python process of its own with `config`, a ClusterConfig for this machine."""
+    head = (
+        "from seq2sweep.cluster.session import *\n"
+        "import ray, time\n"
+        "config = ClusterConfig(None, 1, None, 0, 'runs', 0)\n"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-u", "-c", head + body],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("way", ["address", "job"])
+def test_a_running_cluster_is_joined_and_left_alone(cluster: None, way: str) -> None:
+    address = ray.get_runtime_context().gcs_address
+    body = (
+        f"from dataclasses import replace\nconfig = replace(config, address='{address}')\n"
+        if way == "address"
+        else ""
+    ) + (
+        "with ray_session(config):\n"
+        "    print(ray.get_runtime_context().gcs_address, nodes())\n"
+        "print(ray.is_initialized())\n"
+    )
+    # A submitted job finds its cluster in RAY_ADDRESS.
+    script = run_script(body, **({"RAY_ADDRESS": address} if way == "job" else {}))
+    output, _ = script.communicate(timeout=120)
+    assert output.splitlines() == [f"{address} [Node(cpus=2.0, gpus=0.0)]", "False"]
+    assert session.nodes() == [Node(2, 0)]
+
+
+def test_variables_for_ray_do_not_stay_and_the_users_own_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OURS", raising=False)
+    monkeypatch.setenv("THEIRS", "kept")
+    with session._environment({"OURS": "1", "THEIRS": "2"}):
+        assert (os.environ["OURS"], os.environ["THEIRS"]) == ("1", "kept")
+    assert "OURS" not in os.environ
+    assert os.environ["THEIRS"] == "kept"
+
+
+# --- leaving no trace ----------------------------------------------------------------------------
+
+BUSY = (
+    "    endless = ray.remote(lambda: time.sleep(1000)).remote()\n"
+    "    ray.get(ray.remote(num_cpus=0)(lambda: 1).remote())\n"
+    "    print(ray._private.worker._global_node.get_session_dir_path())\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("last_line", "number", "expected"),
+    [
+        ("    raise ValueError", None, 1),
+        ("    time.sleep(1000)", signal.SIGTERM, -signal.SIGINT),
+    ],
+    ids=["exception", "sigterm"],
+)
+def test_no_process_and_no_file_is_left(
+    last_line: str, number: signal.Signals | None, expected: int
+) -> None:
+    script = run_script(f"with ray_session(config):\n{BUSY}{last_line}\n")
+    assert script.stdout is not None
+    folder = Path(script.stdout.readline().strip())
+    assert folder.is_dir()
+    processes: list[psutil.Process] = []
+    if number is not None:
+        processes = psutil.Process(script.pid).children(recursive=True)
+        assert len(processes) > 5
+        script.send_signal(number)
+    assert script.wait(timeout=60) == expected
+    _, alive = psutil.wait_procs(processes, timeout=1)
+    assert alive == []
+    named = [p for p in psutil.process_iter(["cmdline"]) if str(folder) in str(p.info["cmdline"])]
+    assert named == []
+    assert not folder.parent.exists()

@@ -1,0 +1,218 @@
+"""The sweep section spelt out into variants."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seq2sweep import config as configuration
+from seq2sweep.cluster.variants import variants
+from seq2sweep.config import Config
+from seq2sweep.errors import UserError
+
+
+@pytest.fixture
+def base(tiny_config: Config) -> Config:
+    return tiny_config
+
+
+def swept(config: Config, space: dict[str, Any], **sweep: Any) -> Config:
+    changes = {f"sweep.{key}": value for key, value in sweep.items()}
+    return configuration.with_changes(config, {"sweep.space": space} | changes)
+
+
+def test_one_at_a_time_changes_one_key_after_the_other(base: Config) -> None:
+    found = variants(swept(base, {"model.heads": [1, 4], "model.dropout": [0.0, 0.3]}))
+    assert [v.name for v in found] == ["base", "heads=1", "heads=4", "dropout=0", "dropout=0.3"]
+    assert [v.changes for v in found[:3]] == [{}, {"model.heads": 1}, {"model.heads": 4}]
+    assert found[0].config == swept(base, {"model.heads": [1, 4], "model.dropout": [0.0, 0.3]})
+    assert found[2].config.model.heads == 4
+    assert found[4].config.model.heads == base.model.heads
+
+
+def test_grid_combines_all_values(base: Config) -> None:
+    found = variants(
+        swept(base, {"model.heads": [1, 4], "model.d_k": [2, 8, 9]}, method="grid"),
+    )
+    assert [v.name for v in found[1:]] == [
+        f"heads={heads} d_k={d_k}" for heads in (1, 4) for d_k in (2, 8, 9)
+    ]
+
+
+def test_keys_joined_by_commas_vary_together(base: Config) -> None:
+    found = variants(
+        swept(base, {"model.heads, model.d_k,model.d_v": [[1, 32, 32], [8, 4, 4]]}),
+    )
+    assert [v.name for v in found] == ["base", "heads=1 d_k=32 d_v=32", "heads=8 d_k=4 d_v=4"]
+    assert found[2].changes == {"model.heads": 8, "model.d_k": 4, "model.d_v": 4}
+
+
+def test_joined_keys_count_as_one_in_a_grid(base: Config) -> None:
+    space = {"model.heads,model.d_k": [[1, 32], [8, 4]], "model.dropout": [0.0, 0.2]}
+    assert len(variants(swept(base, space, method="grid"))) == 1 + 2 * 2
+
+
+def test_a_key_may_vary_alone_and_with_others(base: Config) -> None:
+    """As d_k does in rows A and B of Table 3."""
+    space = {"model.heads,model.d_k": [[1, 32]], "model.d_k": [8]}
+    assert [v.name for v in variants(swept(base, space))] == ["base", "heads=1 d_k=32", "d_k=8"]
+
+
+def test_equal_variants_are_trained_once(base: Config) -> None:
+    space = {"model.heads": [base.model.heads, 1, 1], "model.dropout": [0.1, 0.1]}
+    assert [v.name for v in variants(swept(base, space))] == ["base", "heads=1"]
+
+
+def test_the_base_of_the_sweep_applies_to_all(base: Config) -> None:
+    found = variants(
+        swept(
+            base,
+            {"model.heads": [1]},
+            base={"train.steps": 5, "model.layers": 2, "evaluate.beam": 1},
+        )
+    )
+    assert [(v.config.train.steps, v.config.model.layers) for v in found] == [(5, 2), (5, 2)]
+    assert found[0].name == "base"
+    assert found[1].config.evaluate.beam == 1
+    assert found[1].changes == {"model.heads": 1}
+
+
+def test_without_a_space_there_is_the_base_alone(base: Config) -> None:
+    for method in ("one_at_a_time", "grid", "random"):
+        assert [v.name for v in variants(swept(base, {}, method=method))] == ["base"]
+
+
+def test_names_of_folders_are_plain_and_differ(base: Config) -> None:
+    found = variants(
+        swept(base, {"train.precision": ["float32"], "model.dropout": [0.30000001, 0.3]}),
+    )
+    assert [v.name for v in found][2:] == ["dropout=0.30000001", "dropout=0.3"]
+    slugs = [v.slug for v in found]
+    assert len(set(slugs)) == 4
+    assert all(set(slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789.=_-") for slug in slugs)
+
+
+def test_the_folder_stays_the_same_when_only_decoding_changes(base: Config) -> None:
+    space = {"model.heads": [1]}
+    beam = configuration.with_changes(swept(base, space), {"evaluate.beam": 7})
+    assert [v.slug for v in variants(beam)] == [v.slug for v in variants(swept(base, space))]
+
+
+def test_numbers_that_yaml_reads_as_text_are_numbers(base: Config) -> None:
+    found = variants(swept(base, {"train.learning_rate_scale": ["1e-4", 0.0001]}))
+    assert [(v.name, v.changes) for v in found[1:]] == [
+        ("learning_rate_scale=0.0001", {"train.learning_rate_scale": 1e-4})
+    ]
+
+
+# --- random --------------------------------------------------------------------------------------
+
+RANGES = {
+    "model.d_ff": {"low": 16, "high": 64},
+    "train.warmup_steps": {"low": 1, "high": 100_000, "log": True},
+    "train.learning_rate_scale": {"low": "1e-4", "high": 1.0, "log": True},
+    "model.dropout": {"low": 0.0, "high": 0.5},
+    "model.heads": [1, 2, 4],
+}
+
+
+def test_random_draws_are_repeatable_and_depend_on_the_seed(base: Config) -> None:
+    drawn = [
+        [v.changes for v in variants(swept(base, RANGES, method="random", samples=5, seed=seed))]
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len(drawn[0]) == 1 + 5
+
+
+def test_random_draws_stay_in_range_and_keep_whole_numbers_whole(base: Config) -> None:
+    found = variants(swept(base, RANGES, method="random", samples=200))[1:]
+    assert {v.config.model.heads for v in found} == {1, 2, 4}
+    for v in found:
+        assert isinstance(v.changes["model.d_ff"], int)
+        assert 16 <= v.config.model.d_ff <= 64
+        assert 1 <= v.config.train.warmup_steps <= 100_000
+        assert 1e-4 <= v.config.train.learning_rate_scale <= 1.0
+        assert 0 <= v.config.model.dropout <= 0.5
+
+
+def test_log_ranges_are_even_in_the_logarithm(base: Config) -> None:
+    """As many draws below the geometric mean as above: 500 coins, 4 standard deviations."""
+    found = variants(swept(base, RANGES, method="random", samples=500))[1:]
+    scales = [v.config.train.learning_rate_scale for v in found]
+    below = sum(scale < math.sqrt(1e-4 * 1.0) for scale in scales)
+    assert abs(below - len(found) / 2) < 4 * math.sqrt(len(found) / 4)
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    st.lists(st.sampled_from([0.0, 0.1, 0.2]), min_size=1, max_size=3),
+)
+def test_a_grid_has_each_combination_once(
+    tiny_config: Config, heads: list[int], dropout: list[float]
+) -> None:
+    space = {"model.heads": heads, "model.dropout": dropout}
+    found = variants(swept(tiny_config, space, method="grid"))
+    pairs = [(v.config.model.heads, v.config.model.dropout) for v in found]
+    expected = {(h, d) for h in heads for d in dropout}
+    expected.add((tiny_config.model.heads, tiny_config.model.dropout))
+    assert sorted(pairs) == sorted(expected)
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"model.head": [1]}, {}, "did you mean model.heads?"),
+    ({"model.heads": ["many"]}, {}, "model.heads must be a whole number"),
+    ({"model.heads": [0]}, {}, "model.heads must be at least 1"),
+    ({"model.d_model": [33]}, {}, "even for sinusoidal"),
+    ({"train.keep_checkpoints": [1]}, {}, "evaluate.average_checkpoints must be"),
+    ({"model.heads": 4}, {}, "sweep.space.model.heads must be a list"),
+    ({"model.heads": []}, {}, "sweep.space.model.heads must be a list"),
+    ({"data.source": ["fr"]}, {}, "only model.* and train.*"),
+    ({"evaluate.beam": [1]}, {}, "sweep.space.evaluate.beam"),
+    ({"cluster.workers": [1]}, {}, "sweep.space.cluster.workers"),
+    ({"heads": [1]}, {}, "sweep.space.heads"),
+    ({"model.heads, model.d_k": [1, 2]}, {}, "must be a list of 2 values"),
+    ({"model.heads, model.d_k": [[1, 2, 3]]}, {}, "must be a list of 2 values"),
+    (
+        {"model.heads": [1], "model.heads,model.d_k": [[1, 2]]},
+        {"method": "grid"},
+        "model.heads twice",
+    ),
+    (
+        {"model.heads,model.d_k": [[1, 2]], "model.heads, model.d_k": [[2, 3]]},
+        {},
+        "model.heads, model.d_k twice",
+    ),
+    ({"model.dropout": {"low": 0.1, "high": 0.2}}, {}, "sweep.method random"),
+    ({"model.dropout": {"low": 0.1, "high": 0.2}}, {"method": "grid"}, "sweep.method random"),
+    ({"model.dropout": {"low": 0.1}}, {"method": "random"}, "{low: , high: , log: true}"),
+    ({"model.dropout": {"low": 0.2, "high": 0.1}}, {"method": "random"}, "must be below high"),
+    ({"model.dropout": {"low": 0, "high": 0.1, "log": True}}, {"method": "random"}, "above 0"),
+    ({"model.dropout": {"low": "x", "high": 1}}, {"method": "random"}, "must be numbers"),
+    ({"model.dropout": {"low": 0, "high": 1, "log": 3}}, {"method": "random"}, "true or false"),
+    ({"model.d_ff": {"low": 1.5, "high": 9.5}}, {"method": "random"}, "must be a whole number"),
+    (
+        {"model.heads,model.d_k": {"low": 1, "high": 9}},
+        {"method": "random"},
+        "a list of value lists",
+    ),
+    ({}, {"base": {"model.head": 1}}, "sweep.base"),
+    ({}, {"base": {"data.source": "fr"}}, "sweep.base.data.source"),
+]
+
+
+@pytest.mark.parametrize(("space", "sweep", "message"), WRONG)
+def test_what_is_wrong_is_said_in_one_line(
+    base: Config, space: dict[str, Any], sweep: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        variants(swept(base, space, **sweep))
+    assert message in str(caught.value)
+    assert "sweep." in str(caught.value)
+    assert "\n" not in str(caught.value)
