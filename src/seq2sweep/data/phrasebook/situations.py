@@ -531,8 +531,8 @@ def _register_others() -> None:
     add("having", 37, things, _having("question"))
     add("having", 30, relatives, _having("number"))
     body = [n for n in LEXICON.classes["body"] if n.english not in ("hand",)]
-    add("pain", 5, body, _pain(False))
-    add("pain", 5, body, _pain(True))
+    add("pain", 9, body, _pain(False))
+    add("pain", 9, body, _pain(True))
 
 
 _register_infinitives()
