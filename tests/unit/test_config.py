@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +253,13 @@ def test_fingerprint_is_equal_exactly_when_the_values_are() -> None:
         BASE, "model", "data"
     )
     assert configuration.fingerprint(BASE, "model") != configuration.fingerprint(BASE, "train")
+
+
+def test_the_committed_params_are_the_phrasebook_preset() -> None:
+    root = Path(__file__).parents[2]
+    shown = subprocess.run(
+        ["git", "show", "HEAD:params.yaml"], cwd=root, capture_output=True, text=True, check=False
+    )
+    if shown.returncode != 0:
+        pytest.skip("not a git checkout with a committed params.yaml")
+    assert configuration.parse(shown.stdout) == presets.load("phrasebook").config
