@@ -26,14 +26,14 @@ from seq2sweep.tracking.models import log_model
 
 def work(config: Config) -> None:
     receipt = stage.read_json(stage.MODEL / "receipt.json")
-    trained = configuration.from_dict(receipt["config"], "models/train/receipt.json")
+    if receipt["config"]["model"] != configuration.to_dict(config)["model"]:
+        raise UserError(
+            f"{stage.MODEL} was trained with another `model` section than params.yaml has now: "
+            "run `dvc repro evaluate`, which trains it first"
+        )
     chosen = newest(receipt, config.evaluate.average_checkpoints)
     files = [stage.MODEL / "checkpoints" / entry["file"] for entry in chosen]
     data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
-    # The model is what the receipt says; how to decode is what params.yaml says now.
-    settings = configuration.with_changes(
-        trained, configuration.flatten(config, "evaluate"), "params.yaml"
-    )
     header = read_header(stage.ENCODED)
     train_run = stage.read_json(stage.METRICS / "train.json")["mlflow_run_id"]
     tracker = tracking.open_tracker(config)
@@ -53,7 +53,7 @@ def work(config: Config) -> None:
         )
         sentences = header["splits"]["test"]["sentences"]
         with tqdm(total=sentences, desc="translate", unit=" sentences", delay=1) as bar:
-            result = evaluate(settings, files, data, "test", bar.update)
+            result = evaluate(config, files, data, "test", bar.update)
         metrics = result.metrics | {
             "averaged_checkpoints": [entry["step"] for entry in chosen],
             "mlflow_run_id": run.id,
@@ -72,7 +72,7 @@ def work(config: Config) -> None:
             run,
             name="transformer",
             files=[*files, stage.VOCABULARY / "vocabulary.model", stage.MODEL / "receipt.json"],
-            params=configuration.flatten(trained, "model"),
+            params=configuration.flatten(config, "model"),
             metrics=figures,
             dataset_name=f"{config.data.dataset} {config.data.source}-{config.data.target} test",
             dataset_digest=header["fingerprint"],

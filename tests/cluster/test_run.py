@@ -99,6 +99,13 @@ def test_a_killed_worker_costs_no_result(
     assert train(config, tiny_corpus, project, pytest.fail) == outcome
     assert time.monotonic() - started < 2
 
+    # Unless the last checkpoint was lost since: then its steps are done again.
+    weights = outcome.checkpoints[-1] / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1])
+    assert train(config, tiny_corpus, project, pytest.fail).checkpoints == outcome.checkpoints
+    assert len(weights.read_bytes()) == len(content)
+
 
 def test_sigterm_ends_all_and_the_next_call_goes_on(
     cluster: None, config: Config, tiny_corpus: Corpus, project: Path
@@ -140,6 +147,9 @@ with ray_session(config.cluster):
     before, _ = journal.read(folder / "journal.jsonl")
     reached = int(sorted(folder.glob("step-*"))[-1].name.removeprefix("step-"))
     steps = (before[-1]["step"] // 20 + 1) * 20
+    # The newest checkpoint is damaged too: the one before it will do.
+    damaged = sorted(folder.glob("step-*"))[-1] / "optimizer.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
     heard: list[int] = []
     outcome = train(
         configuration.with_changes(config, {"train.steps": steps}),

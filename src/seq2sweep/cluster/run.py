@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ray.train import (
-    CheckpointConfig,
     FailureConfig,
     LoggingConfig,
     RunConfig,
@@ -20,13 +19,20 @@ from ray.train.torch import TorchTrainer
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import session
-from seq2sweep.cluster.storage import JOURNAL_NAME, newest_checkpoints, run_folder
+from seq2sweep.cluster.storage import (
+    JOURNAL_NAME,
+    checkpoint_step,
+    newest_checkpoints,
+    run_folder,
+)
 from seq2sweep.cluster.worker import one_line, read_user_error, train_worker
 from seq2sweep.config import Config
 from seq2sweep.errors import Failure, UserError
 from seq2sweep.train import journal
 
 FAILURE_LOG_NAME = "failure.log"
+# Ray's own list of a run's checkpoints.
+SNAPSHOT_NAME = "checkpoint_manager_snapshot.json"
 
 
 class TrainingFailed(Failure):
@@ -83,6 +89,9 @@ def run_training(
             on_event(entry)
 
     attempt = uuid.uuid4().hex
+    # Where to go on from is ours to find (worker.py); Ray would refuse to start where a checkpoint
+    # on its list is gone.
+    (folder / SNAPSHOT_NAME).unlink(missing_ok=True)
     trainer = _trainer(config, encoded.resolve(), folder, cpus, attempt)
     try:
         session.while_waiting(trainer.fit, follow)
@@ -117,7 +126,6 @@ def _trainer(config: Config, encoded: Path, folder: Path, cpus: int, attempt: st
             name=folder.name,
             storage_path=str(folder.parent),
             failure_config=FailureConfig(max_failures=config.cluster.max_failures),
-            checkpoint_config=CheckpointConfig(num_to_keep=config.train.keep_checkpoints),
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
     )
@@ -129,6 +137,9 @@ def _outcome(config: Config, folder: Path) -> TrainOutcome | None:
     finished = [entry for entry in entries if entry["kind"] == "finished"]
     checkpoints = newest_checkpoints(folder, config.train.keep_checkpoints)
     if not finished or not checkpoints:
+        return None
+    if checkpoint_step(checkpoints[-1]) != finished[-1]["step"]:
+        # The last one was lost or damaged since: the steps to it are done again.
         return None
     summary = {key: value for key, value in finished[-1].items() if key not in ("kind", "time")}
     return TrainOutcome(checkpoints, summary)

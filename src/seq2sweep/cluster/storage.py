@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,12 @@ def newest_checkpoints(folder: Path, count: int) -> list[Path]:
             continue
         found.append(path)
     return found[::-1]
+
+
+def remove_all_but_newest(folder: Path, count: int) -> None:
+    """Keep the newest `count` checkpoints of a run; those of an interrupted run go as well."""
+    for old in sorted(folder.glob("step-*"))[:-count]:
+        shutil.rmtree(old)
 
 
 def write_json(path: Path, value: Any) -> None:

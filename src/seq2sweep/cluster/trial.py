@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import traceback
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from seq2sweep.cluster.storage import (
     checkpoint_name,
     checkpoint_step,
     newest_checkpoints,
+    remove_all_but_newest,
 )
 from seq2sweep.cluster.worker import one_line, use_threads
 from seq2sweep.train import journal
@@ -70,8 +70,7 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
         recorder.append(event)
         if isinstance(event, CheckpointDue):
             event.write(folder / checkpoint_name(event.step))
-            for old in sorted(folder.glob("step-*"))[: -config.train.keep_checkpoints]:
-                shutil.rmtree(old)
+            remove_all_but_newest(folder, config.train.keep_checkpoints)
         if isinstance(event, Validated):
             unreported = _result(event.step, event.metrics[METRIC])
         if unreported and _ends_step(event, config):

@@ -12,7 +12,13 @@ import torch
 from ray.train import Checkpoint, CheckpointUploadMode
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.storage import JOURNAL_NAME, Recorder, checkpoint_name
+from seq2sweep.cluster.storage import (
+    JOURNAL_NAME,
+    Recorder,
+    checkpoint_name,
+    newest_checkpoints,
+    remove_all_but_newest,
+)
 from seq2sweep.errors import UserError
 from seq2sweep.train.events import CheckpointDue
 from seq2sweep.train.loop import train
@@ -62,20 +68,25 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
     use_threads(settings["cpus"])
     context = ray.train.get_context()
     rank = context.get_world_rank()
-    newest = ray.train.get_checkpoint()
+    # Not ray.train.get_checkpoint(): that one may be damaged, and then the one before it will do.
+    # All workers find the same, since none can train, and so write, before all have loaded.
+    resume = next(iter(newest_checkpoints(folder, 1)), None)
     recorder = Recorder(folder / JOURNAL_NAME) if rank == 0 else None
+    config = configuration.from_dict(settings["config"])
     for event in train(
-        configuration.from_dict(settings["config"]),
+        config,
         Path(settings["encoded"]),
         rank=rank,
         world_size=context.get_world_size(),
         device=ray.train.torch.get_device(),
-        resume=Path(newest.path) if newest else None,
+        resume=resume,
     ):
         if recorder:
             recorder.append(event)
         if isinstance(event, CheckpointDue):
             _report(event, folder if rank == 0 else None)
+            if rank == 0:
+                remove_all_but_newest(folder, config.train.keep_checkpoints)
     if recorder:
         recorder.close()
 
