@@ -32,6 +32,8 @@ def work(config: Config) -> None:
             "run `dvc repro evaluate`, which trains it first"
         )
     chosen = newest(receipt, config.evaluate.average_checkpoints)
+    if len(chosen) < config.evaluate.average_checkpoints:
+        say(f"only {len(chosen)} checkpoints were kept: those are averaged")
     files = [stage.MODEL / "checkpoints" / entry["file"] for entry in chosen]
     data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
     header = read_header(stage.ENCODED)
@@ -48,7 +50,7 @@ def work(config: Config) -> None:
                 kind="evaluation",
                 parent=parent.id if parent is not None else None,
                 params=configuration.flatten(config, "evaluate"),
-                tags=tracking.lineage(config, header),
+                tags=tracking.lineage(config, header, model=stage.MODEL),
             )
         )
         sentences = header["splits"]["test"]["sentences"]

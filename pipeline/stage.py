@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from seq2sweep import config as configuration
 from seq2sweep import console
+from seq2sweep.cluster.variants import variants
 from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
 
 PARAMS = Path("params.yaml")
@@ -25,15 +27,21 @@ MODEL = Path("models/train")
 METRICS = Path("metrics")
 REPORTS = Path("reports")
 
+NO_ROOM_OR_RIGHT = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+
 
 def run(name: str, about: str, work: Callable[[configuration.Config], None]) -> NoReturn:
     """Run one stage on params.yaml and exit.
 
     Status: 0 done, 2 the input is wrong, 75 interrupted (Ctrl-C or SIGTERM), else a failure.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _interrupt)
     try:
         config = configuration.load(PARAMS)
+        # A mistake in the sweep is told now, not when everything before it has been trained.
+        variants(config)
         console.banner(name, about)
         work(config)
     except UserError as error:
@@ -42,10 +50,13 @@ def run(name: str, about: str, work: Callable[[configuration.Config], None]) -> 
     except Failure as error:
         print(f"seq2sweep {name}: {error}", file=sys.stderr)
         sys.exit(EXIT_FAILURE)
+    except OSError as error:
+        if error.errno not in NO_ROOM_OR_RIGHT:
+            raise
+        print(f"seq2sweep {name}: {error}; make room or mend the rights", file=sys.stderr)
+        sys.exit(EXIT_FAILURE)
     except KeyboardInterrupt:
-        print(
-            f"seq2sweep {name}: interrupted; `dvc repro` again goes on from here", file=sys.stderr
-        )
+        print(f"seq2sweep {name}: interrupted; go on by `dvc repro`", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(0)
 
@@ -55,11 +66,17 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def code_fingerprint() -> str:
-    """sha256 (hex) of the code that computes weights from data."""
+# What computes weights from data, and scores from weights.
+TRAINING_CODE = ("model", "train", "data/batching.py", "data/bitext.py", "cluster/worker.py")
+TRIAL_CODE = (*TRAINING_CODE, "cluster/trial.py")
+SCORING_CODE = ("model", "decode", "evaluate", "data/vocabulary.py")
+
+
+def code_fingerprint(parts: Sequence[str]) -> str:
+    """sha256 (hex) of modules and folders of the library."""
     package = Path(configuration.__file__).parent
     code = hashlib.sha256()
-    for part in ("model", "train", "data/batching.py", "data/bitext.py", "cluster/worker.py"):
+    for part in parts:
         path = package / part
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             code.update(file.relative_to(package).as_posix().encode() + file.read_bytes())

@@ -17,7 +17,7 @@ from pipeline import stage, tracking
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster.record import TrialResult
-from seq2sweep.cluster.search import run_sweep, variants
+from seq2sweep.cluster.search import INTERRUPTED, run_sweep, variants
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.variants import Variant
 from seq2sweep.config import Config
@@ -26,6 +26,7 @@ from seq2sweep.evaluate.evaluation import score_checkpoint
 from seq2sweep.model import flops
 from seq2sweep.tracking.follow import JournalFollower
 from seq2sweep.tracking.runs import Run, Tracker
+from seq2sweep.tracking.store import STORE_ERRORS, reason
 from seq2sweep.train import journal
 
 
@@ -40,7 +41,7 @@ def work(config: Config) -> None:
     with tracker.start(
         f"sweep {config.sweep.method}",
         kind="sweep",
-        params=tracking.logged_params(config) | configuration.flatten(config, "sweep"),
+        params=tracking.logged_params(chosen[0].config) | configuration.flatten(config, "sweep"),
         tags=lineage,
     ) as parent:
         tracking.name_dataset(parent, config, header, "train")
@@ -56,6 +57,7 @@ def work(config: Config) -> None:
                     clean=stage.CLEAN.resolve(),
                     vocabulary=stage.VOCABULARY.resolve(),
                 ),
+                scorer=stage.code_fingerprint(stage.SCORING_CODE),
                 on_trial=recorder.hear,
             )
         vocabulary_size = recorder.vocabulary_size
@@ -80,7 +82,7 @@ def work(config: Config) -> None:
         stage.write_json(stage.METRICS / "sweep.json", summary)
         parent.artifact(stage.REPORTS / "sweep.json")
         if summary["best"] is not None:
-            parent.log({"bleu": summary["best"]["bleu"]}, step=summary["best"]["steps"])
+            parent.log({"valid_bleu": summary["best"]["bleu"]}, step=summary["best"]["steps"])
             parent.tag({"best": summary["best"]["name"]})
     best = summary["best"]
     console.say(
@@ -95,7 +97,7 @@ def sweep_name(header: dict[str, Any]) -> str:
     identity = [
         header["fingerprint"],
         header["vocabulary"]["fingerprint"],
-        stage.code_fingerprint(),
+        stage.code_fingerprint(stage.TRIAL_CODE),
     ]
     return f"sweep-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}"
 
@@ -112,7 +114,18 @@ class Recorder:
         self.steps: dict[str, int] = {}
 
     def hear(self, event: str, variant: Variant, figures: dict[str, Any]) -> None:
-        """What run_sweep tells of a trial; see seq2sweep.cluster.search.run_sweep."""
+        """What run_sweep tells of a trial; see seq2sweep.cluster.search.run_sweep.
+
+        A tracking server that fails costs the sweep nothing but what it would have recorded.
+        """
+        try:
+            self._hear(event, variant, figures)
+        except STORE_ERRORS as error:
+            console.say(f"{variant.name}: {event}, not recorded by MLflow ({reason(error)})")
+
+    def _hear(self, event: str, variant: Variant, figures: dict[str, Any]) -> None:
+        if event != "started" and variant.name not in self.runs:
+            self._start(variant)
         if event == "started":
             self._start(variant)
             done = " (trained before)" if figures["done_before"] else ""
@@ -124,7 +137,7 @@ class Recorder:
             )
         elif event == "scored":
             run = self.runs[variant.name]
-            run.log({"bleu": figures["bleu"]}, step=self.steps[variant.name])
+            run.log({"valid_bleu": figures["bleu"]}, step=self.steps[variant.name])
             run.tag({"bleu.signature": figures["signature"]})
             console.say(f"{variant.name}: BLEU {figures['bleu']:.2f} on the validation set")
         else:
@@ -152,7 +165,10 @@ class Recorder:
         self.steps[variant.name] = int(figures.get("step", 0))
         run.log(cost, step=self.steps[variant.name])
         run.tag({"outcome": outcome} | ({"error": figures["cause"]} if figures["cause"] else {}))
-        run.finish("FAILED" if outcome == "failed" else "FINISHED")
+        if figures["cause"] == INTERRUPTED:
+            run.finish("KILLED")
+        else:
+            run.finish("FAILED" if outcome == "failed" else "FINISHED")
 
 
 def known(figures: dict[str, Any], names: tuple[str, ...]) -> dict[str, float]:
@@ -182,7 +198,7 @@ def describe(result: TrialResult, vocabulary_size: int, run_ids: dict[str, str])
         "flops": result.metrics.get("flops"),
         "wall_seconds": result.wall_seconds,
         "curve": sorted(curve.items()),
-        "mlflow_run_id": run_ids[result.variant.name],
+        "mlflow_run_id": run_ids.get(result.variant.name),
     }
 
 

@@ -24,14 +24,17 @@ def open_tracker(config: Config) -> Tracker:
     return tracker
 
 
-def lineage(config: Config, header: dict[str, Any]) -> dict[str, str]:
-    """Where a result comes from, to the byte: code, parameters, data, versions, hardware."""
+def lineage(config: Config, header: dict[str, Any], **more: Path) -> dict[str, str]:
+    """Where a result comes from, to the byte: code, parameters, data, versions, hardware.
+
+    more: inputs besides the data, by name.
+    """
     inputs = {
         "raw": stage.RAW,
         "clean": stage.CLEAN,
         "vocabulary": stage.VOCABULARY,
         "encoded": stage.ENCODED,
-    }
+    } | more
     data = {"dataset": header["fingerprint"], "vocabulary": header["vocabulary"]["fingerprint"]}
     return lineage_tags(Path.cwd(), config, inputs=inputs, data=data)
 

@@ -27,6 +27,7 @@ from seq2sweep.tracking.follow import JournalFollower
 from seq2sweep.tracking.runs import Run, Tracker
 from seq2sweep.train import journal
 
+RECEIPT_SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
 CURVES = (
     "step",
     "loss",
@@ -80,7 +81,7 @@ def work(config: Config) -> None:
     console.say(
         f"trained {metrics['steps']} steps in {console.duration(metrics['wall_seconds'])}, "
         f"{metrics['tokens_per_second']:,.0f} target tokens/s, valid perplexity "
-        f"{metrics['final']['valid_perplexity']:.2f}; "
+        f"{number(metrics['final']['valid_perplexity'])}; "
         f"{len(receipt['checkpoints'])} checkpoints in {stage.MODEL}"
     )
 
@@ -95,7 +96,7 @@ def run_name(config: Config, header: dict[str, Any]) -> str:
         configuration.fingerprint(config, "model", "train"),
         header["fingerprint"],
         header["vocabulary"]["fingerprint"],
-        stage.code_fingerprint(),
+        stage.code_fingerprint(stage.TRAINING_CODE),
     ]
     return f"train-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}"
 
@@ -137,9 +138,14 @@ def say_progress(entry: dict[str, Any], steps: int) -> None:
         )
     elif entry["kind"] == "validated":
         console.say(
-            f"step {entry['step']:>6}/{steps}  valid loss {entry['valid_loss']:.3f}  "
-            f"valid perplexity {entry['valid_perplexity']:.2f}"
+            f"step {entry['step']:>6}/{steps}  valid loss {number(entry['valid_loss'])}  "
+            f"valid perplexity {number(entry['valid_perplexity'])}"
         )
+
+
+def number(value: float | None) -> str:
+    """Two decimals; the journal holds null for what is no number."""
+    return "not finite" if value is None else f"{value:.2f}"
 
 
 def export(
@@ -158,7 +164,8 @@ def export(
     receipt = {
         "run": name,
         "checkpoints": sorted(exported, key=lambda entry: entry["step"]),
-        "config": configuration.to_dict(config),
+        # Not all of it: addresses of servers may hold passwords.
+        "config": {key: configuration.to_dict(config)[key] for key in RECEIPT_SECTIONS},
         "lineage": lineage,
     }
     stage.write_json(beside / "receipt.json", receipt)
@@ -192,14 +199,12 @@ def training_metrics(
         "padding_share": summary["padding_share"],
         "flops": {
             "model": summary["flops"],
-            "paper_rule": flops.paper_rule(
-                summary["train_seconds"], config.cluster.workers, device
-            ),
+            "paper_rule": flops.paper_rule(summary["train_seconds"], summary["workers"], device),
         },
         "mfu": None,
         "parameters": parameters,
         "vocabulary_size": header["vocabulary"]["size"],
-        "workers": config.cluster.workers,
+        "workers": summary["workers"],
         "device": device,
         "precision": summary["precision"],
         "final": final,

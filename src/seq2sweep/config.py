@@ -375,6 +375,9 @@ def _check(config: Config, name: str) -> None:
     require(0 <= config.model.dropout < 1, "model.dropout", "in [0, 1)")
     require(0 <= config.train.label_smoothing < 1, "train.label_smoothing", "in [0, 1)")
     require(config.train.learning_rate_scale > 0, "train.learning_rate_scale", "above 0")
+    require(config.evaluate.alpha <= 10, "evaluate.alpha", "at most 10")
+    gpus = config.sweep.gpus_per_trial
+    require(gpus <= 1 or gpus == int(gpus), "sweep.gpus_per_trial", "at most 1, or a whole number")
     require(config.prepare.max_ratio >= 1, "prepare.max_ratio", "at least 1")
     require(16 <= config.vocabulary.size <= 1_000_000, "vocabulary.size", "from 16 to 1000000")
     require(

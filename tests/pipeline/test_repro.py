@@ -182,7 +182,7 @@ def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
     steps = [m.step for m in client.get_metric_history(parent.info.run_id, "loss")]
     assert steps == [6, 12, 18, 24]
     for trial in kinds["trial"]:
-        assert "bleu" in trial.data.metrics
+        assert "valid_bleu" in trial.data.metrics
         assert "model.heads" in trial.data.params
     models = client.search_logged_models([experiment.experiment_id])
     assert len(models) == 1

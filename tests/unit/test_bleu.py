@@ -216,3 +216,11 @@ def test_blank_translations_score_nothing() -> None:
     result = bleu.score(["", ""], ["ein Satz", "noch einer"], "de")
     scores = [result["bleu"][way]["score"] for way in ("sacrebleu", "paper", "tokenised")]
     assert [*scores, result["chrf"]["score"], result["exact_match"]] == [0.0] * 5
+
+
+def test_lower_cased_scores_say_so() -> None:
+    result = bleu.score(["DAS Haus ist groß ."], ["das haus ist GROSS ."], "de", lowercase=True)
+    assert "case:lc" in result["bleu"]["sacrebleu"]["signature"]
+    assert "case:lc" in result["bleu"]["paper"]["signature"]
+    plain = bleu.score(["DAS Haus"], ["das haus"], "de")
+    assert "case:mixed" in plain["bleu"]["sacrebleu"]["signature"]

@@ -220,8 +220,20 @@ def test_divergence_is_said_with_the_step(
     wild = configuration.with_changes(
         tiny_config, {"train.learning_rate_scale": 1e30, "train.warmup_steps": 1}
     )
-    with pytest.raises(FloatingPointError, match=r"at step \d+"):
+    with pytest.raises(UserError, match=r"at step \d+"):
         run(wild, tiny_corpus, tmp_path)
+
+
+def test_longer_sentences_than_any_before_change_nothing(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tiny_config, tiny_corpus, tmp_path / "a")
+    monkeypatch.setattr("seq2sweep.model.layers.FIRST_POSITIONS", 2)
+    run(tiny_config, tiny_corpus, tmp_path / "b")
+    expected, actual = (
+        load_file(tmp_path / name / "step-12" / "model.safetensors") for name in ("a", "b")
+    )
+    assert all(torch.equal(actual[key], expected[key]) for key in expected)
 
 
 def test_learned_positions_refuse_longer_text(

@@ -41,13 +41,14 @@ class TrialResult:
 class TrialRecord:
     """What this process knows of a variant, and its folder.
 
-    schedule: by what rule trials are stopped; earlier: result.json, if the variant needs no
-    training because it ended in a sweep before.
+    schedule: by what rule trials are stopped; scorer: names the code that scores; earlier:
+    result.json, if the variant needs no training because it ended in a sweep before.
     """
 
     variant: Variant
     folder: Path
     schedule: str
+    scorer: str
     earlier: dict[str, Any] | None
     started: float = 0.0
     wall_seconds: float = 0.0
@@ -57,7 +58,7 @@ class TrialRecord:
     scores: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, variant: Variant, folder: Path, schedule: str) -> TrialRecord:
+    def open(cls, variant: Variant, folder: Path, schedule: str, scorer: str) -> TrialRecord:
         """Read what an earlier sweep left; one that stopped the trial by another rule is void."""
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -68,7 +69,7 @@ class TrialRecord:
             same = earlier["status"] == "finished" or earlier["schedule"] == schedule
             if earlier["fingerprint"] != variant.fingerprint or not same:
                 earlier = None
-        return cls(variant, folder, schedule, earlier)
+        return cls(variant, folder, schedule, scorer, earlier)
 
     def start(self, on_trial: OnTrial, at: float) -> None:
         """Tell once that the trial began; `at` and other times here are of time.monotonic."""
@@ -119,7 +120,8 @@ class TrialRecord:
 
     def scored_as(self) -> str:
         """What the scores depend on besides the variant."""
-        return configuration.fingerprint(self.variant.config, "evaluate", "data")
+        values = configuration.fingerprint(self.variant.config, "evaluate", "data")
+        return f"{self.scorer}-{values}"
 
     def figures(self) -> dict[str, Any]:
         """The newest of each figure in the journal."""

@@ -23,6 +23,8 @@ from seq2sweep.cluster.storage import (
     JOURNAL_NAME,
     checkpoint_step,
     newest_checkpoints,
+    only_user,
+    remove_damaged,
     run_folder,
 )
 from seq2sweep.cluster.worker import one_line, read_user_error, train_worker
@@ -74,11 +76,18 @@ def run_training(
     TrainingFailed for any other end.
     """
     folder = run_folder(config.cluster, project, name)
+    with only_user(folder):
+        return _train(config, encoded.resolve(), folder, on_event)
+
+
+def _train(
+    config: Config, encoded: Path, folder: Path, on_event: Callable[[dict[str, Any]], None]
+) -> TrainOutcome:
     outcome = _outcome(config, folder)
     if outcome is not None:
         return outcome
+    remove_damaged(folder)
     cpus = session.cpus_per_worker(config.cluster, session.nodes())
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / JOURNAL_NAME
     offset = journal.read(path)[1]
 
@@ -92,7 +101,7 @@ def run_training(
     # Where to go on from is ours to find (worker.py); Ray would refuse to start where a checkpoint
     # on its list is gone.
     (folder / SNAPSHOT_NAME).unlink(missing_ok=True)
-    trainer = _trainer(config, encoded.resolve(), folder, cpus, attempt)
+    trainer = _trainer(config, encoded, folder, cpus, attempt)
     try:
         session.while_waiting(trainer.fit, follow)
     except TrainingFailedError as error:
@@ -135,8 +144,10 @@ def _outcome(config: Config, folder: Path) -> TrainOutcome | None:
     """What a run that has reached its last step left behind; None if it has not."""
     entries, _ = journal.read(folder / JOURNAL_NAME)
     finished = [entry for entry in entries if entry["kind"] == "finished"]
+    if not finished:
+        return None
     checkpoints = newest_checkpoints(folder, config.train.keep_checkpoints)
-    if not finished or not checkpoints:
+    if not checkpoints:
         return None
     if checkpoint_step(checkpoints[-1]) != finished[-1]["step"]:
         # The last one was lost or damaged since: the steps to it are done again.

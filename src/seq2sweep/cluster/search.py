@@ -23,7 +23,7 @@ from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from seq2sweep import config as configuration
 from seq2sweep.cluster import session
 from seq2sweep.cluster.record import OnTrial, TrialRecord, TrialResult
-from seq2sweep.cluster.storage import run_folder
+from seq2sweep.cluster.storage import only_user, run_folder
 from seq2sweep.cluster.trial import FAILURE_NAME, METRIC, run_trial
 from seq2sweep.cluster.variants import Variant, variants
 from seq2sweep.cluster.worker import one_line, use_threads
@@ -44,6 +44,7 @@ def run_sweep(
     project: Path,
     name: str,
     score: Score,
+    scorer: str = "",
     on_trial: OnTrial,
 ) -> list[TrialResult]:
     """Train all variants of `config.sweep` inside a `ray_session`, then score their checkpoints.
@@ -51,6 +52,7 @@ def run_sweep(
     name: of the sweep in cluster.storage; trials that ended under it are not trained again.
     score: `score(config, checkpoint, encoded)` of an importable module; it runs in Ray's
     processes, several at once, and gives figures of a checkpoint on the validation set.
+    scorer: names the code behind `score`; scores that other code gave are not used again.
     on_trial: called in this thread with an event, its variant and figures. Each variant has one
     "started" and one "finished", "stopped early" or "failed", whatever happens, with "result" for
     every validation between them; then "scored" if it has a checkpoint.
@@ -62,21 +64,35 @@ def run_sweep(
     at_once = _trials_at_once(config)
     folder = run_folder(config.cluster, project, name)
     schedule = _schedule(config)
-    records = [
-        TrialRecord.open(variant, folder / "trials" / variant.slug, schedule) for variant in found
-    ]
+    with only_user(folder):
+        records = [
+            TrialRecord.open(variant, folder / "trials" / variant.slug, schedule, scorer)
+            for variant in found
+        ]
+        _train_records(config, records, encoded.resolve(), folder / "tune", at_once, on_trial)
+        _score_all(config, records, encoded.resolve(), score, on_trial)
+    return [record.result() for record in records]
+
+
+def _train_records(
+    config: Config,
+    records: list[TrialRecord],
+    encoded: Path,
+    scratch: Path,
+    at_once: int,
+    on_trial: OnTrial,
+) -> None:
+    """Train what no earlier sweep has; when this returns or raises, each record has an end."""
     try:
         for record in records:
             if record.earlier:
                 record.end(record.earlier["status"], None, on_trial, time.monotonic())
         if not all(record.status for record in records):
-            _train_all(config, records, encoded.resolve(), folder / "tune", at_once, on_trial)
+            _train_all(config, records, encoded, scratch, at_once, on_trial)
     finally:
         for record in records:
             if record.started and not record.status:
                 record.end("failed", INTERRUPTED, on_trial, time.monotonic())
-    _score_all(config, records, encoded.resolve(), score, on_trial)
-    return [record.result() for record in records]
 
 
 def _schedule(config: Config) -> str:
@@ -252,7 +268,7 @@ def _score_all(
             continue
         checkpoint = record.checkpoint()
         if checkpoint is None:
-            record.cause = "ended before its first checkpoint: lower train.checkpoint_every"
+            record.cause = "ended before its first checkpoint: lower train.validate_every"
         elif record.earlier and record.earlier["scored_as"] == record.scored_as():
             record.scores = record.earlier["scores"]
             on_trial("scored", record.variant, record.scores)
@@ -265,7 +281,13 @@ def _score_all(
         ready, _ = ray.wait(list(waiting), timeout=1.0)
         for reference in ready:
             record = waiting.pop(reference)
-            record.scores = _get(reference)
+            try:
+                record.scores = dict(ray.get(reference))
+            except ray.exceptions.RayError as error:
+                # The others' scores are not lost for this one.
+                cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+                record.cause = f"not scored: {one_line(cause or error)}"
+                continue
             record.save()
             on_trial("scored", record.variant, record.scores)
 
@@ -275,11 +297,3 @@ def _score_one(
 ) -> dict[str, Any]:
     use_threads(cpus)
     return score(config, checkpoint, encoded)
-
-
-def _get(reference: Any) -> dict[str, Any]:
-    """A task's value, or the exception that it raised, out of Ray's wrapping."""
-    try:
-        return dict(ray.get(reference))
-    except ray.exceptions.RayTaskError as error:
-        raise (error.cause or error) from error

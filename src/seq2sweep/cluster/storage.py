@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +51,32 @@ def newest_checkpoints(folder: Path, count: int) -> list[Path]:
             continue
         found.append(path)
     return found[::-1]
+
+
+def remove_damaged(folder: Path) -> None:
+    """Remove checkpoints that do not match their manifests: nothing can go on from them."""
+    for path in folder.glob("step-*"):
+        try:
+            state.verify(path)
+        except state.CheckpointError:
+            shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def only_user(folder: Path) -> Iterator[None]:
+    """Hold a run's folder for this process; UserError while another one does.
+
+    The lock goes with the process, however that ends.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"another process is working in {folder}: wait for its end, or end it"
+            ) from None
+        yield
 
 
 def remove_all_but_newest(folder: Path, count: int) -> None:

@@ -56,6 +56,11 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
     when all else of its step, the checkpoint or the end, is on disk.
     """
     config = configuration.from_dict(settings["config"])
+    # Where Tune may stop a trial there must be a checkpoint, or its BLEU would be of another step
+    # than its perplexity.
+    config = configuration.with_changes(
+        config, {"train.checkpoint_every": config.train.validate_every}
+    )
     use_threads(settings["cpus"])
     resume = next(iter(newest_checkpoints(folder, 1)), None)
     done = checkpoint_step(resume) if resume else 0

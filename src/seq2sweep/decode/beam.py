@@ -117,7 +117,10 @@ def search(
     sizes = source.ne(PAD).sum(dim=1).tolist()
     results: list[list[Hypothesis]] = [[] for _ in sizes]
     # The source's own EOS is no word of the input.
-    opened = [_Open(i, max(size - 1 + max_extra_tokens, 1)) for i, size in enumerate(sizes)]
+    longest = model.longest_target
+    opened = [
+        _Open(i, min(max(size - 1 + max_extra_tokens, 1), longest)) for i, size in enumerate(sizes)
+    ]
     cache = model.start(source)
     history = torch.full((len(opened), 1, 1), BOS, dtype=torch.int64, device=device)
     log_probabilities = torch.zeros(len(opened), 1, device=device)

@@ -42,13 +42,18 @@ _SACREBLEU_TOKENISERS = {"zh": "zh", "ja": "char"}
 
 
 def score(
-    hypotheses: Sequence[str], references: Sequence[str], target_language: str
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    target_language: str,
+    *,
+    lowercase: bool = False,
 ) -> dict[str, Any]:
     """Score translations against one reference each.
 
     Args:
         hypotheses: detokenised translations, one sentence each.
         references: the same number of detokenised reference sentences.
+        lowercase: compare lower-cased text, and say so in the signatures (`case:lc`).
         target_language: code such as `de`; only German (`de`, `de-AT`) has compounds split.
 
     Returns:
@@ -67,19 +72,20 @@ def score(
     language = re.split("[-_]", target_language.lower())[0]
     hypothesis_tokens = moses_tokens(hypotheses, language)
     reference_tokens = moses_tokens(references, language)
-    tokenised = _tokenised_bleu(hypothesis_tokens, reference_tokens, language)
+    tokenised = _tokenised_bleu(hypothesis_tokens, reference_tokens, language, lowercase)
     paper = tokenised
     if language == "de":
         paper = _tokenised_bleu(
             split_compounds(hypothesis_tokens),
             split_compounds(reference_tokens),
             f"{language}-compounds",
+            lowercase,
         )
     chrf = CHRF()
     chrf_score = _rounded(chrf.corpus_score(hypotheses, [references]).score)
     return {
         "bleu": {
-            "sacrebleu": _sacrebleu(hypotheses, references, language),
+            "sacrebleu": _sacrebleu(hypotheses, references, language, lowercase),
             "paper": paper,
             "tokenised": tokenised,
         },
@@ -133,9 +139,11 @@ def split_compounds(lines: Sequence[str]) -> list[str]:
 
 
 def _sacrebleu(
-    hypotheses: Sequence[str], references: Sequence[str], language: str
+    hypotheses: Sequence[str], references: Sequence[str], language: str, lowercase: bool
 ) -> dict[str, Any]:
-    metric = BLEU(tokenize=_SACREBLEU_TOKENISERS.get(language, "13a"), force=True)
+    metric = BLEU(
+        tokenize=_SACREBLEU_TOKENISERS.get(language, "13a"), lowercase=lowercase, force=True
+    )
     result = {
         "score": _rounded(metric.corpus_score(hypotheses, [references]).score),
         "signature": str(metric.get_signature()),
@@ -152,9 +160,11 @@ def _sacrebleu(
     return result
 
 
-def _tokenised_bleu(hypotheses: list[str], references: list[str], tokens: str) -> dict[str, Any]:
+def _tokenised_bleu(
+    hypotheses: list[str], references: list[str], tokens: str, lowercase: bool
+) -> dict[str, Any]:
     """Step 4, with the tokeniser named in sacreBLEU's signature in place of `none`."""
-    metric = BLEU(tokenize="none", smooth_method="none", force=True)
+    metric = BLEU(tokenize="none", smooth_method="none", lowercase=lowercase, force=True)
     result = _rounded(metric.corpus_score(hypotheses, [references]).score)
     version = importlib.metadata.version("sacremoses")
     signature = metric.get_signature()

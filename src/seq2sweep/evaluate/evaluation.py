@@ -84,7 +84,9 @@ def evaluate(
         precision=choose_precision(config.train.precision, device),
         device=device,
     )
-    metrics = score(translations, reference, config.data.target) | {
+    metrics = score(
+        translations, reference, config.data.target, lowercase=config.prepare.lowercase
+    ) | {
         "split": split,
         "perplexity": math.exp(min(likelihood / reference_pieces, 700.0)),
         "beam": config.evaluate.beam,

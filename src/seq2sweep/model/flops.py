@@ -7,6 +7,8 @@ decoder's self-attention is counted in full, as it is computed by a plain produc
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -74,6 +76,6 @@ def training_flops(
 def paper_rule(seconds: float, devices: int, device: str) -> float | None:
     """The paper's cost: time x devices x sustained rate; None for a device it does not list."""
     for name, rate in PAPER_SUSTAINED_FLOPS.items():
-        if name in device.upper():
+        if re.search(rf"\b{name}\b", device.upper()):
             return seconds * devices * rate
     return None

@@ -16,6 +16,8 @@ from seq2sweep.config import ModelConfig
 from seq2sweep.model.attention import MultiHeadAttention
 
 LEARNED_POSITIONS = 1024
+# Sinusoids made at the start; longer sentences make more.
+FIRST_POSITIONS = 256
 
 
 class FeedForward(nn.Module):
@@ -145,7 +147,7 @@ class Positions(nn.Module):
             self.table = nn.Parameter(torch.empty(LEARNED_POSITIONS, d_model))
             nn.init.normal_(self.table, std=d_model**-0.5)
         else:
-            self.register_buffer("table", sinusoids(256, d_model), persistent=False)
+            self.register_buffer("table", sinusoids(FIRST_POSITIONS, d_model), persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
         """Rows for positions start ... start + length - 1: [length, d_model].

@@ -7,6 +7,7 @@ vocabulary.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,13 @@ from torch.nn import functional as F
 
 from seq2sweep.config import ModelConfig
 from seq2sweep.data.vocabulary import PAD
-from seq2sweep.model.layers import DecoderLayer, EncoderLayer, LayerCache, Positions
+from seq2sweep.model.layers import (
+    LEARNED_POSITIONS,
+    DecoderLayer,
+    EncoderLayer,
+    LayerCache,
+    Positions,
+)
 
 
 class Transformer(nn.Module):
@@ -85,6 +92,11 @@ class Transformer(nn.Module):
         cache.steps += 1
         logits: Tensor = self.projection(x)
         return logits
+
+    @property
+    def longest_target(self) -> int:
+        """Most pieces that can be decoded: what a learned table of positions holds."""
+        return LEARNED_POSITIONS if self.config.positions == "learned" else sys.maxsize
 
     def _embed(
         self, embedding: nn.Embedding, positions: Positions, pieces: Tensor, start: int

@@ -227,6 +227,11 @@ def _scatter(trials: Sequence[Mapping[str, Any]]) -> Markup | None:
     )
 
 
+def _finite(curve: Sequence[Sequence[Any]]) -> list[tuple[int, float]]:
+    """The points of a curve that are numbers; null stands for what is none."""
+    return [(step, loss) for step, loss in curve if loss is not None and math.isfinite(loss)]
+
+
 def _trial_curves(trials: Sequence[Mapping[str, Any]]) -> Markup | None:
     curves = [
         plots.Curve(
@@ -235,7 +240,7 @@ def _trial_curves(trials: Sequence[Mapping[str, Any]]) -> Markup | None:
             stopped=trial["status"] != "finished",
         )
         for trial in trials
-        if (points := [(step, loss) for step, loss in trial["curve"] if math.isfinite(loss)])
+        if (points := _finite(trial["curve"]))
     ]
     if not curves:
         return None

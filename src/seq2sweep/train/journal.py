@@ -7,6 +7,7 @@ is cut off when the journal is opened for writing again.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -33,7 +34,9 @@ class Journal:
         figures = event.summary if isinstance(event, Finished) else event.metrics
         entry = {"kind": event.kind, "step": event.step, "time": time.time(), **figures}
         line = (json.dumps({key: _finite(value) for key, value in entry.items()}) + "\n").encode()
-        os.write(self.descriptor, line)
+        if os.write(self.descriptor, line) != len(line):
+            # The rest is cut off when the journal is opened again.
+            raise OSError(errno.ENOSPC, "no space left for the run's journal")
         if isinstance(event, CheckpointDue | Finished):
             os.fsync(self.descriptor)
 

@@ -67,7 +67,7 @@ class _Training:
         self.rank, self.world_size, self.device = rank, world_size, device
         self.bitext = Bitext.open(encoded, "train")
         self.valid = Bitext.open(encoded, "valid")
-        _check_lengths(config, self.bitext, self.valid)
+        _check_lengths(config, *(Bitext.open(encoded, s) for s in self.bitext.header["splits"]))
         self.precision = choose_precision(self.settings.precision, device)
         torch.manual_seed(self.settings.seed)
         self.vocabulary_size = int(self.bitext.header["vocabulary"]["size"])
@@ -77,7 +77,10 @@ class _Training:
         if resume is not None:
             self.progress = state.load(resume, self.model, self.optimizer, self.identity())
         self.parallel: nn.Module = (
-            DistributedDataParallel(self.model) if world_size > 1 else self.model
+            # The only buffers are tables of positions, which grow as each worker needs.
+            DistributedDataParallel(self.model, broadcast_buffers=False)
+            if world_size > 1
+            else self.model
         )
         self.newest: dict[str, float] = {}
 
@@ -217,7 +220,7 @@ class _Training:
             "epoch": float(self.progress.epoch),
         }
         if not math.isfinite(metrics["loss"]) or not math.isfinite(metrics["gradient_norm"]):
-            raise FloatingPointError(
+            raise UserError(
                 f"loss {metrics['loss']} and gradient norm {metrics['gradient_norm']} at step "
                 f"{self.progress.step}: the run diverged; lower train.learning_rate_scale or "
                 "raise train.warmup_steps"
@@ -267,6 +270,7 @@ class _Training:
             "tokens_per_second": progress.target_tokens / max(progress.train_seconds, 1e-9),
             "padding_share": 1 - real / max(progress.padded_tokens, 1),
             "precision": self.precision,
+            "workers": self.world_size,
             "device": (
                 torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "CPU"
             ),

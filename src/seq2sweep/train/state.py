@@ -131,6 +131,8 @@ def load(
     """Verify a checkpoint, fill model and optimizer from it and say where training stands."""
     verify(folder)
     state = json.loads((folder / "state.json").read_text())
+    if state["format"] != FORMAT:
+        raise CheckpointError(f"{folder} has format {state['format']}, this program reads {FORMAT}")
     for key, value in identity.items():
         if state["identity"].get(key) != value:
             raise CheckpointError(

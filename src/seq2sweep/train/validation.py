@@ -40,7 +40,7 @@ def negative_log_likelihood(
     for update in range(rank, len(plan), world_size):
         ids = plan[update]
         batch = collate(bitext, ids).to(device)
-        with torch.inference_mode(), autocast(precision, device):
+        with torch.no_grad(), autocast(precision, device):
             logits = model(batch.source, batch.target_in)
             _, likelihood = smoothed_cross_entropy(logits, batch.target_out, 0.0)
         total += likelihood
