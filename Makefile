@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
+# Stages are started by name; what make itself starts is named in full, for old makes.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS := 1
 
@@ -23,24 +24,24 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $(INSTALLED)
 
 reproduce: install ## text to BLEU, the sweep and the report, all of it
-	dvc repro
-	@python -m pipeline.summary
+	$(BIN)/dvc repro
+	@$(BIN)/python -m pipeline.summary
 
 ui: install ## compare runs in the MLflow UI, on 127.0.0.1:5000
-	@python -m seq2sweep.tracking.ui
+	@$(BIN)/python -m seq2sweep.tracking.ui
 
 test: install ## lint, types and the whole test suite
 	@$(MAKE) --no-print-directory lint
-	python -m pytest
+	$(BIN)/python -m pytest
 
 lint: install ## ruff and mypy
-	ruff check .
-	ruff format --check .
-	mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 format: install ## let ruff mend what it can
-	ruff check --fix .
-	ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 clean: ## remove what stages made; DVC's cache and the MLflow store stay
 	rm -rf data models metrics reports runs
