@@ -23,3 +23,8 @@ def score(config: Config, checkpoint: Path, encoded: Path) -> dict[str, Any]:
 def refuse(config: Config, checkpoint: Path, encoded: Path) -> dict[str, Any]:
     """What scoring does when the user has something to mend."""
     raise UserError("data/clean/valid.source.txt is missing")
+
+
+def crash(config: Config, checkpoint: Path, encoded: Path) -> dict[str, Any]:
+    """What scoring does when it has a bug."""
+    raise ZeroDivisionError("no sentences")

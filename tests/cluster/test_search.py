@@ -250,6 +250,11 @@ def test_what_scoring_raises_is_raised(
     alone = configuration.with_changes(config, {"sweep.space": {}, "sweep.base": {}})
     with pytest.raises(UserError, match=r"^data/clean/valid\.source\.txt is missing$"):
         sweep(alone, tiny_corpus, project, scoring.refuse)
+    # A bug in scoring costs that score, not the sweep.
+    [result], listener = sweep(alone, tiny_corpus, project, scoring.crash)
+    assert result.status == "finished"
+    assert result.cause == "not scored: ZeroDivisionError: no sentences"
+    assert "scored" not in [event for event, _, _ in listener.heard]
 
 
 def test_a_trial_that_fits_nowhere_is_an_error_at_once(

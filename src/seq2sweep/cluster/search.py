@@ -284,8 +284,10 @@ def _score_all(
             try:
                 record.scores = dict(ray.get(reference))
             except ray.exceptions.RayError as error:
-                # The others' scores are not lost for this one.
                 cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+                if isinstance(cause, UserError):
+                    raise cause from None
+                # The others' scores are not lost for this one.
                 record.cause = f"not scored: {one_line(cause or error)}"
                 continue
             record.save()
