@@ -85,7 +85,7 @@ class Project:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=280,
+            timeout=560,
             check=False,
         )
         assert done.returncode == 0, done.stdout
