@@ -17,7 +17,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.console import say
 from seq2sweep.data.bitext import read_header
-from seq2sweep.data.files import read_lines, sha256
+from seq2sweep.data.files import read_lines, sha256, write_whole
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import Data, evaluate
 from seq2sweep.evaluate.phenomena import accuracy_by_phenomenon
@@ -120,13 +120,8 @@ def write_translations(
     rows = [("source", "reference", "translation", "phenomena")]
     all_tags = [" ".join(t) for t in tags] if tags is not None else [""] * len(sources)
     rows += list(zip(sources, references, translations, all_tags, strict=True))
-    path = stage.REPORTS / "translations.tsv"
-    path.parent.mkdir(exist_ok=True)
-    beside = path.with_name(path.name + ".partial")
-    with beside.open("w", encoding="utf-8", newline="\n") as stream:
-        for row in rows:
-            stream.write("\t".join(cell.replace("\t", " ") for cell in row) + "\n")
-    beside.replace(path)
+    lines = ("\t".join(cell.replace("\t", " ") for cell in row) + "\n" for row in rows)
+    write_whole(stage.REPORTS / "translations.tsv", "".join(lines))
 
 
 def mlflow_figures(metrics: dict[str, Any]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline import stage
 from seq2sweep.config import Config
-from seq2sweep.data.files import read_lines
+from seq2sweep.data.files import read_lines, write_whole
 from seq2sweep.errors import UserError
 from seq2sweep.report import page, samples, table
 
@@ -30,8 +30,8 @@ def work(config: Config) -> None:
         dataset=results.dataset,
         vocabulary_size=results.train["vocabulary_size"],
     )
-    write_text(stage.REPORTS / "table3.md", markdown)
-    write_text(stage.REPORTS / "index.html", page.render(results))
+    write_whole(stage.REPORTS / "table3.md", markdown)
+    write_whole(stage.REPORTS / "index.html", page.render(results))
 
 
 def read_sweep(path: Path) -> dict[str, object] | None:
@@ -65,14 +65,6 @@ def read_translations(path: Path) -> list[samples.Translation]:
         samples.Translation(source, reference, translation, tuple(tags.split()))
         for source, reference, translation, tags in rows
     ]
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write beside, then rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".partial")
-    beside.write_text(text, encoding="utf-8", newline="\n")
-    beside.replace(path)
 
 
 if __name__ == "__main__":

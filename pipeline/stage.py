@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from typing import Any, NoReturn
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster.variants import variants
+from seq2sweep.data.files import write_whole
 from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
 
 PARAMS = Path("params.yaml")
@@ -84,15 +84,8 @@ def code_fingerprint(parts: Sequence[str]) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON beside its place, then rename: never half a file under the final name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".partial")
-    with beside.open("w", encoding="utf-8") as stream:
-        json.dump(value, stream, indent=2, ensure_ascii=False)
-        stream.write("\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    beside.replace(path)
+    """Write a value as JSON, whole or not at all."""
+    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:

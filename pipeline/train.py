@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import functools
 import hashlib
+import io
 import json
 import shutil
 from pathlib import Path
@@ -21,7 +22,7 @@ from seq2sweep.cluster.run import run_training
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_header
-from seq2sweep.data.files import sha256
+from seq2sweep.data.files import sha256, write_whole
 from seq2sweep.model import flops
 from seq2sweep.tracking.follow import JournalFollower
 from seq2sweep.tracking.runs import Run, Tracker
@@ -218,13 +219,11 @@ def write_curves(entries: list[dict[str, Any]], path: Path) -> None:
     for entry in entries:
         if entry["kind"] in ("logged", "validated"):
             rows.setdefault(entry["step"], {}).update(entry)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".partial")
-    with beside.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, CURVES, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row for _, row in sorted(rows.items()))
-    beside.replace(path)
+    table = io.StringIO()
+    writer = csv.DictWriter(table, CURVES, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row for _, row in sorted(rows.items()))
+    write_whole(path, table.getvalue())
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep.config import ClusterConfig
+from seq2sweep.data.files import write_whole
 from seq2sweep.errors import UserError
 from seq2sweep.train import journal, state
 from seq2sweep.train.events import Event
@@ -86,10 +87,8 @@ def remove_all_but_newest(folder: Path, count: int) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write beside, then rename."""
-    beside = path.with_name(path.name + ".partial")
-    beside.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    beside.replace(path)
+    """Write a value as JSON, whole or not at all."""
+    write_whole(path, json.dumps(value, indent=2) + "\n")
 
 
 class Recorder:

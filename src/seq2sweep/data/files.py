@@ -86,6 +86,17 @@ def count_lines(path: Path) -> int:
         return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write text beside its place and rename it: never half a file under the final name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".partial")
+    with beside.open("w", encoding="utf-8", newline="\n") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    beside.replace(path)
+
+
 def write_lines(path: Path, lines: Iterable[str]) -> int:
     """Write lines as UTF-8, each ended by "\\n"; returns how many."""
     count = 0
