@@ -27,7 +27,7 @@ from seq2sweep.model import flops
 from seq2sweep.tracking.follow import JournalFollower
 from seq2sweep.tracking.runs import Run, Tracker
 from seq2sweep.tracking.store import STORE_ERRORS, reason
-from seq2sweep.train import journal
+from seq2sweep.train import devices, journal
 
 
 def work(config: Config) -> None:
@@ -90,6 +90,10 @@ def work(config: Config) -> None:
         f"{summary['failed']} failed in {console.duration(seconds)}"
         + (f"; best: {best['name']}, BLEU {best['bleu']:.2f} on valid" if best else "")
     )
+    ended = [result.metrics for result in results if "device" in result.metrics]
+    warnings = {devices.no_peak_warning(m["device"], m["precision"]) for m in ended}
+    for warning in sorted(warning for warning in warnings if warning):
+        console.say(warning)
 
 
 def sweep_name(header: dict[str, Any]) -> str:
@@ -160,7 +164,7 @@ class Recorder:
         """Store the curve and the cost, and end the run with a true status at a true time."""
         run = self.runs[variant.name]
         JournalFollower(run, functools.partial(journal.read, Path(figures["journal"]))).close()
-        cost = known(figures, ("flops", "target_tokens", "wall_seconds"))
+        cost = known(figures, ("target_tokens", "wall_seconds", *devices.COSTS))
         cost["parameters"] = flops.parameter_count(variant.config.model, self.vocabulary_size)
         self.steps[variant.name] = int(figures.get("step", 0))
         run.log(cost, step=self.steps[variant.name])
@@ -196,6 +200,9 @@ def describe(result: TrialResult, vocabulary_size: int, run_ids: dict[str, str])
         "signature": result.metrics.get("signature"),
         "parameters": flops.parameter_count(config.model, vocabulary_size),
         "flops": result.metrics.get("flops"),
+        "mfu": result.metrics.get("mfu"),
+        "device_hours": result.metrics.get("device_hours"),
+        "energy_kwh": result.metrics.get("energy_kwh"),
         "wall_seconds": result.wall_seconds,
         "curve": sorted(curve.items()),
         "mlflow_run_id": run_ids.get(result.variant.name),

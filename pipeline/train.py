@@ -22,11 +22,11 @@ from seq2sweep.cluster.run import run_training
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_header
-from seq2sweep.data.files import sha256, write_whole
+from seq2sweep.data.files import CHECKPOINTS, RECEIPT, sha256, write_whole
 from seq2sweep.model import flops
 from seq2sweep.tracking.follow import JournalFollower
 from seq2sweep.tracking.runs import Run, Tracker
-from seq2sweep.train import journal
+from seq2sweep.train import devices, journal
 
 RECEIPT_SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
 CURVES = (
@@ -70,21 +70,19 @@ def work(config: Config) -> None:
         metrics = training_metrics(config, header, outcome.summary, entries, parameters, run.id)
         stage.write_json(stage.METRICS / "train.json", metrics)
         write_curves(entries, stage.METRICS / "curves.csv")
-        run.log(
-            {
-                "parameters": parameters,
-                "flops": outcome.summary["flops"],
-                "padding_share": outcome.summary["padding_share"],
-            },
-            step=int(outcome.summary["step"]),
-        )
-        run.artifact(stage.MODEL / "receipt.json")
+        known = {k: outcome.summary[k] for k in devices.COSTS if outcome.summary[k] is not None}
+        run.log({"parameters": parameters} | known, step=int(outcome.summary["step"]))
+        run.artifact(stage.MODEL / RECEIPT)
     console.say(
         f"trained {metrics['steps']} steps in {console.duration(metrics['wall_seconds'])}, "
         f"{metrics['tokens_per_second']:,.0f} target tokens/s, valid perplexity "
         f"{number(metrics['final']['valid_perplexity'])}; "
         f"{len(receipt['checkpoints'])} checkpoints in {stage.MODEL}"
+        + ("" if metrics["mfu"] is None else f"; MFU {100 * metrics['mfu']:.1f} %")
     )
+    warning = devices.no_peak_warning(metrics["device"], metrics["precision"])
+    if warning:
+        console.say(warning)
 
 
 def run_name(config: Config, header: dict[str, Any]) -> str:
@@ -155,11 +153,11 @@ def export(
     """Copy the weights of the newest checkpoints to models/train, with a receipt."""
     beside = stage.MODEL.with_name(f".{stage.MODEL.name}.partial")
     shutil.rmtree(beside, ignore_errors=True)
-    (beside / "checkpoints").mkdir(parents=True)
+    (beside / CHECKPOINTS).mkdir(parents=True)
     exported = []
     for checkpoint in checkpoints:
         step = json.loads((checkpoint / "state.json").read_text())["progress"]["step"]
-        file = beside / "checkpoints" / f"step-{step:08d}.safetensors"
+        file = beside / CHECKPOINTS / f"step-{step:08d}.safetensors"
         shutil.copyfile(checkpoint / "model.safetensors", file)
         exported.append({"step": step, "file": file.name, "sha256": sha256(file)})
     receipt = {
@@ -169,7 +167,7 @@ def export(
         "config": {key: configuration.to_dict(config)[key] for key in RECEIPT_SECTIONS},
         "lineage": lineage,
     }
-    stage.write_json(beside / "receipt.json", receipt)
+    stage.write_json(beside / RECEIPT, receipt)
     shutil.rmtree(stage.MODEL, ignore_errors=True)
     beside.replace(stage.MODEL)
     return receipt
@@ -189,7 +187,6 @@ def training_metrics(
         final.update(
             {k: entry[k] for k in ("loss", "valid_loss", "valid_perplexity") if k in entry}
         )
-    device = summary["device"]
     return {
         "steps": summary["step"],
         "source_tokens": summary["source_tokens"],
@@ -200,13 +197,17 @@ def training_metrics(
         "padding_share": summary["padding_share"],
         "flops": {
             "model": summary["flops"],
-            "paper_rule": flops.paper_rule(summary["train_seconds"], summary["workers"], device),
+            "padded": summary["padded_flops"],
+            "paper_rule": summary["paper_rule_flops"],
         },
-        "mfu": None,
+        "flops_per_second": summary["flops_per_second"],
+        "mfu": summary["mfu"],
+        "device_hours": summary["device_hours"],
+        "energy_kwh": summary["energy_kwh"],
         "parameters": parameters,
         "vocabulary_size": header["vocabulary"]["size"],
         "workers": summary["workers"],
-        "device": device,
+        "device": summary["device"],
         "precision": summary["precision"],
         "final": final,
         "mlflow_run_id": run_id,

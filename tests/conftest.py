@@ -60,6 +60,7 @@ def tiny_config() -> Config:
             "train.tokens_per_update": 300,
             "train.tokens_per_pass": 300,
             "train.warmup_steps": 30,
+            "train.precision": "float32",
             "train.log_every": 2,
             "train.validate_every": 4,
             "train.checkpoint_every": 4,

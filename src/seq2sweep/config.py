@@ -79,7 +79,13 @@ class ModelConfig:
     heads: int = _field("h: attention heads", at_least=1)
     d_k: int = _field("width of a query and a key in each head", at_least=1)
     d_v: int = _field("width of a value in each head", at_least=1)
+    attention: Literal["scaled_dot_product", "dot_product", "additive"] = _field(
+        "scaled_dot_product (equation 1), dot_product (unscaled) or additive (section 3.2.1)"
+    )
+    norm: Literal["post", "pre"] = _field("post: after each sub-layer, as the paper; or pre")
     dropout: float = _field("on sub-layer outputs and embedding sums (section 5.4)")
+    attention_dropout: float = _field("on attention weights (paper: 0.0)")
+    feed_forward_dropout: float = _field("inside the feed-forward sub-layer (paper: 0.0)")
     positions: Literal["sinusoidal", "learned"] = _field(
         "sinusoidal (section 3.5) or learned (row E)"
     )
@@ -102,6 +108,9 @@ class TrainConfig:
     precision: Literal["float32", "bf16", "auto"] = _field(
         "auto: bf16 where the device is good at it"
     )
+    deterministic: bool = _field(
+        "bitwise the same result again on a GPU, where that costs speed; a CPU always gives it"
+    )
     log_every: int = _field("steps between console lines and points of the curves", at_least=1)
     validate_every: int = _field("steps between losses on the validation set", at_least=1)
     checkpoint_every: int = _field("steps between checkpoints", at_least=1)
@@ -115,13 +124,16 @@ class EvaluateConfig:
     average_checkpoints: int = _field(
         "newest checkpoints averaged (paper: 5 for base, 20 for big)", at_least=1
     )
+    checkpoint_steps: tuple[int, ...] = _field("average those of these steps instead; []: newest")
     beam: int = _field("hypotheses kept (paper: 4)", at_least=1)
-    alpha: float = _field(
-        "exponent of the length penalty ((5 + n) / 6) ** alpha (paper: 0.6)", at_least=0
+    length_penalty: Literal["paper", "power"] = _field(
+        "paper: ((5 + n) / 6) ** alpha (Wu et al. 2016); power: n ** alpha, as fairseq"
     )
+    alpha: float = _field("exponent of the length penalty (paper: 0.6)", at_least=0)
     max_extra_tokens: int = _field(
         "longest output is the input's length plus this (paper: 50)", at_least=0
     )
+    max_input_tokens: int = _field("a longer input is cut here, with a warning", at_least=1)
     tokens_per_batch: int = _field("source tokens times beam decoded at once", at_least=1)
 
 
@@ -331,8 +343,10 @@ def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
             raise wrong("one of " + ", ".join(options) + hint_text)
         return value
     if origin is tuple:
-        if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-            raise wrong("a list of texts")
+        kind = typing.get_args(hint)[0]
+        # type, not isinstance: true and false are no whole numbers here.
+        if not isinstance(value, list | tuple) or not all(type(v) is kind for v in value):
+            raise wrong("a list of texts" if kind is str else "a list of whole numbers")
         return tuple(value)
     if origin is dict:
         if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
@@ -372,7 +386,8 @@ def _check(config: Config, name: str) -> None:
 
     for key, least in _minima(config, ""):
         require(values[key] is None or values[key] >= least, key, f"at least {least}")
-    require(0 <= config.model.dropout < 1, "model.dropout", "in [0, 1)")
+    for key in ("dropout", "attention_dropout", "feed_forward_dropout"):
+        require(0 <= values[f"model.{key}"] < 1, f"model.{key}", "in [0, 1)")
     require(0 <= config.train.label_smoothing < 1, "train.label_smoothing", "in [0, 1)")
     require(config.train.learning_rate_scale > 0, "train.learning_rate_scale", "above 0")
     require(config.evaluate.alpha <= 10, "evaluate.alpha", "at most 10")

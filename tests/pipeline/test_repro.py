@@ -113,8 +113,9 @@ def test_every_promised_figure_is_there(project: Project) -> None:
     assert train["steps"] == 24
     assert train["workers"] == 2
     assert train["flops"]["model"] > 0
-    assert train["flops"]["paper_rule"] is None
-    assert train["mfu"] is None
+    assert train["flops"]["padded"] > train["flops"]["model"]
+    assert 0 < train["device_hours"] * 3600 < train["workers"] * train["wall_seconds"]
+    assert train["flops"]["paper_rule"] is train["mfu"] is train["energy_kwh"] is None
     assert 0 < train["padding_share"] < 0.5
     assert train["vocabulary_size"] == 600
     evaluation = project.json("metrics/evaluate.json")
@@ -178,11 +179,13 @@ def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
         project.json("metrics/evaluate.json")["bleu"]["sacrebleu"]["score"]
     )
     assert {"parameters", "flops", "loss", "valid_perplexity"} <= parent.data.metrics.keys()
+    assert {"padded_flops", "flops_per_second", "device_hours"} <= parent.data.metrics.keys()
+    assert not {"mfu", "energy_kwh", "paper_rule_flops"} & parent.data.metrics.keys()
     assert "bleu.signature" in parent.data.tags
     steps = [m.step for m in client.get_metric_history(parent.info.run_id, "loss")]
     assert steps == [6, 12, 18, 24]
     for trial in kinds["trial"]:
-        assert "valid_bleu" in trial.data.metrics
+        assert {"valid_bleu", "flops", "device_hours"} <= trial.data.metrics.keys()
         assert "model.heads" in trial.data.params
     models = client.search_logged_models([experiment.experiment_id])
     assert len(models) == 1

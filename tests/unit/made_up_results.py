@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 from typing import Any
 
-from seq2sweep.report import page, samples, table
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.presets import table3
+from seq2sweep.report import page, samples
 
 BASE_MODEL = {
     "layers": 1,
@@ -149,8 +150,11 @@ def results() -> page.Results:
             "wall_seconds": 331.5,
             "tokens_per_second": 7402.6,
             "padding_share": 0.0312,
-            "flops": {"model": 1.93e13, "paper_rule": None},
-            "mfu": None,
+            "flops": {"model": 1.93e13, "padded": 2.01e13, "paper_rule": None},
+            "flops_per_second": 2.91e10,
+            "mfu": 0.341,
+            "device_hours": 0.184,
+            "energy_kwh": 0.0123,
             "parameters": 1_312_256,
             "vocabulary_size": 3000,
             "mlflow_run_id": "5f0c1c9e6f5d4a5db4c2a7f2d1c7a001",
@@ -207,21 +211,18 @@ def results() -> page.Results:
 
 def papers_own_sweep() -> dict[str, Any]:
     """The paper's Table 3 as if it had been measured here, names as a sweep gives them."""
-    path = Path(table.__file__).with_name("paper_table3.json")
-    paper = json.loads(path.read_text(encoding="utf-8"))
-    figures = ("perplexity", "bleu", "parameters_millions")
-    base_model = {key: paper["base"][key] for key in paper["base"] if key not in figures}
-    base_train = {key: base_model.pop(key) for key in ("label_smoothing", "steps")}
+    values = configuration.to_dict(presets.load("base").config)
+    base_model, base_train = values["model"], values["train"]
     trials = []
-    for row in [{"changes": {}} | {key: paper["base"][key] for key in figures}, *paper["rows"]]:
-        changes = row["changes"]
+    for row in table3.read().rows:
+        changes = {key.rpartition(".")[2]: value for key, value in row.changes.items()}
         name = " ".join(f"{key}={value}" for key, value in changes.items()) or "base"
-        made = trial(name, bleu=row["bleu"], perplexity=row["perplexity"], steps=1000)
-        millions = row["parameters_millions"] or 65
+        made = trial(name, bleu=row.bleu, perplexity=row.perplexity, steps=1000)
+        millions = row.parameters_millions or 65
         trials.append(
             made
             | {
-                "changes": {f"any.{key}": value for key, value in changes.items()},
+                "changes": row.changes,
                 "model": base_model | {k: v for k, v in changes.items() if k in base_model},
                 "train": base_train | {k: v for k, v in changes.items() if k in base_train},
                 "parameters": millions * 1e6,

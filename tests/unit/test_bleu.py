@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -49,6 +50,73 @@ def test_compounds_are_split_in_one_pass_without_overlap() -> None:
         "für Öl-Übung": "für Öl ##AT##-##AT## Übung",
     }
     assert bleu.split_compounds(list(cases)) == list(cases.values())
+
+
+def test_what_is_split_already_is_not_split_again() -> None:
+    lines = ["E-Mail-Adresse a-b-c a-ä-c", "rich-text - und -text", "##AT##-##AT## Chef", "", "a"]
+    once = bleu.split_compounds(lines)
+    assert once[0].count("##AT##-##AT##") == 5
+    assert bleu.split_compounds(once) == once
+
+
+def test_prepared_text_is_taken_back() -> None:
+    # As a system trained on prepared data gives it; line by line what it was made from.
+    lines = {
+        "der IT ##AT##-##AT## Chef sagte &quot; ja &quot; .": 'der IT-Chef sagte "ja".',
+        "der IT @-@ Chef , z.B. , geht &apos; s gut ?": "der IT-Chef, z.B., geht 's gut?",
+        "a ##AT##-##AT## b-c &amp; Co. &#91; neu &#93;": "a-b-c & Co. [neu]",
+        # The script run on its own output splits its own mark, and so on.
+        "der IT ##AT## ##AT##-##AT## ##AT## Chef": "der IT-Chef",
+        "IT ##AT## ##AT## ##AT##-##AT## ##AT## ##AT## Chef": "IT-Chef",
+        "ohne Strich sagte er &quot; nein &quot; .": 'ohne Strich sagte er "nein".',
+        "": "",
+    }
+    assert bleu.plain_text(list(lines), "de") == list(lines.values())
+    twice = re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", "der IT ##AT##-##AT## Chef")
+    assert twice in lines
+
+
+def test_text_that_was_not_prepared_is_left_alone() -> None:
+    lines = ["Der IT-Chef &quot; - ##AT##-##AT##s", "a@-@b ##AT## ( x )", 'er sagte " ja " .']
+    assert bleu.plain_text(lines, "de") is lines
+
+
+@pytest.mark.parametrize("language", ["de", "fr"])
+def test_prepared_hypothesis_or_reference_scores_as_plain_text_does(language: str) -> None:
+    hypotheses, references = noisy_pairs()
+    prepared = [
+        bleu.split_compounds(bleu.moses_tokens(side, language)) for side in (hypotheses, references)
+    ]
+    plain = bleu.score(hypotheses, references, language)
+    assert "detokenised" not in plain
+    for sides, names in (
+        ((prepared[0], references), ["hypothesis"]),
+        ((hypotheses, prepared[1]), ["reference"]),
+        (prepared, ["hypothesis", "reference"]),
+    ):
+        result = bleu.score(*sides, language)
+        assert result["detokenised"] == names
+        assert result["bleu"]["paper"] == plain["bleu"]["paper"]
+        assert result["bleu"]["tokenised"] == plain["bleu"]["tokenised"]
+    # French is never split, so the prepared marks must be gone and not be counted as tokens.
+    if language == "fr":
+        assert result["bleu"]["paper"] == result["bleu"]["tokenised"]
+
+
+def test_odd_characters_are_taken_as_by_moses() -> None:
+    # The right sides are what Moses' scripts print.
+    lines = {
+        "weich\u00adtrennbar": "weich \u00ad trennbar",
+        "100\u00a0Euro\u202fund\u2028\u2003mehr": "100 Euro und mehr",
+        "  vorn\tTab \x0b hinten  ": "vorn Tab hinten",
+        "in\x1fner\x00lich": "innerlich",
+        "Warte...Nein… ..": "Warte ... Nein ... ..",
+        "«Ja», ‹so› – oder — ‚so‘": "« Ja » , ‹ so › – oder — ‚ so ‘",
+        "Halb\u2011fest ist halb\u2010fest": "Halb ‑ fest ist halb ‐ fest",
+        "null\u200bbreit": "null \u200b breit",
+        "e\u0301 50% §5 4,50€": "e \u0301 50 % § 5 4,50 €",
+    }
+    assert bleu.moses_tokens(list(lines), "de") == list(lines.values())
 
 
 def test_moses_tokens_by_hand() -> None:
@@ -222,5 +290,17 @@ def test_lower_cased_scores_say_so() -> None:
     result = bleu.score(["DAS Haus ist groß ."], ["das haus ist GROSS ."], "de", lowercase=True)
     assert "case:lc" in result["bleu"]["sacrebleu"]["signature"]
     assert "case:lc" in result["bleu"]["paper"]["signature"]
+    assert "case:lc" in result["chrf"]["signature"]
+    mixed = bleu.score(["DAS Haus ist groß ."], ["das haus ist GROSS ."], "de")
+    assert result["chrf"]["score"] > mixed["chrf"]["score"] + 10
     plain = bleu.score(["DAS Haus"], ["das haus"], "de")
     assert "case:mixed" in plain["bleu"]["sacrebleu"]["signature"]
+
+
+def test_a_seed_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "-3")
+    with pytest.raises(UserError, match="SACREBLEU_SEED=-3: unset it"):
+        bleu.score(["a b"], ["a b"], "de")
+    monkeypatch.setenv("SACREBLEU_SEED", "77")
+    confidence = bleu.score(["a b"], ["a b"], "de")["bleu"]["sacrebleu"]["confidence"]
+    assert confidence["seed"] == "77"

@@ -87,6 +87,23 @@ def test_page_shows_the_headline_numbers(rendered: str) -> None:
     assert "95.7\u202f%" in rendered
 
 
+def test_page_shows_what_training_cost(rendered: str) -> None:
+    for shown in (
+        "2.0\u202f×\u202f10¹³",
+        "2.9\u202f×\u202f10¹⁰",
+        "34.1\u202f%",
+        "0.18",
+        "0.012\u202fkWh",
+    ):
+        assert f"<dd>{shown}</dd>" in rendered
+    unknown = dataclasses.replace(
+        results(), train=results().train | {"mfu": None, "energy_kwh": None}
+    )
+    page_of_unknown = page.render(unknown)
+    assert "kWh" not in page_of_unknown
+    assert "utilisation" not in page_of_unknown
+
+
 def test_page_says_when_the_commit_is_not_all() -> None:
     given = results()
     changed = dataclasses.replace(given, lineage={"git.commit": "4ad1c0", "git.dirty": "true"})

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
 import re
-from pathlib import Path
 
 import pytest
 from matplotlib.transforms import Bbox
 
+from seq2sweep.presets import table3
 from seq2sweep.report import page, plots, samples, table, text
 from tests.unit.made_up_results import SIGNATURE, papers_own_sweep, results, sweep, trial
 
@@ -101,16 +100,11 @@ def test_no_base_trial_leaves_the_base_row_without_figures() -> None:
 
 
 def test_papers_figures_agree_with_its_text() -> None:
-    path = Path(table.__file__).with_name("paper_table3.json")
-    content = json.loads(path.read_text(encoding="utf-8"))
-    assert len(content["rows"]) == 19
-    kinds = "".join(row["row"] for row in content["rows"])
-    assert kinds == "AAAABBCCCCCCCDDDDEbig"
     # Row A keeps h d_k = 512; section 6.2: one head is 0.9 BLEU worse than the best setting.
-    for row in content["rows"][:4]:
-        assert row["changes"]["heads"] * row["changes"]["d_k"] == 512
-    best = max(row["bleu"] for row in content["rows"][:4])
-    assert best - content["rows"][0]["bleu"] == pytest.approx(0.9)
+    heads = [row for row in table3.read().rows if row.group == "A"]
+    for row in heads:
+        assert row.changes["model.heads"] * row.changes["model.d_k"] == 512
+    assert max(row.bleu for row in heads) - heads[0].bleu == pytest.approx(0.9)
 
 
 def test_markdown_is_a_table_with_what_one_must_know() -> None:

@@ -1,4 +1,4 @@
-"""Section 5: schedule, loss, an update on any number of workers, checkpoints, the journal."""
+"""Section 5: an update on any number of workers, checkpoints, the journal."""
 
 from __future__ import annotations
 
@@ -13,59 +13,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import distributed as dist
-from torch.nn import functional as F
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
-from seq2sweep.data.vocabulary import PAD
 from seq2sweep.errors import UserError
 from seq2sweep.train import journal, state
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Logged, Validated
 from seq2sweep.train.loop import train
-from seq2sweep.train.loss import perplexity, smoothed_cross_entropy
-from seq2sweep.train.schedule import learning_rate
 
 from ..conftest import Corpus
 
 CPU = torch.device("cpu")
-
-
-def test_schedule_by_hand() -> None:
-    assert learning_rate(4000, 512, 4000) == pytest.approx(6.99e-4, rel=1e-3)
-    assert learning_rate(1, 512, 4000) == pytest.approx(512**-0.5 / 4000**1.5)
-    assert learning_rate(16000, 512, 4000) == pytest.approx(learning_rate(4000, 512, 4000) / 2)
-    rates = [learning_rate(step, 512, 4000) for step in range(1, 9000)]
-    assert rates.index(max(rates)) + 1 == 4000
-    assert learning_rate(7, 64, 10, scale=3.0) == pytest.approx(3 * learning_rate(7, 64, 10))
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
-def test_loss_equals_torch(smoothing: float) -> None:
-    torch.manual_seed(0)
-    logits = torch.randn(3, 5, 11, requires_grad=True)
-    target = torch.randint(1, 11, (3, 5))
-    target[0, 3:] = PAD
-    loss, likelihood = smoothed_cross_entropy(logits, target, smoothing)
-    flat = logits.view(-1, 11)
-    expected = F.cross_entropy(
-        flat, target.view(-1), ignore_index=PAD, reduction="sum", label_smoothing=smoothing
-    )
-    plain = F.cross_entropy(flat, target.view(-1), ignore_index=PAD, reduction="sum")
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert likelihood.item() == pytest.approx(plain.item(), rel=1e-5)
-    ours = torch.autograd.grad(loss, logits, retain_graph=True)[0]
-    theirs = torch.autograd.grad(expected, logits)[0]
-    assert torch.allclose(ours, theirs, atol=1e-6)
-
-
-def test_loss_by_hand() -> None:
-    logits = torch.tensor([[[0.0, math.log(3.0)]]])  # probabilities 1/4, 3/4
-    loss, likelihood = smoothed_cross_entropy(logits, torch.tensor([[1]]), 0.2)
-    assert likelihood.item() == pytest.approx(-math.log(0.75))
-    # Even spread over both pieces: the right one weighs 0.9, the other 0.1.
-    assert loss.item() == pytest.approx(-0.9 * math.log(0.75) - 0.1 * math.log(0.25))
-    assert perplexity(math.log(5.0)) == pytest.approx(5.0)
-    assert perplexity(1e6) == math.inf
 
 
 def run(config: Config, corpus: Corpus, folder: Path, **options: object) -> list[Event]:

@@ -23,6 +23,10 @@ from seq2sweep.errors import UserError
 SPLITS = ("train", "valid", "test")
 SIDES = ("source", "target")
 PHENOMENA = "test.phenomena.txt"
+RECEIPT = "receipt.json"
+"""What training says of the weights it leaves, beside them."""
+CHECKPOINTS = "checkpoints"
+"""The folder of those weights, one safetensors file a checkpoint."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 

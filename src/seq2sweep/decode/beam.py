@@ -8,8 +8,10 @@ Shapes: B sentences still open, K hypotheses each, V pieces in the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,18 +21,28 @@ from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from seq2sweep.model.transformer import Transformer
 
+Penalty = Literal["paper", "power"]
+
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation as piece ids, EOS included, and its length-normalised log-probability."""
+    """Piece ids, EOS last unless cut for length, and the length-normalised log-probability."""
 
     pieces: list[int]
     score: float
 
 
-def length_penalty(length: int, alpha: float) -> float:
-    """((5 + length) / 6) ** alpha."""
-    return float(((5 + length) / 6) ** alpha)
+@dataclass(frozen=True)
+class Translation:
+    """A translation as text, and its length-normalised log-probability in nats."""
+
+    text: str
+    score: float
+
+
+def length_penalty(length: int, alpha: float, kind: Penalty = "paper") -> float:
+    """paper: ((5 + length) / 6) ** alpha. power: length ** alpha, as in fairseq (its `lenpen`)."""
+    return float(((5 + length) / 6 if kind == "paper" else length) ** alpha)
 
 
 def translate(
@@ -40,34 +52,54 @@ def translate(
     config: EvaluateConfig,
     device: torch.device,
     on_done: Callable[[int], object] = lambda sentences: None,
-) -> list[str]:
-    """Translate lines; the output has the order of the input. An empty line stays empty.
+    n_best: int = 1,
+) -> list[list[Translation]]:
+    """Translate lines: for each, in their order, up to `n_best` (at most the beam), best first.
 
-    Sentences of similar length are decoded together. `on_done` hears how many are done.
+    An empty line stays empty, with score 0. A line of more than `max_input_tokens` pieces, EOS
+    included, is cut there, and one line on standard error says which. Sentences of similar length
+    are decoded together. `on_done` hears how many are done.
     """
-    encoded = vocabulary.encode(lines)
-    results = [""] * len(lines)
-    for group in _groups([len(pieces) for pieces in encoded], config):
-        source = _pad([encoded[i] for i in group]).to(device)
+    results = [[Translation("", 0.0)] for _ in lines]
+    full = [i for i, line in enumerate(lines) if line.strip()]
+    on_done(len(lines) - len(full))
+    limit = min(config.max_input_tokens, model.max_length)
+    encoded = dict(zip(full, vocabulary.encode([lines[i] for i in full]), strict=True))
+    cut = [i for i, pieces in encoded.items() if len(pieces) > limit]
+    for i in cut:
+        encoded[i] = [*encoded[i][: limit - 1], EOS]
+    if cut:
+        shown = ", ".join(str(i + 1) for i in cut[:5]) + (", ..." if len(cut) > 5 else "")
+        # Standard output may be where the translations go.
+        print(
+            f"{len(cut)} input line(s) of more than {limit} pieces are cut there: line {shown}",
+            file=sys.stderr,
+            flush=True,
+        )
+    for group in _groups({i: len(pieces) for i, pieces in encoded.items()}, config):
         found = search(
             model,
-            source,
+            _pad([encoded[i] for i in group]).to(device),
             beam=config.beam,
             alpha=config.alpha,
+            penalty=config.length_penalty,
             max_extra_tokens=config.max_extra_tokens,
+            n_best=n_best,
         )
-        texts = vocabulary.decode([hypotheses[0].pieces for hypotheses in found])
-        for i, text in zip(group, texts, strict=True):
-            results[i] = text if lines[i].strip() else ""
+        for i, hypotheses in zip(group, found, strict=True):
+            texts = vocabulary.decode([hypothesis.pieces for hypothesis in hypotheses])
+            results[i] = [
+                Translation(text, hypothesis.score)
+                for text, hypothesis in zip(texts, hypotheses, strict=True)
+            ]
         on_done(len(group))
     return results
 
 
-def _groups(lengths: Sequence[int], config: EvaluateConfig) -> Iterator[list[int]]:
+def _groups(lengths: Mapping[int, int], config: EvaluateConfig) -> Iterator[list[int]]:
     """Indices in groups of similar length, longest first, each within the token budget."""
-    order = np.argsort(-np.asarray(lengths), kind="stable")
     group: list[int] = []
-    for i in order.tolist():
+    for i in sorted(lengths, key=lambda i: -lengths[i]):
         longest = lengths[group[0]] if group else lengths[i]
         if group and (len(group) + 1) * longest * config.beam > config.tokens_per_batch:
             yield group
@@ -93,6 +125,10 @@ class _Open:
     max_length: int
     finished: list[Hypothesis] = field(default_factory=list)
 
+    def ranked(self) -> list[Hypothesis]:
+        """Finished hypotheses, best first; of equals the one that finished first."""
+        return sorted(self.finished, key=lambda hypothesis: -hypothesis.score)
+
 
 @torch.inference_mode()
 def search(
@@ -102,64 +138,86 @@ def search(
     beam: int,
     alpha: float,
     max_extra_tokens: int,
+    penalty: Penalty = "paper",
+    n_best: int = 1,
     early_stop: bool = True,
 ) -> list[list[Hypothesis]]:
-    """The best hypotheses for each sentence of source [B, n], best first, at most `beam` each.
+    """The best hypotheses for each sentence of source [B, n], best first, at most `n_best` each.
 
     At each step the K best continuations survive; one that ends the sentence becomes a finished
     hypothesis when it ranks among the first K. No output is longer than the input plus
     `max_extra_tokens`, EOS included; one cut there counts as it stands, only if none finished.
-    `early_stop` leaves a sentence when no open hypothesis can beat the best finished one any
-    more: log-probabilities only fall, so its score is at most log P / lp(longest allowed).
+    `early_stop` leaves a sentence when no open hypothesis can come among its `n_best` finished
+    ones any more: log-probabilities only fall and the penalty only grows, so an open one's score
+    is at most log P / lp(longest allowed). Beam 1 follows one hypothesis: it ends with that.
+
+    Raises ValueError when `n_best` is not from 1 to `beam`.
     """
+    if not 1 <= n_best <= beam:
+        raise ValueError(f"n_best is {n_best}: it must be from 1 to the beam, {beam}")
     model.eval()
     device = source.device
     sizes = source.ne(PAD).sum(dim=1).tolist()
     results: list[list[Hypothesis]] = [[] for _ in sizes]
     # The source's own EOS is no word of the input.
-    longest = model.longest_target
     opened = [
-        _Open(i, min(max(size - 1 + max_extra_tokens, 1), longest)) for i, size in enumerate(sizes)
+        _Open(i, min(max(size - 1 + max_extra_tokens, 1), model.max_length))
+        for i, size in enumerate(sizes)
     ]
     cache = model.start(source)
     history = torch.full((len(opened), 1, 1), BOS, dtype=torch.int64, device=device)
     log_probabilities = torch.zeros(len(opened), 1, device=device)
+
+    def divisor_of(length: int) -> float:
+        return length_penalty(length, alpha, penalty)
+
     length = 0
     while opened:
         length += 1
         logits = model.step(history[:, :, -1], cache)
-        logits[:, :, [PAD, BOS]] = -torch.inf
-        scores = log_probabilities.unsqueeze(-1) + torch.log_softmax(logits.float(), dim=-1)
+        # In float32, or float64 for a model in float64.
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        scores = log_probabilities.unsqueeze(-1) + torch.log_softmax(logits, dim=-1)
+        # After the softmax, so that a score is the probability that training's loss sees.
+        scores[:, :, [PAD, BOS]] = -torch.inf
         # Of the best 2K continuations at most K end the sentence: one for each hypothesis.
         candidates, places = _top(scores, 2 * beam)
         rows, pieces = places // scores.size(2), places % scores.size(2)
         chosen, stay, open_next = [], [], []
         ends = pieces.eq(EOS)
         is_end, score_list = ends.tolist(), candidates.tolist()
-        penalty = length_penalty(length, alpha)
+        divisor = divisor_of(length)
         for b, sentence in enumerate(opened):
             for rank in range(min(beam, len(is_end[b]))):
                 if is_end[b][rank] and score_list[b][rank] > -np.inf:
                     prefix = history[b, int(rows[b, rank]), 1:].tolist()
                     sentence.finished.append(
-                        Hypothesis([*prefix, EOS], score_list[b][rank] / penalty)
+                        Hypothesis([*prefix, EOS], score_list[b][rank] / divisor)
                     )
-            going = [
-                rank
-                for rank, end in enumerate(is_end[b])
-                if not end and score_list[b][rank] > -np.inf
-            ][:beam]
-            if _done(sentence, going, score_list[b], length, beam, alpha, early_stop):
+            # As many for every sentence: K, or all there are while those are fewer.
+            going = [rank for rank, end in enumerate(is_end[b]) if not end][:beam]
+            alive = [rank for rank in going if score_list[b][rank] > -np.inf]
+            done = (
+                not alive
+                or length >= sentence.max_length
+                or (beam == 1 and bool(sentence.finished))
+                or (
+                    early_stop
+                    and len(sentence.finished) >= n_best
+                    and sentence.ranked()[n_best - 1].score
+                    >= score_list[b][alive[0]] / divisor_of(sentence.max_length)
+                )
+            )
+            if done:
                 if not sentence.finished:
-                    for rank in going:
+                    for rank in alive:
                         prefix = history[b, int(rows[b, rank]), 1:].tolist()
                         sentence.finished.append(
                             Hypothesis(
-                                [*prefix, int(pieces[b, rank])], score_list[b][rank] / penalty
+                                [*prefix, int(pieces[b, rank])], score_list[b][rank] / divisor
                             )
                         )
-                ranked = sorted(sentence.finished, key=lambda h: -h.score)
-                results[sentence.index] = ranked[:beam]
+                results[sentence.index] = sentence.ranked()[:n_best]
             else:
                 open_next.append(sentence)
                 stay.append(b)
@@ -167,16 +225,11 @@ def search(
         if not stay:
             break
         opened = open_next
-        width = max(len(going) for going in chosen)
-        # A hypothesis that fills a place left empty can never win: its score is -inf.
-        filler = [going + [going[0]] * (width - len(going)) for going in chosen]
-        missing = torch.tensor([[k >= len(g) for k in range(width)] for g in chosen])
         keep = torch.tensor(stay, device=device)
-        ranks = torch.tensor(filler, device=device)
+        ranks = torch.tensor(chosen, device=device)
         rows = rows[keep].gather(1, ranks)
         next_pieces = pieces[keep].gather(1, ranks)
         log_probabilities = candidates[keep].gather(1, ranks)
-        log_probabilities[missing.to(device)] = -torch.inf
         old_width = history.size(1)
         history = history[keep.unsqueeze(1), rows]
         history = torch.cat((history, next_pieces.unsqueeze(-1)), dim=2)
@@ -196,24 +249,3 @@ def _top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     offsets = torch.arange(scores.size(1), device=scores.device).view(1, -1, 1) * scores.size(2)
     values, order = best.flatten(1).topk(min(count, best.size(1) * per_row), dim=1)
     return values, (pieces + offsets).flatten(1).gather(1, order)
-
-
-def _done(
-    sentence: _Open,
-    going: list[int],
-    scores: list[float],
-    length: int,
-    beam: int,
-    alpha: float,
-    early_stop: bool,
-) -> bool:
-    if not going or length >= sentence.max_length:
-        return True
-    if not sentence.finished:
-        return False
-    if beam == 1:
-        return True
-    if not early_stop:
-        return False
-    reachable = scores[going[0]] / length_penalty(sentence.max_length, alpha)
-    return max(h.score for h in sentence.finished) >= reachable

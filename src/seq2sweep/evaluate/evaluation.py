@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seq2sweep.config import Config
+from seq2sweep.config import Config, ModelConfig
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
@@ -51,9 +51,9 @@ def best_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def build(config: Config, weights: dict[str, Tensor], vocabulary_size: int) -> Transformer:
+def build(config: ModelConfig, weights: dict[str, Tensor], vocabulary_size: int) -> Transformer:
     """The model of `config` with these weights, ready to decode."""
-    model = Transformer(config.model, vocabulary_size)
+    model = Transformer(config, vocabulary_size)
     load_weights(model, weights)
     return model.to(best_device()).eval()
 
@@ -70,18 +70,19 @@ def evaluate(
     Perplexity is per piece, unsmoothed, on the reference; all scores come from one decode.
     """
     vocabulary = Vocabulary.open(data.vocabulary)
-    model = build(config, average(checkpoints), len(vocabulary))
+    model = build(config.model, average(checkpoints), len(vocabulary))
     device = best_device()
     source, reference = data.lines(split, "source"), data.lines(split, "target")
     started = time.perf_counter()
-    translations = translate(model, vocabulary, source, config.evaluate, device, on_done)
+    found = translate(model, vocabulary, source, config.evaluate, device, on_done)
+    translations = [best[0].text for best in found]
     seconds = time.perf_counter() - started
     pieces = sum(len(line) for line in vocabulary.encode(translations))
     likelihood, reference_pieces = negative_log_likelihood(
         model,
         Bitext.open(data.encoded, split),
         tokens_per_pass=config.train.tokens_per_pass,
-        precision=choose_precision(config.train.precision, device),
+        precision=choose_precision(config.train.precision, device, config.model.d_model),
         device=device,
     )
     metrics = score(
@@ -90,6 +91,7 @@ def evaluate(
         "split": split,
         "perplexity": math.exp(min(likelihood / reference_pieces, 700.0)),
         "beam": config.evaluate.beam,
+        "length_penalty": config.evaluate.length_penalty,
         "alpha": config.evaluate.alpha,
         "decode_seconds": seconds,
         "decode_tokens_per_second": pieces / seconds,

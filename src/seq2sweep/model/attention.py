@@ -1,13 +1,18 @@
-"""Multi-head scaled dot-product attention (section 3.2).
+"""Multi-head attention (section 3.2): scaled dot-product, unscaled dot-product and additive.
 
 Shapes: B sentences, n queries, m keys, h heads; d_k and d_v are independent of d_model / h.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+Kind = Literal["scaled_dot_product", "dot_product", "additive"]
 
 
 class MultiHeadAttention(nn.Module):
@@ -15,23 +20,46 @@ class MultiHeadAttention(nn.Module):
 
     W^Q, W^K and W^V of all heads are stacked in one matrix, so that self-attention projects in
     one product. No biases: the paper's equations have none.
+
+    The kinds differ in how a query q and a key k of one head score (section 3.2.1):
+    scaled_dot_product q . k / sqrt(d_k), dot_product q . k, and additive u . tanh(q + k), a
+    network with one hidden layer of width d_k (Bahdanau et al. 2015; W^Q and W^K are its first
+    weights, u, one vector a head, its second). Additive attention holds h * n * m * d_k numbers
+    a sentence, d_k times what the others do.
     """
 
-    def __init__(self, d_model: int, heads: int, d_k: int, d_v: int) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        d_k: int,
+        d_v: int,
+        kind: Kind = "scaled_dot_product",
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         self.heads, self.d_k, self.d_v = heads, d_k, d_v
+        self.kind, self.dropout = kind, dropout
+        self.scale = d_k**-0.5 if kind == "scaled_dot_product" else 1.0
         self.query_width = heads * d_k
         self.projection = nn.Parameter(torch.empty(heads * (2 * d_k + d_v), d_model))
         self.output = nn.Linear(heads * d_v, d_model, bias=False)
+        if kind == "additive":
+            self.hidden = nn.Parameter(torch.empty(heads, d_k, 1))
+        self.keep_weights = False
+        self.kept_weights: Tensor | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Xavier uniform for each of W^Q, W^K, W^V and W^O on its own."""
+        """Xavier uniform for each of W^Q, W^K, W^V, W^O and u on its own."""
         with torch.no_grad():
             widths = [self.query_width, self.query_width, self.heads * self.d_v]
             for matrix in self.projection.split(widths):
                 nn.init.xavier_uniform_(matrix)
             nn.init.xavier_uniform_(self.output.weight)
+            if self.kind == "additive":
+                for vector in self.hidden:
+                    nn.init.xavier_uniform_(vector)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
         """Self-attention of x [B, n, d_model].
@@ -65,12 +93,59 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """softmax(Q K^T / sqrt(d_k)) V (equation 1), heads joined by W^O: [B, n, d_model]."""
-        heads = F.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=mask, is_causal=causal
-        )
+        """Values weighted by attention, heads joined by W^O: [B, n, d_model].
+
+        queries [B, h, n, d_k], keys [B, h, m, d_k], values [B, h, m, d_v]; mask: bool,
+        broadcastable to [B, h, n, m]; causal (not with a mask): query i sees keys 0 ... i.
+        """
+        dropout = self.dropout if self.training else 0.0
+        if self.keep_weights or not self._fused(queries):
+            weights = self.weights(queries, keys, mask, causal)
+            if self.keep_weights:
+                self.kept_weights = weights.detach()
+            heads = F.dropout(weights, dropout).to(values.dtype) @ values
+        else:
+            heads = F.scaled_dot_product_attention(
+                queries,
+                keys,
+                values,
+                attn_mask=mask,
+                dropout_p=dropout,
+                is_causal=causal,
+                scale=self.scale,
+            )
         joined: Tensor = self.output(heads.transpose(1, 2).flatten(2))
         return joined
+
+    def weights(
+        self, queries: Tensor, keys: Tensor, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """softmax of the scores, over keys: [B, h, n, m]; arguments as in `attend`."""
+        scores = self._scores(queries, keys)
+        if causal:
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -math.inf)
+        return torch.softmax(scores, dim=-1)
+
+    def _scores(self, queries: Tensor, keys: Tensor) -> Tensor:
+        if self.kind != "additive":
+            return (queries * self.scale) @ keys.transpose(-2, -1)
+        # [h, B, n, m, d_k]: heads first, so that u multiplies each head's numbers in one product.
+        activations = torch.tanh(
+            queries.transpose(0, 1).unsqueeze(3) + keys.transpose(0, 1).unsqueeze(2)
+        )
+        scores = torch.bmm(activations.flatten(1, 3), self.hidden)
+        return scores.view(activations.shape[:-1]).transpose(0, 1)
+
+    def _fused(self, queries: Tensor) -> bool:
+        """Whether PyTorch's fused kernel serves.
+
+        It knows no additive attention; and on a CPU in bf16 its gradient takes ten times as long
+        as plain products do (torch 2.13, AMX).
+        """
+        slow = queries.device.type == "cpu" and queries.dtype == torch.bfloat16
+        return self.kind != "additive" and not slow
 
     def _by_head(self, x: Tensor) -> Tensor:
         """[B, n, h * d] to [B, h, n, d]."""

@@ -7,8 +7,6 @@ decoder's self-attention is counted in full, as it is computed by a plain produc
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,21 +16,21 @@ from seq2sweep.model.layers import LEARNED_POSITIONS
 TRAINING_FACTOR = 3
 """Forward, gradient of the inputs, gradient of the weights: one product each."""
 
-PAPER_SUSTAINED_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
-"""Sustained single-precision operations a second that the paper assumes (footnote 5)."""
-
 
 def parameter_count(config: ModelConfig, vocabulary_size: int) -> int:
     """Trainable numbers: attention has no biases, feed-forward and LayerNorm have."""
     d = config.d_model
     attention = d * config.heads * (2 * config.d_k + 2 * config.d_v)
+    if config.attention == "additive":
+        attention += config.heads * config.d_k
     feed_forward = 2 * d * config.d_ff + config.d_ff + d
     norm = 2 * d
     encoder_layer = attention + feed_forward + 2 * norm
     decoder_layer = 2 * attention + feed_forward + 3 * norm
     embeddings = vocabulary_size * d * (1 if config.tie_embeddings else 3)
     positions = 2 * LEARNED_POSITIONS * d if config.positions == "learned" else 0
-    return config.layers * (encoder_layer + decoder_layer) + embeddings + positions
+    last_norms = 2 * norm if config.norm == "pre" else 0
+    return config.layers * (encoder_layer + decoder_layer) + last_norms + embeddings + positions
 
 
 def forward_flops(
@@ -49,7 +47,9 @@ def forward_flops(
     m = target_lengths.astype(np.float64)
     d, h, d_k, d_v = config.d_model, config.heads, config.d_k, config.d_v
     projections = 2 * d * h * (2 * d_k + 2 * d_v)  # Q, K, V and the output, for each piece
-    pairwise = 2 * h * (d_k + d_v)  # scores and weighted sum, for each query and key
+    # Scores and weighted sum, for each query and key. Additive scores are a product of d_k numbers
+    # too, u . tanh(q + k); their sum and tanh are element-wise.
+    pairwise = 2 * h * (d_k + d_v)
     feed_forward = 4 * d * config.d_ff
     encoder_layer = n * (projections + feed_forward) + n * n * pairwise
     decoder_layer = (
@@ -71,11 +71,3 @@ def training_flops(
 ) -> float:
     """Operations of forward and backward over sentence pairs of these lengths, summed."""
     return TRAINING_FACTOR * forward_flops(config, vocabulary_size, source_lengths, target_lengths)
-
-
-def paper_rule(seconds: float, devices: int, device: str) -> float | None:
-    """The paper's cost: time x devices x sustained rate; None for a device it does not list."""
-    for name, rate in PAPER_SUSTAINED_FLOPS.items():
-        if re.search(rf"\b{name}\b", device.upper()):
-            return seconds * devices * rate
-    return None

@@ -6,7 +6,9 @@ Shapes: B sentences, n source positions, m target positions, K hypotheses a sent
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,33 +23,41 @@ FIRST_POSITIONS = 256
 
 
 class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2 (equation 2)."""
+    """max(0, x W1 + b1) W2 + b2 (equation 2); dropout, zero in the paper, is on the inner layer."""
 
-    def __init__(self, d_model: int, d_ff: int) -> None:
+    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.inner = nn.Linear(d_model, d_ff)
         self.outer = nn.Linear(d_ff, d_model)
+        self.dropout = dropout
         for linear in (self.inner, self.outer):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., d_model] to [..., d_model]."""
-        out: Tensor = self.outer(F.relu(self.inner(x)))
+        out: Tensor = self.outer(F.dropout(F.relu(self.inner(x)), self.dropout, self.training))
         return out
 
 
 class Residual(nn.Module):
-    """LayerNorm(x + Dropout(Sublayer(x))), sections 3.1 and 5.4."""
+    """The connection around each sub-layer, with the dropout of section 5.4.
 
-    def __init__(self, d_model: int, dropout: float) -> None:
+    post: LayerNorm(x + Dropout(Sublayer(x))), section 3.1. pre: x + Dropout(Sublayer(LayerNorm(x)))
+    (Xiong et al. 2020), after which each stack of layers ends with a LayerNorm.
+    """
+
+    def __init__(self, d_model: int, dropout: float, norm: Literal["post", "pre"] = "post") -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
         self.dropout = dropout
+        self.pre = norm == "pre"
 
-    def forward(self, x: Tensor, sublayer_output: Tensor) -> Tensor:
-        """Both [..., d_model]."""
-        out: Tensor = self.norm(x + F.dropout(sublayer_output, self.dropout, self.training))
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """x and what the sub-layer makes of it: [..., d_model]."""
+        inside = sublayer(self.norm(x) if self.pre else x)
+        x = x + F.dropout(inside, self.dropout, self.training)
+        out: Tensor = x if self.pre else self.norm(x)
         return out
 
 
@@ -57,14 +67,14 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.attention = _attention(config)
-        self.after_attention = _residual(config)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff)
-        self.after_feed_forward = _residual(config)
+        self.attention_residual = _residual(config)
+        self.feed_forward = _feed_forward(config)
+        self.feed_forward_residual = _residual(config)
 
     def forward(self, x: Tensor, source_mask: Tensor) -> Tensor:
         """x [B, n, d_model]; source_mask [B, 1, 1, n], True at words, False at padding."""
-        x = self.after_attention(x, self.attention(x, source_mask))
-        out: Tensor = self.after_feed_forward(x, self.feed_forward(x))
+        x = self.attention_residual(x, lambda y: self.attention(y, source_mask))
+        out: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return out
 
 
@@ -88,24 +98,20 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.attention = _attention(config)
-        self.after_attention = _residual(config)
+        self.attention_residual = _residual(config)
         self.memory_attention = _attention(config)
-        self.after_memory_attention = _residual(config)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff)
-        self.after_feed_forward = _residual(config)
+        self.memory_residual = _residual(config)
+        self.feed_forward = _feed_forward(config)
+        self.feed_forward_residual = _residual(config)
 
     def forward(self, x: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
         """x [B, m, d_model]; memory [B, n, d_model]; source_mask [B, 1, 1, n].
 
         The causal mask alone suffices for the target: its padding comes last, so no word sees it.
         """
-        x = self.after_attention(x, self.attention(x, causal=True))
-        queries = self.memory_attention.project_queries(x)
         keys, values = self.memory_attention.project_memory(memory)
-        attended = self.memory_attention.attend(queries, keys, values, source_mask)
-        x = self.after_memory_attention(x, attended)
-        out: Tensor = self.after_feed_forward(x, self.feed_forward(x))
-        return out
+        x = self.attention_residual(x, lambda y: self.attention(y, causal=True))
+        return self._rest(x, keys, values, source_mask)
 
     def start(self, memory: Tensor) -> LayerCache:
         """An empty cache for memory [B, n, d_model], before the first step."""
@@ -114,23 +120,29 @@ class DecoderLayer(nn.Module):
 
     def step(self, x: Tensor, cache: LayerCache, source_mask: Tensor) -> Tensor:
         """One target position of each hypothesis, x [B, K, d_model]; appends to the cache."""
+        x = self.attention_residual(x, lambda y: self._attend_to_past(y, cache))
+        # A sentence's hypotheses are so many queries over the same memory.
+        return self._rest(x, cache.memory_keys, cache.memory_values, source_mask)
+
+    def _attend_to_past(self, x: Tensor, cache: LayerCache) -> Tensor:
         sentences, hypotheses, d_model = x.shape
         queries, keys, values = self.attention.project(x.reshape(-1, 1, d_model))
         if cache.self_keys.size(2):
             keys = torch.cat((cache.self_keys, keys), dim=2)
             values = torch.cat((cache.self_values, values), dim=2)
         cache.self_keys, cache.self_values = keys, values
-        attended = self.attention.attend(queries, keys, values)
-        x = self.after_attention(x, attended.view(sentences, hypotheses, d_model))
-        # A sentence's hypotheses are so many queries over the same memory.
-        attended = self.memory_attention.attend(
-            self.memory_attention.project_queries(x),
-            cache.memory_keys,
-            cache.memory_values,
-            source_mask,
+        return self.attention.attend(queries, keys, values).view(sentences, hypotheses, d_model)
+
+    def _rest(self, x: Tensor, keys: Tensor, values: Tensor, source_mask: Tensor) -> Tensor:
+        """Attention over the encoder's output, given as keys and values, and feed-forward."""
+        memory_attention = self.memory_attention
+        x = self.memory_residual(
+            x,
+            lambda y: memory_attention.attend(
+                memory_attention.project_queries(y), keys, values, source_mask
+            ),
         )
-        x = self.after_memory_attention(x, attended)
-        out: Tensor = self.after_feed_forward(x, self.feed_forward(x))
+        out: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return out
 
 
@@ -174,8 +186,19 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
 
 def _attention(config: ModelConfig) -> MultiHeadAttention:
-    return MultiHeadAttention(config.d_model, config.heads, config.d_k, config.d_v)
+    return MultiHeadAttention(
+        config.d_model,
+        config.heads,
+        config.d_k,
+        config.d_v,
+        config.attention,
+        config.attention_dropout,
+    )
+
+
+def _feed_forward(config: ModelConfig) -> FeedForward:
+    return FeedForward(config.d_model, config.d_ff, config.feed_forward_dropout)
 
 
 def _residual(config: ModelConfig) -> Residual:
-    return Residual(config.d_model, config.dropout)
+    return Residual(config.d_model, config.dropout, config.norm)

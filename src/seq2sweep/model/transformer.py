@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from seq2sweep.config import ModelConfig
 from seq2sweep.data.vocabulary import PAD
+from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.layers import (
     LEARNED_POSITIONS,
     DecoderLayer,
@@ -26,7 +27,7 @@ from seq2sweep.model.layers import (
 
 
 class Transformer(nn.Module):
-    """Post-norm Transformer; every size is a key of the `model` section of params.yaml."""
+    """The Transformer; every size and choice is a key of the `model` section of params.yaml."""
 
     def __init__(self, config: ModelConfig, vocabulary_size: int) -> None:
         super().__init__()
@@ -42,6 +43,10 @@ class Transformer(nn.Module):
         self.target_positions = Positions(config.positions, config.d_model)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
+        # Pre-norm layers leave their sums as they are; the norm comes once, at the end.
+        pre = config.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
         self.projection = nn.Linear(config.d_model, vocabulary_size, bias=False)
         if config.tie_embeddings:
             self.projection.weight = self.source_embedding.weight
@@ -58,7 +63,7 @@ class Transformer(nn.Module):
         x = self._embed(self.target_embedding, self.target_positions, target_in, 0)
         for layer in self.decoder:
             x = layer(x, memory, mask)
-        logits: Tensor = self.projection(x)
+        logits: Tensor = self.projection(self.decoder_norm(x))
         return logits
 
     def encode(self, source: Tensor) -> Tensor:
@@ -67,7 +72,8 @@ class Transformer(nn.Module):
         x = self._embed(self.source_embedding, self.source_positions, source, 0)
         for layer in self.encoder:
             x = layer(x, mask)
-        return x
+        memory: Tensor = self.encoder_norm(x)
+        return memory
 
     def start(self, source: Tensor) -> DecoderCache:
         """Encode source [B, n] and prepare to decode it step by step."""
@@ -90,12 +96,36 @@ class Transformer(nn.Module):
             assert isinstance(layer, DecoderLayer)
             x = layer.step(x, layer_cache, cache.source_mask)
         cache.steps += 1
-        logits: Tensor = self.projection(x)
+        logits: Tensor = self.projection(self.decoder_norm(x))
         return logits
 
+    @torch.no_grad()
+    def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
+        """How each query spreads its attention, for inspection (the paper's figures 3 to 5).
+
+        Returns, for layer i from 0: `encoder.i.attention` [B, h, n, n], `decoder.i.attention`
+        [B, h, m, m] and `decoder.i.memory_attention` [B, h, m, n]. Each row sums to 1.
+        """
+        modules = {
+            name: module
+            for name, module in self.named_modules()
+            if isinstance(module, MultiHeadAttention)
+        }
+        was_training = self.training
+        try:
+            self.eval()
+            for module in modules.values():
+                module.keep_weights = True
+            self(source, target_in)
+            return {name: _taken(module) for name, module in modules.items()}
+        finally:
+            self.train(was_training)
+            for module in modules.values():
+                module.keep_weights, module.kept_weights = False, None
+
     @property
-    def longest_target(self) -> int:
-        """Most pieces that can be decoded: what a learned table of positions holds."""
+    def max_length(self) -> int:
+        """Most pieces a side may have: what a learned table of positions holds."""
         return LEARNED_POSITIONS if self.config.positions == "learned" else sys.maxsize
 
     def _embed(
@@ -133,6 +163,11 @@ class DecoderCache:
         for layer in self.layers:
             layer.memory_keys = layer.memory_keys.index_select(0, sentences)
             layer.memory_values = layer.memory_values.index_select(0, sentences)
+
+
+def _taken(module: MultiHeadAttention) -> Tensor:
+    assert module.kept_weights is not None
+    return module.kept_weights
 
 
 def _embedding(vocabulary_size: int, d_model: int) -> nn.Embedding:

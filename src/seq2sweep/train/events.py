@@ -10,7 +10,8 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Logged:
     """Curves since the last one: loss (smoothed, as optimised) and perplexity per piece,
-    gradient_norm, learning_rate, tokens_per_second (real target pieces), seconds_left, epoch."""
+    gradient_norm, learning_rate, tokens_per_second (real target pieces), seconds_left, epoch, and
+    mfu where the devices' peak is known."""
 
     step: int
     metrics: dict[str, float]
@@ -41,10 +42,13 @@ class CheckpointDue:
 
 @dataclass(frozen=True)
 class Finished:
-    """Totals of the whole run, resumed parts included, with the device and its precision."""
+    """Totals of the whole run, resumed parts included, with the device and its precision.
+
+    None: a figure that is not known, such as the energy that a CPU used.
+    """
 
     step: int
-    summary: dict[str, float | str]
+    summary: dict[str, float | str | None]
     kind: str = "finished"
 
 

@@ -22,17 +22,23 @@ from torch.nn.parallel import DistributedDataParallel
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
-from seq2sweep.data.batching import Batch, EpochPlan, collate, passes, plan_epoch, share
+from seq2sweep.data.batching import Batch, EpochPlan, Ids, collate, passes, plan_epoch, share
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
 from seq2sweep.model.flops import training_flops
 from seq2sweep.model.layers import LEARNED_POSITIONS
 from seq2sweep.model.transformer import Transformer
-from seq2sweep.train import state
+from seq2sweep.train import devices, state
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Logged, Validated
 from seq2sweep.train.loss import perplexity
 from seq2sweep.train.schedule import learning_rate
-from seq2sweep.train.step import accumulate, apply, choose_precision, make_optimizer
+from seq2sweep.train.step import (
+    accumulate,
+    apply,
+    be_deterministic,
+    choose_precision,
+    make_optimizer,
+)
 from seq2sweep.train.validation import negative_log_likelihood
 
 
@@ -68,7 +74,9 @@ class _Training:
         self.bitext = Bitext.open(encoded, "train")
         self.valid = Bitext.open(encoded, "valid")
         _check_lengths(config, *(Bitext.open(encoded, s) for s in self.bitext.header["splits"]))
-        self.precision = choose_precision(self.settings.precision, device)
+        self.precision = choose_precision(self.settings.precision, device, config.model.d_model)
+        if self.settings.deterministic:
+            be_deterministic(device)
         torch.manual_seed(self.settings.seed)
         self.vocabulary_size = int(self.bitext.header["vocabulary"]["size"])
         self.model = Transformer(config.model, self.vocabulary_size).to(device)
@@ -83,6 +91,12 @@ class _Training:
             else self.model
         )
         self.newest: dict[str, float] = {}
+        self.device_name = devices.device_name(device)
+        # Operations a second of all workers together: what their devices could do, and what they
+        # do by the paper's rule.
+        self.peak_flops = self._sum(devices.peak_flops(self.device_name, self.precision))
+        self.paper_rule_flops = self._sum(devices.paper_rule(1.0, 1, self.device_name))
+        self.energy = devices.energy_counter(device)
 
     def identity(self) -> dict[str, Any]:
         """What a checkpoint must agree on with the run that goes on from it."""
@@ -94,8 +108,8 @@ class _Training:
 
     def events(self) -> Iterator[Event]:
         settings, progress = self.settings, self.progress
-        window = _Window(self.device)
-        training = wall = time.perf_counter()
+        window = _Window(self.device, progress.flops)
+        training, wall = time.perf_counter(), self._meters()
         for plan, update in self._updates():
             window.add(self._update(plan[update]))
             progress.step += 1
@@ -110,21 +124,21 @@ class _Training:
                 continue
             window.synchronise()
             seconds = time.perf_counter() - training
-            progress.train_seconds += seconds
+            self._book_training(seconds)
             window.seconds += seconds
             if log:
                 yield Logged(progress.step, self._curves(window))
-                window = _Window(self.device)
+                window = _Window(self.device, progress.flops)
             if validate:
                 metrics = self._validate()
                 self.newest.update(metrics)
                 yield Validated(progress.step, metrics)
-            progress.wall_seconds += time.perf_counter() - wall
-            wall = time.perf_counter()
+            wall = self._book_wall(wall)
             if checkpoint:
-                yield CheckpointDue(progress.step, self.newest | self._totals(), self._write)
+                known = {k: v for k, v in self._totals().items() if v is not None}
+                yield CheckpointDue(progress.step, self.newest | known, self._write)
             training = time.perf_counter()
-        progress.wall_seconds += time.perf_counter() - wall
+        self._book_wall(wall)
         yield Finished(progress.step, self._summary())
 
     def _updates(self) -> Iterator[tuple[EpochPlan, int]]:
@@ -154,11 +168,10 @@ class _Training:
         source_lengths = self.bitext.source_lengths
         target_lengths = self.bitext.target_lengths
         target_tokens = int(target_lengths[ids].sum())
-        own = share(ids, self.rank, self.world_size)
-        chunks = passes(own, source_lengths, target_lengths, self.settings.tokens_per_pass)
-        batches = [collate(self.bitext, chunk) for chunk in chunks]
-        if not batches:
-            batches = [_blank(collate(self.bitext, ids[:1]))]
+        chunks = [self._chunks(ids, rank) for rank in range(self.world_size)]
+        batches = [collate(self.bitext, chunk) for chunk in chunks[self.rank]]
+        if self.rank >= len(ids):
+            batches = [_blank(batch) for batch in batches]
         self.model.train()
         loss, likelihood = accumulate(
             self.parallel,
@@ -173,26 +186,36 @@ class _Training:
         progress = self.progress
         progress.source_tokens += int(source_lengths[ids].sum())
         progress.target_tokens += target_tokens
-        progress.padded_tokens += self._padded_tokens(ids)
         progress.flops += training_flops(
             self.config.model, self.vocabulary_size, source_lengths[ids], target_lengths[ids]
         )
+        padded = self._padded_lengths([chunk for every in chunks for chunk in every])
+        progress.padded_tokens += int(sum(lengths.sum() for lengths in padded))
+        progress.padded_flops += training_flops(self.config.model, self.vocabulary_size, *padded)
         count = torch.tensor(float(target_tokens), device=self.device)
         return torch.stack((loss, likelihood, count, norm))
 
-    def _padded_tokens(self, ids: NDArray[np.int64]) -> int:
-        """Pieces of both sides that all workers together compute for these sentences."""
-        source_lengths, target_lengths = self.bitext.source_lengths, self.bitext.target_lengths
-        return sum(
-            len(chunk) * int(source_lengths[chunk].max() + target_lengths[chunk].max())
-            for rank in range(self.world_size)
-            for chunk in passes(
-                share(ids, rank, self.world_size),
-                source_lengths,
-                target_lengths,
-                self.settings.tokens_per_pass,
-            )
+    def _chunks(self, ids: Ids, rank: int) -> list[Ids]:
+        """The sentences of an update that a worker computes, pass by pass.
+
+        A worker with none of its own computes the first one as a blank.
+        """
+        own = share(ids, rank, self.world_size)
+        return passes(
+            own if len(own) else ids[:1],
+            self.bitext.source_lengths,
+            self.bitext.target_lengths,
+            self.settings.tokens_per_pass,
         )
+
+    def _padded_lengths(self, chunks: list[Ids]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Source and target lengths [sentences of all chunks] as they are computed."""
+        sizes = [len(chunk) for chunk in chunks]
+        source, target = (
+            np.repeat(np.array([lengths[chunk].max() for chunk in chunks], np.int64), sizes)
+            for lengths in (self.bitext.source_lengths, self.bitext.target_lengths)
+        )
+        return source, target
 
     def _learning_rate(self, step: int) -> float:
         return learning_rate(
@@ -219,6 +242,9 @@ class _Training:
             "seconds_left": (self.settings.steps - self.progress.step) / rate,
             "epoch": float(self.progress.epoch),
         }
+        if self.peak_flops is not None:
+            done = self.progress.flops - window.flops_before
+            metrics["mfu"] = done / (window.seconds * self.peak_flops)
         if not math.isfinite(metrics["loss"]) or not math.isfinite(metrics["gradient_norm"]):
             raise UserError(
                 f"loss {metrics['loss']} and gradient norm {metrics['gradient_norm']} at step "
@@ -248,18 +274,54 @@ class _Training:
         if self.world_size > 1:
             dist.all_reduce(sums)
 
+    def _sum(self, value: float | None) -> float | None:
+        """Over all workers, each of which must call this; None if one of them has None."""
+        value = math.nan if value is None else value
+        total = torch.tensor(value, dtype=torch.float64, device=self.device)
+        self._add_up(total)
+        return None if total.isnan() else float(total)
+
+    def _meters(self) -> tuple[float, float | None]:
+        """What the clock (seconds) and this worker's energy counter (joules) say now."""
+        return time.perf_counter(), self.energy()
+
+    def _book_training(self, seconds: float) -> None:
+        progress = self.progress
+        progress.train_seconds += seconds
+        progress.device_seconds += seconds * self.world_size
+        progress.peak_flops = _add(progress.peak_flops, self.peak_flops, seconds)
+        progress.paper_rule_flops = _add(progress.paper_rule_flops, self.paper_rule_flops, seconds)
+
+    def _book_wall(self, before: tuple[float, float | None]) -> tuple[float, float | None]:
+        """Add time and energy since the meters said `before`; returns what they say now.
+
+        Every worker must call this.
+        """
+        progress, now = self.progress, self._meters()
+        progress.wall_seconds += now[0] - before[0]
+        used = None if now[1] is None or before[1] is None else now[1] - before[1]
+        progress.energy_joules = _add(progress.energy_joules, self._sum(used), 1.0)
+        return now
+
     def _write(self, folder: Path) -> None:
         state.save(folder, self.model, self.optimizer, self.progress, self.identity())
 
-    def _totals(self) -> dict[str, float]:
+    def _totals(self) -> dict[str, float | None]:
         progress = self.progress
+        joules, peak = progress.energy_joules, progress.peak_flops
         return {
             "step": progress.step,
             "target_tokens": progress.target_tokens,
             "flops": progress.flops,
+            "padded_flops": progress.padded_flops,
+            "paper_rule_flops": progress.paper_rule_flops,
+            "flops_per_second": progress.flops / max(progress.device_seconds, 1e-9),
+            "mfu": progress.flops / peak if peak else None,
+            "device_hours": progress.device_seconds / 3600,
+            "energy_kwh": None if joules is None else joules / 3.6e6,
         }
 
-    def _summary(self) -> dict[str, float | str]:
+    def _summary(self) -> dict[str, float | str | None]:
         progress = self.progress
         real = progress.source_tokens + progress.target_tokens
         return self._totals() | {
@@ -271,19 +333,19 @@ class _Training:
             "padding_share": 1 - real / max(progress.padded_tokens, 1),
             "precision": self.precision,
             "workers": self.world_size,
-            "device": (
-                torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "CPU"
-            ),
+            "device": self.device_name,
         }
 
 
 class _Window:
     """Sums since the last console line, kept on the device so that no step waits for them.
 
-    seconds: time spent on updates alone, without validation and checkpoints.
+    seconds: time spent on updates alone, without validation and checkpoints; flops_before: the
+    run's total when the window was opened.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, flops_before: float) -> None:
+        self.flops_before = flops_before
         self.sums = torch.zeros(4, device=device)
         self.updates = 0
         self.seconds = 0.0
@@ -296,6 +358,11 @@ class _Window:
         """Wait for a GPU's queue, so that the clock tells the truth."""
         if self.sums.is_cuda:
             torch.cuda.synchronize(self.sums.device)
+
+
+def _add(total: float | None, rate: float | None, seconds: float) -> float | None:
+    """total + rate x seconds, which is unknown for ever as soon as one part is."""
+    return None if total is None or rate is None else total + rate * seconds
 
 
 def _blank(batch: Batch) -> Batch:

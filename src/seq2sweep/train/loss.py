@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from seq2sweep.data.vocabulary import PAD
 
@@ -17,17 +19,53 @@ def smoothed_cross_entropy(
 
     logits [..., V]; target [...] with PAD where nothing counts. The smoothed target gives
     1 - eps to the right piece and spreads eps evenly over all V pieces, the right one included
-    (Szegedy et al. 2016). The negative log-likelihood knows no smoothing: its exponential, per
-    piece, is the perplexity of Table 3.
+    (Szegedy et al. 2016). Gradients flow through the smoothed loss alone; the negative
+    log-likelihood knows no smoothing: its exponential, per piece, is the perplexity of Table 3.
     """
-    log_probabilities = torch.log_softmax(logits.float(), dim=-1)
-    real = target.ne(PAD)
-    right = log_probabilities.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    likelihood = -(right * real).sum()
-    if smoothing == 0:
-        return likelihood, likelihood
-    uniform = -(log_probabilities.mean(dim=-1) * real).sum()
-    return (1 - smoothing) * likelihood + smoothing * uniform, likelihood
+    flat = logits.flatten(0, -2)
+    loss, likelihood = _SmoothedCrossEntropy.apply(flat, target.flatten(), smoothing)  # type: ignore[no-untyped-call]
+    return loss, likelihood
+
+
+class _SmoothedCrossEntropy(torch.autograd.Function):
+    """-sum_v q(v) log p(v) with q = (1 - eps) [v is right] + eps / V, whose gradient is p - q.
+
+    Log-probabilities are never stored: with Z the normaliser, log p(v) = logits(v) - log Z, so
+    the loss needs one logit and one mean of a row. The probabilities, kept for the gradient, are
+    the only V-wide tensor beside the logits.
+    """
+
+    @staticmethod
+    def forward(
+        context: Any, logits: Tensor, target: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        """logits [N, V], target [N]."""
+        logits = logits.float()
+        probabilities = torch.softmax(logits, dim=-1)
+        greatest, place = logits.max(dim=-1, keepdim=True)
+        # The greatest probability is at least 1 / V: its logarithm is safe.
+        log_normaliser = (greatest - probabilities.gather(-1, place).log()).squeeze(-1)
+        right = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+        real = target.ne(PAD)
+        likelihood = ((log_normaliser - right) * real).sum()
+        context.save_for_backward(probabilities, target)
+        context.smoothing = smoothing
+        context.mark_non_differentiable(likelihood)
+        if smoothing == 0:
+            return likelihood.clone(), likelihood
+        uniform = ((log_normaliser - logits.mean(dim=-1)) * real).sum()
+        return (1 - smoothing) * likelihood + smoothing * uniform, likelihood
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, loss_gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+        probabilities, target = context.saved_tensors
+        scale = (loss_gradient * target.ne(PAD)).unsqueeze(-1)
+        uniform = context.smoothing / probabilities.size(-1)
+        # In their own place: a graph of this loss is run backward once.
+        gradient = probabilities.sub_(uniform).mul_(scale)
+        gradient.scatter_add_(-1, target.unsqueeze(-1), (context.smoothing - 1) * scale)
+        return gradient, None, None
 
 
 def perplexity(loss: float) -> float:

@@ -33,9 +33,13 @@ class CheckpointError(Exception):
 class Progress:
     """Where training stands: `epoch` and `update` name the next update's place in the data.
 
-    Totals count from the very first step, over all resumed parts. `flops` are those of the real
-    pieces, `padded_tokens` counts both sides with their padding. Seconds: `train_seconds` is
-    time spent on updates, `wall_seconds` has validation and checkpoints in it.
+    Totals count from the very first step, over all resumed parts, each with its own workers.
+    `flops` are those of the real pieces; `padded_tokens` (both sides) and `padded_flops` count
+    what was computed, padding and all. `train_seconds` is time spent on updates,
+    `device_seconds` the same summed over workers; `wall_seconds` and `energy_joules` have
+    validation and checkpoints in them. `peak_flops` is what the devices could have done in
+    that time at their peak, `paper_rule_flops` what they did by the paper's rule. None: unknown
+    of some part.
     """
 
     step: int = 0
@@ -45,8 +49,13 @@ class Progress:
     target_tokens: int = 0
     padded_tokens: int = 0
     flops: float = 0.0
+    padded_flops: float = 0.0
+    peak_flops: float | None = 0.0
+    paper_rule_flops: float | None = 0.0
     train_seconds: float = 0.0
+    device_seconds: float = 0.0
     wall_seconds: float = 0.0
+    energy_joules: float | None = 0.0
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
@@ -139,6 +148,12 @@ def load(
                 f"{folder} was trained with another {key} ({state['identity'].get(key)}, "
                 f"now {value})"
             )
+    odd = sorted(state["progress"].keys() ^ {field.name for field in dataclasses.fields(Progress)})
+    if odd:
+        raise CheckpointError(
+            f"{folder} is of another version of this program: its progress and this program's "
+            f"differ in {', '.join(odd)}"
+        )
     load_weights(model, load_file(folder / "model.safetensors"))
     _load_optimizer(model, optimizer, load_file(folder / "optimizer.safetensors"))
     return Progress(**state["progress"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable
 from typing import Literal
 
@@ -15,6 +16,7 @@ from seq2sweep.train.loss import smoothed_cross_entropy
 
 ADAM_BETAS = (0.9, 0.98)
 ADAM_EPSILON = 1e-9
+NARROWEST_BF16_ON_CPU = 512
 
 
 def make_optimizer(model: nn.Module) -> torch.optim.Adam:
@@ -34,11 +36,13 @@ def autocast(
 
 
 def choose_precision(
-    wanted: Literal["float32", "bf16", "auto"], device: torch.device
+    wanted: Literal["float32", "bf16", "auto"], device: torch.device, d_model: int
 ) -> Literal["float32", "bf16"]:
     """Resolve `auto`: bf16 where the device multiplies it faster than float32.
 
     On a processor without AVX512-BF16 or AMX a bf16 product is emulated, a hundred times slower.
+    On one with AMX a step of d_model 512 takes 0.7 of the time it takes in float32, of 256 the
+    same, of 128 1.3 times: rounding back and forth costs more than narrow products gain.
     """
     if wanted != "auto":
         return wanted
@@ -46,7 +50,18 @@ def choose_precision(
         return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "float32"
     capabilities = torch.cpu.get_capabilities()
     fast = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
-    return "bf16" if fast else "float32"
+    return "bf16" if fast and d_model >= NARROWEST_BF16_ON_CPU else "float32"
+
+
+def be_deterministic(device: torch.device) -> None:
+    """Let a GPU add up in a fixed order, which costs speed. A CPU always does.
+
+    For the whole process; must come before its first product on the GPU.
+    """
+    if device.type == "cuda":
+        # cuBLAS is only deterministic with workspaces of a fixed size.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
 
 
 def accumulate(

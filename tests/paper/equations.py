@@ -1,0 +1,156 @@
+"""The paper's equations as they stand, in loops over heads, queries and keys and in float64.
+
+One sentence at a time: there is no batch, no padding and no mask. A query's sum runs over the keys
+that it may see and over nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from seq2sweep.model.attention import MultiHeadAttention
+from seq2sweep.model.layers import FeedForward, Residual
+from seq2sweep.model.transformer import Transformer
+
+Array = NDArray[np.float64]
+
+
+def array(tensor: Tensor) -> Array:
+    """The same numbers in float64."""
+    return tensor.detach().double().numpy()
+
+
+def everything(queries: int, keys: int) -> list[range]:
+    """Each query sees all keys."""
+    return [range(keys)] * queries
+
+
+def the_past(queries: int) -> list[range]:
+    """Query i sees keys 0 ... i."""
+    return [range(i + 1) for i in range(queries)]
+
+
+def head_matrices(module: MultiHeadAttention, head: int) -> tuple[Array, Array, Array]:
+    """W_i^Q, W_i^K [d_model, d_k] and W_i^V [d_model, d_v] of one head."""
+    h, d_k, d_v = module.heads, module.d_k, module.d_v
+    rows = array(module.projection)
+    assert len(rows) == h * (2 * d_k + d_v)
+    at_key, at_value = h * d_k, 2 * h * d_k
+    return (
+        rows[head * d_k : (head + 1) * d_k].T,
+        rows[at_key + head * d_k : at_key + (head + 1) * d_k].T,
+        rows[at_value + head * d_v : at_value + (head + 1) * d_v].T,
+    )
+
+
+def score(module: MultiHeadAttention, head: int, query: Array, key: Array) -> float:
+    """How well a key fits a query (section 3.2.1)."""
+    if module.kind == "additive":
+        u = array(module.hidden)[head].ravel()
+        return sum(u[c] * math.tanh(query[c] + key[c]) for c in range(module.d_k))
+    product = sum(float(query[c] * key[c]) for c in range(module.d_k))
+    return product / math.sqrt(module.d_k) if module.kind == "scaled_dot_product" else product
+
+
+def attention(
+    module: MultiHeadAttention, x: Array, memory: Array, visible: Sequence[Sequence[int]]
+) -> tuple[Array, Array]:
+    """Section 3.2.2: outputs [n, d_model] of x [n, d_model] and weights [h, n, m] over memory."""
+    heads = np.zeros((len(x), module.heads * module.d_v))
+    weights = np.zeros((module.heads, len(x), len(memory)))
+    for head in range(module.heads):
+        w_q, w_k, w_v = head_matrices(module, head)
+        columns = slice(head * module.d_v, (head + 1) * module.d_v)
+        for i in range(len(x)):
+            query = x[i] @ w_q
+            powers = {j: math.exp(score(module, head, query, memory[j] @ w_k)) for j in visible[i]}
+            for j, power in powers.items():
+                weights[head, i, j] = power / sum(powers.values())
+                heads[i, columns] += weights[head, i, j] * (memory[j] @ w_v)
+    return heads @ array(module.output.weight).T, weights
+
+
+def layer_norm(module: nn.LayerNorm, x: Array) -> Array:
+    """Each row brought to mean 0 and variance 1, then gain and bias (Ba et al. 2016)."""
+    rows = [(row - row.mean()) / math.sqrt(row.var() + module.eps) for row in x]
+    return np.stack(rows) * array(module.weight) + array(module.bias)
+
+
+def feed_forward(module: FeedForward, x: Array) -> Array:
+    """Equation 2."""
+    inner = x @ array(module.inner.weight).T + array(module.inner.bias)
+    return np.where(inner > 0, inner, 0.0) @ array(module.outer.weight).T + array(module.outer.bias)
+
+
+def residual(module: Residual, norm: str, x: Array, sublayer: Callable[[Array], Array]) -> Array:
+    """LayerNorm(x + Sublayer(x)) (section 3.1), or x + Sublayer(LayerNorm(x))."""
+    if norm == "pre":
+        return x + sublayer(layer_norm(module.norm, x))
+    return layer_norm(module.norm, x + sublayer(x))
+
+
+def sinusoid(position: int, dimension: int, d_model: int) -> float:
+    """PE(position, dimension) of section 3.5."""
+    angle = position / 10000 ** (2 * (dimension // 2) / d_model)
+    return math.cos(angle) if dimension % 2 else math.sin(angle)
+
+
+def embedded(model: Transformer, side: str, pieces: Sequence[int]) -> Array:
+    """Embeddings times sqrt(d_model) (section 3.4) and positions (3.5): [n, d_model]."""
+    d = model.config.d_model
+    embedding = model.source_embedding if side == "source" else model.target_embedding
+    positions = model.source_positions if side == "source" else model.target_positions
+    x = math.sqrt(d) * array(embedding.weight)[list(pieces)]
+    if model.config.positions == "learned":
+        return x + array(positions.table)[: len(pieces)]
+    return x + [[sinusoid(i, c, d) for c in range(d)] for i in range(len(pieces))]
+
+
+def transformer(model: Transformer, source: Sequence[int], target_in: Sequence[int]) -> Array:
+    """Figure 1: logits [m, V] of one sentence pair, without dropout."""
+    norm = model.config.norm
+    n, m = len(source), len(target_in)
+    memory = embedded(model, "source", source)
+    for layer in model.encoder:
+        memory = residual(
+            layer.attention_residual,
+            norm,
+            memory,
+            lambda x, a=layer.attention: attention(a, x, x, everything(n, n))[0],
+        )
+        memory = residual(
+            layer.feed_forward_residual,
+            norm,
+            memory,
+            lambda x, f=layer.feed_forward: feed_forward(f, x),
+        )
+    if norm == "pre":
+        memory = layer_norm(model.encoder_norm, memory)
+    out = embedded(model, "target", target_in)
+    for layer in model.decoder:
+        out = residual(
+            layer.attention_residual,
+            norm,
+            out,
+            lambda x, a=layer.attention: attention(a, x, x, the_past(m))[0],
+        )
+        out = residual(
+            layer.memory_residual,
+            norm,
+            out,
+            lambda x, a=layer.memory_attention: attention(a, x, memory, everything(m, n))[0],
+        )
+        out = residual(
+            layer.feed_forward_residual,
+            norm,
+            out,
+            lambda x, f=layer.feed_forward: feed_forward(f, x),
+        )
+    if norm == "pre":
+        out = layer_norm(model.decoder_norm, out)
+    return out @ array(model.projection.weight).T

@@ -1,0 +1,84 @@
+"""Builders that the tests of the model share: configurations, padded pieces, random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seq2sweep.config import ModelConfig
+from seq2sweep.data.vocabulary import PAD
+from seq2sweep.model.transformer import Transformer
+
+KINDS = ("scaled_dot_product", "dot_product", "additive")
+NORMS = ("post", "pre")
+POSITIONS = ("sinusoidal", "learned")
+VOCABULARY = 50
+
+
+def small(**changes: object) -> ModelConfig:
+    """A model as the paper's, but small."""
+    values: dict[str, object] = {
+        "layers": 2,
+        "d_model": 16,
+        "d_ff": 24,
+        "heads": 2,
+        "d_k": 8,
+        "d_v": 8,
+        "dropout": 0.1,
+        "attention": "scaled_dot_product",
+        "norm": "post",
+        "attention_dropout": 0.0,
+        "feed_forward_dropout": 0.0,
+        "positions": "sinusoidal",
+        "tie_embeddings": True,
+    }
+    return ModelConfig(**(values | changes))  # type: ignore[arg-type]
+
+
+def padded(lengths: Sequence[int], vocabulary: int = VOCABULARY) -> Tensor:
+    """Random words in rows of these lengths, padded at the end to the longest."""
+    rows = [torch.randint(4, vocabulary, (length,)) for length in lengths]
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+
+
+def randomised(config: ModelConfig, seed: int = 0, vocabulary: int = VOCABULARY) -> Transformer:
+    """A model none of whose numbers is still at its start.
+
+    Biases of 0 and gains of 1 would hide that they are forgotten.
+    """
+    torch.manual_seed(seed)
+    model = Transformer(config, vocabulary)
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.weight.normal_(1.0, 0.3)
+                module.bias.normal_(0.0, 0.3)
+            elif isinstance(module, nn.Linear) and module.bias is not None:
+                module.bias.normal_(0.0, 0.3)
+    return model
+
+
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    """Greatest difference, measured by the greatest number expected."""
+    assert actual.shape == expected.shape
+    return ((actual - expected).abs().max() / expected.abs().max()).item()
+
+
+@contextmanager
+def fused_calls() -> Iterator[list[dict[str, object]]]:
+    """Notes the options of each call of PyTorch's fused attention, which works as ever."""
+    calls: list[dict[str, object]] = []
+    fused = F.scaled_dot_product_attention
+
+    def noting(*tensors: Tensor, **options: object) -> Tensor:
+        calls.append(options)
+        return fused(*tensors, **options)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(F, "scaled_dot_product_attention", noting)
+        yield calls
