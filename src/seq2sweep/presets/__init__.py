@@ -1,12 +1,14 @@
 """Ready experiments: a preset is a YAML file here, full or as differences from another.
 
 `about` tells what to expect of it, `extends` names the preset it starts from and `changes` holds
-dotted keys; the root preset `phrasebook` holds the full `params` instead.
+dotted keys; the root preset `phrasebook` holds the full `params` instead. Each row of Table 3 is a
+preset as well, made of `base` and table3.yaml.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -15,6 +17,9 @@ import yaml
 
 from seq2sweep import config as configuration
 from seq2sweep.errors import UserError
+from seq2sweep.presets import table3
+
+_ROW_PREFIX = "table3-"
 
 
 @dataclass(frozen=True)
@@ -28,15 +33,21 @@ class Preset:
     hardware: str
     config: configuration.Config
 
+    @property
+    def expectation(self) -> str:
+        """BLEU, time and hardware on one line."""
+        return f"BLEU {self.bleu} · {self.time} · {self.hardware}"
+
 
 def names() -> list[str]:
-    """Names of all presets, sorted."""
-    files = resources.files(__package__).iterdir()
-    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+    """Names of all presets: those with a file, sorted, then the rows of Table 3 in its order."""
+    return [*_file_names(), *_rows()]
 
 
 def load(name: str) -> Preset:
     """Read a preset; an unknown name is a UserError with the nearest known one."""
+    if name in _rows():
+        return _row_preset(name, _rows()[name])
     content = _read(name)
     about = content["about"]
     return Preset(
@@ -44,12 +55,48 @@ def load(name: str) -> Preset:
     )
 
 
+def overview() -> str:
+    """All presets for a reader: each with what to expect of it, the rows of Table 3 as a table."""
+    lines = []
+    for name in _file_names():
+        preset = load(name)
+        lines += [name, f"    {preset.summary}", f"    {preset.expectation}"]
+    lines += [
+        "",
+        "The rows of Table 3, derived from base; scored on newstest2013, without averaging.",
+        "Not run here yet: perplexity, BLEU and parameters (millions) are the paper's.",
+        "",
+    ]
+    cells = [("name", "PPL", "BLEU", "params", "differs from base in")]
+    for name, row in _rows().items():
+        millions = "" if row.parameters_millions is None else str(row.parameters_millions)
+        figures = (f"{row.perplexity:.2f}", f"{row.bleu:.1f}", millions)
+        cells.append((name, *figures, _described(row.changes)))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for name, *middle, changes in cells:
+        columns = [name.ljust(widths[0]), *map(str.rjust, middle, widths[1:]), changes]
+        lines.append("  ".join(columns).rstrip())
+    return "\n".join(lines)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _file_names() -> list[str]:
+    files = (file.name for file in resources.files(__package__).iterdir())
+    return sorted(
+        file.removesuffix(".yaml")
+        for file in files
+        if file.endswith(".yaml") and file != table3.FILE
+    )
+
+
 def _read(name: str) -> dict[str, Any]:
-    known = names()
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-        hint = f", did you mean {close[0]}?" if close else ""
-        raise UserError(f"unknown preset {name}{hint}; known: {', '.join(known)}")
+    if name not in _file_names():
+        known = {other.lower(): other for other in names()}
+        close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.4)
+        hint = f", did you mean {known[close[0]]}?" if close else ";"
+        raise UserError(f"unknown preset {name}{hint} `seq2sweep preset` lists all")
     text = resources.files(__package__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
     content: dict[str, Any] = yaml.safe_load(text)
     return content
@@ -58,7 +105,47 @@ def _read(name: str) -> dict[str, Any]:
 def _config(name: str) -> configuration.Config:
     content = _read(name)
     where = f"preset {name}"
-    if "extends" in content:
-        base = _config(content["extends"])
-        return configuration.with_changes(base, content["changes"], where)
-    return configuration.from_dict(content["params"], where)
+    if "extends" not in content:
+        return configuration.from_dict(content["params"], where)
+    changes = content["changes"]
+    if "sweep_of_table3" in content:
+        rows = [row for row in table3.read().rows if row.group in content["sweep_of_table3"]]
+        changes["sweep.space"] = table3.space(rows)
+    return configuration.with_changes(_config(content["extends"]), changes, where)
+
+
+# --- rows of Table 3 -----------------------------------------------------------------------------
+
+
+def _rows() -> dict[str, table3.Row]:
+    return {f"{_ROW_PREFIX}{row.name}": row for row in table3.read().rows}
+
+
+def _row_preset(name: str, row: table3.Row) -> Preset:
+    """`base` with the row's changes, scored as Table 3 is."""
+    base = load("base")
+    changes = dict(row.changes)
+    changes["data.files.test"] = base.config.data.files.valid
+    changes["evaluate.average_checkpoints"] = 1
+    if row.changes:
+        # Table 3 is about differences, so the sweep trains the row beside the base row. Both are
+        # trials of table3-base's sweep as well: what one has trained the other finds trained.
+        values = configuration.flatten(base.config)
+        back = {key: values[key] for key in row.changes}
+        changes["sweep.base"] = base.config.sweep.base | back
+        changes["sweep.space"] = table3.space([row])
+    like = load("big") if row.group == "big" else base
+    in_paper = row.group in ("base", "big")
+    return Preset(
+        name,
+        f"Table 3 ({row.group}): {_described(row.changes) or 'the base row'}",
+        f"not run here yet; paper: {row.bleu} on newstest2013, perplexity {row.perplexity:.2f}",
+        like.time if in_paper else f"{like.time} for base",
+        like.hardware,
+        configuration.with_changes(base.config, changes, f"preset {name}"),
+    )
+
+
+def _described(changes: Mapping[str, Any]) -> str:
+    """`heads 1, d_k 512, d_v 512`."""
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in changes.items())

@@ -123,14 +123,22 @@ def _facts(results: Results) -> dict[str, str]:
         "Workers": f"{plain(train['workers'])} ({train['device']}, {train['precision']})",
         "Padding": percent(train["padding_share"]),
         "Validation perplexity": fixed(train["final"]["valid_perplexity"], 2),
+        "FLOPs with padding": powers(train["flops"].get("padded")),
         "FLOPs, by the paper's rule": powers(train["flops"].get("paper_rule")),
+        "FLOP/s of a device": powers(train.get("flops_per_second")),
         "Model FLOPs utilisation": percent(train["mfu"]),
+        "Device-hours": fixed(train.get("device_hours"), 2),
+        "Energy": _kilowatt_hours(train.get("energy_kwh")),
         "Decoding": f"beam {plain(evaluate['beam'])}, α {plain(evaluate['alpha'])}",
         "Decoding speed": f"{whole(evaluate['decode_tokens_per_second'])} tokens a second",
         "Checkpoints averaged": ", ".join(steps) or "none",
         "BLEU of tokens, unsplit": fixed(evaluate["bleu"]["tokenised"]["score"], 1),
     }
     return {name: value for name, value in facts.items() if value != MISSING}
+
+
+def _kilowatt_hours(energy: float | None) -> str:
+    return MISSING if energy is None else f"{fixed(energy, 3)}\u202fkWh"
 
 
 def _phenomena(evaluate: Mapping[str, Any]) -> list[dict[str, Any]]:

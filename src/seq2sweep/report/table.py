@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.presets import table3
 from seq2sweep.report.text import MISSING, fixed, millions, plain, powers, signed, whole
 
 # Heading of a column of Table 3, and the setting in it.
@@ -142,9 +143,9 @@ def notes(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) -
 
 def comparison_notes() -> list[str]:
     """What the comparison can say, and what not."""
-    paper = _paper()
+    paper = table3.read()
     return [
-        f"There: {paper['source']} ({paper['data']}).",
+        f"There: {paper.source} ({paper.data}).",
         "In brackets: the difference to the base row of the same table.",
         "Rows (A) of the paper keep h × d_k constant; a change of h alone also changes the amount "
         "of computation.",
@@ -162,8 +163,9 @@ def label_of(trial: Mapping[str, Any]) -> str:
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def _settings(trial: Mapping[str, Any]) -> dict[str, Any]:
-    return {**trial["train"], **trial["model"]}
+def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their plain names, of a trial or of a whole configuration."""
+    return {**values["train"], **values["model"]}
 
 
 def _base_trial(sweep: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -228,10 +230,12 @@ def _split(sweep: Mapping[str, Any]) -> str:
 
 
 @functools.cache
-def _paper() -> dict[str, Any]:
-    path = Path(__file__).with_name("paper_table3.json")
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
+def _paper_base() -> dict[str, Any]:
+    return _settings(configuration.to_dict(presets.load("base").config))
+
+
+def _paper_changes(row: table3.Row) -> dict[str, Any]:
+    return {key.rpartition(".")[2]: value for key, value in row.changes.items()}
 
 
 def _changed(base: Mapping[str, Any], own: Mapping[str, Any]) -> set[str]:
@@ -248,23 +252,21 @@ def _lead(base: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[str, str] | 
     return None
 
 
-def _counterpart(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any] | None:
+def _counterpart(base: Mapping[str, Any], own: Mapping[str, Any]) -> table3.Row | None:
     lead = _lead(base, own)
     if lead is None:
         return None
-    row, setting = lead
-    paper = _paper()
+    group, setting = lead
     candidates = [
-        candidate
-        for candidate in paper["rows"]
-        if candidate["row"] == row and setting in candidate["changes"]
+        row for row in table3.read().rows if row.group == group and setting in _paper_changes(row)
     ]
     if setting == "positions":
         same = (base[setting], own[setting]) == ("sinusoidal", "learned")
         return candidates[0] if same else None
     step = _step(setting, base[setting], own[setting])
+    before = _paper_base()[setting]
     there = [
-        (_step(setting, paper["base"][setting], candidate["changes"][setting]), candidate)
+        (_step(setting, before, _paper_changes(candidate)[setting]), candidate)
         for candidate in candidates
     ]
     # Rounded, so that a tie (half or double of a ratio) is one, and its first row is taken.
@@ -282,23 +284,23 @@ def _step(setting: str, before: float, after: float) -> float:
 
 
 def _compare(
-    trial: Mapping[str, Any], base_trial: Mapping[str, Any], counterpart: Mapping[str, Any]
+    trial: Mapping[str, Any], base_trial: Mapping[str, Any], counterpart: table3.Row
 ) -> Comparison:
-    paper_base = _paper()["base"]
+    base_row, base_settings = table3.read().rows[0], _paper_base()
     changes = ", ".join(
-        f"{_SYMBOLS[key]} {plain(paper_base[key])} → {plain(value)}"
-        for key, value in counterpart["changes"].items()
+        f"{_SYMBOLS[key]} {plain(base_settings[key])} → {plain(value)}"
+        for key, value in _paper_changes(counterpart).items()
     )
     here = _difference(trial["bleu"], base_trial["bleu"])
-    there = _difference(counterpart["bleu"], paper_base["bleu"])
+    there = _difference(counterpart.bleu, base_row.bleu)
     verdict, words = _verdict(here, there)
     cells = (
         label_of(trial),
         _with_difference(trial["valid_perplexity"], base_trial["valid_perplexity"], 2),
         _with_difference(trial["bleu"], base_trial["bleu"], 1),
-        f"({counterpart['row']}) {changes}",
-        _with_difference(counterpart["perplexity"], paper_base["perplexity"], 2),
-        _with_difference(counterpart["bleu"], paper_base["bleu"], 1),
+        f"({counterpart.group}) {changes}",
+        _with_difference(counterpart.perplexity, base_row.perplexity, 2),
+        _with_difference(counterpart.bleu, base_row.bleu, 1),
         words,
     )
     return Comparison(cells, verdict)
