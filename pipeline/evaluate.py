@@ -17,7 +17,8 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.console import say
 from seq2sweep.data.bitext import read_header
-from seq2sweep.data.files import read_lines, sha256, write_whole
+from seq2sweep.data.files import RECEIPT, read_lines, write_whole
+from seq2sweep.decode.exported import choose, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import Data, evaluate
 from seq2sweep.evaluate.phenomena import accuracy_by_phenomenon
@@ -25,16 +26,17 @@ from seq2sweep.tracking.models import log_model
 
 
 def work(config: Config) -> None:
-    receipt = stage.read_json(stage.MODEL / "receipt.json")
+    receipt = read_receipt(stage.MODEL)
     if receipt["config"]["model"] != configuration.to_dict(config)["model"]:
         raise UserError(
             f"{stage.MODEL} was trained with another `model` section than params.yaml has now: "
             "run `dvc repro evaluate`, which trains it first"
         )
-    chosen = newest(receipt, config.evaluate.average_checkpoints)
-    if len(chosen) < config.evaluate.average_checkpoints:
+    chosen = choose(stage.MODEL, config.evaluate)
+    wanted = config.evaluate.average_checkpoints
+    if len(chosen) < wanted and not config.evaluate.checkpoint_steps:
         say(f"only {len(chosen)} checkpoints were kept: those are averaged")
-    files = [stage.MODEL / "checkpoints" / entry["file"] for entry in chosen]
+    files = [weights.file for weights in chosen]
     data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
     header = read_header(stage.ENCODED)
     train_run = stage.read_json(stage.METRICS / "train.json")["mlflow_run_id"]
@@ -57,7 +59,7 @@ def work(config: Config) -> None:
         with tqdm(total=sentences, desc="translate", unit=" sentences", delay=1) as bar:
             result = evaluate(config, files, data, "test", bar.update)
         metrics = result.metrics | {
-            "averaged_checkpoints": [entry["step"] for entry in chosen],
+            "averaged_checkpoints": [weights.step for weights in chosen],
             "mlflow_run_id": run.id,
         }
         references = data.lines("test", "target")
@@ -68,12 +70,12 @@ def work(config: Config) -> None:
         stage.write_json(stage.METRICS / "evaluate.json", metrics)
         run.artifact(stage.METRICS / "evaluate.json")
         run.artifact(stage.REPORTS / "translations.tsv")
-        last_step = chosen[-1]["step"]
+        last_step = chosen[-1].step
         figures = mlflow_figures(metrics)
         log_model(
             run,
             name="transformer",
-            files=[*files, stage.VOCABULARY / "vocabulary.model", stage.MODEL / "receipt.json"],
+            files=[*files, stage.VOCABULARY / "vocabulary.model", stage.MODEL / RECEIPT],
             params=configuration.flatten(config, "model"),
             metrics=figures,
             dataset_name=f"{config.data.dataset} {config.data.source}-{config.data.target} test",
@@ -93,19 +95,6 @@ def work(config: Config) -> None:
         f"chrF {metrics['chrf']['score']:.2f}, perplexity {metrics['perplexity']:.3f}, "
         f"{metrics['decode_tokens_per_second']:,.0f} tokens/s"
     )
-
-
-def newest(receipt: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """The newest exported checkpoints, oldest first, their sums verified."""
-    entries = sorted(receipt["checkpoints"], key=lambda entry: int(entry["step"]))[-count:]
-    for entry in entries:
-        file = stage.MODEL / "checkpoints" / entry["file"]
-        if not file.exists() or sha256(file) != entry["sha256"]:
-            raise UserError(
-                f"{file} is missing or differs from its receipt: run `dvc checkout models/train` "
-                "or `dvc repro -f train`"
-            )
-    return entries
 
 
 def phenomena(path: Path) -> list[list[str]] | None:

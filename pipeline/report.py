@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline import stage
 from seq2sweep.config import Config
-from seq2sweep.data.files import read_lines, write_whole
+from seq2sweep.data.files import RECEIPT, read_lines, write_whole
 from seq2sweep.errors import UserError
 from seq2sweep.report import page, samples, table
 
@@ -22,7 +22,7 @@ def work(config: Config) -> None:
         curves=read_curves(stage.METRICS / "curves.csv"),
         evaluate=stage.read_json(stage.METRICS / "evaluate.json"),
         translations=read_translations(stage.REPORTS / "translations.tsv"),
-        lineage=stage.read_json(stage.MODEL / "receipt.json")["lineage"],
+        lineage=stage.read_json(stage.MODEL / RECEIPT)["lineage"],
         sweep=read_sweep(stage.REPORTS / "sweep.json"),
     )
     markdown = table.markdown(

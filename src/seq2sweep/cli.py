@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
+from tqdm import tqdm
 
 from seq2sweep import config as configuration
 from seq2sweep import console, presets
@@ -51,30 +52,79 @@ def _parser() -> argparse.ArgumentParser:
     )
     preset.set_defaults(work=_preset)
 
+    translate = commands.add_parser("translate", help="translate text with the trained weights")
+    translate.add_argument(
+        "file", nargs="?", type=Path, help="text, one sentence a line, plain or .gz (else stdin)"
+    )
+    translate.add_argument(
+        "--n-best",
+        type=int,
+        metavar="N",
+        help="the N best of each line with their scores: line number, score, text, with tabs",
+    )
+    translate.add_argument(
+        "--weights", type=Path, default=Path("models/train"), help="their folder (models/train)"
+    )
+    translate.add_argument(
+        "--vocabulary",
+        type=Path,
+        default=Path("data/vocabulary"),
+        help="its folder (data/vocabulary)",
+    )
+    translate.set_defaults(work=_translate)
+
     score = commands.add_parser("score", help="BLEU and chrF of any two text files, as JSON")
     score.add_argument("hypothesis", type=Path, help="translations, one a line (plain or .gz)")
-    score.add_argument("reference", type=Path, help="reference translations, line by line")
-    score.add_argument("--to", required=True, metavar="LANGUAGE", help="their language, such as de")
+    _add_reference(score)
     score.set_defaults(work=_score)
+
+    compare = commands.add_parser(
+        "compare", help="two systems: is the difference chance? Paired bootstrap, as JSON"
+    )
+    compare.add_argument("baseline", type=Path, help="translations of one system, one a line")
+    compare.add_argument("system", type=Path, help="translations of the other")
+    _add_reference(compare)
+    compare.add_argument(
+        "--samples",
+        type=int,
+        default=1000,
+        metavar="NUMBER",
+        help="how often the test set is drawn (1000)",
+    )
+    compare.set_defaults(work=_compare)
     return parser
+
+
+def _add_reference(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "reference",
+        help="reference translations, line by line, or a test set of sacreBLEU: wmt14/full is "
+        "newstest2014 with its 3003 sentences, wmt14 the 2737 filtered ones",
+    )
+    command.add_argument("--to", required=True, metavar="LANGUAGE", help="its language, such as de")
+    command.add_argument(
+        "--from",
+        dest="source",
+        metavar="LANGUAGE",
+        help="the language translated from, such as en; needed with a test set's name",
+    )
 
 
 def _preset(options: argparse.Namespace) -> None:
     if options.name is None:
         if options.set:
             raise UserError("--set needs the name of a preset to start from")
-        for name in presets.names():
-            preset = presets.load(name)
-            print(f"{name}\n    {preset.summary}")
-            print(f"    BLEU {preset.bleu} · {preset.time} · {preset.hardware}")
+        print(presets.overview())
         return
-    config = presets.load(options.name).config
-    config = configuration.with_changes(config, _changes(options.set), "--set")
+    preset = presets.load(options.name)
+    config = configuration.with_changes(preset.config, _changes(options.set), "--set")
     path = Path("params.yaml")
     beside = path.with_name(".params.yaml.partial")
     beside.write_text(configuration.dump(config), encoding="utf-8")
     beside.replace(path)
-    print(f"params.yaml is now {options.name}; `dvc repro` runs it")
+    print(f"params.yaml is now {preset.name}; `dvc repro` runs it")
+    if not options.set:
+        print(f"    {preset.expectation}")
 
 
 def _changes(assignments: Sequence[str]) -> dict[str, object]:
@@ -90,10 +140,50 @@ def _changes(assignments: Sequence[str]) -> dict[str, object]:
     return changes
 
 
+def _translate(options: argparse.Namespace) -> None:
+    from seq2sweep.data.files import read_lines
+    from seq2sweep.evaluate.translator import Translator
+
+    config = configuration.load(Path("params.yaml")).evaluate
+    n_best = options.n_best if options.n_best is not None else 1
+    if not 1 <= n_best <= config.beam:
+        raise UserError(f"--n-best is {n_best}: it must be from 1 to evaluate.beam, {config.beam}")
+    translator = Translator(options.weights, options.vocabulary, config)
+    lines = list(read_lines(options.file)) if options.file else _standard_input()
+    with tqdm(total=len(lines), desc="translate", unit=" sentences", delay=1) as bar:
+        found = translator.translate(lines, n_best, bar.update)
+    for number, translations in enumerate(found, start=1):
+        for translation in translations:
+            score = f"{number}\t{translation.score:.4f}\t" if options.n_best is not None else ""
+            print(f"{score}{translation.text}")
+
+
+def _standard_input() -> list[str]:
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError("standard input is not UTF-8 text") from None
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+
+
 def _score(options: argparse.Namespace) -> None:
     from seq2sweep.evaluate.bleu import score_files
 
-    result = score_files(options.hypothesis, options.reference, options.to)
+    result = score_files(options.hypothesis, options.reference, options.to, options.source)
+    print(json.dumps(result, indent=2, ensure_ascii=False))
+
+
+def _compare(options: argparse.Namespace) -> None:
+    from seq2sweep.evaluate.compare import compare_files
+
+    result = compare_files(
+        options.baseline,
+        options.system,
+        options.reference,
+        options.to,
+        options.source,
+        samples=options.samples,
+    )
     print(json.dumps(result, indent=2, ensure_ascii=False))
 
 

@@ -9,35 +9,51 @@ The paper's way (section 6.1; the recipe is the script that went with the paper'
 2. Moses' tokenizer at its defaults, on hypothesis and reference alike: `&`, quotes, brackets and
    `|` are escaped, hyphens inside words are kept. The escapes stand for whole tokens or endings
    one to one, so they change no n-gram match; they are kept so that tokens equal the script's.
-   Tokens come from sacremoses, which agrees with Moses' tokenizer.perl of 2017 on every line of
-   newstest2014 German. Later versions of that script also split the full stop off a last word
-   that ends in a capital, a number or an abbreviation; that moves 8 of 3003 lines.
-3. German only: compounds are split at hyphens, `\1 ##AT##-##AT## \2`. Where two hyphens stand one
+3. German only: compounds are split at hyphens, `\\1 ##AT##-##AT## \\2`. Where two hyphens stand one
    letter apart (`a-b-c`) only the first is split, as the script's single pass leaves it; a letter
    of two bytes (`a-ä-c`) separates two splits, as the script works on bytes.
 4. Corpus BLEU of the tokens: n-grams up to 4, no smoothing, brevity penalty (multi-bleu.perl).
+
+Tokens come from sacremoses. They equal those of Moses' scripts of 2017 on every line of
+newstest2013 and newstest2014 German and of newstest2014 French, and on German lines strewn with
+soft hyphens, no-break and other Unicode spaces, tabs, control characters, dots, dashes, guillemets
+and quotes of any kind. What is known to differ:
+
+- Later versions of Moses' script also split the full stop off a last word that ends in a capital,
+  a number or an abbreviation: 8 of the 3003 lines of newstest2014 German.
+- In German or French text a Chinese or Korean character is a token of its own; there, a letter.
+  Combining marks of Indian scripts are letters here and tokens there.
+- A full-width digit one becomes `1`; the script makes it a quote, which must be its mistake.
+- A line of nothing but white space has no tokens; the scripts count a no-break space as one.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sacrebleu.metrics.base import Signature
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
-from sacremoses import MosesPunctNormalizer, MosesTokenizer
+from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
-from seq2sweep.data.files import read_pairs
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.references import read_texts
 
 BOOTSTRAP_SAMPLES = 1000
 # sacreBLEU draws all samples at once: 1000 x sentences x 10 floats, 200 MB at this size.
 BOOTSTRAP_SENTENCES = 5000
 
 _COMPOUND = re.compile(rb"(\S)-(\S)")
-# Scripts without spaces need sacreBLEU's own tokenisers; all else is its standard, 13a.
+# A hyphen that stands apart because the text was prepared before: by the script of step 3, by the
+# same script run twice (it splits its own mark), or by Moses' aggressive splitting (`@-@`).
+_SPLIT_HYPHEN = re.compile(r" ?(?<!\S)(?:(?:##AT## )*##AT##-##AT##(?: ##AT##)*|@-@)(?!\S) ?")
+# Python takes these for white space; Perl, and so the script, removes them.
+_SEPARATORS = dict.fromkeys(range(0x1C, 0x20))
 _SACREBLEU_TOKENISERS = {"zh": "zh", "ja": "char"}
 
 
@@ -51,8 +67,9 @@ def score(
     """Score translations against one reference each.
 
     Args:
-        hypotheses: detokenised translations, one sentence each.
-        references: the same number of detokenised reference sentences.
+        hypotheses: detokenised translations, one sentence each; or text that was tokenised and
+            split at hyphens before, see `plain_text`.
+        references: the same number of reference sentences, likewise.
         lowercase: compare lower-cased text, and say so in the signatures (`case:lc`).
         target_language: code such as `de`; only German (`de`, `de-AT`) has compounds split.
 
@@ -62,14 +79,23 @@ def score(
         Scores run from 0 to 100. `tokenised` is `paper` without step 3, equal to it unless the
         target is German. `confidence` is sacreBLEU's 95 % bootstrap interval, `mean` ± `margin`
         of 1000 samples with its fixed seed (12345, or $SACREBLEU_SEED); absent above 5000
-        sentences.
+        sentences. Where `plain_text` took text back, `detokenised` names it: `hypothesis`,
+        `reference` or both.
 
     Raises:
         ValueError: no sentences, or unequal numbers of them.
+        UserError: $SACREBLEU_SEED is not a seed.
     """
     if len(hypotheses) != len(references) or not hypotheses:
         raise ValueError(f"{len(hypotheses)} hypotheses, {len(references)} references")
-    language = re.split("[-_]", target_language.lower())[0]
+    language = base_language(target_language)
+    given = {"hypothesis": hypotheses, "reference": references}
+    hypotheses, references = (plain_text(lines, language) for lines in given.values())
+    detokenised = [
+        name
+        for (name, lines), plain in zip(given.items(), (hypotheses, references), strict=True)
+        if plain is not lines
+    ]
     hypothesis_tokens = moses_tokens(hypotheses, language)
     reference_tokens = moses_tokens(references, language)
     tokenised = _tokenised_bleu(hypothesis_tokens, reference_tokens, language, lowercase)
@@ -78,11 +104,11 @@ def score(
         paper = _tokenised_bleu(
             split_compounds(hypothesis_tokens),
             split_compounds(reference_tokens),
-            f"{language}-compounds",
+            paper_tokens_name(language),
             lowercase,
         )
-    chrf = CHRF()
-    chrf_score = _rounded(chrf.corpus_score(hypotheses, [references]).score)
+    chrf = CHRF(lowercase=lowercase)
+    chrf_score = rounded(chrf.corpus_score(hypotheses, [references]).score)
     return {
         "bleu": {
             "sacrebleu": _sacrebleu(hypotheses, references, language, lowercase),
@@ -92,23 +118,39 @@ def score(
         "chrf": {"score": chrf_score, "signature": str(chrf.get_signature())},
         "exact_match": exact_match(hypotheses, references),
         "sentences": len(hypotheses),
+        **({"detokenised": detokenised} if detokenised else {}),
     }
 
 
-def score_files(hypothesis: Path, reference: Path, target_language: str) -> dict[str, Any]:
+def score_files(
+    hypothesis: Path,
+    reference: Path | str,
+    target_language: str,
+    source_language: str | None = None,
+) -> dict[str, Any]:
     """`score` of two text files, plain or .gz, one sentence a line.
 
+    Args:
+        hypothesis: the translations.
+        reference: a file, or the name of a sacreBLEU test set such as `wmt14/full`.
+        target_language: as for `score`.
+        source_language: what was translated from; needed with a test set only.
+
+    Returns:
+        What `score` does, with `test_set` {name, sentences} if the reference is named.
+
     Raises:
-        UserError: a file is missing, empty or not UTF-8, or the files differ in length.
+        UserError: a file is missing, empty or not UTF-8, the texts differ in length, or the test
+            set is unknown or cannot be fetched.
     """
-    pairs = list(read_pairs(hypothesis, reference))
-    return score([pair[0] for pair in pairs], [pair[1] for pair in pairs], target_language)
+    texts = read_texts([hypothesis], reference, target_language, source_language)
+    return score(texts.hypotheses[0], texts.references, target_language) | texts.test_set
 
 
 def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """sacreBLEU's standard score (13a) alone, 0 to 100, of at least one sentence."""
     # force: what is scored is detokenised; the warning otherwise would come once a call.
-    return _rounded(BLEU(force=True).corpus_score(hypotheses, [references]).score)
+    return rounded(BLEU(force=True).corpus_score(hypotheses, [references]).score)
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
@@ -117,7 +159,45 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
         hypothesis.strip() == reference.strip()
         for hypothesis, reference in zip(hypotheses, references, strict=True)
     )
-    return _rounded(100 * equal / len(references))
+    return rounded(100 * equal / len(references))
+
+
+def base_language(code: str) -> str:
+    """`de` of `de`, `DE`, `de-AT` and `de_AT`."""
+    return re.split("[-_]", code.lower())[0]
+
+
+def plain_text(lines: Sequence[str], language: str) -> Sequence[str]:
+    """The lines themselves, or detokenised if they were tokenised and split at hyphens before.
+
+    Output of fairseq and others, trained on prepared WMT data, looks like `der IT ##AT##-##AT##
+    Chef sagte &quot; ja &quot; .` To tokenise, escape and split that again would be wrong. To join
+    hyphens alone would also be, as all the rest is still in tokens, also in lines without a
+    compound. To refuse it would send the user to do by hand what is done here. So one
+    `##AT##-##AT##` or `@-@` between spaces, anywhere, says that the whole text is tokens: hyphens
+    are joined, and Moses' detokenizer puts the rest together and undoes the escapes.
+
+    Tokenising the result gives the same tokens again: on all lines of newstest2013 and newstest2014
+    German and of newstest2014 French; a system's `30 . September` may become `30. September`, which
+    moves a score by hundredths at most. sacreBLEU and chrF score what is left of the text:
+    typographic quotes that were made ASCII stay lost.
+    """
+    joined = [_joined(line) for line in lines]
+    if all(before == after for before, after in zip(lines, joined, strict=True)):
+        return lines
+    detokenizer = MosesDetokenizer(lang=language)
+    return [detokenizer.detokenize(line.split()) for line in joined]
+
+
+def paper_tokens(lines: Sequence[str], language: str) -> list[str]:
+    """Steps 1 to 3: what the paper's BLEU counts n-grams of."""
+    tokens = moses_tokens(lines, language)
+    return split_compounds(tokens) if language == "de" else tokens
+
+
+def paper_tokens_name(language: str) -> str:
+    """What the paper's tokens are called in a signature: `de-compounds`, or the language."""
+    return f"{language}-compounds" if language == "de" else language
 
 
 def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
@@ -128,34 +208,83 @@ def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
     punctuation = MosesPunctNormalizer()
     tokenizer = MosesTokenizer(lang=language)
     return [
-        tokenizer.tokenize(punctuation.replace_unicode_punct(line), return_str=True)
+        tokenizer.tokenize(
+            punctuation.replace_unicode_punct(line.translate(_SEPARATORS)), return_str=True
+        )
         for line in lines
     ]
 
 
 def split_compounds(lines: Sequence[str]) -> list[str]:
-    """Step 3: `Text-Format` becomes `Text ##AT##-##AT## Format`, in one pass without overlap."""
-    return [_COMPOUND.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode() for line in lines]
+    """Step 3: `Text-Format` becomes `Text ##AT##-##AT## Format`, in one pass without overlap.
+
+    What is split already is not split again.
+    """
+    return [
+        _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", _joined(line).encode()).decode() for line in lines
+    ]
+
+
+def sacrebleu_metric(language: str, references: Sequence[str], lowercase: bool = False) -> BLEU:
+    """sacreBLEU's standard for a language, its references counted already.
+
+    Scripts without spaces get sacreBLEU's own tokenisers; all else is its standard, 13a.
+    """
+    return BLEU(
+        tokenize=_SACREBLEU_TOKENISERS.get(language, "13a"),
+        lowercase=lowercase,
+        force=True,
+        references=[references],
+    )
+
+
+def token_metric(references: Sequence[str], lowercase: bool = False) -> BLEU:
+    """Step 4: BLEU of text that is in tokens already, as multi-bleu.perl computes it."""
+    return BLEU(
+        tokenize="none",
+        smooth_method="none",
+        lowercase=lowercase,
+        force=True,
+        references=[references],
+    )
+
+
+def token_signature(signature: Signature, tokens: str) -> dict[str, str]:
+    """`tokeniser`, and sacreBLEU's signature with that tokeniser in place of `none`."""
+    version = importlib.metadata.version("sacremoses")
+    signature.update("tok", f"sacremoses-{version}-{tokens}")
+    return {"tokeniser": f"sacremoses {version}", "signature": str(signature)}
+
+
+def bootstrap_seed() -> str:
+    """The seed sacreBLEU draws samples with: $SACREBLEU_SEED (`none`: another each time) or 12345.
+
+    Raises:
+        UserError: $SACREBLEU_SEED is not a seed.
+    """
+    seed = os.environ.get("SACREBLEU_SEED", "12345").lower()
+    if seed != "none" and not (seed.isascii() and seed.isdecimal()):
+        raise UserError(f"SACREBLEU_SEED={seed}: unset it, or set a whole number, or none")
+    return seed
 
 
 def _sacrebleu(
     hypotheses: Sequence[str], references: Sequence[str], language: str, lowercase: bool
 ) -> dict[str, Any]:
-    metric = BLEU(
-        tokenize=_SACREBLEU_TOKENISERS.get(language, "13a"), lowercase=lowercase, force=True
-    )
+    metric = sacrebleu_metric(language, references, lowercase)
     result = {
-        "score": _rounded(metric.corpus_score(hypotheses, [references]).score),
+        "score": rounded(metric.corpus_score(hypotheses, None).score),
         "signature": str(metric.get_signature()),
     }
     if len(hypotheses) <= BOOTSTRAP_SENTENCES:
+        seed = bootstrap_seed()
         # After the signature is taken, which a bootstrap would mark `bs:1000|seed:12345`.
-        sampled = metric.corpus_score(hypotheses, [references], n_bootstrap=BOOTSTRAP_SAMPLES)
+        sampled = metric.corpus_score(hypotheses, None, n_bootstrap=BOOTSTRAP_SAMPLES)
         result["confidence"] = {
-            "mean": _rounded(sampled._mean),
-            "margin": _rounded(sampled._ci),
+            "mean": rounded(sampled._mean),
+            "margin": rounded(sampled._ci),
             "samples": BOOTSTRAP_SAMPLES,
-            "seed": metric.seed,
+            "seed": seed,
         }
     return result
 
@@ -163,19 +292,15 @@ def _sacrebleu(
 def _tokenised_bleu(
     hypotheses: list[str], references: list[str], tokens: str, lowercase: bool
 ) -> dict[str, Any]:
-    """Step 4, with the tokeniser named in sacreBLEU's signature in place of `none`."""
-    metric = BLEU(tokenize="none", smooth_method="none", lowercase=lowercase, force=True)
-    result = _rounded(metric.corpus_score(hypotheses, [references]).score)
-    version = importlib.metadata.version("sacremoses")
-    signature = metric.get_signature()
-    signature.update("tok", f"sacremoses-{version}-{tokens}")
-    return {
-        "score": result,
-        "tokeniser": f"sacremoses {version}",
-        "signature": str(signature),
-    }
+    metric = token_metric(references, lowercase)
+    result = rounded(metric.corpus_score(hypotheses, None).score)
+    return {"score": result, **token_signature(metric.get_signature(), tokens)}
 
 
-def _rounded(value: float) -> float:
+def _joined(line: str) -> str:
+    return _SPLIT_HYPHEN.sub("-", line)
+
+
+def rounded(value: float) -> float:
     """Four decimals: more than anyone reads, few enough to be the same on every machine."""
     return round(float(value), 4)

@@ -1,0 +1,66 @@
+"""The folder of weights that training leaves (models/train): which of them to use.
+
+Its `receipt.json` lists the checkpoints with their steps and sha256 sums, and what made them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seq2sweep.config import EvaluateConfig
+from seq2sweep.data.files import CHECKPOINTS, RECEIPT, sha256
+from seq2sweep.errors import UserError
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One checkpoint's weights: the step they are of, and their safetensors file."""
+
+    step: int
+    file: Path
+
+
+def read_receipt(folder: Path) -> dict[str, Any]:
+    """The receipt of a folder of weights: `config`, `lineage`, `checkpoints`, `run`.
+
+    Raises UserError when it is missing or damaged.
+    """
+    path = folder / RECEIPT
+    try:
+        receipt: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): remove it and run `dvc repro`") from None
+    return receipt
+
+
+def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
+    """The checkpoints to average, oldest first, their sums verified.
+
+    The newest `average_checkpoints` (fewer when fewer were kept), or those of exactly
+    `checkpoint_steps`. Raises UserError when a step was not kept or a file is not as written.
+    """
+    entries = {int(entry["step"]): entry for entry in read_receipt(folder)["checkpoints"]}
+    steps = sorted(set(config.checkpoint_steps) or entries)
+    for step in steps:
+        if step not in entries:
+            raise UserError(
+                f"evaluate.checkpoint_steps names step {step}, but {folder} holds steps "
+                f"{', '.join(map(str, sorted(entries)))}"
+            )
+    if not config.checkpoint_steps:
+        steps = steps[-config.average_checkpoints :]
+    chosen = []
+    for step in steps:
+        file = folder / CHECKPOINTS / entries[step]["file"]
+        if not file.exists() or sha256(file) != entries[step]["sha256"]:
+            raise UserError(
+                f"{file} is missing or differs from its receipt: run `dvc checkout {folder}` "
+                "or `dvc repro -f train`"
+            )
+        chosen.append(Weights(step, file))
+    return chosen

@@ -1,0 +1,49 @@
+"""Translate any text with the weights that training left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from seq2sweep.config import EvaluateConfig, ModelConfig
+from seq2sweep.data.clean import normalise
+from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.decode.average import average
+from seq2sweep.decode.beam import Translation, translate
+from seq2sweep.decode.exported import choose, read_receipt
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.evaluation import best_device, build
+
+
+class Translator:
+    """Averaged weights and their vocabulary, ready for text as a person writes it."""
+
+    def __init__(self, weights: Path, vocabulary: Path, config: EvaluateConfig) -> None:
+        """Open the folders models/train and data/vocabulary, or others like them.
+
+        Raises UserError when one is missing or damaged or they do not belong together.
+        """
+        receipt = read_receipt(weights)
+        self.config = config
+        self.vocabulary = Vocabulary.open(vocabulary)
+        if receipt["lineage"]["data.vocabulary"] != self.vocabulary.fingerprint:
+            raise UserError(
+                f"{weights} was trained with another vocabulary than {vocabulary}: run "
+                "`dvc repro evaluate`, or give the folders that belong together"
+            )
+        self.lowercase = bool(receipt["config"]["prepare"]["lowercase"])
+        files = [entry.file for entry in choose(weights, config)]
+        model = ModelConfig(**receipt["config"]["model"])
+        self.model = build(model, average(files), len(self.vocabulary))
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        n_best: int = 1,
+        on_done: Callable[[int], object] = lambda sentences: None,
+    ) -> list[list[Translation]]:
+        """Normalise lines as training text was and translate them: see `decode.beam.translate`."""
+        clean = [normalise(line, lowercase=self.lowercase) for line in lines]
+        return translate(
+            self.model, self.vocabulary, clean, self.config, best_device(), on_done, n_best
+        )

@@ -1,0 +1,147 @@
+"""Exported weights: which are chosen, and translations of any text with them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from seq2sweep import config as configuration
+from seq2sweep.cli import main
+from seq2sweep.config import Config
+from seq2sweep.data.files import CHECKPOINTS, RECEIPT, sha256
+from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.decode.average import average
+from seq2sweep.decode.beam import search
+from seq2sweep.decode.exported import choose
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.translator import Translator
+from seq2sweep.model.transformer import Transformer
+from seq2sweep.train.state import load_weights, weights
+
+from ..conftest import Corpus
+
+STEPS = (10, 20, 30)
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    changes = {"evaluate.beam": 3, "evaluate.max_extra_tokens": 4, "prepare.lowercase": True}
+    return configuration.with_changes(tiny_config, changes)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, config: Config, tiny_corpus: Corpus) -> Path:
+    """Random weights of three checkpoints, laid out as training leaves them."""
+    folder = tmp_path / "weights"
+    (folder / CHECKPOINTS).mkdir(parents=True)
+    entries = []
+    for step in STEPS:
+        torch.manual_seed(step)
+        file = folder / CHECKPOINTS / f"{step}.safetensors"
+        save_file(weights(Transformer(config.model, tiny_corpus.size)), file)
+        entries.append({"step": step, "file": file.name, "sha256": sha256(file)})
+    fingerprint = Vocabulary.open(tiny_corpus.vocabulary).fingerprint
+    receipt = {
+        "checkpoints": entries,
+        "config": configuration.to_dict(config),
+        "lineage": {"data.vocabulary": fingerprint},
+    }
+    (folder / RECEIPT).write_text(json.dumps(receipt))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"evaluate.average_checkpoints": 2}, [20, 30]),
+        ({"evaluate.average_checkpoints": 1}, [30]),
+        ({"evaluate.checkpoint_steps": [30, 10]}, [10, 30]),
+        ({"evaluate.average_checkpoints": 9, "train.keep_checkpoints": 9}, [10, 20, 30]),
+    ],
+)
+def test_the_newest_or_a_list(
+    config: Config, folder: Path, changes: dict[str, object], expected: list[int]
+) -> None:
+    chosen = choose(folder, configuration.with_changes(config, changes).evaluate)
+    assert [entry.step for entry in chosen] == expected
+
+
+def test_what_cannot_be_chosen_is_said(config: Config, folder: Path) -> None:
+    missing = configuration.with_changes(config, {"evaluate.checkpoint_steps": [15]}).evaluate
+    with pytest.raises(UserError, match=r"step 15, but .* holds steps 10, 20, 30"):
+        choose(folder, missing)
+    (folder / CHECKPOINTS / "30.safetensors").write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"30\.safetensors is missing or differs"):
+        choose(folder, config.evaluate)
+    (folder / RECEIPT).write_text("{")
+    with pytest.raises(UserError, match=r"receipt\.json is damaged"):
+        choose(folder, config.evaluate)
+    (folder / RECEIPT).unlink()
+    with pytest.raises(UserError, match=r"receipt\.json is missing"):
+        choose(folder, config.evaluate)
+
+
+def test_it_translates_as_its_averaged_model_does(
+    config: Config, folder: Path, tiny_corpus: Corpus
+) -> None:
+    translator = Translator(folder, tiny_corpus.vocabulary, config.evaluate)
+    found = translator.translate(["  Alpha\u00a0BETA ", ""], n_best=3)
+    model = Transformer(config.model, tiny_corpus.size)
+    files = [folder / CHECKPOINTS / f"{step}.safetensors" for step in STEPS[1:]]
+    load_weights(model, average(files))
+    vocabulary = Vocabulary.open(tiny_corpus.vocabulary)
+    source = torch.tensor(vocabulary.encode(["alpha beta"]))
+    expected = search(model, source, beam=3, alpha=0.6, max_extra_tokens=4, n_best=3)[0]
+    assert [t.text for t in found[0]] == vocabulary.decode([h.pieces for h in expected])
+    assert [t.score for t in found[0]] == pytest.approx([h.score for h in expected], abs=1e-5)
+    assert found[0][0].score >= found[0][1].score >= found[0][2].score
+    assert [t.text for t in found[1]] == [""]
+
+
+def test_another_vocabulary_is_refused(config: Config, folder: Path, tiny_corpus: Corpus) -> None:
+    receipt = json.loads((folder / RECEIPT).read_text())
+    receipt["lineage"]["data.vocabulary"] = "another"
+    (folder / RECEIPT).write_text(json.dumps(receipt))
+    with pytest.raises(UserError, match="another vocabulary"):
+        Translator(folder, tiny_corpus.vocabulary, config.evaluate)
+
+
+def test_the_command_reads_files_and_standard_input(
+    config: Config,
+    folder: Path,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+    command = ["translate", "--weights", str(folder), "--vocabulary", str(tiny_corpus.vocabulary)]
+    lines = ["alpha rot", "", "grün drei vier"]
+    Path("text.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    assert main([*command, "text.gz"]) == 0
+    translations = capsys.readouterr().out.split("\n")[:-1]
+    translator = Translator(folder, tiny_corpus.vocabulary, config.evaluate)
+    assert translations == [found[0].text for found in translator.translate(lines)]
+
+    text = io.TextIOWrapper(io.BytesIO("\r\n".join([*lines, ""]).encode()))
+    monkeypatch.setattr("sys.stdin", text)
+    assert main([*command, "--n-best", "2"]) == 0
+    rows = [row.split("\t") for row in capsys.readouterr().out.split("\n")[:-1]]
+    assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
+    assert [rows[i][2] for i in (0, 2, 3)] == translations
+    assert float(rows[0][1]) >= float(rows[1][1])
+
+    assert main([*command, "--n-best", "4", "text.gz"]) == 2
+    assert "--n-best is 4: it must be from 1 to evaluate.beam, 3" in capsys.readouterr().err
+    assert main([*command, "nowhere.txt"]) == 2
+    assert "nowhere.txt is missing" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("fünf".encode("latin-1"))))
+    assert main(command) == 2
+    assert capsys.readouterr().err == "seq2sweep translate: standard input is not UTF-8 text\n"
