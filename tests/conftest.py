@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
@@ -21,6 +22,10 @@ from seq2sweep.data.files import write_lines
 # A shell starts background jobs with Ctrl-C ignored, and the programs tested here would inherit it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A busy machine takes long for a first example, which says nothing about the code.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 WORDS = ["alpha", "beta", "gamma", "delta", "eins", "zwei", "drei", "vier", "rot", "grün", "gelb"]
 
