@@ -88,7 +88,7 @@ def test_without_a_space_there_is_the_base_alone(base: Config) -> None:
 
 def test_names_of_folders_are_plain_and_differ(base: Config) -> None:
     found = variants(
-        swept(base, {"train.precision": ["float32"], "model.dropout": [0.30000001, 0.3]}),
+        swept(base, {"train.precision": ["bf16"], "model.dropout": [0.30000001, 0.3]}),
     )
     assert [v.name for v in found][2:] == ["dropout=0.30000001", "dropout=0.3"]
     slugs = [v.slug for v in found]
