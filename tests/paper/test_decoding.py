@@ -50,7 +50,7 @@ SMALL = ModelConfig(
 PENALTIES: list[Penalty] = ["paper", "power"]
 ALPHAS = [0.0, 0.6, 2.0]
 # The same examples each time; a failing one is not stored beside the tests.
-repeatable = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+repeatable = settings(max_examples=120, deadline=None, derandomize=True, database=None)
 
 
 class Leaning(Transformer):
@@ -95,10 +95,14 @@ class Chain(Leaning):
 
 
 def random_model(
-    seed: int, vocabulary: int, sharpness: float = 3.0, leanings: dict[int, float] | None = None
+    seed: int,
+    vocabulary: int,
+    sharpness: float = 3.0,
+    leanings: dict[int, float] | None = None,
+    config: ModelConfig = SMALL,
 ) -> Leaning:
     torch.manual_seed(seed)
-    model = Leaning(SMALL, vocabulary, leanings or {}).double().eval()
+    model = Leaning(config, vocabulary, leanings or {}).double().eval()
     with torch.no_grad():
         model.projection.weight.mul_(sharpness)
     return model
@@ -133,7 +137,7 @@ def log_probability(model: Transformer, row: Sequence[int], pieces: list[int]) -
 
 def penalty_of(kind: Penalty, length: int, alpha: float) -> float:
     """Wu et al. 2016, equation 14, or fairseq's."""
-    return ((5 + length) / 6) ** alpha if kind == "paper" else length**alpha
+    return float(((5 + length) / 6) ** alpha if kind == "paper" else length**alpha)
 
 
 def beam_search_as_defined(
@@ -266,6 +270,14 @@ def test_beam_one_is_greedy(seed: int, lean: float) -> None:
     kind=st.sampled_from(PENALTIES),
     lengths=st.lists(st.integers(0, 6), min_size=1, max_size=3),
     max_extra_tokens=st.integers(0, 5),
+    variant=st.sampled_from(
+        [
+            {},
+            {"layers": 2, "heads": 3, "d_k": 3, "d_v": 5, "tie_embeddings": True},
+            {"norm": "pre", "positions": "learned"},
+            {"attention": "additive"},
+        ]
+    ),
 )
 def test_cached_batched_search_is_beam_search_as_defined(
     seed: int,
@@ -277,8 +289,10 @@ def test_cached_batched_search_is_beam_search_as_defined(
     kind: Penalty,
     lengths: list[int],
     max_extra_tokens: int,
+    variant: dict[str, Any],
 ) -> None:
-    model = random_model(seed, vocabulary, sharpness, {EOS: lean})
+    config = dataclasses.replace(SMALL, **variant)
+    model = random_model(seed, vocabulary, sharpness, {EOS: lean}, config)
     rows = random_rows(seed, lengths, vocabulary)
     found = search(
         model,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -50,7 +50,10 @@ configurations = st.builds(
 )
 seeds = st.integers(0, 10_000)
 lengths = st.integers(1, 9)
-properties = settings(max_examples=25, deadline=None, derandomize=True)
+# Examples are small already; making a failing one smaller still would take minutes.
+properties = settings(
+    max_examples=25, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate)
+)
 each_precision = pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)]
 )

@@ -21,7 +21,7 @@ from seq2sweep.data.batching import Batch, passes, plan_epoch, share
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import BOS
 from seq2sweep.model.transformer import Transformer
-from seq2sweep.train import loop, state
+from seq2sweep.train import loop, state, step
 
 from ..conftest import Corpus
 
@@ -48,18 +48,17 @@ def observe(config: Config, encoded: Path, rank: int = 0, world: int = 1) -> dic
     """
     seen: dict[str, Tensor] = {}
     counts: list[int] = []
-    accumulate, apply = loop.accumulate, loop.apply
 
     def counting(model: nn.Module, batches: list[Batch], **options: Any) -> tuple[Tensor, Tensor]:
         counts.append(len(batches))
         seen[f"{len(counts)} passes"] = torch.tensor(len(batches))
-        return accumulate(model, batches, **options)
+        return step.accumulate(model, batches, **options)
 
     def noting(model: nn.Module, optimizer: torch.optim.Optimizer, rate: float) -> Tensor:
         for name, parameter in model.named_parameters():
             assert parameter.grad is not None
             seen[f"{len(counts)} gradient {name}"] = parameter.grad.clone()
-        norm = apply(model, optimizer, rate)
+        norm = step.apply(model, optimizer, rate)
         seen.update({f"weights {name}": w.clone() for name, w in state.weights(model).items()})
         return norm
 
@@ -211,7 +210,7 @@ def test_any_number_of_workers_and_passes_gives_the_same_weights(
     for actual in seen[world, name]:
         assert actual.keys() == expected.keys()
         if name != FEW:
-            assert [int(actual[f"{step} passes"]) for step in (1, 2, 3)] == [int(name)] * UPDATES
+            assert [int(actual[f"{n} passes"]) for n in (1, 2, 3)] == [int(name)] * UPDATES
         for parameter in start:
             # Before anything has moved, sums in another order differ by their rounding.
             first = actual[f"1 gradient {parameter}"]

@@ -1,18 +1,15 @@
-"""Section 5: an update on any number of workers, checkpoints, the journal."""
+"""Section 5: the loop's events, checkpoints, the journal."""
 
 from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import os
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import distributed as dist
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
@@ -83,62 +80,6 @@ def test_it_learns(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> 
     uniform = math.log(tiny_corpus.size)
     assert losses[-1] < 0.6 * uniform
     assert losses[-1] < losses[0]
-
-
-def _worker(
-    rank: int, world: int, port_file: str, config: Config, encoded: Path, out: Path
-) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{port_file}",
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=60),
-    )
-    for event in train(config, encoded, rank=rank, world_size=world, device=CPU):
-        if isinstance(event, CheckpointDue) and rank == 0:
-            event.write(out)
-    dist.destroy_process_group()
-
-
-@pytest.mark.parametrize(("world", "tokens_per_pass"), [(1, 60), (2, 300), (4, 100)])
-def test_any_number_of_workers_and_passes_gives_the_same_weights(
-    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, world: int, tokens_per_pass: int
-) -> None:
-    changes = {"model.dropout": 0.0, "train.steps": 3, "train.validate_every": 3}
-    plain = configuration.with_changes(tiny_config, changes)
-    run(plain, tiny_corpus, tmp_path / "plain")
-    split = configuration.with_changes(plain, {"train.tokens_per_pass": tokens_per_pass})
-    context = multiprocessing.get_context("spawn")
-    meeting = tmp_path / "meeting"
-    workers = [
-        context.Process(
-            target=_worker,
-            args=(rank, world, str(meeting), split, tiny_corpus.encoded, tmp_path / "split"),
-        )
-        for rank in range(world)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(120)
-        assert worker.exitcode == 0
-    expected = load_file(tmp_path / "plain" / "step-3" / "model.safetensors")
-    actual = load_file(tmp_path / "split" / "model.safetensors")
-    start = load_file_of_fresh_model(plain, tiny_corpus)
-    for key, value in expected.items():
-        # Adam's first steps have the size of the learning rate whatever the gradient's, so the
-        # difference is measured against how far the weights have moved.
-        moved = (value - start[key]).abs().max()
-        assert (actual[key] - value).abs().max() <= 0.02 * moved + 1e-7, key
-
-
-def load_file_of_fresh_model(config: Config, corpus: Corpus) -> dict[str, torch.Tensor]:
-    from seq2sweep.model.transformer import Transformer
-
-    torch.manual_seed(config.train.seed)
-    return state.weights(Transformer(config.model, corpus.size))
 
 
 def test_damaged_checkpoint_is_refused_by_name(
