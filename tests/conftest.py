@@ -31,6 +31,11 @@ WORDS = ["alpha", "beta", "gamma", "delta", "eins", "zwei", "drei", "vier", "rot
 
 
 @pytest.fixture(autouse=True)
+def _usual_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+
+
+@pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from seq2sweep import config as configuration
 from seq2sweep import console, presets
-from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
+from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.work(options)
+        # Here rather than at exit, where nobody would hear of a closed pipe or a full disk.
+        sys.stdout.flush()
     except UserError as error:
         print(f"seq2sweep {options.command}: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
@@ -31,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader (`| head`) has seen enough; keep the interpreter from flushing into it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(f"seq2sweep {options.command}: {error}", file=sys.stderr)
+        return EXIT_FAILURE
     return 0
 
 
@@ -131,17 +136,18 @@ def _changes(assignments: Sequence[str]) -> dict[str, object]:
     changes = {}
     for assignment in assignments:
         key, separator, text = assignment.partition("=")
-        if not separator:
+        if not separator or not key:
             raise UserError(f"--set wants KEY=VALUE, not {assignment}")
         try:
             changes[key] = yaml.safe_load(text)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError, TypeError, OverflowError):
+            # PyYAML lets errors of Python's own constructors through, as for a 13th month.
             raise UserError(f"--set {key}: {text} is not a YAML value") from None
     return changes
 
 
 def _translate(options: argparse.Namespace) -> None:
-    from seq2sweep.data.files import read_lines
+    from seq2sweep.data.files import lines_of, read_lines
     from seq2sweep.evaluate.translator import Translator
 
     config = configuration.load(Path("params.yaml")).evaluate
@@ -149,21 +155,14 @@ def _translate(options: argparse.Namespace) -> None:
     if not 1 <= n_best <= config.beam:
         raise UserError(f"--n-best is {n_best}: it must be from 1 to evaluate.beam, {config.beam}")
     translator = Translator(options.weights, options.vocabulary, config)
-    lines = list(read_lines(options.file)) if options.file else _standard_input()
+    standard_input = lines_of(sys.stdin.buffer, "standard input")
+    lines = list(read_lines(options.file) if options.file else standard_input)
     with tqdm(total=len(lines), desc="translate", unit=" sentences", delay=1) as bar:
         found = translator.translate(lines, n_best, bar.update)
     for number, translations in enumerate(found, start=1):
         for translation in translations:
             score = f"{number}\t{translation.score:.4f}\t" if options.n_best is not None else ""
             print(f"{score}{translation.text}")
-
-
-def _standard_input() -> list[str]:
-    try:
-        text = sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError:
-        raise UserError("standard input is not UTF-8 text") from None
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 def _score(options: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ import difflib
 import hashlib
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -109,7 +110,7 @@ class TrainConfig:
         "auto: bf16 where the device is good at it"
     )
     deterministic: bool = _field(
-        "bitwise the same result again on a GPU, where that costs speed; a CPU always gives it"
+        "ask a GPU for bitwise the same result again, at a cost in speed; a CPU always gives it"
     )
     log_every: int = _field("steps between console lines and points of the curves", at_least=1)
     validate_every: int = _field("steps between losses on the validation set", at_least=1)
@@ -245,6 +246,11 @@ def flatten(config: Config, *sections: str) -> dict[str, Any]:
         for key, value in _leaves(to_dict(config), "")
         if not sections or key.split(".")[0] in sections
     }
+
+
+def is_language(code: str) -> bool:
+    """Whether a text is a language code of two letters (ISO 639-1), perhaps with a region."""
+    return re.fullmatch("[A-Za-z]{2}([-_][A-Za-z0-9]+)*", code) is not None
 
 
 def with_changes(config: Config, changes: Mapping[str, Any], name: str = "params.yaml") -> Config:
@@ -407,7 +413,15 @@ def _check(config: Config, name: str) -> None:
         "evaluate.average_checkpoints",
         f"at most train.keep_checkpoints ({config.train.keep_checkpoints})",
     )
-    for key in ("data.folder", "data.source", "data.target", "cluster.storage"):
+    kept = _kept_steps(config.train)
+    require(
+        set(config.evaluate.checkpoint_steps) <= set(kept),
+        "evaluate.checkpoint_steps",
+        f"among the steps that training keeps ({', '.join(map(str, kept))})",
+    )
+    for key in ("data.source", "data.target"):
+        require(is_language(values[key]), key, "a code of two letters, such as de or pt-BR")
+    for key in ("data.folder", "cluster.storage"):
         require(bool(values[key].strip()), key, "not empty")
     for key in ("data.phrasebook.seed", "train.seed", "sweep.seed"):
         require(values[key] < 2**31, key, "below 2147483648")
@@ -417,6 +431,13 @@ def _check(config: Config, name: str) -> None:
             require(len(values[key]) == 2, key, "two files, [source, target]")
     if config.model.positions == "sinusoidal":
         require(config.model.d_model % 2 == 0, "model.d_model", "even for sinusoidal positions")
+
+
+def _kept_steps(train: TrainConfig) -> list[int]:
+    """Steps of the checkpoints that are left when training ends, oldest first."""
+    newest = range(train.steps // train.checkpoint_every * train.checkpoint_every, 0, -1)
+    steps = [train.steps, *newest[:: train.checkpoint_every]]
+    return sorted(set(steps))[-train.keep_checkpoints :]
 
 
 def _minima(section: Any, prefix: str) -> Iterator[tuple[str, int]]:

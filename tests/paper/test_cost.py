@@ -87,7 +87,7 @@ def _count_while_training(
             init_method=f"file://{folder / 'meeting'}",
             rank=rank,
             world_size=world,
-            timeout=timedelta(seconds=60),
+            timeout=timedelta(seconds=300),
         )
     found = {"cells": 0, "pieces": 0, "counted": 0, "blanks": 0}
     accumulate = loop.accumulate
@@ -148,7 +148,7 @@ def test_costs_are_those_of_what_all_workers_computed(
         for worker in workers:
             worker.start()
         for worker in workers:
-            worker.join(120)
+            worker.join(300)
             assert worker.exitcode == 0
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(world)]
     cost = found[0]["summary"]

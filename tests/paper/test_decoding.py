@@ -160,7 +160,7 @@ def beam_search_as_defined(
         for so_far, said in opened:
             following = next_log_probabilities(model, row, said)
             for piece in range(vocabulary):
-                if piece not in (PAD, BOS):
+                if piece not in (PAD, BOS) and following[piece] > -math.inf:
                     continued.append((so_far + following[piece], [*said, piece]))
         continued.sort(key=lambda candidate: -candidate[0])
         finished += [candidate for candidate in continued[:beam] if candidate[1][-1] == EOS]
@@ -326,6 +326,7 @@ def test_a_vocabulary_of_one_piece() -> None:
     row = [EOS]
     found = search(model, torch.tensor([row]), beam=4, alpha=0.6, max_extra_tokens=5, n_best=4)[0]
     assert_same(found, [Hypothesis([EOS], log_probability(model, row, [EOS]))])
+    assert len(model.asked) == 1
     model = random_model(0, UNK + 1)
     row = [UNK, EOS]
     found = search(model, torch.tensor([row]), beam=9, alpha=0.6, max_extra_tokens=4, n_best=9)[0]
@@ -479,6 +480,13 @@ def test_a_model_that_never_ends_is_cut(beam: int, max_extra_tokens: int) -> Non
         assert_same(hypotheses, expected)
 
 
+def test_no_more_is_cut_than_there_is() -> None:
+    """A beam of nine, but at its only step just two words can be said, and no end."""
+    model = random_model(2, 5, leanings={EOS: -math.inf})
+    found = search(model, torch.tensor([[EOS]]), beam=9, alpha=0.6, max_extra_tokens=1, n_best=9)[0]
+    assert sorted(h.pieces for h in found) == [[3], [4]]
+
+
 def test_one_that_ends_is_preferred_to_one_that_is_cut() -> None:
     """Even a bad one: the end comes with P = 0.01, at the second step alone."""
     model = Chain({BOS: {5: 1.0}, 5: {6: 0.99, EOS: 0.01}, 6: {6: 1.0}})
@@ -523,8 +531,9 @@ def vocabulary(tiny_corpus: Corpus) -> Vocabulary:
 
 @pytest.fixture
 def model(tiny_config: Config, vocabulary: Vocabulary) -> Transformer:
+    """It ends sooner or later: translations have many lengths."""
     torch.manual_seed(0)
-    return Transformer(tiny_config.model, len(vocabulary)).double().eval()
+    return Leaning(tiny_config.model, len(vocabulary), {EOS: 1.0}).double().eval()
 
 
 def changed(config: Config, **changes: object) -> configuration.EvaluateConfig:
@@ -550,7 +559,7 @@ def test_translations_keep_the_order_and_empty_lines_stay_empty(
             assert [(t.text, t.score) for t in found] == [("", 0.0)]
     best = translate(model, vocabulary, lines, config, CPU)
     assert [[t.text for t in found] for found in best] == [[f[0].text] for f in together]
-    assert len({found[0].text for found in together}) > 3  # so that an order can be lost
+    assert len({found[0].score for found in together}) > 10  # so that an order can be lost
     assert sum(done) == len(lines)
     assert (len(done) > 2) == (tokens_per_batch < 8000)
 
@@ -563,14 +572,31 @@ def test_nothing_to_translate(
     assert [[t.text for t in each] for each in found] == [[""], [""]]
 
 
+@pytest.mark.parametrize(
+    ("beam", "kind", "alpha", "max_extra_tokens"),
+    [(5, "power", 1.5, 2), (5, "paper", 1.5, 2), (4, "power", 0.6, 2), (4, "power", 1.5, 0)],
+)
 def test_translations_are_what_search_finds(
-    tiny_config: Config, vocabulary: Vocabulary, model: Transformer
+    tiny_config: Config,
+    vocabulary: Vocabulary,
+    model: Transformer,
+    beam: int,
+    kind: Penalty,
+    alpha: float,
+    max_extra_tokens: int,
 ) -> None:
     """With every choice of the configuration: none is lost on the way."""
-    config = changed(tiny_config, beam=5, alpha=1.5, length_penalty="power", max_extra_tokens=2)
+    config = changed(
+        tiny_config,
+        beam=beam,
+        length_penalty=kind,
+        alpha=alpha,
+        max_extra_tokens=max_extra_tokens,
+    )
     line = "alpha rot vier"
     row = vocabulary.encode([line])[0]
-    expected = beam_search_as_defined(model, row, 5, 1.5, "power", 2)[:4]
+    expected = beam_search_as_defined(model, row, beam, alpha, kind, max_extra_tokens)[:4]
+    assert len({len(h.pieces) for h in expected}) > 1  # or penalties would change nothing
     found = translate(model, vocabulary, [line], config, CPU, n_best=4)[0]
     assert [t.text for t in found] == vocabulary.decode([h.pieces for h in expected])
     assert [t.score for t in found] == pytest.approx([h.score for h in expected], abs=1e-9)

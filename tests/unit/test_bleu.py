@@ -210,6 +210,12 @@ def test_a_regional_german_is_german() -> None:
     assert bleu.score(hypotheses, references, "de-AT") == bleu.score(hypotheses, references, "de")
 
 
+@pytest.mark.parametrize("language", ["german", "deu", "", "d", "de de", "DE-"])
+def test_a_language_that_would_be_scored_wrongly_is_refused(language: str) -> None:
+    with pytest.raises(UserError, match="no language code of two letters"):
+        bleu.score(["der IT-Chef"], ["der IT-Chef"], language)
+
+
 def test_standard_score_signatures_and_interval() -> None:
     hypotheses, references = noisy_pairs()
     first, again = (bleu.score(hypotheses, references, "de") for _ in range(2))

@@ -50,6 +50,14 @@ def test_values_can_be_set() -> None:
         (["phrasebook", "--set", "model.heads"], "KEY=VALUE"),
         (["phrasebook", "--set", "model.heads=many"], "model.heads must be a whole number"),
         (["phrasebook", "--set", "model.heads=["], "not a YAML value"),
+        (["phrasebook", "--set", "data.source=2020-13-45"], "not a YAML value"),
+        (["phrasebook", "--set", "data.target=German"], "data.target must be a code of two"),
+        (
+            ["phrasebook", "--set", "evaluate.checkpoint_steps=[300]"],
+            "keeps (400, 500, 600, 700, 800)",
+        ),
+        (["phrasebook", "--set", "evaluate.checkpoint_steps=[true]"], "a list of whole numbers"),
+        (["phrasebook", "--set", "=3"], "KEY=VALUE"),
         (["--set", "model.heads=8"], "needs the name of a preset"),
     ],
 )

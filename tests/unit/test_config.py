@@ -53,7 +53,7 @@ def test_dump_explains_every_key() -> None:
 def test_dump_keeps_texts_that_yaml_reads_as_something_else() -> None:
     awkward = {
         "data.source": "no",
-        "data.target": "1e3",
+        "cluster.storage": "1e3",
         "tracking.experiment": "a: b # c",
         "cluster.address": "ray://[::1]:10001",
         "tracking.uri": "null",

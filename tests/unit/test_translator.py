@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import io
 import json
@@ -62,18 +63,19 @@ def folder(tmp_path: Path, config: Config, tiny_corpus: Corpus) -> Path:
         ({"evaluate.average_checkpoints": 2}, [20, 30]),
         ({"evaluate.average_checkpoints": 1}, [30]),
         ({"evaluate.checkpoint_steps": [30, 10]}, [10, 30]),
-        ({"evaluate.average_checkpoints": 9, "train.keep_checkpoints": 9}, [10, 20, 30]),
+        ({"evaluate.average_checkpoints": 9}, [10, 20, 30]),
     ],
 )
 def test_the_newest_or_a_list(
     config: Config, folder: Path, changes: dict[str, object], expected: list[int]
 ) -> None:
-    chosen = choose(folder, configuration.with_changes(config, changes).evaluate)
+    long = {"train.steps": 30, "train.checkpoint_every": 10, "train.keep_checkpoints": 9}
+    chosen = choose(folder, configuration.with_changes(config, long | changes).evaluate)
     assert [entry.step for entry in chosen] == expected
 
 
 def test_what_cannot_be_chosen_is_said(config: Config, folder: Path) -> None:
-    missing = configuration.with_changes(config, {"evaluate.checkpoint_steps": [15]}).evaluate
+    missing = dataclasses.replace(config.evaluate, checkpoint_steps=(15,))
     with pytest.raises(UserError, match=r"step 15, but .* holds steps 10, 20, 30"):
         choose(folder, missing)
     (folder / CHECKPOINTS / "30.safetensors").write_bytes(b"damaged")
@@ -82,6 +84,12 @@ def test_what_cannot_be_chosen_is_said(config: Config, folder: Path) -> None:
     (folder / RECEIPT).write_text("{")
     with pytest.raises(UserError, match=r"receipt\.json is damaged"):
         choose(folder, config.evaluate)
+    for content in ("[]", "{}", '{"config": 1, "lineage": 2, "checkpoints": []}'):
+        (folder / RECEIPT).write_text(content)
+        with pytest.raises(UserError, match="lists no weights"):
+            choose(folder, config.evaluate)
+    with pytest.raises(UserError, match="cannot be read: Not a directory"):
+        choose(folder / RECEIPT, config.evaluate)
     (folder / RECEIPT).unlink()
     with pytest.raises(UserError, match=r"receipt\.json is missing"):
         choose(folder, config.evaluate)
@@ -109,6 +117,20 @@ def test_another_vocabulary_is_refused(config: Config, folder: Path, tiny_corpus
     receipt["lineage"]["data.vocabulary"] = "another"
     (folder / RECEIPT).write_text(json.dumps(receipt))
     with pytest.raises(UserError, match="another vocabulary"):
+        Translator(folder, tiny_corpus.vocabulary, config.evaluate)
+
+
+def test_weights_of_another_version_are_refused(
+    config: Config, folder: Path, tiny_corpus: Corpus
+) -> None:
+    receipt = json.loads((folder / RECEIPT).read_text())
+    receipt["config"]["model"]["d_ff"] = 65
+    (folder / RECEIPT).write_text(json.dumps(receipt))
+    with pytest.raises(UserError, match="another version of this program"):
+        Translator(folder, tiny_corpus.vocabulary, config.evaluate)
+    del receipt["config"]["model"]["attention"]
+    (folder / RECEIPT).write_text(json.dumps(receipt))
+    with pytest.raises(UserError, match="another version of this program"):
         Translator(folder, tiny_corpus.vocabulary, config.evaluate)
 
 
@@ -144,4 +166,4 @@ def test_the_command_reads_files_and_standard_input(
     assert "nowhere.txt is missing" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("fünf".encode("latin-1"))))
     assert main(command) == 2
-    assert capsys.readouterr().err == "seq2sweep translate: standard input is not UTF-8 text\n"
+    assert "standard input line 1: not UTF-8" in capsys.readouterr().err

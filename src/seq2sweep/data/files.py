@@ -44,13 +44,9 @@ def read_lines(path: Path) -> Iterator[str]:
     number = 0
     try:
         with _open(path) as stream:
-            for number, raw in enumerate(stream, start=1):
-                if number == 1 and raw.startswith(BYTE_ORDER_MARK):
-                    raw = raw[len(BYTE_ORDER_MARK) :]
-                    if not raw:  # a file of nothing but the mark has no line
-                        number = 0
-                        break
-                yield _decode(raw, path, number)
+            for line in lines_of(stream, str(path)):
+                number += 1
+                yield line
     except FileNotFoundError:
         raise UserError(f"{path} is missing: check its name and folder") from None
     except gzip.BadGzipFile as error:
@@ -66,6 +62,16 @@ def read_lines(path: Path) -> Iterator[str]:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     if number == 0:
         raise UserError(f"{path} is empty: it must hold one sentence a line")
+
+
+def lines_of(stream: Iterable[bytes], name: str) -> Iterator[str]:
+    """Lines of UTF-8 text as `read_lines` gives them; `name` is what error messages call it."""
+    for number, raw in enumerate(stream, start=1):
+        if number == 1 and raw.startswith(BYTE_ORDER_MARK):
+            raw = raw[len(BYTE_ORDER_MARK) :]
+            if not raw:  # a file of nothing but the mark has no line
+                return
+        yield _decode(raw, name, number)
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
@@ -160,12 +166,12 @@ def _open(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def _decode(raw: bytes, path: Path, number: int) -> str:
+def _decode(raw: bytes, name: str, number: int) -> str:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path} line {number}: not UTF-8 at byte {error.start + 1} of the line "
+            f"{name} line {number}: not UTF-8 at byte {error.start + 1} of the line "
             f"(0x{raw[error.start]:02x}); convert the file to UTF-8"
         ) from None
     if text.endswith("\r\n"):

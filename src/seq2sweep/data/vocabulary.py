@@ -54,6 +54,8 @@ class Vocabulary:
             model = path.read_bytes()
         except FileNotFoundError:
             raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
         return cls(model, str(path))
 
     def __len__(self) -> int:

@@ -35,6 +35,14 @@ def read_receipt(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}): remove it and run `dvc repro`") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    try:
+        complete = {*receipt} >= {"config", "lineage"} and bool(receipt["checkpoints"])
+    except (TypeError, KeyError):
+        complete = False
+    if not complete:
+        raise UserError(f"{path} lists no weights: remove it and run `dvc repro`")
     return receipt
 
 

@@ -41,6 +41,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
+from seq2sweep.config import is_language
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.references import read_texts
 
@@ -84,7 +85,7 @@ def score(
 
     Raises:
         ValueError: no sentences, or unequal numbers of them.
-        UserError: $SACREBLEU_SEED is not a seed.
+        UserError: $SACREBLEU_SEED is not a seed, or the language no code of two letters.
     """
     if len(hypotheses) != len(references) or not hypotheses:
         raise ValueError(f"{len(hypotheses)} hypotheses, {len(references)} references")
@@ -163,7 +164,12 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 
 
 def base_language(code: str) -> str:
-    """`de` of `de`, `DE`, `de-AT` and `de_AT`."""
+    """`de` of `de`, `DE`, `de-AT` and `de_AT`.
+
+    Raises UserError for anything else: `german` would be scored without its compounds split.
+    """
+    if not is_language(code):
+        raise UserError(f"{code!r} is no language code of two letters, such as de or pt-BR")
     return re.split("[-_]", code.lower())[0]
 
 

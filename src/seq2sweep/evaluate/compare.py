@@ -2,7 +2,8 @@
 
 The test set is drawn anew many times, sentences with replacement, and both systems are scored on
 every draw (Koehn 2004). sacreBLEU's own implementation does it, so its command gives the same
-figures for the same files: `sacrebleu REFERENCE -i BASELINE SYSTEM -m bleu chrf --paired-bs`.
+figures for the same files: `sacrebleu REFERENCE -i BASELINE SYSTEM -m bleu chrf --paired-bs` (with
+the tokeniser of the signature, and of text that was not in tokens already).
 
 The paper's BLEU is drawn in the same way, from n-gram counts of its own tokens.
 """
@@ -57,8 +58,9 @@ def compare(
         `bleu.sacrebleu`, `bleu.paper` and `chrf`: each {baseline, system, difference, p_value,
         signature}; beside them `samples`, `seed` and `sentences`. `baseline` and `system` are
         {score, confidence}, the latter the 95 % interval `mean` ± `margin` of the samples.
-        `difference` is the system's score less the baseline's. `p_value` (two-sided) estimates
-        how often chance alone would make a difference as large as the measured one; its smallest
+        `difference` is the system's score less the baseline's. `p_value` is sacreBLEU's estimate
+        of how often chance alone would make a difference as large as the measured one: of the
+        differences' sizes, their mean subtracted, the share above the measured size. Its smallest
         value is 1 / (samples + 1). As in `bleu.score`, `detokenised` names what `plain_text` took
         back.
 

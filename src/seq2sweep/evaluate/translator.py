@@ -13,6 +13,7 @@ from seq2sweep.decode.beam import Translation, translate
 from seq2sweep.decode.exported import choose, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import best_device, build
+from seq2sweep.train.state import CheckpointError
 
 
 class Translator:
@@ -33,8 +34,14 @@ class Translator:
             )
         self.lowercase = bool(receipt["config"]["prepare"]["lowercase"])
         files = [entry.file for entry in choose(weights, config)]
-        model = ModelConfig(**receipt["config"]["model"])
-        self.model = build(model, average(files), len(self.vocabulary))
+        try:
+            model = ModelConfig(**receipt["config"]["model"])
+            self.model = build(model, average(files), len(self.vocabulary))
+        except (TypeError, CheckpointError) as error:
+            raise UserError(
+                f"{weights} is of another version of this program ({error}): train again by "
+                "`dvc repro evaluate`"
+            ) from None
 
     def translate(
         self,

@@ -24,6 +24,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.batching import Batch, EpochPlan, Ids, collate, passes, plan_epoch, share
 from seq2sweep.data.bitext import Bitext
+from seq2sweep.data.vocabulary import PAD
 from seq2sweep.errors import UserError
 from seq2sweep.model.flops import training_flops
 from seq2sweep.model.layers import LEARNED_POSITIONS
@@ -94,8 +95,8 @@ class _Training:
         self.device_name = devices.device_name(device)
         # Operations a second of all workers together: what their devices could do, and what they
         # do by the paper's rule.
-        self.peak_flops = self._sum(devices.peak_flops(self.device_name, self.precision))
-        self.paper_rule_flops = self._sum(devices.paper_rule(1.0, 1, self.device_name))
+        self.peak_flops_per_second = self._sum(devices.peak_flops(self.device_name, self.precision))
+        self.paper_flops_per_second = self._sum(devices.paper_rule(1.0, 1, self.device_name))
         self.energy = devices.energy_counter(device)
 
     def identity(self) -> dict[str, Any]:
@@ -242,9 +243,9 @@ class _Training:
             "seconds_left": (self.settings.steps - self.progress.step) / rate,
             "epoch": float(self.progress.epoch),
         }
-        if self.peak_flops is not None:
+        if self.peak_flops_per_second is not None:
             done = self.progress.flops - window.flops_before
-            metrics["mfu"] = done / (window.seconds * self.peak_flops)
+            metrics["mfu"] = done / (window.seconds * self.peak_flops_per_second)
         if not math.isfinite(metrics["loss"]) or not math.isfinite(metrics["gradient_norm"]):
             raise UserError(
                 f"loss {metrics['loss']} and gradient norm {metrics['gradient_norm']} at step "
@@ -289,8 +290,9 @@ class _Training:
         progress = self.progress
         progress.train_seconds += seconds
         progress.device_seconds += seconds * self.world_size
-        progress.peak_flops = _add(progress.peak_flops, self.peak_flops, seconds)
-        progress.paper_rule_flops = _add(progress.paper_rule_flops, self.paper_rule_flops, seconds)
+        peak, paper = self.peak_flops_per_second, self.paper_flops_per_second
+        progress.peak_flops = _add(progress.peak_flops, peak and peak * seconds)
+        progress.paper_rule_flops = _add(progress.paper_rule_flops, paper and paper * seconds)
 
     def _book_wall(self, before: tuple[float, float | None]) -> tuple[float, float | None]:
         """Add time and energy since the meters said `before`; returns what they say now.
@@ -300,7 +302,7 @@ class _Training:
         progress, now = self.progress, self._meters()
         progress.wall_seconds += now[0] - before[0]
         used = None if now[1] is None or before[1] is None else now[1] - before[1]
-        progress.energy_joules = _add(progress.energy_joules, self._sum(used), 1.0)
+        progress.energy_joules = _add(progress.energy_joules, self._sum(used))
         return now
 
     def _write(self, folder: Path) -> None:
@@ -360,9 +362,9 @@ class _Window:
             torch.cuda.synchronize(self.sums.device)
 
 
-def _add(total: float | None, rate: float | None, seconds: float) -> float | None:
-    """total + rate x seconds, which is unknown for ever as soon as one part is."""
-    return None if total is None or rate is None else total + rate * seconds
+def _add(total: float | None, amount: float | None) -> float | None:
+    """The sum, which is unknown for ever as soon as one part is."""
+    return None if total is None or amount is None else total + amount
 
 
 def _blank(batch: Batch) -> Batch:
@@ -370,7 +372,7 @@ def _blank(batch: Batch) -> Batch:
 
     It must still take part, since the others wait for its gradients.
     """
-    return Batch(batch.source, batch.target_in, torch.zeros_like(batch.target_out))
+    return Batch(batch.source, batch.target_in, torch.full_like(batch.target_out, PAD))
 
 
 def _check_lengths(config: Config, *bitexts: Bitext) -> None:

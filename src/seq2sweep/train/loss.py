@@ -30,9 +30,9 @@ def smoothed_cross_entropy(
 class _SmoothedCrossEntropy(torch.autograd.Function):
     """-sum_v q(v) log p(v) with q = (1 - eps) [v is right] + eps / V, whose gradient is p - q.
 
-    Log-probabilities are never stored: with Z the normaliser, log p(v) = logits(v) - log Z, so
-    the loss needs one logit and one mean of a row. The probabilities, kept for the gradient, are
-    the only V-wide tensor beside the logits.
+    Log-probabilities are never stored: with m the greatest logit, -log p(v) = m - logits(v) -
+    log p(place of m), so the loss needs one logit and one mean of a row. The probabilities, kept
+    for the gradient, are the only V-wide tensor beside the logits.
     """
 
     @staticmethod
@@ -40,20 +40,26 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         context: Any, logits: Tensor, target: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         """logits [N, V], target [N]."""
-        logits = logits.float()
-        probabilities = torch.softmax(logits, dim=-1)
-        greatest, place = logits.max(dim=-1, keepdim=True)
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        probabilities = torch.softmax(logits, dim=-1, dtype=wide)
+        greatest, place = (x.squeeze(-1) for x in logits.max(dim=-1, keepdim=True))
         # The greatest probability is at least 1 / V: its logarithm is safe.
-        log_normaliser = (greatest - probabilities.gather(-1, place).log()).squeeze(-1)
+        surprise = -probabilities.gather(-1, place.unsqueeze(-1)).squeeze(-1).log()
         right = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         real = target.ne(PAD)
-        likelihood = ((log_normaliser - right) * real).sum()
         context.save_for_backward(probabilities, target)
-        context.smoothing = smoothing
+        context.smoothing, context.dtype = smoothing, logits.dtype
+
+        def summed(logit: Tensor) -> Tensor:
+            """Over real rows: -log of the probability that belongs to a logit of the row."""
+            rows = greatest.to(wide) - logit.to(wide) + surprise
+            return torch.where(real, rows, 0.0).sum()
+
+        likelihood = summed(right)
         context.mark_non_differentiable(likelihood)
         if smoothing == 0:
             return likelihood.clone(), likelihood
-        uniform = ((log_normaliser - logits.mean(dim=-1)) * real).sum()
+        uniform = summed(logits.mean(dim=-1, dtype=wide))
         return (1 - smoothing) * likelihood + smoothing * uniform, likelihood
 
     @staticmethod
@@ -65,7 +71,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         # In their own place: a graph of this loss is run backward once.
         gradient = probabilities.sub_(uniform).mul_(scale)
         gradient.scatter_add_(-1, target.unsqueeze(-1), (context.smoothing - 1) * scale)
-        return gradient, None, None
+        return gradient.to(context.dtype), None, None
 
 
 def perplexity(loss: float) -> float:
