@@ -50,8 +50,8 @@ class FilesConfig:
 @dataclass(frozen=True)
 class DataConfig:
     dataset: Literal["phrasebook", "files"] = _field("phrasebook (built in) or files (your own)")
-    source: str = _field("language translated from")
-    target: str = _field("language translated into")
+    source: str = _field("language translated from, a code such as en")
+    target: str = _field("language translated into, a code such as de")
     folder: str = _field("what the data is made from; DVC runs again when it changes")
     phrasebook: PhrasebookConfig = _field("read when dataset is phrasebook")
     files: FilesConfig = _field("read when dataset is files")

@@ -217,11 +217,14 @@ def test_any_number_of_workers_and_passes_gives_the_same_weights(
             assert distance(first, expected[f"1 gradient {parameter}"]) < 1e-6, parameter
             assert distance(first, one_by_one[parameter]) < 1e-6, parameter
             # Adam's first steps have the size of the learning rate whatever the gradient's, so
-            # the difference is measured against how far the weights have moved.
+            # numbers whose gradient is all rounding go anywhere: the whole tensor is judged, by
+            # how far it has moved.
+            for update in range(2, UPDATES + 1):
+                key = f"{update} gradient {parameter}"
+                assert distance(actual[key], expected[key]) < 1e-3, key
             weights = expected[f"weights {parameter}"]
-            moved = (weights - start[parameter]).abs().max()
-            difference = (actual[f"weights {parameter}"] - weights).abs().max()
-            assert difference <= 0.02 * moved + 1e-7, parameter
+            moved = (weights - start[parameter]).norm()
+            assert (actual[f"weights {parameter}"] - weights).norm() < 1e-3 * moved, parameter
     # Workers never see each other's weights: these must be the same bits.
     for key in expected:
         if "passes" not in key:
