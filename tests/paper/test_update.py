@@ -44,7 +44,8 @@ def observe(config: Config, encoded: Path, rank: int = 0, world: int = 1) -> dic
     """Train, and note all that an update is.
 
     Returns for each step from 1 `step passes`, the number of passes that this worker computed,
-    and `step gradient name`, with which the optimiser was called; at last `weights name`.
+    `step sums`, its [loss, negative log-likelihood], and `step gradient name`, with which the
+    optimiser was called; at last `weights name`.
     """
     seen: dict[str, Tensor] = {}
     counts: list[int] = []
@@ -52,7 +53,9 @@ def observe(config: Config, encoded: Path, rank: int = 0, world: int = 1) -> dic
     def counting(model: nn.Module, batches: list[Batch], **options: Any) -> tuple[Tensor, Tensor]:
         counts.append(len(batches))
         seen[f"{len(counts)} passes"] = torch.tensor(len(batches))
-        return step.accumulate(model, batches, **options)
+        sums = step.accumulate(model, batches, **options)
+        seen[f"{len(counts)} sums"] = torch.stack(sums)
+        return sums
 
     def noting(model: nn.Module, optimizer: torch.optim.Optimizer, rate: float) -> Tensor:
         for name, parameter in model.named_parameters():
@@ -171,26 +174,31 @@ def fresh_model(config: Config, corpus: Corpus) -> Transformer:
     return Transformer(config.model, corpus.size)
 
 
-def gradients_one_by_one(config: Config, corpus: Corpus) -> dict[str, Tensor]:
-    """Of the first update, by the definition: a sentence at a time, in float64.
+def one_by_one(config: Config, corpus: Corpus) -> tuple[dict[str, Tensor], list[float]]:
+    """The first update by the definition: a sentence at a time, a piece at a time, in float64.
 
-    The sum over all target pieces of the smoothed cross-entropy (section 5.4), divided by how
-    many there are.
+    Returns its gradients, of the smoothed cross-entropy (section 5.4) summed over all target
+    pieces and divided by how many there are, and the sums [loss, negative log-likelihood].
     """
     bitext = Bitext.open(corpus.encoded, "train")
     model = fresh_model(config, corpus).double()
     epsilon = config.train.label_smoothing
-    loss, pieces = torch.zeros((), dtype=torch.float64), 0
+    loss = likelihood = torch.zeros((), dtype=torch.float64)
+    pieces = 0
     for sentence in plan(config, bitext)[0]:
         source = torch.tensor(bitext.source(sentence).astype("int64"))
-        target = torch.tensor(bitext.target(sentence).astype("int64"))
-        target_in = torch.tensor([BOS, *target[:-1].tolist()])
-        log_p = torch.log_softmax(model(source[None], target_in[None])[0], dim=-1)
-        for position, piece in enumerate(target.tolist()):
-            loss = loss - (1 - epsilon) * log_p[position, piece] - epsilon * log_p[position].mean()
+        target = bitext.target(sentence).tolist()
+        log_p = torch.log_softmax(
+            model(source[None], torch.tensor([[BOS, *target[:-1]]]))[0], dim=-1
+        )
+        for position, piece in enumerate(target):
+            right, every = log_p[position, piece], log_p[position].mean()
+            loss = loss - (1 - epsilon) * right - epsilon * every
+            likelihood = likelihood - right
             pieces += 1
     (loss / pieces).backward()
-    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return gradients, [loss.item(), likelihood.item()]
 
 
 def distance(actual: Tensor, expected: Tensor) -> float:
@@ -205,8 +213,10 @@ def test_any_number_of_workers_and_passes_gives_the_same_weights(
 ) -> None:
     config = few if name == FEW else plain
     expected = seen[1, FEW if name == FEW else "1"][0]
-    one_by_one = gradients_one_by_one(config, tiny_corpus)
+    gradients, sums = one_by_one(config, tiny_corpus)
     start = dict(fresh_model(config, tiny_corpus).named_parameters())
+    together = torch.stack([actual["1 sums"] for actual in seen[world, name]]).double().sum(0)
+    assert together.tolist() == pytest.approx(sums, rel=1e-6)
     for actual in seen[world, name]:
         assert actual.keys() == expected.keys()
         if name != FEW:
@@ -215,7 +225,7 @@ def test_any_number_of_workers_and_passes_gives_the_same_weights(
             # Before anything has moved, sums in another order differ by their rounding.
             first = actual[f"1 gradient {parameter}"]
             assert distance(first, expected[f"1 gradient {parameter}"]) < 1e-6, parameter
-            assert distance(first, one_by_one[parameter]) < 1e-6, parameter
+            assert distance(first, gradients[parameter]) < 1e-6, parameter
             # Adam's first steps have the size of the learning rate whatever the gradient's, so
             # numbers whose gradient is all rounding go anywhere: the whole tensor is judged, by
             # how far it has moved.
@@ -227,7 +237,7 @@ def test_any_number_of_workers_and_passes_gives_the_same_weights(
             assert (actual[f"weights {parameter}"] - weights).norm() < 1e-3 * moved, parameter
     # Workers never see each other's weights: these must be the same bits.
     for key in expected:
-        if "passes" not in key:
+        if "passes" not in key and "sums" not in key:
             assert all(torch.equal(seen[world, name][0][key], a[key]) for a in seen[world, name])
 
 
