@@ -1,9 +1,11 @@
-"""Stage download: the raw text of all splits in data/raw, with where it came from.
+"""Stage download: have the raw text here, verified, and say what it is in data/raw.
 
     python -m pipeline.download
 
-Dataset phrasebook is generated; dataset files is read from data.folder. Raw means: the text as it
-was, only line ends, byte order mark and compression are gone.
+Dataset phrasebook is generated into data/raw; dataset files stays in data.folder; any other is
+fetched into download.folder, as data.folder's registry describes it. Archives are not unpacked:
+every text is read through once, its lines counted and summed, and data/raw/provenance.json names
+it, so that later stages read exactly this.
 """
 
 from __future__ import annotations
@@ -16,56 +18,93 @@ from typing import Any
 from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import console
-from seq2sweep.data import files, phrasebook
+from seq2sweep.data import download, files, phrasebook, reading, sources
+from seq2sweep.data.archives import Text
+from seq2sweep.data.download import receipts
 from seq2sweep.errors import UserError
 
 
 def work(config: configuration.Config) -> None:
-    """Write data/raw and its provenance.json."""
+    """Write data/raw with its provenance.json."""
+    dataset = None
+    if config.data.dataset not in ("phrasebook", "files"):
+        # Before data/raw.partial exists: this may take hours, and a kill would leave it behind.
+        dataset = _fetch(config)
     with files.whole_folder(stage.RAW) as folder:
-        if config.data.dataset == "phrasebook":
-            provenance = _generate(config.data.phrasebook, folder)
+        if dataset is not None:
+            provenance = _from_registry(dataset, config)
+        elif config.data.dataset == "files":
+            provenance = _own_files(config.data)
         else:
-            provenance = _read_files(config.data, folder)
-        stage.write_json(folder / "provenance.json", provenance)
+            provenance = _generate(config.data.phrasebook, folder)
+        languages = {"source": config.data.source, "target": config.data.target}
+        head = {"dataset": config.data.dataset, "languages": languages}
+        stage.write_json(folder / "provenance.json", head | provenance)
     pairs = ", ".join(
-        f"{split} {provenance['outputs'][files.text_name(split, 'source')]['lines']:,}"
-        for split in files.SPLITS
+        f"{split} {sum(corpus['lines'] for corpus in corpora):,}"
+        for split, corpora in provenance["splits"].items()
     )
-    console.say(f"sentence pairs in {stage.RAW}: {pairs}")
+    console.say(f"sentence pairs: {pairs}")
 
 
-def _generate(config: configuration.PhrasebookConfig, folder: Path) -> dict[str, Any]:
-    counts = {"train": config.train, "valid": config.valid, "test": config.test}
-    for split, count in counts.items():
-        most = phrasebook.CAPACITY[split]
-        if count > most:
-            raise UserError(
-                f"data.phrasebook.{split} is {count} but the phrasebook holds at most {most} "
-                "different sentences for it; lower it"
-            )
-    phenomena: list[str] = []
-
-    def pairs(split: phrasebook.Split) -> Iterator[tuple[str, str]]:
-        generated = phrasebook.generate(split, counts[split], config.seed)
-        for pair in console.progress(generated, f"generate {split}", "pairs", counts[split]):
-            if split == "test":
-                phenomena.append(" ".join(pair.phenomena))
-            yield pair.source, pair.target
-
-    outputs = {
-        **_write_pairs(folder, "train", pairs("train")),
-        **_write_pairs(folder, "valid", pairs("valid")),
-        **_write_pairs(folder, "test", pairs("test")),
-    }
-    files.write_lines(folder / files.PHENOMENA, phenomena)
-    outputs[files.PHENOMENA] = _output(folder / files.PHENOMENA, len(phenomena))
-    for split, count in counts.items():
-        assert outputs[files.text_name(split, "source")]["lines"] == count
-    return {"dataset": "phrasebook", "seed": config.seed, "counts": counts, "outputs": outputs}
+# --- data sets of the registry -----------------------------------------------------------------
 
 
-def _read_files(config: configuration.DataConfig, folder: Path) -> dict[str, Any]:
+def _fetch(config: configuration.Config) -> sources.Dataset:
+    data = config.data
+    dataset = sources.load(Path(data.folder), data.dataset, data.source, data.target)
+    console.say(
+        f"{dataset.name}, about {dataset.pairs:,} training pairs: {dataset.about}\n"
+        f"licence: {dataset.licence}"
+    )
+    settings = config.download
+    download.fetch(
+        dataset.archives, Path(settings.folder), settings.mirrors, parallel=settings.parallel
+    )
+    return dataset
+
+
+def _from_registry(dataset: sources.Dataset, config: configuration.Config) -> dict[str, Any]:
+    folder = Path(config.download.folder)
+    known = {archive.file: receipts.receipt(folder, archive) for archive in dataset.archives}
+    splits: dict[str, list[dict[str, Any]]] = {}
+    for split, corpora in dataset.splits.items():
+        splits[split] = []
+        for corpus in corpora:
+            lines = corpus.lines or _lines_before(known, corpus.source)
+            entry = _read_through(corpus.name, corpus.texts(folder), folder, lines)
+            splits[split].append(entry)
+            if lines not in (None, entry["lines"]):
+                where = "the registry says" if corpus.lines else "the first time it had"
+                raise UserError(
+                    f"{corpus.texts(folder)[0]} has {entry['lines']:,} lines where {where} "
+                    f"{lines:,}: its archive is whole, so the registry, or this program, is wrong; "
+                    f"mend {config.data.folder}, or remove {corpus.source[0]}.json beside it"
+                )
+    for archive in dataset.archives:
+        texts = {
+            side["member"] or "": {"lines": entry["lines"], "sha256": side["sha256"]}
+            for corpora_read in splits.values()
+            for entry in corpora_read
+            for side in (entry["source"], entry["target"])
+            if side["file"] == archive.file
+        }
+        receipts.note_texts(folder, archive, texts)
+    archives = {file: {key: r[key] for key in ("bytes", "sha256")} for file, r in known.items()}
+    return {"licence": dataset.licence, "archives": archives, "splits": splits}
+
+
+def _lines_before(known: dict[str, Any], text: tuple[str, str | None]) -> int | None:
+    """Lines that a text had when it was first read, as the receipt of its archive says."""
+    file, member = text
+    noted = known[file].get("texts", {}).get(member or "")
+    return noted["lines"] if noted else None
+
+
+# --- one's own files ---------------------------------------------------------------------------
+
+
+def _own_files(config: configuration.DataConfig) -> dict[str, Any]:
     origin = Path(config.folder)
     if not origin.is_dir():
         raise UserError(
@@ -79,19 +118,11 @@ def _read_files(config: configuration.DataConfig, folder: Path) -> dict[str, Any
     for split, names in named.items():
         for name in names:
             _require_inside(name, split)
-    inputs: dict[str, Any] = {}
-    outputs: dict[str, Any] = {}
-    for split, names in named.items():
-        source, target = (origin / name for name in names)
-        pairs = files.read_pairs(source, target)
-        outputs |= _write_pairs(folder, split, console.progress(pairs, f"read {split}", "pairs"))
-        for side, name in zip(files.SIDES, names, strict=True):
-            inputs[files.text_name(split, side)] = {
-                "name": name,
-                "bytes": (origin / name).stat().st_size,
-                "sha256": files.sha256(origin / name),
-            }
-    return {"dataset": "files", "inputs": inputs, "outputs": outputs}
+    splits = {
+        split: [_read_through(split, (Text(origin / source), Text(origin / target)), origin)]
+        for split, (source, target) in named.items()
+    }
+    return {"archives": {}, "splits": splits}
 
 
 def _require_inside(name: str, split: str) -> None:
@@ -104,17 +135,81 @@ def _require_inside(name: str, split: str) -> None:
         )
 
 
-def _write_pairs(
-    folder: Path, split: str, pairs: Iterable[tuple[str, str]]
-) -> dict[str, dict[str, Any]]:
-    source, target = (folder / files.text_name(split, side) for side in files.SIDES)
-    lines = files.write_pairs(source, target, pairs)
-    return {path.name: _output(path, lines) for path in (source, target)}
+# --- the phrasebook ----------------------------------------------------------------------------
 
 
-def _output(path: Path, lines: int) -> dict[str, Any]:
-    return {"lines": lines, "sha256": files.sha256(path)}
+def _generate(config: configuration.PhrasebookConfig, folder: Path) -> dict[str, Any]:
+    counts: dict[phrasebook.Split, int]
+    counts = {"train": config.train, "valid": config.valid, "test": config.test}
+    for split, count in counts.items():
+        most = phrasebook.CAPACITY[split]
+        if count > most:
+            raise UserError(
+                f"data.phrasebook.{split} is {count} but the phrasebook holds at most {most} "
+                "different sentences for it; lower it"
+            )
+    phenomena: list[str] = []
+    splits = {}
+    for split in counts:
+        source, target = (folder / files.text_name(split, side) for side in files.SIDES)
+        written = files.write_pairs(source, target, _pairs(split, counts[split], config, phenomena))
+        assert written == counts[split]
+        sums = {side: files.sha256(path) for side, path in (("source", source), ("target", target))}
+        splits[split] = [_entry("phrasebook", written, source.name, target.name, sums)]
+    files.write_lines(folder / files.PHENOMENA, phenomena)
+    return {"seed": config.seed, "archives": {}, "splits": splits}
+
+
+def _pairs(
+    split: phrasebook.Split,
+    count: int,
+    config: configuration.PhrasebookConfig,
+    phenomena: list[str],
+) -> Iterator[tuple[str, str]]:
+    """Generated pairs; those of test leave their tags in `phenomena`."""
+    generated = phrasebook.generate(split, count, config.seed)
+    for pair in console.progress(generated, f"generate {split}", "pairs", count):
+        if split == "test":
+            phenomena.append(" ".join(pair.phenomena))
+        yield pair.source, pair.target
+
+
+# --- what a text is ----------------------------------------------------------------------------
+
+
+def _read_through(
+    name: str, texts: tuple[Text, Text], root: Path, lines: int | None = None
+) -> dict[str, Any]:
+    """A corpus as provenance.json describes it; UserError if its sides do not fit together.
+
+    `lines`: how many there will be, as far as is known, for the progress bar.
+    """
+    sums = reading.TextSum(), reading.TextSum()
+    pairs: Iterable[tuple[str, str]] = reading.read_pairs(*texts)
+    for source, target in console.progress(pairs, f"read {name}", "pairs", lines):
+        sums[0].add(source)
+        sums[1].add(target)
+    digests = {side: sum_.sha256() for side, sum_ in zip(files.SIDES, sums, strict=True)}
+    source_file, target_file = (text.path.relative_to(root).as_posix() for text in texts)
+    members = texts[0].member, texts[1].member
+    return _entry(name, sums[0].lines, source_file, target_file, digests, members)
+
+
+def _entry(
+    name: str,
+    lines: int,
+    source: str,
+    target: str,
+    sums: dict[str, str],
+    members: tuple[str | None, str | None] = (None, None),
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "lines": lines,
+        "source": {"file": source, "member": members[0], "sha256": sums["source"]},
+        "target": {"file": target, "member": members[1], "sha256": sums["target"]},
+    }
 
 
 if __name__ == "__main__":
-    stage.run("download", "raw sentence pairs of train, valid and test", work)
+    stage.run("download", "the raw text of train, valid and test, verified", work)

@@ -1,58 +1,69 @@
 """Stage encode: clean text as token ids in data/encoded, which training maps into memory.
 
-python -m pipeline.encode
+    python -m pipeline.encode
+
+On all CPUs of this machine, or as Ray tasks when `cluster.address` names a cluster; the bytes are
+the same either way.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from collections.abc import Iterator
+
+from tqdm import tqdm
 
 from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.data import bitext, files
+from seq2sweep.data.parallel import Mapper, Processes, serial
 from seq2sweep.data.vocabulary import Vocabulary
-from seq2sweep.errors import UserError
+
+WORTH_SHARING = 200_000
+"""Sentences; fewer are done before other processes have started."""
 
 
 def work(config: configuration.Config) -> None:
-    """Write the token and offset files of all splits and sides, and header.json."""
+    """Write the files and the header of every split."""
     vocabulary = Vocabulary.open(stage.VOCABULARY)
-    counts: dict[str, dict[str, dict[str, Any]]] = {}
-    with files.whole_folder(stage.ENCODED) as folder:
+    languages = {"source": config.data.source, "target": config.data.target}
+    texts = {
+        split: {side: stage.CLEAN / files.text_name(split, side) for side in files.SIDES}
+        for split in files.SPLITS
+    }
+    sentences = sum(files.count_lines(path) for sides in texts.values() for path in sides.values())
+    headers = {}
+    with (
+        files.whole_folder(stage.ENCODED) as folder,
+        _mapper(config.cluster, sentences) as mapper,
+        tqdm(total=sentences, **console.bar("encode", "sentences")) as bar,
+    ):
         for split in files.SPLITS:
-            counts[split] = {}
-            for side in files.SIDES:
-                path = stage.CLEAN / files.text_name(split, side)
-                lines = console.progress(
-                    files.read_lines(path),
-                    f"encode {split} {side}",
-                    "sentences",
-                    files.count_lines(path),
-                )
-                counts[split][side] = bitext.write_side(folder, split, side, lines, vocabulary)
-            _require_aligned(split, counts[split])
-        header = bitext.make_header(
-            folder,
-            vocabulary,
-            {"source": config.data.source, "target": config.data.target},
-            counts,
-        )
-        stage.write_json(folder / bitext.HEADER_NAME, header)
-    for side, found in counts["train"].items():
+            headers[split] = bitext.write_split(
+                folder, split, texts[split], vocabulary, languages, mapper, bar.update
+            )
+    train = headers["train"]
+    for side in files.SIDES:
         console.say(
-            f"train {side}: {found['sentences']:,} sentences, {found['tokens']:,} tokens, "
-            f"{found['unknown_share']:.4%} of them unknown"
+            f"train {side}: {train['sentences']:,} sentences, {train[side]['tokens']:,} tokens, "
+            f"{train[side]['unknown_share']:.4%} of them unknown"
         )
 
 
-def _require_aligned(split: str, sides: dict[str, dict[str, Any]]) -> None:
-    source, target = (sides[side]["sentences"] for side in files.SIDES)
-    if source != target:
-        raise UserError(
-            f"{stage.CLEAN} has {source} {split} sentences in one language and {target} in the "
-            f"other: remove {stage.CLEAN} and run `dvc repro`"
-        )
+@contextlib.contextmanager
+def _mapper(cluster: configuration.ClusterConfig, sentences: int) -> Iterator[Mapper]:
+    if sentences < WORTH_SHARING:
+        yield serial
+    elif cluster.address is None:
+        yield Processes()
+    else:
+        # Imported here: Ray takes seconds to load, and most runs do without it.
+        from seq2sweep.cluster.session import ray_session
+        from seq2sweep.cluster.tasks import ray_tasks
+
+        with ray_session(cluster):
+            yield ray_tasks
 
 
 if __name__ == "__main__":

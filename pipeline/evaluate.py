@@ -17,7 +17,8 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.console import say
 from seq2sweep.data.bitext import read_header
-from seq2sweep.data.files import RECEIPT, read_lines, write_whole
+from seq2sweep.data.files import RECEIPT, write_whole
+from seq2sweep.data.reading import read_lines
 from seq2sweep.decode.exported import choose, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import Data, evaluate
@@ -38,7 +39,7 @@ def work(config: Config) -> None:
         say(f"only {len(chosen)} checkpoints were kept: those are averaged")
     files = [weights.file for weights in chosen]
     data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
-    header = read_header(stage.ENCODED)
+    header = read_header(stage.ENCODED, "test")
     train_run = stage.read_json(stage.METRICS / "train.json")["mlflow_run_id"]
     tracker = tracking.open_tracker(config)
     with contextlib.ExitStack() as runs:
@@ -55,7 +56,7 @@ def work(config: Config) -> None:
                 tags=tracking.lineage(config, header, model=stage.MODEL),
             )
         )
-        sentences = header["splits"]["test"]["sentences"]
+        sentences = header["sentences"]
         with tqdm(total=sentences, desc="translate", unit=" sentences", delay=1) as bar:
             result = evaluate(config, files, data, "test", bar.update)
         metrics = result.metrics | {

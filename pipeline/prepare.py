@@ -2,81 +2,156 @@
 
     python -m pipeline.prepare
 
+Text is read where the download stage found it, and checked against the sums taken there.
 Validation and test text is normalised only, never dropped: a test set keeps its size and order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import console
-from seq2sweep.data import files
-from seq2sweep.data.clean import Cleaner
+from seq2sweep.data import files, parallel, reading
+from seq2sweep.data.archives import Text
+from seq2sweep.data.clean import Cleaner, Pair
+from seq2sweep.data.cleaned import CleanedText, as_table
+from seq2sweep.data.reasons import is_empty
 from seq2sweep.errors import UserError
+
+PAIRS_IN_CHUNK = 5_000
+CHARACTERS_IN_CHUNK = 8_000_000
+"""Bounds memory where lines are of a hostile length; five times what 5 000 pairs have."""
+PAIRS_WORTH_PROCESSES = 100_000
+"""Fewer training pairs are clean before other processes have started."""
 
 
 def work(config: configuration.Config) -> None:
-    """Write data/clean and metrics/prepare.json."""
+    """Write data/clean, metrics/prepare.json and reports/dropped.tsv."""
     provenance = stage.read_json(stage.RAW / "provenance.json")
-    cleaner = Cleaner(config.prepare)
+    pairs = sum(corpus["lines"] for corpus in provenance["splits"]["train"])
+    many = pairs > PAIRS_WORTH_PROCESSES
+    prepare(config, provenance, parallel.Processes() if many else parallel.serial)
+
+
+def prepare(
+    config: configuration.Config, provenance: dict[str, Any], mapper: parallel.Mapper
+) -> None:
+    """Clean the text that `provenance` describes; `mapper` shares out the training text."""
+    root = _root(config, provenance["dataset"])
+    corpora = {
+        split: [_Corpus(described, root) for described in provenance["splits"][split]]
+        for split in files.SPLITS
+    }
+    cleaner = Cleaner(config.prepare, config.data.source, config.data.target)
     metrics: dict[str, Any] = {}
     with files.whole_folder(stage.CLEAN) as folder:
         for split in ("valid", "test"):
-            kept = _write(folder, split, _held_out(cleaner, split, provenance))
-            metrics[split] = {"read": kept, "kept": kept, "dropped": {}}
+            metrics[split] = _hold_out(folder, split, corpora[split], cleaner)
         if (stage.RAW / files.PHENOMENA).exists():
             _copy_phenomena(folder, metrics["test"]["kept"])
-        kept = _write(folder, "train", cleaner.clean(_raw_pairs("train", provenance)))
-        assert cleaner.read == kept + sum(cleaner.dropped.values())
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in cleaner.dropped.items())
+        with CleanedText(*_paths(folder, "train"), cleaner.reasons) as text:
+            for corpus in corpora["train"]:
+                text.write(corpus.name, mapper(cleaner, _chunks(corpus.pairs("train"))))
+            text.leave_out_duplicates()
+        counts = metrics["train"] = text.metrics(cleaner.normaliser.names)
+        read, kept = counts["read"], counts["kept"]
+        assert read == kept + sum(counts["dropped"].values())
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts["dropped"].items())
         if kept == 0:
             raise UserError(
-                f"none of {cleaner.read:,} training pairs is left ({reasons}): "
-                "look at prepare.max_words and prepare.max_ratio, or at the text"
+                f"none of {read:,} training pairs is left ({reasons}): "
+                "look at the section prepare of params.yaml, or at the text"
             )
-    metrics["train"] = {"read": cleaner.read, "kept": kept, "dropped": cleaner.dropped}
     stage.write_json(
         stage.METRICS / "prepare.json", {split: metrics[split] for split in files.SPLITS}
     )
-    console.say(f"kept {kept:,} of {cleaner.read:,} training pairs; dropped: {reasons}")
+    files.write_whole(stage.REPORTS / "dropped.tsv", as_table(text.samples))
+    console.say(f"kept {kept:,} of {read:,} training pairs; dropped: {reasons or 'none'}")
 
 
-def _raw_pairs(split: str, provenance: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    source, target = (stage.RAW / files.text_name(split, side) for side in files.SIDES)
-    total = provenance["outputs"][source.name]["lines"]
-    pairs = files.read_pairs(source, target)
-    yield from console.progress(pairs, f"clean {split}", "pairs", total)
+class _Corpus:
+    """Two aligned texts, as provenance.json describes them."""
+
+    def __init__(self, described: dict[str, Any], root: Path) -> None:
+        self.name: str = described["name"]
+        sides = [described[side] for side in files.SIDES]
+        self.texts = [Text(root / side["file"], side["member"]) for side in sides]
+        self._lines: int = described["lines"]
+        self._sha256: list[str] = [side["sha256"] for side in sides]
+
+    def pairs(self, split: str) -> Iterator[Pair]:
+        """The pairs; at their end a UserError if they are not those that were described."""
+        sums = source_sum, target_sum = reading.TextSum(), reading.TextSum()
+        pairs = reading.read_pairs(*self.texts)
+        for pair in console.progress(pairs, f"clean {split}: {self.name}", "pairs", self._lines):
+            source_sum.add(pair[0])
+            target_sum.add(pair[1])
+            yield pair
+        for text, expected, found in zip(self.texts, self._sha256, sums, strict=True):
+            if (found.lines, found.sha256()) != (self._lines, expected):
+                raise UserError(
+                    f"{text} is not what the download stage read: "
+                    "run `dvc repro --force download`, which reads it anew"
+                )
+
+
+def _root(config: configuration.Config, dataset: str) -> Path:
+    """The folder in which provenance.json names files."""
+    if dataset == "phrasebook":
+        return stage.RAW
+    return Path(config.data.folder if dataset == "files" else config.download.folder)
+
+
+def _paths(folder: Path, split: str) -> tuple[Path, Path]:
+    return folder / files.text_name(split, "source"), folder / files.text_name(split, "target")
+
+
+def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    chunk: list[Pair] = []
+    characters = 0
+    for pair in pairs:
+        chunk.append(pair)
+        characters += len(pair[0]) + len(pair[1])
+        if len(chunk) == PAIRS_IN_CHUNK or characters > CHARACTERS_IN_CHUNK:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def _hold_out(
+    folder: Path, split: str, corpora: Sequence[_Corpus], cleaner: Cleaner
+) -> dict[str, Any]:
+    """Write valid or test, normalised; returns its metrics."""
+    changed: Counter[str] = Counter()
+    normalised = (pair for corpus in corpora for pair in _held_out(split, corpus, cleaner, changed))
+    pairs = files.write_pairs(*_paths(folder, split), normalised)
+    counts = {name: changed[name] for name in cleaner.normaliser.names}
+    return {"read": pairs, "kept": pairs, "dropped": {}, "changed": counts}
 
 
 def _held_out(
-    cleaner: Cleaner, split: str, provenance: dict[str, Any]
-) -> Iterator[tuple[str, str]]:
-    for number, pair in enumerate(_raw_pairs(split, provenance), start=1):
-        normalised = cleaner.hold_out(*pair)
-        for side, text in zip(files.SIDES, normalised, strict=True):
-            if not text:
-                name = files.text_name(split, side)
-                # The user's own file, which has the same lines, where there is one.
-                name = provenance.get("inputs", {}).get(name, {}).get("name", stage.RAW / name)
+    split: str, corpus: _Corpus, cleaner: Cleaner, changed: Counter[str]
+) -> Iterator[Pair]:
+    for number, raw in enumerate(corpus.pairs(split), start=1):
+        pair = cleaner.hold_out(*raw, changed)
+        for text, sentence in zip(corpus.texts, pair, strict=True):
+            if is_empty(sentence):
                 raise UserError(
-                    f"{name} line {number} is empty: {split} sentences are never dropped, "
+                    f"{text} line {number} is empty: {split} sentences are never dropped, "
                     "so fill it in, or remove the line from both sides"
                 )
-        yield normalised
-
-
-def _write(folder: Path, split: str, pairs: Iterator[tuple[str, str]]) -> int:
-    source, target = (folder / files.text_name(split, side) for side in files.SIDES)
-    return files.write_pairs(source, target, pairs)
+        yield pair
 
 
 def _copy_phenomena(folder: Path, sentences: int) -> None:
     origin = stage.RAW / files.PHENOMENA
-    lines = files.write_lines(folder / files.PHENOMENA, files.read_lines(origin))
+    lines = files.write_lines(folder / files.PHENOMENA, reading.read_lines(origin))
     if lines != sentences:
         raise UserError(
             f"{origin} has {lines} lines but the test set {sentences} sentences: "

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pipeline import stage
 from seq2sweep.config import Config
-from seq2sweep.data.files import RECEIPT, read_lines, write_whole
+from seq2sweep.data.files import RECEIPT, write_whole
+from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
 from seq2sweep.report import page, samples, table
 

@@ -21,7 +21,7 @@ from seq2sweep.cluster.search import INTERRUPTED, run_sweep, variants
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.variants import Variant
 from seq2sweep.config import Config
-from seq2sweep.data.bitext import read_header
+from seq2sweep.data.bitext import read_training_header
 from seq2sweep.evaluate.evaluation import score_checkpoint
 from seq2sweep.model import flops
 from seq2sweep.tracking.follow import JournalFollower
@@ -32,7 +32,7 @@ from seq2sweep.train import devices, journal
 
 def work(config: Config) -> None:
     project = Path.cwd()
-    header = read_header(stage.ENCODED)
+    header = read_training_header(stage.ENCODED)
     chosen = variants(config)
     console.say(f"{len(chosen)} variants: {', '.join(variant.name for variant in chosen)}")
     started = time.perf_counter()

@@ -21,7 +21,7 @@ from seq2sweep import console
 from seq2sweep.cluster.run import run_training
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.config import Config
-from seq2sweep.data.bitext import read_header
+from seq2sweep.data.bitext import read_training_header
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT, sha256, write_whole
 from seq2sweep.model import flops
 from seq2sweep.tracking.follow import JournalFollower
@@ -43,14 +43,14 @@ CURVES = (
 
 def work(config: Config) -> None:
     project = Path.cwd()
-    header = read_header(stage.ENCODED)
+    header = read_training_header(stage.ENCODED)
     vocabulary_size = int(header["vocabulary"]["size"])
     parameters = flops.parameter_count(config.model, vocabulary_size)
     name = run_name(config, header)
     folder = project / config.cluster.storage / name
     console.say(
         f"{parameters / 1e6:.2f}M parameters at a vocabulary of {vocabulary_size}, "
-        f"{header['splits']['train']['sentences']} pairs, {config.train.steps} steps, "
+        f"{header['sentences']} pairs, {config.train.steps} steps, "
         f"{config.cluster.workers} worker(s)"
     )
     tracker = tracking.open_tracker(config)

@@ -5,25 +5,29 @@ python -m pipeline.vocabulary
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import sentencepiece
 
 from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import console
-from seq2sweep.data import files, vocabulary
+from seq2sweep.data import files, reading, vocabulary
+
+T = TypeVar("T")
 
 
 def work(config: configuration.Config) -> None:
     """Write vocabulary.model and vocabulary.json."""
     source, target = (stage.CLEAN / files.text_name("train", side) for side in files.SIDES)
-    sentences = files.count_lines(source) + files.count_lines(target)
-    used = min(sentences, vocabulary.MOST_SENTENCES)
-    lines = _evenly_spaced(_both(source, target), sentences, used)
+    pairs = files.count_lines(source)
+    used = min(pairs, max(1, vocabulary.most_sentences(config.vocabulary) // 2))
+    sample = _evenly_spaced(reading.read_pairs(source, target), pairs, used)
     model = vocabulary.train(
-        console.progress(lines, "read train", "sentences", used), config.vocabulary
+        itertools.chain.from_iterable(console.progress(sample, "read train", "pairs", used)),
+        config.vocabulary,
     )
     made = vocabulary.Vocabulary(model)
     with files.whole_folder(stage.VOCABULARY) as folder:
@@ -31,26 +35,22 @@ def work(config: configuration.Config) -> None:
         stage.write_json(
             folder / vocabulary.JSON_NAME,
             {
+                "kind": config.vocabulary.kind,
                 "size": len(made),
                 "sha256": made.fingerprint,
                 "sentencepiece": sentencepiece.__version__,
                 "languages": {"source": config.data.source, "target": config.data.target},
-                "sentences": used,
+                "sentences": 2 * used,
             },
         )
-    console.say(f"{len(made):,} word pieces learned from {used:,} sentences")
+    console.say(f"{len(made):,} word pieces learned from {used:,} of {pairs:,} pairs")
 
 
-def _both(source: Path, target: Path) -> Iterator[str]:
-    for pair in files.read_pairs(source, target):
-        yield from pair
-
-
-def _evenly_spaced(lines: Iterator[str], count: int, wanted: int) -> Iterator[str]:
-    """`wanted` of `count` lines, spread evenly: a sample of a large corpus without a seed."""
-    for i, line in enumerate(lines):
+def _evenly_spaced(items: Iterable[T], count: int, wanted: int) -> Iterator[T]:
+    """`wanted` of `count` items, spread evenly: a sample of a large corpus without a seed."""
+    for i, item in enumerate(items):
         if i * wanted // count != (i - 1) * wanted // count:
-            yield line
+            yield item
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -51,6 +51,21 @@ class Corpus:
     vocabulary: Path
     encoded: Path
     size: int
+
+
+def write_encoded(
+    folder: Path,
+    split: str,
+    source: Sequence[str],
+    target: Sequence[str],
+    pieces: vocabulary.Vocabulary,
+) -> dict[str, Any]:
+    """Encode lines into a split of an encoded folder; returns its header."""
+    texts = {}
+    for side, lines in (("source", source), ("target", target)):
+        texts[side] = folder / f"{split}.{side}.text"
+        write_lines(texts[side], lines)
+    return bitext.write_split(folder, split, texts, pieces, {"source": "en", "target": "de"})
 
 
 @pytest.fixture(scope="session")
@@ -105,9 +120,6 @@ def tiny_corpus(tmp_path_factory: pytest.TempPathFactory, tiny_config: Config) -
     (root / "vocabulary").mkdir()
     (root / "vocabulary" / vocabulary.MODEL_NAME).write_bytes(model)
     pieces = vocabulary.Vocabulary.open(root / "vocabulary")
-    counts: dict[str, dict[str, dict[str, object]]] = {split: {} for split in lines}
-    for (split, side), content in sides.items():
-        counts[split][side] = bitext.write_side(encoded, split, side, content, pieces)
-    header = bitext.make_header(encoded, pieces, {"source": "en", "target": "de"}, counts)
-    (encoded / bitext.HEADER_NAME).write_text(json.dumps(header))
+    for split in lines:
+        write_encoded(encoded, split, sides[split, "source"], sides[split, "target"], pieces)
     return Corpus(clean, root / "vocabulary", encoded, len(pieces))

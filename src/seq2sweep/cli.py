@@ -57,6 +57,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     preset.set_defaults(work=_preset)
 
+    plan = commands.add_parser(
+        "plan", help="what the data stages would download, write and take; nothing is done"
+    )
+    plan.add_argument("--json", action="store_true", help="as JSON")
+    plan.set_defaults(work=_plan)
+
     translate = commands.add_parser("translate", help="translate text with the trained weights")
     translate.add_argument(
         "file", nargs="?", type=Path, help="text, one sentence a line, plain or .gz (else stdin)"
@@ -146,8 +152,15 @@ def _changes(assignments: Sequence[str]) -> dict[str, object]:
     return changes
 
 
+def _plan(options: argparse.Namespace) -> None:
+    from seq2sweep.plan import data_plan, overview
+
+    plan = data_plan(configuration.load(Path("params.yaml")))
+    print(json.dumps(plan, indent=2) if options.json else overview(plan))
+
+
 def _translate(options: argparse.Namespace) -> None:
-    from seq2sweep.data.files import lines_of, read_lines
+    from seq2sweep.data.reading import lines_of, read_lines
     from seq2sweep.evaluate.translator import Translator
 
     config = configuration.load(Path("params.yaml")).evaluate

@@ -49,7 +49,10 @@ class FilesConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    dataset: Literal["phrasebook", "files"] = _field("phrasebook (built in) or files (your own)")
+    dataset: str = _field(
+        "phrasebook (built in), files (your own), or one that data.folder's registry describes: "
+        "wmt14-en-de, wmt14-en-fr, multi30k"
+    )
     source: str = _field("language translated from, a code such as en")
     target: str = _field("language translated into, a code such as de")
     folder: str = _field("what the data is made from; DVC runs again when it changes")
@@ -58,18 +61,39 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class PrepareConfig:
-    lowercase: bool = _field("lower-case all text, both sides and every split")
-    max_words: int = _field("drop training pairs with more words than this on a side", at_least=1)
-    max_ratio: float = _field(
-        "drop training pairs when one side has this many times the other's words"
+class DownloadConfig:
+    folder: str = _field("where archives are kept; one put there by hand is taken as well")
+    mirrors: dict[str, Any] = _field(
+        "beginning of an address: what stands there instead (https:, file: or s3:)"
     )
+    parallel: int = _field("files downloaded at once", at_least=1)
+
+
+@dataclass(frozen=True)
+class PrepareConfig:
+    normalise: tuple[Literal["invisible", "unicode", "whitespace"], ...] = _field(
+        "how every text is written anew: of invisible, unicode, whitespace"
+    )
+    lowercase: bool = _field("lower-case all text, both sides and every split")
+    drop: tuple[
+        Literal["empty", "too_long", "ratio", "copied", "script", "contamination", "duplicate"], ...
+    ] = _field(
+        "why a training pair is dropped: of empty, too_long, ratio, copied, script, "
+        "contamination, duplicate"
+    )
+    max_words: int = _field("too_long: more words than this on a side", at_least=1)
+    max_ratio: float = _field("ratio: one side has more than this many times the other's words")
 
 
 @dataclass(frozen=True)
 class VocabularyConfig:
-    size: int = _field("word pieces shared by both languages (SentencePiece BPE)")
+    kind: Literal["bpe", "unigram", "word_piece"] = _field(
+        "bpe (paper, English-German), unigram or word_piece (paper, English-French)"
+    )
+    size: int = _field("word pieces shared by both languages")
     character_coverage: float = _field("share of characters covered; the rest becomes <unk>")
+    byte_fallback: bool = _field("write characters that are not covered as bytes, not as <unk>")
+    sentences: int = _field("at most this many are learned from, evenly spaced", at_least=1)
 
 
 @dataclass(frozen=True)
@@ -184,6 +208,7 @@ class Config:
     """All of params.yaml."""
 
     data: DataConfig = _field("WHAT TO TRANSLATE")
+    download: DownloadConfig = _field("WHERE IT COMES FROM; a change runs nothing again")
     prepare: PrepareConfig = _field("CLEANING")
     vocabulary: VocabularyConfig = _field("WORD PIECES")
     model: ModelConfig = _field("THE TRANSFORMER (section 3 and Table 3 of the paper)")
@@ -350,6 +375,11 @@ def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
         return value
     if origin is tuple:
         kind = typing.get_args(hint)[0]
+        if typing.get_origin(kind) is Literal:
+            options = typing.get_args(kind)
+            if not isinstance(value, list | tuple) or any(item not in options for item in value):
+                raise wrong("a list, each one of " + ", ".join(options))
+            return tuple(value)
         # type, not isinstance: true and false are no whole numbers here.
         if not isinstance(value, list | tuple) or not all(type(v) is kind for v in value):
             raise wrong("a list of texts" if kind is str else "a list of whole numbers")
@@ -421,10 +451,20 @@ def _check(config: Config, name: str) -> None:
     )
     for key in ("data.source", "data.target"):
         require(is_language(values[key]), key, "a code of two letters, such as de or pt-BR")
-    for key in ("data.folder", "cluster.storage"):
+    for key in ("data.dataset", "data.folder", "download.folder", "cluster.storage"):
         require(bool(values[key].strip()), key, "not empty")
     for key in ("data.phrasebook.seed", "train.seed", "sweep.seed"):
         require(values[key] < 2**31, key, "below 2147483648")
+    for prefix, mirror in config.download.mirrors.items():
+        whole = isinstance(mirror, str) and "://" in mirror and "://" in prefix
+        require(whole, "download.mirrors", "a mapping of addresses such as https://host/folder/")
+        if "@" in mirror.split("://", 1)[1].split("/", 1)[0] and not mirror.startswith("file:"):
+            raise UserError(
+                f"{name}: download.mirrors holds a user or password, which would be recorded with "
+                "the experiment: put it into ~/.netrc (or the environment, for s3) instead"
+            )
+    if config.vocabulary.kind == "word_piece" and config.vocabulary.byte_fallback:
+        raise UserError(f"{name}: vocabulary.byte_fallback must be false for kind word_piece")
     if config.data.dataset == "files":
         for split in ("train", "valid", "test"):
             key = f"data.files.{split}"
@@ -460,7 +500,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-_FREE_FORM = ("sweep.base", "sweep.space")
+_FREE_FORM = ("download.mirrors", "sweep.base", "sweep.space")
 
 
 def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -23,22 +23,25 @@ def banner(stage: str, about: str) -> None:
 
 
 def progress(items: Iterable[T], what: str, unit: str, total: int | None = None) -> Iterable[T]:
-    """Iterate with a bar that shows rate and time left; gone when it took under a second.
+    """Iterate with a bar that shows rate and time left."""
+    return tqdm(items, total=total, **bar(what, unit))
+
+
+def bar(what: str, unit: str) -> dict[str, Any]:
+    """How every progress bar looks, for tqdm: nothing is shown of what takes under a second.
 
     Without a terminal a line every few seconds is enough, so that log files stay readable.
     """
     interactive = sys.stderr.isatty()
-    return tqdm(
-        items,
-        desc=what,
-        unit=f" {unit}",
-        total=total,
-        delay=1,
-        mininterval=0.2 if interactive else 5,
-        unit_scale=True,
-        leave=True,
-        dynamic_ncols=interactive,
-    )
+    return {
+        "desc": what,
+        "unit": f" {unit}",
+        "delay": 1,
+        "mininterval": 0.2 if interactive else 5,
+        "unit_scale": True,
+        "leave": True,
+        "dynamic_ncols": interactive,
+    }
 
 
 def duration(seconds: float) -> str:

@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
-from seq2sweep.data import bitext, vocabulary
+from seq2sweep.data import vocabulary
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.train import devices, loop, state
@@ -28,7 +28,7 @@ from seq2sweep.train.devices import paper_rule
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Logged
 from seq2sweep.train.loop import train
 
-from ..conftest import Corpus
+from ..conftest import Corpus, write_encoded
 
 CPU = torch.device("cpu")
 
@@ -219,14 +219,8 @@ def test_without_padding_both_counts_agree(
     tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
 ) -> None:
     pieces = vocabulary.Vocabulary.open(tiny_corpus.vocabulary)
-    counts: dict[str, dict[str, Any]] = {}
     for split in ("train", "valid"):
-        counts[split] = {
-            side: bitext.write_side(tmp_path, split, side, [line] * 50, pieces)
-            for side, line in (("source", "alpha beta gamma"), ("target", "ALPHA"))
-        }
-    header = bitext.make_header(tmp_path, pieces, {"source": "en", "target": "de"}, counts)
-    (tmp_path / bitext.HEADER_NAME).write_text(json.dumps(header))
+        write_encoded(tmp_path, split, ["alpha beta gamma"] * 50, ["ALPHA"] * 50, pieces)
     cost = summary(run(tiny_config, tmp_path, tmp_path / "run"))
     assert cost["padding_share"] == 0
     assert cost["padded_flops"] == cost["flops"] > 0

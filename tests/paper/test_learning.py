@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -15,9 +14,9 @@ import torch
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
-from seq2sweep.data import bitext, phrasebook, vocabulary
+from seq2sweep.data import phrasebook, vocabulary
 from seq2sweep.data.clean import Cleaner
-from seq2sweep.data.files import SIDES, read_pairs
+from seq2sweep.data.reading import read_pairs
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import translate
 from seq2sweep.evaluate.bleu import score
@@ -25,6 +24,8 @@ from seq2sweep.model.transformer import Transformer
 from seq2sweep.train.events import CheckpointDue
 from seq2sweep.train.loop import train
 from seq2sweep.train.state import load_weights
+
+from ..conftest import write_encoded
 
 CPU = torch.device("cpu")
 MULTI30K = Path(__file__).parents[3] / "shared/data/multi30k"
@@ -49,15 +50,9 @@ def learn(
     config: Config = configuration.with_changes(presets.load("phrasebook").config, SMALL | changes)
     text = [side for pair in learned for side in pair]
     pieces = vocabulary.Vocabulary(vocabulary.train(text, config.vocabulary))
-    counts = {
-        split: {
-            side: bitext.write_side(folder, split, side, [pair[i] for pair in pairs], pieces)
-            for i, side in enumerate(SIDES)
-        }
-        for split, pairs in (("train", learned), ("valid", learned[:50]))
-    }
-    header = bitext.make_header(folder, pieces, {"source": "en", "target": "de"}, counts)
-    (folder / bitext.HEADER_NAME).write_text(json.dumps(header))
+    for split, pairs in (("train", learned), ("valid", learned[:50])):
+        source, target = zip(*pairs, strict=True)
+        write_encoded(folder, split, source, target, pieces)
     files = []
     for event in train(config, folder, device=CPU):
         if isinstance(event, CheckpointDue):
@@ -81,8 +76,9 @@ def of_multi30k() -> Pairs:
 
 @pytest.mark.parametrize("pairs_of", [of_the_phrasebook, of_multi30k])
 def test_it_memorises_sentences(pairs_of: Callable[[], Pairs], tmp_path: Path) -> None:
-    cleaner = Cleaner(presets.load("phrasebook").config.prepare)
-    pairs = list(cleaner.clean(pairs_of()))
+    clean = Cleaner(presets.load("phrasebook").config.prepare, "en", "de")(list(pairs_of()))
+    source, target = (block.decode().splitlines() for block in (clean.source, clean.target))
+    pairs = list(zip(source, target, strict=True))
     assert len(pairs) == 64
     changes: dict[str, object] = {
         "vocabulary.size": 600,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.cluster.variants import variants
+from seq2sweep.data import sources
 from seq2sweep.model.flops import parameter_count
 from seq2sweep.presets import table3
 
@@ -50,9 +52,8 @@ big                   6 1024 4096 16 64  64  0.3 .   300000 .           4.33 26.
 ROWS = [line.split() for line in PRINTED.split("\n") if line]
 NAMES = [row[0] for row in ROWS]
 BASE = presets.load("base").config
-NEWSTEST2014 = ["newstest2014.en.gz", "newstest2014.de.gz"]
 SCORING = {
-    "data.files.test": ["newstest2013.en.gz", "newstest2013.de.gz"],
+    "data.dataset": "wmt14-en-de-newstest2013",
     "evaluate.average_checkpoints": 1,
 }
 BASE_FAMILY = {row[0]: int(row[-1]) for row in ROWS if row[-1] != "." and row[0] != "big"}
@@ -110,7 +111,10 @@ def test_figures_are_those_printed(printed_row: list[str]) -> None:
 
 def test_rows_are_scored_on_the_validation_set() -> None:
     config = row_config("base")
-    assert config.data.files.test == BASE.data.files.valid != BASE.data.files.test
+    folder = Path(sources.__file__).parents[3] / BASE.data.folder
+    scored, base = (sources.load(folder, c.data.dataset, "en", "de").splits for c in (config, BASE))
+    assert scored["test"] == scored["valid"] == base["valid"] != base["test"]
+    assert scored["train"] == base["train"]
     assert config.evaluate.beam == 4
 
 
@@ -152,7 +156,7 @@ def test_base_is_the_model_of_sections_3_to_6() -> None:
     expected = settings(ROWS[0]) | {
         "data.source": "en",
         "data.target": "de",
-        "data.files.test": NEWSTEST2014,
+        "data.dataset": "wmt14-en-de",
         "vocabulary.size": 37_000,
         "prepare.lowercase": False,
         "model.attention": "scaled_dot_product",
@@ -190,7 +194,7 @@ def test_big_is_the_big_row_of_table_3_scored_as_table_2() -> None:
         "sweep.base",
         "sweep.space",
     }
-    assert big["data.files.test"] == NEWSTEST2014
+    assert big["data.dataset"] == "wmt14-en-de"
     # 10 minutes of 1.0 seconds a step; section 6.1.
     assert big["train.checkpoint_every"] == 10 * 60
     assert big["evaluate.average_checkpoints"] == 20

@@ -22,7 +22,7 @@ import pytest
 import sacrebleu
 from sacremoses.corpus import NonbreakingPrefixes
 
-from seq2sweep.data.files import read_lines
+from seq2sweep.data.reading import read_lines
 from seq2sweep.evaluate import bleu
 from seq2sweep.evaluate.compare import compare
 

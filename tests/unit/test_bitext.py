@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 import pytest
@@ -15,8 +15,11 @@ from seq2sweep.config import VocabularyConfig
 from seq2sweep.data import bitext, vocabulary
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import SIDES, SPLITS
+from seq2sweep.data.parallel import Processes
 from seq2sweep.data.vocabulary import EOS, UNK, Vocabulary
 from seq2sweep.errors import UserError
+
+from ..conftest import write_encoded
 
 TEXT = {
     "source": ["a cat", "the dog sleeps", "a house", "dog", "the cat sleeps a lot"],
@@ -28,21 +31,14 @@ LANGUAGES = {"source": "en", "target": "de"}
 @pytest.fixture(scope="module")
 def pieces() -> Vocabulary:
     known = [line.replace("漢", "") for lines in TEXT.values() for line in lines]
-    return Vocabulary(vocabulary.train(known, VocabularyConfig(60, 1.0)))
+    return Vocabulary(vocabulary.train(known, VocabularyConfig("bpe", 60, 1.0, False, 1000)))
 
 
 @pytest.fixture
 def folder(tmp_path: Path, pieces: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(bitext, "SENTENCES_PER_CHUNK", 2)
-    counts = {
-        split: {
-            side: bitext.write_side(tmp_path, split, side, iter(TEXT[side]), pieces)
-            for side in SIDES
-        }
-        for split in SPLITS
-    }
-    header = bitext.make_header(tmp_path, pieces, LANGUAGES, counts)
-    (tmp_path / "header.json").write_text(json.dumps(header))
+    monkeypatch.setattr(bitext, "BYTES_PER_CHUNK", 10)
+    for split in SPLITS:
+        write_encoded(tmp_path, split, TEXT["source"], TEXT["target"], pieces)
     return tmp_path
 
 
@@ -57,6 +53,7 @@ def test_sentences_come_back(folder: Path, pieces: Vocabulary) -> None:
     assert text.source_lengths.tolist() == [len(sequence) for sequence in source]
     assert text.target_lengths.tolist() == [len(sequence) for sequence in target]
     assert text.source_lengths.dtype == np.int32
+    assert text.sides["source"].offsets.tolist() == [0, *np.cumsum(text.source_lengths)]
     assert text.source(0).dtype == np.uint16
 
 
@@ -70,35 +67,75 @@ def test_header_counts(folder: Path, pieces: Vocabulary) -> None:
     header = Bitext.open(folder, "valid").header
     sequences = pieces.encode(TEXT["target"])
     tokens = [token for sequence in sequences for token in sequence]
-    assert header["format"] == 1
+    assert header["format"] == 2
     assert header["languages"] == LANGUAGES
     assert header["vocabulary"] == {"fingerprint": pieces.fingerprint, "size": 60}
-    assert header["splits"]["valid"]["sentences"] == 5
-    assert header["splits"]["valid"]["target"]["tokens"] == len(tokens)
+    assert header["sentences"] == 5
+    assert header["target"]["tokens"] == len(tokens)
     assert math.isclose(
-        header["splits"]["valid"]["target"]["unknown_share"],
+        header["target"]["unknown_share"],
         tokens.count(UNK) / (len(tokens) - len(sequences)),
     )
-    assert header["splits"]["valid"]["source"]["unknown_share"] == 0
-    assert len(header["files"]) == 12
+    assert header["source"]["unknown_share"] == 0
+    assert len(header["files"]) == 6
 
 
 def test_fingerprint_is_the_identity_of_the_data(
-    folder: Path, pieces: Vocabulary, tmp_path_factory: pytest.TempPathFactory
+    folder: Path, pieces: Vocabulary, tmp_path: Path
 ) -> None:
     def made(changed: str) -> str:
-        other = tmp_path_factory.mktemp("other")
-        lines = {**TEXT, "source": [*TEXT["source"][:-1], changed]}
-        counts = {
-            split: {
-                side: bitext.write_side(other, split, side, lines[side], pieces) for side in SIDES
-            }
-            for split in SPLITS
-        }
-        return str(bitext.make_header(other, pieces, LANGUAGES, counts)["fingerprint"])
+        other = tmp_path / "other"
+        other.mkdir(exist_ok=True)
+        source = [*TEXT["source"][:-1], changed]
+        return str(write_encoded(other, "train", source, TEXT["target"], pieces)["fingerprint"])
 
-    assert made(TEXT["source"][-1]) == bitext.read_header(folder)["fingerprint"]
-    assert made("a dog") != bitext.read_header(folder)["fingerprint"]
+    assert made(TEXT["source"][-1]) == bitext.read_header(folder, "train")["fingerprint"]
+    assert made("a dog") != bitext.read_header(folder, "train")["fingerprint"]
+
+
+def test_training_is_told_from_other_training_and_validation_but_not_from_other_tests(
+    folder: Path, pieces: Vocabulary
+) -> None:
+    def identity() -> str:
+        header = bitext.read_training_header(folder)
+        assert header["sentences"] == 5
+        return str(header["fingerprint"])
+
+    before = identity()
+    write_encoded(folder, "test", ["a cat"], ["eine Katze"], pieces)
+    assert identity() == before
+    write_encoded(folder, "valid", ["a cat"], ["eine Katze"], pieces)
+    other_valid = identity()
+    write_encoded(folder, "valid", TEXT["source"], TEXT["target"], pieces)
+    assert identity() == before
+    write_encoded(folder, "train", TEXT["source"], list(reversed(TEXT["target"])), pieces)
+    assert len({before, other_valid, identity()}) == 3
+
+
+def test_any_number_of_processes_writes_the_same_bytes(
+    folder: Path, pieces: Vocabulary, tmp_path: Path
+) -> None:
+    texts = {side: folder / f"train.{side}.text" for side in SIDES}
+    for processes in (1, 2):
+        other = tmp_path / str(processes)
+        other.mkdir()
+        done: list[int] = []
+        bitext.write_split(
+            other, "train", texts, pieces, LANGUAGES, Processes(processes), done.append
+        )
+        for name in ("train.json", *bitext.read_header(folder, "train")["files"]):
+            assert (other / name).read_bytes() == (folder / name).read_bytes()
+        assert sum(done) == 10
+        assert len(done) > 4  # in several chunks
+
+
+def test_sides_of_different_length_are_refused(pieces: Vocabulary, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"source.text has 2 sentences but .*target.text has 1:"):
+        write_encoded(tmp_path, "train", ["a", "b"], ["c"], pieces)
+    with pytest.raises(UserError, match="missing: run `dvc repro`"):
+        bitext.write_split(
+            tmp_path, "x", dict.fromkeys(SIDES, tmp_path / "nothing"), pieces, LANGUAGES
+        )
 
 
 @pytest.mark.parametrize(
@@ -111,15 +148,10 @@ def test_large_vocabularies_get_wider_tokens(size: int, kind: str, tmp_path: Pat
         def __len__(self) -> int:
             return size
 
-        def encode(self, lines: list[str]) -> list[list[int]]:
-            return [[size - 1, EOS] for _ in lines]
+        def encode_flat(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
+            return np.array([size - 1, EOS] * len(lines)), np.full(len(lines), 2)
 
-    large: Any = Large()
-    counts = {
-        "train": {side: bitext.write_side(tmp_path, "train", side, "ab", large) for side in SIDES}
-    }
-    header = bitext.make_header(tmp_path, large, LANGUAGES, counts)
-    (tmp_path / "header.json").write_text(json.dumps(header))
+    write_encoded(tmp_path, "train", ["a", "b"], ["c", "d"], cast(Vocabulary, Large()))
     text = Bitext.open(tmp_path, "train")
     assert text.source(1).dtype == np.dtype(kind)
     assert text.source(1).tolist() == [size - 1, EOS]
@@ -142,8 +174,9 @@ def change_offsets(path: Path) -> None:
         ("train.target.offsets", Path.unlink, "is missing: remove"),
         ("train.target.tokens", truncate, "bytes long instead of"),
         ("train.source.offsets", change_offsets, "does not fit its tokens"),
-        ("header.json", Path.unlink, "is missing: run `dvc repro`"),
-        ("header.json", truncate, "is damaged"),
+        ("train.source.lengths", truncate, "bytes long instead of"),
+        ("train.json", Path.unlink, "is missing: run `dvc repro`"),
+        ("train.json", truncate, "is damaged"),
     ],
 )
 def test_damage_is_named(
@@ -156,24 +189,15 @@ def test_damage_is_named(
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"format": 2}, "has format 2, this program reads 1"),
-        ({"splits": {}}, "has no split train"),
-    ],
-)
-def test_a_header_of_another_kind_is_refused(
-    folder: Path, change: dict[str, Any], message: str
-) -> None:
-    path = folder / "header.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(UserError, match=message):
+def test_a_header_of_another_format_is_refused(folder: Path) -> None:
+    path = folder / "train.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
+    with pytest.raises(UserError, match="has format 1, this program reads 2"):
         Bitext.open(folder, "train")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "3", "null"])
 def test_a_header_that_is_none_is_damaged(folder: Path, content: str) -> None:
-    (folder / "header.json").write_text(content)
+    (folder / "train.json").write_text(content)
     with pytest.raises(UserError, match="is damaged"):
         Bitext.open(folder, "train")

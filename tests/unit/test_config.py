@@ -86,9 +86,9 @@ def test_an_unknown_key_is_named_with_the_one_meant(wrong: str, meant: str) -> N
 
 def test_an_unknown_key_like_no_other_gets_the_list() -> None:
     values = configuration.to_dict(BASE)
-    values["prepare"]["zzz"] = 1
+    values["prepare"]["qqqqqqqqqqqqqqqq"] = 1
     message = error_of(yaml.safe_dump(values))
-    assert "unknown key prepare.zzz" in message
+    assert "unknown key prepare.qqqqqqqqqqqqqqqq" in message
     assert "prepare.max_words" in message
 
 
@@ -112,7 +112,12 @@ def test_an_unknown_key_like_no_other_gets_the_list() -> None:
         ("data.files.train", [1, 2], "a list of texts"),
         ("sweep.space", [1], "a mapping"),
         ("model.positions", "sinusoidle", "did you mean sinusoidal?"),
-        ("data.dataset", 7, "one of phrasebook, files"),
+        ("data.dataset", 7, "text"),
+        ("model.norm", 7, "one of post, pre"),
+        ("prepare.drop", "ratio", "a list, each one of empty, too_long"),
+        ("prepare.drop", ["ratio", "lenght"], "a list, each one of empty, too_long"),
+        ("prepare.normalise", [["unicode"]], "a list, each one of invisible"),
+        ("download.mirrors", ["https://a"], "a mapping"),
         ("cluster.cpus_per_worker", 1.5, "a whole number"),
     ],
 )
@@ -237,11 +242,38 @@ def test_with_changes_changes_nothing_else() -> None:
 
 
 def test_flatten_takes_sections() -> None:
-    assert set(configuration.flatten(BASE, "vocabulary")) == {
-        "vocabulary.size",
-        "vocabulary.character_coverage",
+    assert set(configuration.flatten(BASE, "download")) == {
+        "download.folder",
+        "download.mirrors",
+        "download.parallel",
     }
     assert configuration.flatten(BASE)["sweep.base"] == dict(BASE.sweep.base)
+
+
+@pytest.mark.parametrize(
+    ("mirrors", "message"),
+    [
+        ({"https://a.org/": 7}, "a mapping of addresses"),
+        ({"https://a.org/": "/cache"}, "a mapping of addresses"),
+        ({"a.org": "https://b.org/"}, "a mapping of addresses"),
+        ({"https://a.org/": "https://me:secret@b.org/"}, "holds a user or password"),
+    ],
+)
+def test_mirrors_are_addresses_without_secrets(mirrors: dict[str, Any], message: str) -> None:
+    found = error_of_change({"download.mirrors": mirrors})
+    assert message in found
+    assert "secret" not in found
+
+
+def test_mirrors_may_be_files_and_buckets() -> None:
+    mirrors = {"https://a.org/": "file:///a/b@c/", "https://b.org/": "s3://bucket/x"}
+    config = configuration.with_changes(BASE, {"download.mirrors": mirrors})
+    assert configuration.parse(configuration.dump(config)) == config
+
+
+def test_word_pieces_have_no_bytes_to_fall_back_on() -> None:
+    message = error_of_change({"vocabulary.kind": "word_piece", "vocabulary.byte_fallback": True})
+    assert "vocabulary.byte_fallback must be false for kind word_piece" in message
 
 
 def test_fingerprint_is_equal_exactly_when_the_values_are() -> None:

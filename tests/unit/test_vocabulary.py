@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import json
 import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2sweep.config import VocabularyConfig
-from seq2sweep.data import vocabulary
+from pipeline import vocabulary as stage
+from seq2sweep import presets
+from seq2sweep.config import VocabularyConfig, with_changes
+from seq2sweep.data import vocabulary, word_piece
 from seq2sweep.data.clean import normalise
+from seq2sweep.data.files import write_lines
+from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from seq2sweep.errors import UserError
 
@@ -23,13 +34,39 @@ LINES = [
     "Die Hunde schlafen, die Katzen laufen (heute)!",
     "2 plus 10 is 12; x < y.",
 ]
-CONFIG = VocabularyConfig(size=120, character_coverage=1.0)
 CHARACTERS = sorted(set("".join(LINES)))
+CONFIG = VocabularyConfig(
+    kind="bpe", size=120, character_coverage=1.0, byte_fallback=False, sentences=1000
+)
+CONFIGS = {
+    "bpe": CONFIG,
+    "unigram": dataclasses.replace(CONFIG, kind="unigram", size=58),  # more it cannot make of this
+    "word_piece": dataclasses.replace(CONFIG, kind="word_piece"),
+}
+BYTES = {
+    "bpe": dataclasses.replace(CONFIG, size=350, byte_fallback=True),
+    "unigram": dataclasses.replace(CONFIG, kind="unigram", size=310, byte_fallback=True),
+}
+SUM_OF_FIRST_RELEASE = "5e8c9e626521c7e9422a2457b24ec18290edd8e0d71c33842cdfe99c69c580fc"
+DATA = Path(__file__).parents[3] / "shared/data"
+REAL_TEXT = [
+    DATA / name
+    for language in ("en", "de")
+    for name in (
+        *(f"multi30k/{split}.{language}.gz" for split in ("train", "val", "test_2016_flickr")),
+        f"newstest/newstest2014.{language}.gz",
+    )
+]
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def config(request: pytest.FixtureRequest) -> VocabularyConfig:
+    return CONFIGS[request.param]
 
 
 @pytest.fixture(scope="module")
-def model() -> bytes:
-    return vocabulary.train(LINES, CONFIG)
+def model(config: VocabularyConfig) -> bytes:
+    return vocabulary.train(LINES, config)
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +74,80 @@ def pieces(model: bytes) -> Vocabulary:
     return Vocabulary(model)
 
 
-def test_special_ids_and_size(pieces: Vocabulary) -> None:
+@pytest.fixture(scope="module", params=BYTES)
+def byte_pieces(request: pytest.FixtureRequest) -> Vocabulary:
+    return Vocabulary(vocabulary.train(LINES, BYTES[request.param]))
+
+
+def test_a_model_is_what_its_description_says(tmp_path: Path) -> None:
+    model = vocabulary.train(LINES, CONFIG)
+    (tmp_path / vocabulary.MODEL_NAME).write_bytes(model)
+    assert len(Vocabulary.open(tmp_path)) == CONFIG.size
+    description = tmp_path / vocabulary.JSON_NAME
+    description.write_text(json.dumps({"sha256": hashlib.sha256(model).hexdigest()}))
+    assert len(Vocabulary.open(tmp_path)) == CONFIG.size
+    for content in ('{"sha256": "12"}', "{}", "[]", "{"):
+        description.write_text(content)
+        with pytest.raises(UserError, match=r"is not what vocabulary\.json beside it describes"):
+            Vocabulary.open(tmp_path)
+
+
+def test_special_ids_and_size(pieces: Vocabulary, config: VocabularyConfig) -> None:
     assert (PAD, BOS, EOS, UNK) == (0, 1, 2, 3)
-    assert len(pieces) == 120
+    assert len(pieces) == config.size
 
 
 def test_model_bytes_depend_on_text_and_config_only(
-    model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: bytes, config: VocabularyConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert vocabulary.train(iter(LINES), CONFIG) == model
+    assert vocabulary.train(iter(LINES), config) == model
     assert os.listdir(tmp_path) == []
-    smaller = VocabularyConfig(size=119, character_coverage=1.0)
+    smaller = dataclasses.replace(config, size=config.size - 1)
     assert vocabulary.train(LINES, smaller) != model
+    assert vocabulary.train([*LINES[:-1], "2 plus 10 is 12; y > x!"], config) != model
+
+
+def test_another_process_learns_the_same_bytes(model: bytes, config: VocabularyConfig) -> None:
+    program = (
+        "import hashlib, pickle, sys\n"
+        "from seq2sweep.data import vocabulary\n"
+        "lines, config = pickle.load(sys.stdin.buffer)\n"
+        "print(hashlib.sha256(vocabulary.train(lines, config)).hexdigest())\n"
+    )
+    for seed in ("1", "2"):
+        found = subprocess.run(
+            [sys.executable, "-c", program],
+            input=pickle.dumps((LINES, config)),
+            capture_output=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
+        assert found.stdout.decode().strip() == hashlib.sha256(model).hexdigest()
+
+
+def test_settings_of_memory_do_not_enter_the_model(model: bytes, config: VocabularyConfig) -> None:
+    assert vocabulary.train(LINES, dataclasses.replace(config, sentences=5)) == model
+
+
+def test_bpe_joins_as_it_always_did() -> None:
+    """The sum of what the first release learned: a change would make all its data stale."""
+    assert hashlib.sha256(vocabulary.train(LINES, CONFIG)).hexdigest() == SUM_OF_FIRST_RELEASE
+
+
+def test_word_pieces_are_learned_as_bpe_is() -> None:
+    joined = Vocabulary(vocabulary.train(LINES, CONFIG))
+    cut = Vocabulary(vocabulary.train(LINES, CONFIGS["word_piece"]))
+    assert len(joined) == len(cut)
+    # Both know these words whole, so joins and longest match agree.
+    assert joined.encode(["the dog"]) == cut.encode(["the dog"])
+
+
+def test_unigram_learns_from_a_bounded_sample(config: VocabularyConfig) -> None:
+    assert vocabulary.most_sentences(config) == 1000
+    large = dataclasses.replace(config, sentences=2_000_000)
+    expected = 400_000 if config.kind == "unigram" else 2_000_000
+    assert vocabulary.most_sentences(large) == expected
 
 
 def test_open_reads_the_folder(model: bytes, tmp_path: Path) -> None:
@@ -61,11 +159,39 @@ def test_open_reads_the_folder(model: bytes, tmp_path: Path) -> None:
     assert opened.encode(LINES) == Vocabulary(model).encode(LINES)
 
 
-@pytest.mark.parametrize("content", [b"", b"no model", b"\x00" * 100])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no model",
+        b"\x00" * 100,
+        b"[]",
+        b"{",
+        b'{"model": {"type": "WordPiece", "vocab": {"a": 0}}}',
+        b'{"kind": "word_piece", "pieces": []}',
+    ],
+)
 def test_a_damaged_model_is_named(content: bytes, tmp_path: Path) -> None:
     (tmp_path / vocabulary.MODEL_NAME).write_bytes(content)
-    with pytest.raises(UserError, match=r"vocabulary\.model"):
+    with pytest.raises(UserError, match=r"vocabulary\.model is .*`dvc repro`"):
         Vocabulary.open(tmp_path)
+
+
+def test_half_a_model_is_damaged(model: bytes) -> None:
+    with pytest.raises(UserError, match=r"vocabulary\.model is damaged"):
+        Vocabulary(model[: len(model) // 2])
+
+
+def test_word_pieces_with_other_special_ones_are_not_ours() -> None:
+    model = word_piece.dump(["[PAD]", "[CLS]", "[SEP]", "[UNK]", "▁", "a"])
+    with pytest.raises(UserError, match=r"not a vocabulary of seq2sweep: it begins with .*CLS"):
+        Vocabulary(model)
+
+
+def test_a_pickled_vocabulary_is_the_same(pieces: Vocabulary) -> None:
+    copy = pickle.loads(pickle.dumps(pieces))
+    assert copy.fingerprint == pieces.fingerprint
+    assert copy.encode(LINES) == pieces.encode(LINES)
 
 
 def test_encoded_sentences_end_with_eos_and_have_no_bos(pieces: Vocabulary) -> None:
@@ -76,11 +202,54 @@ def test_encoded_sentences_end_with_eos_and_have_no_bos(pieces: Vocabulary) -> N
     assert pieces.encode([]) == []
 
 
+@pytest.mark.parametrize("lines", [[], [""], ["", LINES[0], "漢", *LINES]])
+def test_flat_tokens_are_the_sequences_in_a_row(pieces: Vocabulary, lines: list[str]) -> None:
+    tokens, lengths = pieces.encode_flat(lines)
+    sequences = pieces.encode(lines)
+    assert (tokens.dtype, lengths.dtype) == (np.uint16, np.int32)
+    assert lengths.tolist() == [len(sequence) for sequence in sequences]
+    assert tokens.tolist() == [token for sequence in sequences for token in sequence]
+
+
+@pytest.mark.parametrize(("size", "kind"), [(65_535, np.uint16), (65_536, np.uint32)])
+def test_flat_tokens_are_as_wide_as_the_ids_need(size: int, kind: type) -> None:
+    listed = [*vocabulary.SPECIAL, "▁", *(f"x{i}" for i in range(size - 6)), "z"]
+    wide = Vocabulary(word_piece.dump(listed))
+    tokens, lengths = wide.encode_flat(["z"])
+    assert (tokens.dtype, tokens.tolist(), lengths.tolist()) == (kind, [4, size - 1, EOS], [3])
+
+
 @settings(max_examples=100)
 @given(st.lists(st.text(alphabet=CHARACTERS), max_size=3))
 def test_known_characters_come_back_as_they_went_in(pieces: Vocabulary, texts: list[str]) -> None:
     texts = [normalise(text) for text in texts]
     assert pieces.decode(pieces.encode(texts)) == texts
+
+
+@settings(max_examples=300)
+@given(st.text().map(normalise).filter(lambda text: "▁" not in text))
+def test_with_byte_fallback_any_clean_text_comes_back(byte_pieces: Vocabulary, text: str) -> None:
+    (sequence,) = byte_pieces.encode([text])
+    assert UNK not in sequence
+    assert byte_pieces.decode([sequence]) == [text]
+
+
+def test_a_byte_written_as_text_is_text(byte_pieces: Vocabulary) -> None:
+    text = "<0x41> a<0xE6>b </s> 漢"
+    assert byte_pieces.decode(byte_pieces.encode([text])) == [text]
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs Multi30k and newstest2014 beside the project")
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_real_text_comes_back(kind: str) -> None:
+    lines = [normalise(line) for path in REAL_TEXT for line in read_lines(path)]
+    assert len(lines) == 2 * (29_000 + 1_014 + 1_000 + 3_003)
+    config = dataclasses.replace(CONFIGS[kind], size=4000)
+    learned = Vocabulary(vocabulary.train(lines, config))
+    assert len(learned) == 4000
+    sequences = learned.encode(lines)
+    assert not any(UNK in sequence for sequence in sequences)
+    assert learned.decode(sequences) == lines
 
 
 def test_markup_in_the_text_is_text(pieces: Vocabulary) -> None:
@@ -99,26 +268,100 @@ def test_decode_stops_at_the_first_end_and_skips_padding(pieces: Vocabulary) -> 
 
 def test_unknown_characters_are_one_visible_token(pieces: Vocabulary) -> None:
     (sequence,) = pieces.encode(["dog 漢"])
-    assert UNK in sequence
+    assert sequence.count(UNK) == 1
     assert pieces.decode([sequence]) == ["dog ⁇"]
 
 
-def test_a_size_the_text_cannot_fill_is_named_with_the_largest() -> None:
+def test_an_unknown_character_leaves_the_rest_of_its_word(
+    pieces: Vocabulary, config: VocabularyConfig
+) -> None:
+    (text,) = pieces.decode(pieces.encode(["the do漢gs sleep"]))
+    # SentencePiece sets an unknown character between blanks.
+    assert text == ("the do⁇gs sleep" if config.kind == "word_piece" else "the do ⁇ gs sleep")
+
+
+def test_rare_characters_are_left_out_when_coverage_says_so(config: VocabularyConfig) -> None:
+    lines = [*LINES * 20, "Ω"]
+    size = config.size - 5
+    partly = dataclasses.replace(config, size=size, character_coverage=0.99)
+    assert UNK in Vocabulary(vocabulary.train(lines, partly)).encode(["Ω"])[0]
+    wholly = dataclasses.replace(config, size=size)
+    assert UNK not in Vocabulary(vocabulary.train(lines, wholly)).encode(["Ω"])[0]
+
+
+def test_a_size_the_text_cannot_fill_is_named_with_the_largest(config: VocabularyConfig) -> None:
     with pytest.raises(UserError, match=r"vocabulary\.size is 8000 .* at most (\d+); lower") as e:
-        vocabulary.train(LINES, VocabularyConfig(size=8000, character_coverage=1.0))
+        vocabulary.train(LINES, dataclasses.replace(config, size=8000))
     most = int(str(e.value).split("at most ")[1].split(";")[0])
-    assert len(Vocabulary(vocabulary.train(LINES, VocabularyConfig(most, 1.0)))) == most
+    largest = dataclasses.replace(config, size=most)
+    assert len(Vocabulary(vocabulary.train(LINES, largest))) == most
 
 
-def test_a_size_below_the_characters_is_named_with_the_smallest() -> None:
+def test_a_size_below_the_characters_is_named_with_the_smallest(config: VocabularyConfig) -> None:
     with pytest.raises(UserError, match=r"vocabulary\.size is 16 .* alone need (\d+)") as caught:
-        vocabulary.train(LINES, VocabularyConfig(size=16, character_coverage=1.0))
+        vocabulary.train(LINES, dataclasses.replace(config, size=16))
     least = int(str(caught.value).split("need ")[1].split(";")[0])
-    assert len(Vocabulary(vocabulary.train(LINES, VocabularyConfig(least, 1.0)))) == least
+    smallest = dataclasses.replace(config, size=least)
+    assert len(Vocabulary(vocabulary.train(LINES, smallest))) == least
 
 
-def test_a_very_long_line_does_no_harm() -> None:
-    long = "Donau" * 100_000
-    learned = Vocabulary(vocabulary.train([*LINES, long], CONFIG))
-    (sequence,) = learned.encode([long])
-    assert learned.decode([sequence]) == [long]
+@pytest.mark.parametrize("kind", BYTES)
+def test_a_size_below_bytes_and_characters_is_named(kind: str) -> None:
+    with pytest.raises(UserError, match=r"need \d+; .* turn off vocabulary\.byte_fallback"):
+        vocabulary.train(LINES, dataclasses.replace(BYTES[kind], size=100))
+
+
+@pytest.mark.parametrize("lines", [[], ["", ""], ["Donau" * 20_000]])
+def test_nothing_to_learn_from_is_named(lines: list[str], config: VocabularyConfig) -> None:
+    with pytest.raises(UserError, match="no text to learn word pieces from"):
+        vocabulary.train(lines, config)
+
+
+def test_a_line_of_ten_megabytes_does_no_harm(model: bytes, config: VocabularyConfig) -> None:
+    long = "Donau" * 2_000_000
+    learned = Vocabulary(vocabulary.train([*LINES, long], config))
+    assert learned.fingerprint == Vocabulary(model).fingerprint
+    (sequence,) = learned.encode([long[:1_000_000]])
+    assert learned.decode([sequence]) == [long[:1_000_000]]
+
+
+def test_nul_and_other_debris_do_no_harm(config: VocabularyConfig) -> None:
+    debris = ["a\0b \0\0", "a\ufffdb \ufffe", "a<s>b</s>c<unk>d<pad>" * 50, "\u2585 ▁ ▁▁ a▁b ⁇"]
+    learned = Vocabulary(vocabulary.train([*LINES, *debris], config))
+    assert len(learned) == config.size
+    for sequence in learned.encode(debris):
+        assert sequence.index(EOS) == len(sequence) - 1
+        assert not {PAD, BOS} & set(sequence)
+    assert learned.decode(learned.encode(LINES)) == LINES
+
+
+@pytest.mark.parametrize(("sentences", "chosen"), [(8, [0, 2, 4, 6]), (5, [0, 4]), (99, range(8))])
+def test_the_stage_learns_from_evenly_spaced_pairs(
+    sentences: int, chosen: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clean = tmp_path / "data/clean"
+    clean.mkdir(parents=True)
+    write_lines(clean / "train.source.txt", (f"source {i}" for i in range(8)))
+    write_lines(clean / "train.target.txt", (f"target {i}" for i in range(8)))
+    read: list[str] = []
+
+    def train(lines: Iterable[str], config: VocabularyConfig) -> bytes:
+        read.extend(lines)
+        return learn(LINES, CONFIGS["word_piece"])
+
+    learn = vocabulary.train
+    monkeypatch.setattr(vocabulary, "train", train)
+    changes = {"vocabulary.kind": "word_piece", "vocabulary.sentences": sentences}
+    stage.work(with_changes(presets.load("phrasebook").config, changes))
+    # As many of one language as of the other, whatever the number.
+    assert read == [f"{side} {i}" for i in chosen for side in ("source", "target")]
+    described = json.loads((tmp_path / "data/vocabulary/vocabulary.json").read_text())
+    made = Vocabulary.open(tmp_path / "data/vocabulary")
+    assert (described["kind"], described["size"], described["sentences"]) == (
+        "word_piece",
+        120,
+        len(read),
+    )
+    assert described["sha256"] == made.fingerprint
+    assert set(described) == {"kind", "size", "sha256", "sentencepiece", "languages", "sentences"}

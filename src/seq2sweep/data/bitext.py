@@ -1,17 +1,21 @@
 """Encoded sentence pairs on disk, read by memory map.
 
-Format 1. A folder holds header.json and for each split and side two flat little-endian files:
-`{split}.{side}.tokens`, the token ids of all sentences in a row (uint16, or uint32 for more than
-65535 pieces), and `{split}.{side}.offsets`, int64 [sentences + 1]: sentence i is
-tokens[offsets[i]:offsets[i + 1]]. Every sentence ends with EOS, so none is empty.
+Format 2. A folder holds for each split a header, `{split}.json`, and for each side three flat
+little-endian files: `{split}.{side}.tokens`, the token ids of all sentences in a row (uint16, or
+uint32 for more than 65535 pieces); `{split}.{side}.lengths`, int32 [sentences]; and
+`{split}.{side}.offsets`, int64 [sentences + 1]: sentence i is tokens[offsets[i]:offsets[i + 1]].
+Every sentence ends with EOS, so none is empty.
+
+A split knows nothing of the others: another test set leaves the training data what it is.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
-import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,18 +23,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2sweep.data.files import SIDES, sha256
+from seq2sweep.data.files import SIDES, sha256, write_whole
+from seq2sweep.data.parallel import Mapper, serial
 from seq2sweep.data.vocabulary import UNK, Vocabulary
 from seq2sweep.errors import UserError
 
-FORMAT = 1
-HEADER_NAME = "header.json"
-SENTENCES_PER_CHUNK = 10_000
+FORMAT = 2
+PARTS = ("tokens", "lengths", "offsets")
+BYTES_PER_CHUNK = 1 << 20
+"""Of text: some 10 000 sentences, a fraction of a second of work."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One language of a split: tokens [tokens] and offsets [sentences + 1], both memory maps."""
+    """One language of a split, all of it memory maps.
+
+    tokens [tokens], offsets int64 [sentences + 1], lengths int32 [sentences].
+    """
 
     tokens: NDArray[Any]
     offsets: NDArray[np.int64]
@@ -56,10 +65,7 @@ class Bitext:
         Checks the format version and the sizes of the files against the header (not their sums:
         that would read them whole). Raises UserError for anything missing or not matching.
         """
-        header = read_header(folder)
-        if split not in header["splits"]:
-            known = ", ".join(header["splits"])
-            raise UserError(f"{folder / HEADER_NAME} has no split {split}; it has {known}")
+        header = read_header(folder, split)
         source, target = (_open_side(folder, header, split, side) for side in SIDES)
         return cls(header, source, target)
 
@@ -75,9 +81,14 @@ class Bitext:
         return self.sides["target"][i]
 
 
-def read_header(folder: Path) -> dict[str, Any]:
-    """header.json of an encoded folder; UserError if missing, damaged or of another format."""
-    path = folder / HEADER_NAME
+def header_name(split: str) -> str:
+    """Name of a split's header inside an encoded folder."""
+    return f"{split}.json"
+
+
+def read_header(folder: Path, split: str) -> dict[str, Any]:
+    """Header of a split; UserError if it is missing, damaged or of another format."""
+    path = folder / header_name(split)
     try:
         header = json.loads(path.read_text(encoding="utf-8"))
         version = header["format"]
@@ -93,30 +104,85 @@ def read_header(folder: Path) -> dict[str, Any]:
     return dict(header)
 
 
-def write_side(
-    folder: Path, split: str, side: str, lines: Iterable[str], vocabulary: Vocabulary
-) -> dict[str, Any]:
-    """Encode the lines of one side of a split into its two files, in chunks.
+def read_training_header(folder: Path) -> dict[str, Any]:
+    """Header of the training split, its fingerprint that of all that training reads: valid too."""
+    train, valid = (read_header(folder, split) for split in ("train", "valid"))
+    both = f"{train['fingerprint']}\n{valid['fingerprint']}\n"
+    return train | {"fingerprint": hashlib.sha256(both.encode()).hexdigest()}
 
-    Returns counts: sentences, tokens (EOS included), unknown_share (of the tokens, EOS not
-    counted among either).
+
+def write_split(
+    folder: Path,
+    split: str,
+    texts: dict[str, Path],
+    vocabulary: Vocabulary,
+    languages: dict[str, str],
+    mapper: Mapper = serial,
+    on_sentences: Callable[[int], object] = lambda sentences: None,
+) -> dict[str, Any]:
+    """Encode the clean text of both sides into a split's files; returns its header.
+
+    texts: the file of each side, one sentence a line. The files are the same for any `mapper`;
+    at most a few chunks are in memory. `on_sentences` hears how many more are done. Raises
+    UserError when the sides have different numbers of sentences.
     """
-    kind = _token_type(len(vocabulary))
+    counts = {
+        side: _write_side(folder / f"{split}.{side}", texts[side], vocabulary, mapper, on_sentences)
+        for side in SIDES
+    }
+    source, target = (counts[side].pop("sentences") for side in SIDES)
+    if source != target:
+        raise UserError(
+            f"{texts['source']} has {source} sentences but {texts['target']} has {target}: "
+            f"remove {texts['source'].parent} and run `dvc repro`"
+        )
+    names = [f"{split}.{side}.{part}" for side in SIDES for part in PARTS]
+    described = {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
+        for name in names
+    }
+    identity = "".join(f"{name} {described[name]['sha256']}\n" for name in sorted(names))
+    header = {
+        "format": FORMAT,
+        "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
+        "vocabulary": {"fingerprint": vocabulary.fingerprint, "size": len(vocabulary)},
+        "languages": languages,
+        "sentences": source,
+        **counts,
+        "files": described,
+    }
+    write_whole(folder / header_name(split), json.dumps(header, indent=2) + "\n")
+    return header
+
+
+def _write_side(
+    stem: Path,
+    text: Path,
+    vocabulary: Vocabulary,
+    mapper: Mapper,
+    on_sentences: Callable[[int], object],
+) -> dict[str, Any]:
+    """Write the three files of a side; returns its counts.
+
+    sentences, tokens (EOS included), unknown_share (of the tokens, EOS not counted among either).
+    """
     sentences = tokens = unknown = 0
-    with (
-        (folder / f"{split}.{side}.tokens").open("wb") as token_stream,
-        (folder / f"{split}.{side}.offsets").open("wb") as offset_stream,
-    ):
+    with contextlib.ExitStack() as stack:
+        token_stream, length_stream, offset_stream = (
+            stack.enter_context(stem.with_name(f"{stem.name}.{part}").open("wb")) for part in PARTS
+        )
         offset_stream.write(np.zeros(1, "<i8").tobytes())
-        for chunk in _chunks(lines, SENTENCES_PER_CHUNK):
-            encoded = vocabulary.encode(chunk)
-            lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-            flat = np.fromiter(itertools.chain.from_iterable(encoded), kind, int(lengths.sum()))
+        encode = functools.partial(_encode, vocabulary, str(text))
+        for flat, lengths in mapper(encode, _chunks(text)):
             token_stream.write(flat.tobytes())
-            offset_stream.write((tokens + np.cumsum(lengths)).astype("<i8").tobytes())
-            sentences += len(encoded)
+            length_stream.write(lengths.tobytes())
+            offset_stream.write(
+                (tokens + np.cumsum(lengths, dtype=np.int64)).astype("<i8").tobytes()
+            )
+            sentences += len(lengths)
             tokens += len(flat)
             unknown += int(np.count_nonzero(flat == UNK))
+            on_sentences(len(lengths))
     return {
         "sentences": sentences,
         "tokens": tokens,
@@ -124,48 +190,30 @@ def write_side(
     }
 
 
-def make_header(
-    folder: Path,
-    vocabulary: Vocabulary,
-    languages: dict[str, str],
-    counts: dict[str, dict[str, dict[str, Any]]],
-) -> dict[str, Any]:
-    """The header of the files in `folder`; `counts[split][side]` is what `write_side` returned.
+def _chunks(text: Path) -> Iterator[bytes]:
+    """The text in pieces of whole lines, not decoded yet: that is left to the workers."""
+    try:
+        with text.open("rb") as stream:
+            while lines := stream.readlines(BYTES_PER_CHUNK):
+                yield b"".join(lines)
+    except FileNotFoundError:
+        raise UserError(f"{text} is missing: run `dvc repro`, which makes it") from None
 
-    `fingerprint` is the identity of the data: sha256 over names and sums of all files.
-    """
-    names = [
-        f"{split}.{side}.{part}"
-        for split in counts
-        for side in SIDES
-        for part in ("tokens", "offsets")
-    ]
-    described = {
-        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
-        for name in names
-    }
-    identity = "".join(f"{name} {described[name]['sha256']}\n" for name in sorted(names))
-    return {
-        "format": FORMAT,
-        "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
-        "vocabulary": {"fingerprint": vocabulary.fingerprint, "size": len(vocabulary)},
-        "languages": languages,
-        "splits": {
-            split: {
-                "sentences": sides["source"]["sentences"],
-                **{
-                    side: {key: sides[side][key] for key in ("tokens", "unknown_share")}
-                    for side in SIDES
-                },
-            }
-            for split, sides in counts.items()
-        },
-        "files": described,
-    }
+
+def _encode(
+    vocabulary: Vocabulary, name: str, chunk: bytes
+) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    """Token ids of all lines in a row, and the length of each line."""
+    try:
+        lines = chunk.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        raise UserError(f"{name} is not UTF-8: remove it and run `dvc repro`") from None
+    tokens, lengths = vocabulary.encode_flat(lines)
+    return tokens.astype(_token_type(len(vocabulary))), lengths.astype("<i4")
 
 
 def _open_side(folder: Path, header: dict[str, Any], split: str, side: str) -> Side:
-    paths = {part: folder / f"{split}.{side}.{part}" for part in ("tokens", "offsets")}
+    paths = {part: folder / f"{split}.{side}.{part}" for part in PARTS}
     for path in paths.values():
         expected = header["files"][path.name]["bytes"]
         found = path.stat().st_size if path.exists() else None
@@ -173,21 +221,19 @@ def _open_side(folder: Path, header: dict[str, Any], split: str, side: str) -> S
             state = "missing" if found is None else f"{found} bytes long instead of {expected}"
             raise UserError(f"{path} is {state}: remove {folder} and run `dvc repro`")
     # As plain arrays: slicing the memmap class itself is several times slower.
-    kind = _token_type(header["vocabulary"]["size"])
-    tokens = np.asarray(np.memmap(paths["tokens"], kind, mode="r"))
-    offsets = np.asarray(np.memmap(paths["offsets"], np.dtype("<i8"), mode="r"))
-    sentences = header["splits"][split]["sentences"]
-    if len(offsets) != sentences + 1 or offsets[-1] != len(tokens):
+    kinds = {
+        "tokens": _token_type(header["vocabulary"]["size"]),
+        "lengths": np.dtype("<i4"),
+        "offsets": np.dtype("<i8"),
+    }
+    tokens, lengths, offsets = (
+        np.asarray(np.memmap(paths[part], kinds[part], mode="r")) for part in PARTS
+    )
+    if len(offsets) != len(lengths) + 1 or offsets[-1] != len(tokens):
         path = paths["offsets"]
         raise UserError(f"{path} does not fit its tokens: remove {folder} and run `dvc repro`")
-    return Side(tokens, offsets, np.diff(offsets).astype(np.int32))
+    return Side(tokens, offsets, lengths)
 
 
 def _token_type(vocabulary_size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if vocabulary_size <= 65_535 else "<u4")
-
-
-def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    iterator = iter(lines)
-    while chunk := list(itertools.islice(iterator, size)):
-        yield chunk

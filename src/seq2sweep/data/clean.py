@@ -1,17 +1,33 @@
-"""Cleaning of sentence pairs: one way to write a text, and reasons to drop a training pair."""
+"""Cleaning of sentence pairs: one way to write a text, and pairs that are dropped.
+
+Normalisers (here) and reasons to drop a pair (`reasons`) are pure functions. A `Cleaner` applies
+those that params.yaml switches on to a chunk of pairs, and counts what each of them did.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import heapq
 import re
 import unicodedata
-from array import array
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from seq2sweep.config import PrepareConfig
+from seq2sweep.data import reasons
 
-REASONS = ("empty", "too_long", "ratio", "duplicate", "contamination")
+NORMALISERS = ("invisible", "unicode", "whitespace")
+"""In the order in which they are applied; lower-casing comes after them."""
+REASONS = ("empty", "too_long", "ratio", "copied", "script", "contamination", "duplicate")
+"""In the order in which they are looked at: the cheap ones first, the one that knows all last."""
+
+Pair = tuple[str, str]
+
+# --- one way to write a text -------------------------------------------------------------------
 
 # Controls that do not separate words, soft hyphen, zero-width space and word joiner, direction
 # marks, byte order mark, annotation and tag characters: nothing a reader sees.
@@ -27,148 +43,239 @@ _STRAY_JOINERS = re.compile(
     f"(?<!{_JOINER})(?:(?<!{_JOINING}){_JOINER}++|{_JOINER}++(?!{_JOINING}))"
 )
 
-CHARACTERS_PER_WORD = 20
-"""A side is too long also with more characters than this for each allowed word."""
-RATIO_FROM_WORDS = 10
-"""Pairs whose longer side has at most this many words are never out of proportion."""
+
+def remove_invisible(text: str) -> str:
+    """Without control and zero-width characters, and joiners only where they are spelling."""
+    # Python calls all that is removed "not printable", so most lines skip the search.
+    if text.isprintable():
+        return text
+    return _STRAY_JOINERS.sub("", _INVISIBLE.sub("", text))
+
+
+def compose(text: str) -> str:
+    """In Unicode's normal form C: a letter and its accent are one character where there is one.
+
+    A text of more than 1000 characters in which more than 30 accents follow each other (Unicode's
+    own bound for sensible text) is left alone: the time to order them grows with their square.
+    """
+    if len(text) > 1000 and _has_heap_of_accents(text):
+        return text
+    return unicodedata.normalize("NFC", text)
+
+
+def single_blanks(text: str) -> str:
+    """Every run of white space one blank, none at the ends.
+
+    White space are also no-break and ideographic spaces, line and paragraph separators and form
+    feeds. So is U+2581, the low block that SentencePiece writes for a blank and reads as one.
+    """
+    # The only white space that is "printable" is the blank: most lines need not be taken apart.
+    if text.isprintable() and "  " not in text and "\u2581" not in text:
+        return text.strip(" ")
+    return " ".join(text.replace("\u2581", " ").split())
+
+
+def lower(text: str) -> str:
+    """In lower case."""
+    return text.lower()
+
+
+def one_line(text: str) -> str:
+    """Without what a line of a file cannot hold: read again, it would be gone or cut there.
+
+    That is a line feed, a carriage return at the end and a byte order mark at the start.
+    """
+    return text.replace("\n", " ").lstrip("\ufeff").rstrip("\r")
+
+
+class Normaliser:
+    """The one way texts are written: the chosen normalisers, in the order of NORMALISERS.
+
+    What comes out is a fixed point: normalised again, it stays as it is.
+    """
+
+    def __init__(self, chosen: Collection[str] = NORMALISERS, lowercase: bool = False) -> None:
+        functions = dict(zip(NORMALISERS, (remove_invisible, compose, single_blanks), strict=True))
+        self._steps = {name: functions[name] for name in NORMALISERS if name in chosen}
+        if lowercase:
+            self._steps["lowercase"] = lower
+        if not {"invisible", "whitespace"} <= self._steps.keys():  # which do this and more
+            self._steps["line"] = one_line
+        self.names = tuple(self._steps)
+
+    def __call__(self, text: str, changed: Counter[str] | None = None) -> str:
+        """The text normalised; `changed` counts it once for each normaliser that changed it."""
+        touched = set()
+        while True:
+            before = text
+            for name, step in self._steps.items():
+                after = step(text)
+                if after != text:
+                    touched.add(name)
+                    text = after
+            # A step may undo what one before it did: removing a character can bring a letter and
+            # an accent together.
+            if text == before:
+                break
+        if changed is not None and touched:
+            changed.update(touched)
+        return text
+
+
+def _has_heap_of_accents(text: str) -> bool:
+    height = 0
+    for character in text:
+        height = height + 1 if unicodedata.combining(character) else 0
+        if height > 30:
+            return True
+    return False
 
 
 def normalise(text: str, *, lowercase: bool = False) -> str:
-    """The one way this text is written: NFC, nothing invisible, single blanks.
+    """The text as all normalisers together write it."""
+    return Normaliser(lowercase=lowercase)(text)
 
-    Every run of white space becomes one blank: also no-break and ideographic spaces, line and
-    paragraph separators, form feeds. `normalise` of a normalised text changes nothing.
+
+# --- a chunk of pairs --------------------------------------------------------------------------
+
+SAMPLES = 50
+"""Dropped pairs of each kind that are kept to be looked at."""
+SAMPLE_CHARACTERS = 300
+"""A longer side of a sample is cut."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A dropped pair to be looked at, as it was when it was judged, perhaps cut.
+
+    key: see `lowest`. line: in its chunk, from 0; once the corpus is known, in it, from 1.
     """
-    # Python calls all that is removed below "not printable", so most lines skip the search.
-    printable = text.isprintable()
-    if not printable:
-        text = _INVISIBLE.sub("", text)
-    text = unicodedata.normalize("NFC", text)
-    if lowercase:
-        text = unicodedata.normalize("NFC", text.lower())
-    if not printable:
-        text = unicodedata.normalize("NFC", _STRAY_JOINERS.sub("", text))
-    return " ".join(text.split())
+
+    key: int
+    line: int
+    source: str
+    target: str
+    corpus: str = ""
 
 
-def is_too_long(text: str, max_words: int) -> bool:
-    """More than `max_words` words, or more than 20 characters for each word allowed.
+@dataclass(frozen=True, eq=False)
+class Cleaned:
+    """What a chunk of training pairs came to.
 
-    The second half bounds scripts written without blanks and debris such as encoded images,
-    which count as a single word.
+    source and target are the kept texts, each ended by "\\n", in UTF-8. lines [kept] says where in
+    the chunk they were. digests [kept] are those of the pairs, or [0] if duplicates may stay.
     """
-    return len(text) > CHARACTERS_PER_WORD * max_words or text.count(" ") + 1 > max_words
+
+    source: bytes
+    target: bytes
+    lines: NDArray[np.uint32]
+    digests: NDArray[np.uint64]
+    changed: Counter[str]
+    dropped: Counter[str]
+    samples: dict[str, list[Sample]]
 
 
-def is_out_of_proportion(source: str, target: str, max_ratio: float) -> bool:
-    """One side has more than `max_ratio` times the words of the other, and times its bytes.
-
-    Short pairs say little ("Danke." and "Thank you very much indeed."), so a pair is judged only
-    if its longer side has more than 10 words. UTF-8 bytes count too, since words alone would drop
-    every pair of a language written with blanks and one written without (a Chinese sentence is
-    one "word", but about as many bytes as its English translation).
-    """
-    short, long = sorted((source.count(" ") + 1, target.count(" ") + 1))
-    if long <= RATIO_FROM_WORDS or long <= max_ratio * short:
-        return False
-    short, long = sorted((len(source.encode()), len(target.encode())))
-    return long > max_ratio * short
-
-
-def digest(*texts: str) -> int:
-    """A 64-bit digest, never 0: among 10 million texts two different ones meet with p = 3e-6."""
-    # No text holds "\n", so the joint text tells ("a b", "c") from ("a", "b c").
-    joined = "\n".join(texts).encode()
-    return int.from_bytes(hashlib.blake2b(joined, digest_size=8).digest(), "little") or 1
-
-
-class DigestSet:
-    """A set of 64-bit digests in 16 to 32 bytes each, where Python's own set takes about 100."""
-
-    def __init__(self) -> None:
-        self._size = 0
-        self._slots = array("Q", bytes(8 * 1024))
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __contains__(self, value: int) -> bool:
-        return self._slots[self._slot(value)] == value
-
-    def add(self, value: int) -> bool:
-        """Add a digest (not 0); False if it was there already."""
-        slot = self._slot(value)
-        if self._slots[slot] == value:
-            return False
-        self._slots[slot] = value
-        self._size += 1
-        if 2 * self._size > len(self._slots):
-            self._grow()
-        return True
-
-    def _slot(self, value: int) -> int:
-        """Where the value is, or the free slot where it belongs (open addressing)."""
-        slots = self._slots
-        mask = len(slots) - 1
-        slot = value & mask
-        while slots[slot] != 0 and slots[slot] != value:
-            slot = (slot + 1) & mask
-        return slot
-
-    def _grow(self) -> None:
-        old = self._slots
-        self._slots = array("Q", bytes(2 * 8 * len(old)))
-        for value in old:
-            if value:
-                self._slots[self._slot(value)] = value
-
-
-@dataclass
 class Cleaner:
-    """Cleans the splits of one corpus: valid and test first (`hold_out`), then train (`clean`).
+    """Cleans valid and test first (`hold_out`), then any chunk of training pairs (by a call).
 
-    `read` and `dropped` count training pairs; what was read and not dropped was kept.
+    A call changes nothing in the cleaner, so copies of it in several processes share the work.
     """
 
-    config: PrepareConfig
-    read: int = 0
-    dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
-    _held_out_sources: DigestSet = field(default_factory=DigestSet)
-    _held_out_targets: DigestSet = field(default_factory=DigestSet)
-    _seen: DigestSet = field(default_factory=DigestSet)
+    def __init__(self, config: PrepareConfig, source: str, target: str) -> None:
+        """`source` and `target` are the codes of the languages."""
+        self.normaliser = Normaliser(config.normalise, config.lowercase)
+        self.reasons = tuple(reason for reason in REASONS if reason in config.drop)
+        """Those switched on. The last, duplicate, takes all chunks together: see `duplicates`."""
+        self._config = config
+        self._languages = (source, target)
+        # Whole texts, not digests: a test set is small, and so no pair is dropped by chance.
+        self._held_out_sources: set[str] = set()
+        self._held_out_targets: set[str] = set()
 
-    def hold_out(self, source: str, target: str) -> tuple[str, str]:
+    def hold_out(self, source: str, target: str, changed: Counter[str] | None = None) -> Pair:
         """Normalise a validation or test pair, and keep its sentences out of training."""
-        source, target = self._normalise(source), self._normalise(target)
-        self._held_out_sources.add(digest(source))
-        self._held_out_targets.add(digest(target))
+        source, target = self.normaliser(source, changed), self.normaliser(target, changed)
+        self._held_out_sources.add(source)
+        self._held_out_targets.add(target)
         return source, target
 
-    def clean(self, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Normalised training pairs without those that are to be dropped, counted by reason."""
-        for source, target in pairs:
-            source, target = self._normalise(source), self._normalise(target)
-            self.read += 1
-            reason = self.why_dropped(source, target)
-            if reason is None:
-                yield source, target
+    def __call__(self, pairs: Sequence[Pair]) -> Cleaned:
+        """Normalise training pairs, drop those with a reason, and count both."""
+        judges = self._judges()
+        with_digests = "duplicate" in self.reasons
+        changed, dropped = Counter[str](), Counter[str]()
+        sources, targets, lines, digests = [], [], [], []
+        samples: dict[str, list[Sample]] = {}
+        for line, (raw_source, raw_target) in enumerate(pairs):
+            source = self.normaliser(raw_source, changed)
+            target = self.normaliser(raw_target, changed)
+            for reason, applies in judges.items():
+                if applies(source, target):
+                    dropped[reason] += 1
+                    samples.setdefault(reason, []).append(_sample(line, source, target))
+                    break
             else:
-                self.dropped[reason] += 1
+                source_bytes, target_bytes = source.encode(), target.encode()
+                sources.append(source_bytes)
+                targets.append(target_bytes)
+                lines.append(line)
+                if with_digests:
+                    digests.append(_digest(source_bytes, target_bytes))
+        return Cleaned(
+            _block(sources),
+            _block(targets),
+            np.array(lines, np.uint32),
+            np.frombuffer(b"".join(digests), "<u8"),
+            changed,
+            dropped,
+            {reason: lowest(found) for reason, found in samples.items()},
+        )
 
-    def why_dropped(self, source: str, target: str) -> str | None:
-        """The first of REASONS that fits a normalised training pair; None keeps it."""
-        if not source or not target:
-            return "empty"
-        max_words = self.config.max_words
-        if is_too_long(source, max_words) or is_too_long(target, max_words):
-            return "too_long"
-        if is_out_of_proportion(source, target, self.config.max_ratio):
-            return "ratio"
-        if not self._seen.add(digest(source, target)):
-            return "duplicate"
-        if digest(source) in self._held_out_sources or digest(target) in self._held_out_targets:
-            return "contamination"
-        return None
+    def _judges(self) -> dict[str, Callable[[str, str], bool]]:
+        words, ratio = self._config.max_words, self._config.max_ratio
+        from_language, to_language = self._languages
+        judges: dict[str, Callable[[str, str], bool]] = {
+            "empty": lambda s, t: reasons.is_empty(s) or reasons.is_empty(t),
+            "too_long": lambda s, t: reasons.is_too_long(s, words) or reasons.is_too_long(t, words),
+            "ratio": lambda s, t: reasons.is_out_of_proportion(s, t, ratio),
+            "copied": reasons.is_copied,
+            "script": lambda s, t: (
+                reasons.is_other_script(s, from_language) or reasons.is_other_script(t, to_language)
+            ),
+            "contamination": lambda s, t: (
+                s in self._held_out_sources or t in self._held_out_targets
+            ),
+        }
+        return {reason: judges[reason] for reason in self.reasons if reason != "duplicate"}
 
-    def _normalise(self, text: str) -> str:
-        return normalise(text, lowercase=self.config.lowercase)
+
+def lowest(samples: Iterable[Sample]) -> list[Sample]:
+    """The SAMPLES samples of the lowest keys, of each key the first that is given.
+
+    Keys are digests of the text, so that this is a random choice, yet the same however the pairs
+    were cut into chunks, and no text is in it twice.
+    """
+    by_key: dict[int, Sample] = {}
+    for sample in samples:
+        by_key.setdefault(sample.key, sample)
+    return heapq.nsmallest(SAMPLES, by_key.values(), key=lambda sample: sample.key)
+
+
+def _sample(line: int, source: str, target: str) -> Sample:
+    key = int.from_bytes(_digest(source.encode(), target.encode()), "little")
+    return Sample(key, line, shortened(source), shortened(target))
+
+
+def shortened(text: str) -> str:
+    """The text, cut with an ellipsis if it is longer than SAMPLE_CHARACTERS."""
+    return text if len(text) <= SAMPLE_CHARACTERS else text[: SAMPLE_CHARACTERS - 1] + "…"
+
+
+def _digest(source: bytes, target: bytes) -> bytes:
+    """8 bytes; among 36 million different pairs two meet with a probability of 4e-5."""
+    # No text holds "\n", so the joint text tells ("a b", "c") from ("a", "b c").
+    return hashlib.blake2b(source + b"\n" + target, digest_size=8).digest()
+
+
+def _block(lines: list[bytes]) -> bytes:
+    return b"\n".join([*lines, b""])

@@ -1,38 +1,131 @@
 """The vocabulary of word pieces that both languages share.
 
 Section 5.1 of "Attention Is All You Need": byte-pair encoding with one vocabulary for source and
-target (about 37000 pieces for English-German). Trained by SentencePiece on the clean training
-text; cleaning has normalised it, so SentencePiece is told to change nothing.
+target (about 37000 pieces) for English-German, word pieces (32000) for English-French. Learned on
+the clean training text; cleaning has normalised it, so nothing is changed here.
+
+| kind | learned by | a word is cut |
+|---|---|---|
+| bpe | SentencePiece: joins the most frequent pair of pieces, again and again | by the same joins |
+| unigram | SentencePiece: drops the pieces that the text's likelihood misses least | most likely |
+| word_piece | as bpe | by longest match first, see word_piece.py |
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import itertools
+import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
+import numpy as np
 import sentencepiece
+from numpy.typing import NDArray
 
 from seq2sweep.config import VocabularyConfig
+from seq2sweep.data import word_piece
 from seq2sweep.errors import UserError
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
+SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 MODEL_NAME = "vocabulary.model"
 JSON_NAME = "vocabulary.json"
 
-MOST_SENTENCES = 2_000_000
-"""SentencePiece holds all sentences it learns from in memory; more than this changes little."""
 LONGEST_SENTENCE = 65_535
 """Bytes; a longer line is left out when the pieces are learned (but is encoded as any other)."""
+MOST_FOR_UNIGRAM = 400_000
+"""Sentences. Learning takes about 0.65 KiB of memory a sentence for bpe and word_piece (1.3 GiB for
+2 million) but 3.3 KiB for unigram, so that its sample is bounded here as well."""
+
+
+class _Engine(Protocol):
+    """What cuts text into pieces and joins them."""
+
+    def __len__(self) -> int: ...
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]: ...
+
+    def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]: ...
 
 
 class Vocabulary:
-    """Word pieces with ids 0 (padding), 1 (begin), 2 (end of sentence), 3 (unknown), 4, 5, ..."""
+    """Word pieces with ids 0 (padding), 1 (begin), 2 (end of sentence), 3 (unknown), 4, 5, ...
+
+    Pickled as its model, so that it can travel to worker processes.
+    """
 
     def __init__(self, model: bytes, name: str = MODEL_NAME) -> None:
-        """`model` is SentencePiece's serialised model; UserError names `name` if it is not."""
+        """`model` is what `train` gives; UserError names `name` if it is not."""
+        self._engine: _Engine = (
+            _word_pieces(model, name) if model.startswith(b"{") else _SentencePieces(model, name)
+        )
+        self._model = model
+        self._name = name
+        self.fingerprint = hashlib.sha256(model).hexdigest()
+
+    @classmethod
+    def open(cls, folder: Path) -> Vocabulary:
+        """Read vocabulary.model from the folder; its sum must be that of vocabulary.json beside it.
+
+        A file that is cut off may still be a vocabulary, of fewer pieces.
+        """
+        path = folder / MODEL_NAME
+        try:
+            model = path.read_bytes()
+        except FileNotFoundError:
+            raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+        vocabulary = cls(model, str(path))
+        try:
+            described = json.loads((folder / JSON_NAME).read_text(encoding="utf-8"))
+        except FileNotFoundError:  # a vocabulary.model that was handed on alone
+            return vocabulary
+        except ValueError:
+            described = None
+        if not isinstance(described, dict) or described.get("sha256") != vocabulary.fingerprint:
+            raise UserError(
+                f"{path} is not what {JSON_NAME} beside it describes: remove {folder} and run "
+                "`dvc repro`"
+            )
+        return vocabulary
+
+    def __reduce__(self) -> tuple[type[Vocabulary], tuple[bytes, str]]:
+        return Vocabulary, (self._model, self._name)
+
+    def __len__(self) -> int:
+        return len(self._engine)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Token ids of each line, EOS at the end, no BOS. One thread."""
+        return self._engine.encode(lines)
+
+    def encode_flat(self, lines: Sequence[str]) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """What `encode` gives, in a row: token ids [tokens] and the lengths [lines] of each line.
+
+        The ids are uint16, or uint32 for more than 65535 pieces.
+        """
+        encoded = self.encode(lines)
+        lengths = np.fromiter(map(len, encoded), np.int32, len(encoded))
+        kind = np.uint16 if len(self) <= 65_535 else np.uint32
+        total = int(lengths.sum(dtype=np.int64))
+        return np.fromiter(itertools.chain.from_iterable(encoded), kind, total), lengths
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Text of each sequence up to its first EOS; an unknown token shows as U+2047."""
+        texts = self._engine.decode([_up_to_end(sequence) for sequence in ids])
+        # A word's first piece brings a blank, and SentencePiece writes " ⁇ " with two of its own.
+        return [" ".join(text.split()) for text in texts]
+
+
+class _SentencePieces:
+    """SentencePiece's own engine, for bpe and unigram."""
+
+    def __init__(self, model: bytes, name: str) -> None:
         try:
             self._pieces = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError:
@@ -44,47 +137,56 @@ class Vocabulary:
                 f"{name} is not a vocabulary of seq2sweep: padding, begin, end and unknown have "
                 f"ids {special}, not {(PAD, BOS, EOS, UNK)}; remove it and run `dvc repro`"
             )
-        self.fingerprint = hashlib.sha256(model).hexdigest()
-
-    @classmethod
-    def open(cls, folder: Path) -> Vocabulary:
-        """Read vocabulary.model from the folder."""
-        path = folder / MODEL_NAME
-        try:
-            model = path.read_bytes()
-        except FileNotFoundError:
-            raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-        return cls(model, str(path))
 
     def __len__(self) -> int:
         return int(self._pieces.get_piece_size())
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Token ids of each line, EOS at the end, no BOS."""
-        encoded: list[list[int]] = self._pieces.encode(list(lines), add_eos=True)
+        encoded: list[list[int]] = self._pieces.encode(list(lines), add_eos=True, num_threads=1)
         return encoded
 
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each sequence up to its first EOS; an unknown token shows as U+2047."""
-        texts: list[str] = self._pieces.decode([_up_to_end(sequence) for sequence in ids])
-        # SentencePiece writes " ⁇ " with blanks of its own.
-        return [" ".join(text.split()) for text in texts]
+    def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        texts: list[str] = self._pieces.decode(list(sequences))
+        return texts
+
+    def pieces(self) -> list[str]:
+        return [self._pieces.id_to_piece(i) for i in range(len(self))]
+
+
+def _word_pieces(model: bytes, name: str) -> word_piece.WordPieces:
+    try:
+        pieces = word_piece.load(model)
+    except ValueError as error:
+        raise UserError(f"{name} is damaged ({error}): remove it and run `dvc repro`") from None
+    if pieces[: len(SPECIAL)] != SPECIAL:
+        raise UserError(
+            f"{name} is not a vocabulary of seq2sweep: it begins with {pieces[: len(SPECIAL)]}, "
+            f"not {SPECIAL}; remove it and run `dvc repro`"
+        )
+    return word_piece.WordPieces(pieces, special=len(SPECIAL), unknown=UNK, end=EOS)
+
+
+def most_sentences(config: VocabularyConfig) -> int:
+    """How many sentences to learn from at most: config.sentences, or what memory allows."""
+    if config.kind == "unigram":
+        return min(config.sentences, MOST_FOR_UNIGRAM)
+    return config.sentences
 
 
 def train(lines: Iterable[str], config: VocabularyConfig) -> bytes:
-    """Learn the pieces; returns SentencePiece's serialised model.
+    """Learn the pieces; returns the model file: SentencePiece's, or for word_piece JSON.
 
-    The bytes are a function of lines and config alone: one thread, no path among the arguments.
-    Raises UserError when the text is too small, or has too many characters, for config.size.
+    The bytes are a function of lines and config alone: one thread (with another number, unigram
+    adds its probabilities in another order) and no path among the arguments. Learns from all the
+    lines it is given. Raises UserError when there is no text, or when it is too small, or has too
+    many characters, for config.size.
     """
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(lines),
             model_writer=model,
-            model_type="bpe",
+            model_type="unigram" if config.kind == "unigram" else "bpe",
             vocab_size=config.size,
             character_coverage=config.character_coverage,
             pad_id=PAD,
@@ -92,18 +194,21 @@ def train(lines: Iterable[str], config: VocabularyConfig) -> bytes:
             eos_id=EOS,
             unk_id=UNK,
             normalization_rule_name="identity",
-            byte_fallback=False,
+            byte_fallback=config.byte_fallback,
             max_sentence_length=LONGEST_SENTENCE,
             num_threads=1,
             minloglevel=2,
         )
     except RuntimeError as error:
         raise _explained(error, config) from None
-    return model.getvalue()
+    learned = model.getvalue()
+    if config.kind == word_piece.KIND:
+        return word_piece.dump(_SentencePieces(learned, MODEL_NAME).pieces())
+    return learned
 
 
 def _explained(error: RuntimeError, config: VocabularyConfig) -> Exception:
-    """SentencePiece tells what is wrong with the size only in the text of its error."""
+    """SentencePiece tells what is wrong with text or size only in the text of its error."""
     message = str(error)
     if found := re.search(r"size too high .* value <= (\d+)", message):
         return UserError(
@@ -111,9 +216,15 @@ def _explained(error: RuntimeError, config: VocabularyConfig) -> Exception:
             f"{found.group(1)}; lower it"
         )
     if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        also = " and turn off vocabulary.byte_fallback" if config.byte_fallback else ""
         return UserError(
             f"vocabulary.size is {config.size} but the characters of this text alone need "
-            f"{found.group(1)}; raise it or lower vocabulary.character_coverage"
+            f"{found.group(1)}; raise it or lower vocabulary.character_coverage{also}"
+        )
+    if "!sentences_.empty()" in message:
+        return UserError(
+            "there is no text to learn word pieces from: every training line is empty, or longer "
+            f"than {LONGEST_SENTENCE} bytes"
         )
     return error
 

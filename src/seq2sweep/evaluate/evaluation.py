@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seq2sweep.config import Config, ModelConfig
 from seq2sweep.data.bitext import Bitext
-from seq2sweep.data.files import read_lines
+from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import translate

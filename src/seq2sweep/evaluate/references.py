@@ -22,7 +22,7 @@ from typing import Any
 
 from sacrebleu.dataset import DATASETS
 
-from seq2sweep.data.files import read_lines
+from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
 
 NEWSTEST2014 = {"wmt14": 2737, "wmt14/full": 3003}

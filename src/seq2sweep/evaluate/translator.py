@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from seq2sweep.config import EvaluateConfig, ModelConfig
-from seq2sweep.data.clean import normalise
+from seq2sweep.data.clean import Normaliser
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import Translation, translate
@@ -32,12 +32,13 @@ class Translator:
                 f"{weights} was trained with another vocabulary than {vocabulary}: run "
                 "`dvc repro evaluate`, or give the folders that belong together"
             )
-        self.lowercase = bool(receipt["config"]["prepare"]["lowercase"])
+        prepare = receipt["config"]["prepare"]
         files = [entry.file for entry in choose(weights, config)]
         try:
+            self.normaliser = Normaliser(prepare["normalise"], prepare["lowercase"])
             model = ModelConfig(**receipt["config"]["model"])
             self.model = build(model, average(files), len(self.vocabulary))
-        except (TypeError, CheckpointError) as error:
+        except (KeyError, TypeError, CheckpointError) as error:
             raise UserError(
                 f"{weights} is of another version of this program ({error}): train again by "
                 "`dvc repro evaluate`"
@@ -50,7 +51,7 @@ class Translator:
         on_done: Callable[[int], object] = lambda sentences: None,
     ) -> list[list[Translation]]:
         """Normalise lines as training text was and translate them: see `decode.beam.translate`."""
-        clean = [normalise(line, lowercase=self.lowercase) for line in lines]
+        clean = [self.normaliser(line) for line in lines]
         return translate(
             self.model, self.vocabulary, clean, self.config, best_device(), on_done, n_best
         )

@@ -2,7 +2,7 @@
 
 `about` tells what to expect of it, `extends` names the preset it starts from and `changes` holds
 dotted keys; the root preset `phrasebook` holds the full `params` instead. Each row of Table 3 is a
-preset as well, made of `base` and table3.yaml.
+preset as well, made of `base` (short for `wmt14-en-de-base`) and table3.yaml.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from seq2sweep import config as configuration
 from seq2sweep.errors import UserError
 from seq2sweep.presets import table3
 
+SHORT = {"base": "wmt14-en-de-base", "big": "wmt14-en-de-big"}
+"""Other names of presets: what the paper calls them."""
 _ROW_PREFIX = "table3-"
 
 
@@ -46,6 +48,7 @@ def names() -> list[str]:
 
 def load(name: str) -> Preset:
     """Read a preset; an unknown name is a UserError with the nearest known one."""
+    name = SHORT.get(name, name)
     if name in _rows():
         return _row_preset(name, _rows()[name])
     content = _read(name)
@@ -60,7 +63,8 @@ def overview() -> str:
     lines = []
     for name in _file_names():
         preset = load(name)
-        lines += [name, f"    {preset.summary}", f"    {preset.expectation}"]
+        short = [f" (short: {other})" for other, whole in SHORT.items() if whole == name]
+        lines += [name + "".join(short), f"    {preset.summary}", f"    {preset.expectation}"]
     lines += [
         "",
         "The rows of Table 3, derived from base; scored on newstest2013, without averaging.",
@@ -93,7 +97,7 @@ def _file_names() -> list[str]:
 
 def _read(name: str) -> dict[str, Any]:
     if name not in _file_names():
-        known = {other.lower(): other for other in names()}
+        known = {other.lower(): other for other in [*names(), *SHORT]}
         close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.4)
         hint = f", did you mean {known[close[0]]}?" if close else ";"
         raise UserError(f"unknown preset {name}{hint} `seq2sweep preset` lists all")
@@ -125,7 +129,7 @@ def _row_preset(name: str, row: table3.Row) -> Preset:
     """`base` with the row's changes, scored as Table 3 is."""
     base = load("base")
     changes = dict(row.changes)
-    changes["data.files.test"] = base.config.data.files.valid
+    changes["data.dataset"] = "wmt14-en-de-newstest2013"
     changes["evaluate.average_checkpoints"] = 1
     if row.changes:
         # Table 3 is about differences, so the sweep trains the row beside the base row. Both are

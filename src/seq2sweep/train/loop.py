@@ -74,7 +74,7 @@ class _Training:
         self.rank, self.world_size, self.device = rank, world_size, device
         self.bitext = Bitext.open(encoded, "train")
         self.valid = Bitext.open(encoded, "valid")
-        _check_lengths(config, *(Bitext.open(encoded, s) for s in self.bitext.header["splits"]))
+        _check_lengths(config, self.bitext, self.valid)
         self.precision = choose_precision(self.settings.precision, device, config.model.d_model)
         if self.settings.deterministic:
             be_deterministic(device)

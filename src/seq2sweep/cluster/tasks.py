@@ -1,0 +1,43 @@
+"""The same work on many chunks, as tasks of a Ray cluster: a `seq2sweep.data.parallel.Mapper`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import RayTaskError
+
+from seq2sweep.cluster.session import nodes, places
+from seq2sweep.data.parallel import in_order
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def ray_tasks(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Results in the order of the items, each computed by a task of one CPU on any node.
+
+    Needs a Ray session. The chunks travel through Ray, so that the nodes need no shared storage;
+    a task whose node is lost runs again elsewhere. An exception of the function is raised here.
+    """
+    shared = ray.put(function)
+    workers = max(1, places(nodes(), cpus=1, gpus=0))
+    task = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(_apply)
+    try:
+        yield from in_order(lambda item: task.remote([shared], item).future(), items, workers)
+    except RayTaskError as error:
+        raise error.cause from None
+
+
+_functions: dict[str, Callable[[Any], Any]] = {}
+
+
+def _apply(shared: list[ray.ObjectRef[Any]], item: Any) -> Any:
+    # In a list, Ray hands over the reference instead of reading the function anew for every chunk.
+    (reference,) = shared
+    function = _functions.get(reference.hex())
+    if function is None:
+        _functions.clear()
+        function = _functions[reference.hex()] = ray.get(reference)
+    return function(item)

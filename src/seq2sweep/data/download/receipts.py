@@ -1,0 +1,112 @@
+"""Receipts of archives: what a file is, and where it came from, in NAME.json beside it.
+
+Where the registry has no size or check sum of an archive, those of its receipt hold: what was found
+at the first download must be found ever after.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from seq2sweep import console
+from seq2sweep.data.download.remote import shown
+from seq2sweep.data.files import write_whole
+from seq2sweep.data.sources import Archive
+from seq2sweep.errors import UserError
+
+
+def receipt(folder: Path, archive: Archive) -> dict[str, Any]:
+    """What is recorded: file, bytes, sha256, md5 (if that is the registry's sum), address, fetched.
+
+    `address` is None for a file put there by hand. UserError if there is no receipt.
+    """
+    path = _path(folder, archive)
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        good = isinstance(values["bytes"], int) and isinstance(values["sha256"], str)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
+    except (ValueError, KeyError, TypeError):
+        good = False
+    if not good:
+        raise UserError(f"{path} is damaged: remove it and run `dvc repro`")
+    return dict(values)
+
+
+def complete(archive: Archive, folder: Path) -> Archive:
+    """The archive with size and check sum of its receipt where the registry has none."""
+    nothing_unknown = archive.bytes is not None and archive.digest is not None
+    if nothing_unknown or not _path(folder, archive).exists():
+        return archive
+    known = receipt(folder, archive)
+    algorithm = archive.algorithm or "sha256"
+    same_size = archive.bytes in (None, known["bytes"])
+    same_sum = archive.digest in (None, known.get(algorithm))
+    if not (same_size and same_sum):  # the registry has changed since
+        return archive
+    digest = archive.digest or known["sha256"]
+    return dataclasses.replace(archive, bytes=known["bytes"], algorithm=algorithm, digest=digest)
+
+
+def measured(
+    path: Path, archive: Archive, advance: Callable[[int], None]
+) -> tuple[dict[str, Any], str | None]:
+    """Size and sums of a file, as a receipt has them, and what is wrong with them (None: nothing).
+
+    A file of the wrong size is not read. `advance` is told of bytes read.
+    """
+    size = path.stat().st_size
+    if archive.bytes not in (None, size):
+        return {}, f"{size} bytes instead of {archive.bytes}"
+    algorithm = archive.algorithm or "sha256"
+    running = {name: hashlib.new(name, usedforsecurity=False) for name in {"sha256", algorithm}}
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            for one in running.values():
+                one.update(block)
+            advance(len(block))
+    sums = {name: running[name].hexdigest() for name in sorted(running, reverse=True)}
+    wrong = archive.digest not in (None, sums[algorithm])
+    problem = f"{algorithm} {sums[algorithm]} instead of {archive.digest}" if wrong else None
+    return {"bytes": size, **sums}, problem
+
+
+def write(folder: Path, archive: Archive, found: dict[str, Any], address: str | None) -> None:
+    """Record what `measured` found; says so where there was no check sum to verify it by."""
+    if archive.digest is None:
+        console.say(f"{archive.file}: not verified, as the registry has no check sum of it")
+    values = {
+        "file": archive.file,
+        **found,
+        "address": None if address is None else shown(address),
+        "fetched": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    write_whole(_path(folder, archive), json.dumps(values, indent=2) + "\n")
+
+
+def write_if_new(folder: Path, archive: Archive, found: dict[str, Any]) -> None:
+    """Record a file that lies there, unless it has been recorded."""
+    try:
+        known = receipt(folder, archive)
+    except UserError:  # there is none, or none that can be read
+        known = {}
+    if any(known.get(key) != value for key, value in found.items()):
+        write(folder, archive, found, None)
+
+
+def note_texts(folder: Path, archive: Archive, texts: dict[str, dict[str, Any]]) -> None:
+    """Record what was read from an archive: by member (or ""), lines and sha256."""
+    known = receipt(folder, archive)
+    noted = known | {"texts": known.get("texts", {}) | texts}
+    if noted != known:
+        write_whole(_path(folder, archive), json.dumps(noted, indent=2) + "\n")
+
+
+def _path(folder: Path, archive: Archive) -> Path:
+    return folder / f"{archive.file}.json"

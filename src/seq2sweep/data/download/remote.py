@@ -1,0 +1,232 @@
+"""A file at one address: opened at any byte and read on, over http or any scheme of fsspec.
+
+Nothing here writes. Whatever keeps an address from giving the file is an `Unavailable`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import email.utils
+import http.client
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+if TYPE_CHECKING:
+    import requests
+
+TRIES = 5
+"""Failures in a row, none of which brought a new byte, after which an address is given up."""
+CONNECT_TIMEOUT = 10.0
+READ_TIMEOUT = 60.0
+LONGEST_WAIT = 60.0
+"""Seconds that a server's Retry-After is obeyed for at most."""
+BLOCK = 1 << 18
+
+ASK_AGAIN = (408, 425, 429)
+"""Statuses besides 500 and above that may be others a little later."""
+
+
+class Unavailable(Exception):  # noqa: N818 - it names the state, not a fault of ours
+    """An address does not give the file; the message says why in a few words.
+
+    tries: how often to ask it in all; 1 is to go to the next address at once.
+    wait: seconds it wants to be left alone.
+    """
+
+    def __init__(self, reason: str, tries: int = TRIES, wait: float = 0.0) -> None:
+        super().__init__(reason)
+        self.tries = tries
+        self.wait = wait
+
+
+@dataclass(frozen=True)
+class Body:
+    """The bytes of a file from `start` on; `read` gives the next few, and b"" at the end.
+
+    total: bytes of the whole file, None where the server does not say.
+    end_shows: whether an end before the last byte is told from the end of the file.
+    validator: changes when the file does; None where there is none to rely on.
+    """
+
+    start: int
+    total: int | None
+    end_shows: bool
+    validator: str | None
+    read: Callable[[], bytes]
+    close: Callable[[], None]
+
+
+def shown(address: str) -> str:
+    """The address without user, password and query, for messages and records."""
+    parts = urlsplit(address)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def open_at(address: str, start: int, validator: str | None) -> Body:
+    """Open a file at byte `start`, or at its beginning where it cannot be continued there.
+
+    With a `validator` it is continued only if that is still the file's. Raises Unavailable, here
+    and in reading.
+    """
+    opened = _open_http if urlsplit(address).scheme in ("http", "https") else _open_other
+    body = opened(address, start, validator)
+    if body is None and start > 0:
+        body = opened(address, 0, None)
+    if body is None:
+        raise Unavailable("sends another part of the file than was asked for", tries=1)
+    return body
+
+
+# --- http and https ----------------------------------------------------------------------------
+
+
+def _open_http(address: str, start: int, validator: str | None) -> Body | None:
+    """None where the server cannot continue at `start`: the file is another one or is shorter."""
+    # identity: a server must not pack what it sends, nor anyone here unpack it.
+    headers = {"Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+        if validator:
+            headers["If-Range"] = validator
+    response = _get(address, headers)
+    try:
+        body = _answer(response, start, validator)
+    except BaseException:
+        response.close()
+        raise
+    if body is None:
+        response.close()
+    return body
+
+
+def _get(address: str, headers: dict[str, str]) -> requests.Response:
+    import requests
+
+    timeout = (CONNECT_TIMEOUT, READ_TIMEOUT)
+    try:
+        return requests.get(address, headers=headers, stream=True, timeout=timeout)
+    except requests.TooManyRedirects:
+        raise Unavailable("redirects in a circle", tries=1) from None
+    except requests.exceptions.SSLError:
+        raise Unavailable("its certificate is not accepted", tries=1) from None
+    except requests.Timeout:
+        raise Unavailable("no answer in time") from None
+    except requests.ConnectionError as error:
+        raise _no_connection(error) from None
+    except (requests.RequestException, ValueError) as error:  # an address or answer that is none
+        raise Unavailable(f"cannot be asked ({type(error).__name__})", tries=1) from None
+
+
+def _no_connection(error: requests.ConnectionError) -> Unavailable:
+    from urllib3.exceptions import NameResolutionError, ProtocolError
+
+    cause = error.args[0] if error.args else None
+    if isinstance(getattr(cause, "reason", None), NameResolutionError):
+        return Unavailable("no connection (its name is not found)", tries=2)
+    if isinstance(cause, ProtocolError):
+        return Unavailable("no answer, or none that is HTTP")
+    return Unavailable("no connection")
+
+
+def _answer(response: requests.Response, start: int, validator: str | None) -> Body | None:
+    status, headers = response.status_code, response.headers
+    # A weak ETag does not promise equal bytes.
+    tag = headers.get("ETag")
+    found = tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")
+    part = re.fullmatch(
+        r"bytes (?:(\d{1,18})-\d+|\*)/(\d{1,18}|\*)", headers.get("Content-Range", "")
+    )
+    total = int(part[2]) if part and part[2] != "*" else None
+    if status == 200:
+        length = re.fullmatch(r"\d{1,18}", headers.get("Content-Length", ""))
+        return _http_body(response, 0, int(length[0]) if length else None, found)
+    if status == 206:
+        changed = validator is not None and found not in (None, validator)
+        if changed or part is None or part[1] is None or int(part[1]) != start:
+            return None
+        return _http_body(response, start, total, found)
+    if status == 416:
+        if total != start:
+            return None
+        return Body(start, total, True, found or validator, lambda: b"", response.close)
+    reason = f"{status} {http.client.responses.get(status, '')}".strip()
+    again = status in ASK_AGAIN or status >= 500
+    wait = _seconds(headers.get("Retry-After", ""))
+    raise Unavailable(reason, tries=TRIES if again else 1, wait=min(wait, LONGEST_WAIT))
+
+
+def _http_body(
+    response: requests.Response, start: int, total: int | None, validator: str | None
+) -> Body:
+    from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+    def read() -> bytes:
+        try:
+            # read1 gives what has come, so that a cut or a kill loses nothing of it.
+            return bytes(response.raw.read1(BLOCK, decode_content=False))
+        except ReadTimeoutError:
+            raise Unavailable(f"sends nothing for {READ_TIMEOUT:g} s") from None
+        except (HTTPError, OSError):
+            raise Unavailable("the connection is cut") from None
+
+    chunked = response.headers.get("Transfer-Encoding", "").lower() == "chunked"
+    return Body(start, total, chunked or total is not None, validator, read, response.close)
+
+
+def _seconds(retry_after: str) -> float:
+    """Retry-After is seconds or a date; 0 for anything else."""
+    if retry_after.isdecimal():
+        return float(retry_after)
+    try:
+        date = email.utils.parsedate_to_datetime(retry_after)
+        return max(0.0, (date - datetime.datetime.now(datetime.UTC)).total_seconds())
+    except (ValueError, TypeError):  # no date, or one without a time zone
+        return 0.0
+
+
+# --- everything else ---------------------------------------------------------------------------
+
+
+def _open_other(address: str, start: int, validator: str | None) -> Body | None:
+    import fsspec.core
+
+    try:
+        system, path = fsspec.core.url_to_fs(address)
+        info = system.info(path)
+        if info["type"] != "file":
+            raise IsADirectoryError
+        found, total = str(system.ukey(path)), info["size"]
+        if (validator and found != validator) or (total is not None and start > total):
+            return None
+        stream = system.open(path, "rb")
+        stream.seek(start)
+    except Exception as error:
+        raise _explained(error) from error
+
+    def read() -> bytes:
+        try:
+            return bytes(stream.read(BLOCK))
+        except Exception as error:
+            raise _explained(error) from error
+
+    return Body(start, total, total is not None, found, read, stream.close)
+
+
+def _explained(error: Exception) -> Unavailable:
+    """Drivers raise what they like, and texts of theirs may hold a password: named by type only."""
+    if isinstance(error, ImportError):
+        return Unavailable(str(error), tries=1)  # "Install s3fs to access S3"
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return Unavailable("not there", tries=1)
+    if isinstance(error, IsADirectoryError):
+        return Unavailable("a folder, not a file", tries=1)
+    if isinstance(error, PermissionError):
+        return Unavailable("no permission to read it", tries=1)
+    if isinstance(error, OSError):
+        return Unavailable(error.strerror or type(error).__name__)
+    if isinstance(error, ValueError):
+        return Unavailable("not an address that fsspec knows", tries=1)
+    return Unavailable(type(error).__name__, tries=1)

@@ -1,0 +1,172 @@
+"""Aligned texts, read with care.
+
+Line i of the source file and line i of the target file are one sentence pair. A line ends at
+"\\n" (or "\\r\\n") and nowhere else: characters that Python's `str.splitlines` would also cut at,
+such as U+2028 or a form feed, occur inside sentences of real corpora, and cutting there would
+shift one side against the other without an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from seq2sweep.data import sgml
+from seq2sweep.data.archives import Text, open_text
+from seq2sweep.errors import UserError
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BLOCK = 1 << 16
+LONGEST_LINE = 16 << 20
+"""Bytes of the longest line that is still taken for a sentence."""
+
+
+def read_lines(text: Path | Text) -> Iterator[str]:
+    """Lines of a UTF-8 text without their ends; `archives.open_text` says what can be opened.
+
+    A byte order mark at the start is dropped. One line at a time is in memory. Of an SGML test
+    set (.sgm, .sgm.gz) the segments are read instead, in the order of the file. Raises UserError,
+    naming file and line, for a missing, unreadable or empty text, wrong UTF-8, a line of more
+    than LONGEST_LINE bytes and broken archives.
+    """
+    text = _as_text(text)
+    lines = iter(_segments(text).values()) if _is_sgml(text) else _lines(text)
+    first = next(lines, None)
+    if first is None:
+        raise UserError(f"{text} is empty: it must hold one sentence a line")
+    yield first
+    yield from lines
+
+
+def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
+    """Lines of UTF-8 text as `read_lines` gives them; `name` is what error messages call it."""
+    for number, block in _blocks(stream, name):
+        if number == 1 and block.startswith(BYTE_ORDER_MARK):
+            del block[: len(BYTE_ORDER_MARK)]
+            if not block:  # a file of nothing but the mark has no line
+                return
+        try:
+            text = block.decode()
+        except UnicodeDecodeError as error:
+            start = block.rfind(b"\n", 0, error.start) + 1
+            number += block.count(b"\n", 0, start)
+            raise UserError(
+                f"{name} line {number}: "
+                f"not UTF-8 at byte {error.start - start + 1} of the line "
+                f"(0x{block[error.start]:02x}); convert the file to UTF-8"
+            ) from None
+        yield from text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+
+
+def read_pairs(source: Path | Text, target: Path | Text) -> Iterator[tuple[str, str]]:
+    """Pairs of two aligned texts; UserError with both counts when they differ in lines.
+
+    Two SGML test sets are aligned by document and segment id, in the order of the source.
+    """
+    source, target = _as_text(source), _as_text(target)
+    if _is_sgml(source) and _is_sgml(target):
+        yield from sgml.aligned(_segments(source), str(source), _segments(target), str(target))
+        return
+    source_lines, target_lines = read_lines(source), read_lines(target)
+    pairs = 0
+    for source_line in source_lines:
+        target_line = next(target_lines, None)
+        if target_line is None:
+            raise _unequal(source, pairs + 1 + _count(source_lines), target, pairs)
+        yield source_line, target_line
+        pairs += 1
+    if next(target_lines, None) is not None:
+        raise _unequal(source, pairs, target, pairs + 1 + _count(target_lines))
+
+
+class TextSum:
+    """Number and sha256 of lines, each taken as UTF-8 and ended by "\\n"."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self._held: list[str] = []
+        self._held_characters = 0
+        self._hash = hashlib.sha256()
+
+    def add(self, line: str) -> None:
+        """Count a line."""
+        self.lines += 1
+        self._held.append(line)
+        self._held_characters += len(line) + 1
+        if self._held_characters > 1 << 16:  # many lines at once cost a fraction of each by itself
+            self._flush()
+
+    def sha256(self) -> str:
+        """sha256 (hex) of the lines so far."""
+        self._flush()
+        return self._hash.hexdigest()
+
+    def _flush(self) -> None:
+        self._held.append("")
+        self._hash.update("\n".join(self._held).encode())
+        self._held = []
+        self._held_characters = 0
+
+
+def summed(lines: Iterable[str], into: TextSum) -> Iterator[str]:
+    """The lines, each added to the sum as it passes."""
+    for line in lines:
+        into.add(line)
+        yield line
+
+
+def _as_text(text: Path | Text) -> Text:
+    return text if isinstance(text, Text) else Text(text)
+
+
+def _is_sgml(text: Text) -> bool:
+    return (text.member or text.path.name).endswith((".sgm", ".sgm.gz"))
+
+
+def _lines(text: Text) -> Iterator[str]:
+    with open_text(text) as stream:
+        yield from lines_of(stream, str(text))
+
+
+def _blocks(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytearray]]:
+    """The text in blocks that end where a line ends, each with the number of its first line.
+
+    Cutting lines out of a block costs half of what asking the stream for each of them does.
+    """
+    # read1 takes what is there, so that one Ctrl-D ends the input on a terminal.
+    read1 = cast(BufferedReader, stream).read1
+    number, rest = 1, bytearray()
+    while block := read1(BLOCK):
+        end = block.find(b"\n")
+        if len(rest) + (end if end >= 0 else len(block)) > LONGEST_LINE:
+            raise UserError(
+                f"{name} line {number} is longer than {LONGEST_LINE >> 20} MiB: "
+                "it must hold one sentence a line"
+            )
+        cut = block.rfind(b"\n") + 1
+        rest += block[:cut] if cut else block
+        if cut:
+            lines = rest.count(b"\n")
+            yield number, rest
+            number += lines
+            rest = bytearray(block[cut:])
+    if rest:
+        yield number, rest
+
+
+def _segments(text: Text) -> dict[sgml.Id, str]:
+    return sgml.segments(_lines(text), str(text))
+
+
+def _count(lines: Iterator[str]) -> int:
+    return sum(1 for _ in lines)
+
+
+def _unequal(source: Text, source_count: int, target: Text, target_count: int) -> UserError:
+    return UserError(
+        f"{source} has {source_count} lines but {target} has {target_count} lines: "
+        "line i of both must be the same sentence"
+    )

@@ -1,0 +1,110 @@
+"""Chunks shared out over the nodes of a Ray cluster: the bytes of one process."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import ray
+
+from seq2sweep.cluster.tasks import ray_tasks
+from seq2sweep.data import bitext
+from seq2sweep.data.bitext import read_header, write_split
+from seq2sweep.data.files import SIDES, text_name
+from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.errors import UserError
+from tests.conftest import Corpus
+
+
+def where(x: int) -> tuple[int, str]:
+    return x, ray.get_runtime_context().get_node_id()
+
+
+def refuse(limit: int, x: int) -> int:
+    if x == limit:
+        raise UserError(f"line {x} is wrong")
+    return x
+
+
+@pytest.mark.usefixtures("cluster")
+def test_results_come_in_the_order_of_the_items() -> None:
+    assert [x for x, _ in ray_tasks(where, range(30))] == list(range(30))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_error_of_the_function_is_raised_here() -> None:
+    with pytest.raises(UserError, match="line 5 is wrong"):
+        list(ray_tasks(functools.partial(refuse, 5), range(10)))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_encoding_by_tasks_gives_the_bytes_of_one_process(
+    tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bitext, "BYTES_PER_CHUNK", 1000)
+    pieces = Vocabulary.open(tiny_corpus.vocabulary)
+    texts = {side: tiny_corpus.clean / text_name("train", side) for side in SIDES}
+    chunks: collections.Counter[int] = collections.Counter()
+    write_split(
+        tmp_path,
+        "train",
+        texts,
+        pieces,
+        {"source": "en", "target": "de"},
+        ray_tasks,
+        lambda sentences: chunks.update([sentences]),
+    )
+    assert sum(chunks.values()) > 10
+    assert sum(sentences * count for sentences, count in chunks.items()) == 800
+    for name in ("train.json", *read_header(tmp_path, "train")["files"]):
+        assert (tmp_path / name).read_bytes() == (tiny_corpus.encoded / name).read_bytes()
+
+
+TWO_NODES = """
+import pathlib, sys
+from ray.cluster_utils import Cluster
+import ray
+from seq2sweep.cluster.tasks import ray_tasks
+from seq2sweep.data import bitext
+from seq2sweep.data.vocabulary import Vocabulary
+from tests.cluster.test_tasks import where
+
+clean, vocabulary, encoded = map(pathlib.Path, sys.argv[1:4])
+bitext.BYTES_PER_CHUNK = 1000
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+cluster.add_node(num_cpus=1)
+ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+texts = {side: clean / f"train.{side}.txt" for side in ("source", "target")}
+languages = {"source": "en", "target": "de"}
+bitext.write_split(encoded, "train", texts, Vocabulary.open(vocabulary), languages, ray_tasks)
+print(len({node for _, node in ray_tasks(where, range(40))}), "nodes")
+ray.shutdown()
+cluster.shutdown()
+"""
+
+
+def test_two_nodes_write_the_bytes_of_one_process(tiny_corpus: Corpus, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join([str(root), str(root / "src")])
+    folder = tempfile.mkdtemp(prefix="s2s-two-", dir="/tmp")
+    environment = {**os.environ, "PYTHONPATH": paths, "RAY_TMPDIR": folder}
+    environment.pop("RAY_ADDRESS", None)
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_NODES, tiny_corpus.clean, tiny_corpus.vocabulary, tmp_path],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    shutil.rmtree(folder, ignore_errors=True)
+    assert "2 nodes" in done.stdout, done.stderr
+    for name in ("train.json", *read_header(tmp_path, "train")["files"]):
+        assert (tmp_path / name).read_bytes() == (tiny_corpus.encoded / name).read_bytes()

@@ -1,0 +1,99 @@
+"""The plan of the data stages: by the registry and what is there already, without side effect."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep import cli, presets
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.data.sources import REGISTRY
+from seq2sweep.plan import data_plan, overview
+
+
+def config_of(preset: str, folder: Path, **changes: Any) -> Config:
+    paths = {"data.folder": str(REGISTRY), "download.folder": str(folder)}
+    return configuration.with_changes(presets.load(preset).config, paths | changes)
+
+
+def test_wmt14_english_german_by_the_figures_of_its_host(tmp_path: Path) -> None:
+    plan = data_plan(config_of("wmt14-en-de-base", tmp_path / "not" / "yet"))
+    found = {file["file"]: file for file in plan["download"]["files"]}
+    assert {name: file["bytes"] for name, file in found.items()} == {
+        "training-parallel-europarl-v7.tgz": 657_632_379,
+        "training-parallel-commoncrawl.tgz": 918_311_367,
+        "training-parallel-nc-v9.tgz": 80_418_416,
+        "dev.tgz": 38_654_961,
+        "test-full.tgz": None,
+    }
+    assert plan["download"]["bytes"] == plan["download"]["missing_bytes"] == 1_695_017_123
+    assert plan["download"]["unknown_sizes"] == 1
+    assert plan["pairs"] == 4_500_000
+    disk = plan["disk"]
+    assert disk["needed"] == 1_695_017_123 + disk["clean"] + disk["encoded"] + disk["cache"]
+    assert set(plan["seconds"]) == {"download", "prepare", "vocabulary", "encode"}
+    assert plan["seconds"]["download"] > 1_695_017_123 / 10e6
+    assert not list(tmp_path.iterdir())
+    shown = overview(plan)
+    assert "1.70GB of 1.70GB, and 1 of unknown size" in shown
+    assert "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz" in shown
+
+
+def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
+    mirrors = {"https://raw.githubusercontent.com/": "file:///cache/"}
+    config = config_of("multi30k-en-de", tmp_path, **{"download.mirrors": mirrors})
+    whole = data_plan(config)["download"]["bytes"]
+    (tmp_path / "train.en.gz").write_bytes(bytes(568_929))
+    (tmp_path / "train.de.gz.partial").write_bytes(bytes(100_000))
+    (tmp_path / "val.en.gz").write_bytes(bytes(7))  # not its size
+    plan = data_plan(config)
+    assert plan["download"]["missing_bytes"] == whole - 568_929 - 100_000
+    shown = overview(plan)
+    assert "100kB there" in shown
+    assert "file:///cache/multi30k/dataset/master/data/task1/raw/train.en.gz" in shown
+    assert shown.count("missing") == 4
+
+
+def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
+    plan = data_plan(config_of("wmt14-en-fr-big", tmp_path))
+    plan["disk"]["free"] = 10**9
+    assert "NOT ENOUGH" in overview(plan)
+    plan["disk"]["free"] = 10**15
+    assert "NOT ENOUGH" not in overview(plan)
+
+
+def test_data_that_are_here_already(tmp_path: Path) -> None:
+    plan = data_plan(config_of("phrasebook", tmp_path))
+    assert plan["pairs"] == presets.load("phrasebook").config.data.phrasebook.train
+    assert "Nothing to download" in overview(plan)
+    (tmp_path / "train.en").write_text("a\nb\nc\n")
+    own = {"data.dataset": "files", "data.folder": str(tmp_path)}
+    own |= {f"data.files.{split}": ["train.en", "train.de"] for split in ("train", "valid", "test")}
+    assert data_plan(config_of("phrasebook", tmp_path, **own))["pairs"] == 3
+    own["data.files.train"] = ["train.en.gz", "train.de.gz"]
+    plan = data_plan(config_of("phrasebook", tmp_path, **own))
+    assert plan["pairs"] is None
+    assert "an unknown number of" in overview(plan)
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["plan"]) == 2
+    assert "params.yaml is missing" in capsys.readouterr().err
+    config = config_of("wmt14-en-de-base", tmp_path)
+    Path("params.yaml").write_text(configuration.dump(config))
+    assert cli.main(["plan", "--json"]) == 0
+    printed, made = json.loads(capsys.readouterr().out), data_plan(config)
+    assert printed["download"] == made["download"]
+    assert printed["seconds"] == made["seconds"]
+    assert cli.main(["plan"]) == 0
+    assert "To download into" in capsys.readouterr().out
+    Path("params.yaml").write_text(configuration.dump(config).replace("wmt14-en-de", "wmt14-ende"))
+    assert cli.main(["plan"]) == 2
+    assert "did you mean wmt14" in capsys.readouterr().err
