@@ -27,7 +27,6 @@ from benchmarks.text import pairs
 from seq2sweep import config as configuration
 from seq2sweep import console, presets
 from seq2sweep.data import bitext, vocabulary
-from seq2sweep.data.batching import padding_share, plan_epoch
 from seq2sweep.data.files import SIDES, write_pairs
 from seq2sweep.data.parallel import Processes, available_cpus
 
@@ -101,6 +100,9 @@ def encode(
 
 def plan(count: int) -> dict[str, Any]:
     """Batch plan of so many pairs with the lengths of real text, 25 000 tokens an update."""
+    # Brings torch along, which the encoding processes should not have to load.
+    from seq2sweep.data.batching import padding_share, plan_epoch
+
     random = np.random.default_rng(0)
     source, target = np.empty((2, count), np.int32)
     for start in range(0, count, 1 << 20):

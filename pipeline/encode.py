@@ -2,13 +2,14 @@
 
     python -m pipeline.encode
 
-On all CPUs of this machine, or as Ray tasks when `cluster.address` names a cluster; the bytes are
-the same either way.
+On all CPUs of this machine, or as Ray tasks when `cluster.address` (or RAY_ADDRESS) names a
+cluster; the bytes are the same either way.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 from tqdm import tqdm
@@ -32,17 +33,20 @@ def work(config: configuration.Config) -> None:
         split: {side: stage.CLEAN / files.text_name(split, side) for side in files.SIDES}
         for split in files.SPLITS
     }
-    sentences = sum(files.count_lines(path) for sides in texts.values() for path in sides.values())
+    sentences = {
+        split: sum(files.count_lines(path) for path in sides.values())
+        for split, sides in texts.items()
+    }
     headers = {}
     with (
         files.whole_folder(stage.ENCODED) as folder,
-        _mapper(config.cluster, sentences) as mapper,
-        tqdm(total=sentences, **console.bar("encode", "sentences")) as bar,
+        tqdm(total=sum(sentences.values()), **console.bar("encode", "sentences")) as bar,
     ):
         for split in files.SPLITS:
-            headers[split] = bitext.write_split(
-                folder, split, texts[split], vocabulary, languages, mapper, bar.update
-            )
+            with _mapper(config.cluster, sentences[split]) as mapper:
+                headers[split] = bitext.write_split(
+                    folder, split, texts[split], vocabulary, languages, mapper, bar.update
+                )
     train = headers["train"]
     for side in files.SIDES:
         console.say(
@@ -55,7 +59,7 @@ def work(config: configuration.Config) -> None:
 def _mapper(cluster: configuration.ClusterConfig, sentences: int) -> Iterator[Mapper]:
     if sentences < WORTH_SHARING:
         yield serial
-    elif cluster.address is None:
+    elif cluster.address is None and "RAY_ADDRESS" not in os.environ:  # nor in a job on a cluster
         yield Processes()
     else:
         # Imported here: Ray takes seconds to load, and most runs do without it.

@@ -19,8 +19,10 @@ REASONS = {
     "empty": "a side is empty",
     "too_long": "too many words",
     "ratio": "sides too unequal in length",
-    "duplicate": "pair seen before",
+    "copied": "both sides the same",
+    "script": "letters of another script",
     "contamination": "a side is in the validation or test set",
+    "duplicate": "pair seen before",
 }
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from seq2sweep import console
 from seq2sweep.data.download import receipts, transfer
 from seq2sweep.data.download.partial import partial_file
 from seq2sweep.data.download.remote import Unavailable, shown
@@ -153,6 +154,8 @@ def _obtain(
                 found = transfer.transfer(address, archive, partial, expect, stop)
             except Unavailable as error:
                 happened.append(f"{shown(address)}: {error}")
+                if address != addresses[-1]:
+                    console.say(f"{archive.file}: {happened[-1]}; trying the next address")
             else:
                 partial.flush_to_disk()
                 # The receipt first: a file without one would be taken for one put there by hand.

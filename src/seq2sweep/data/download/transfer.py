@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from seq2sweep import console
 from seq2sweep.data.download import receipts, remote
 from seq2sweep.data.download.partial import Partial, Stopped
 from seq2sweep.data.download.remote import Unavailable
@@ -67,7 +68,9 @@ def _complete(
             if tries >= error.tries:
                 raise
             delay = FIRST_DELAY * 2 ** (tries - 1) * random.uniform(0.75, 1.25)
-            _pause(max(delay, error.wait), stop)
+            delay = max(delay, error.wait)
+            console.say(f"{archive.file}: {error}; asking again in {delay:.0f} s")
+            _pause(delay, stop)
 
 
 def _ask(
