@@ -111,20 +111,19 @@ def plan(count: int) -> dict[str, Any]:
         source[block] = drawn
         target[block] = np.clip(drawn * random.normal(1.05, 0.2, len(drawn)), 1, 250)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    taken = []
-    made = None
+    taken, figures = [], {}
     for epoch in range(3):
-        del made  # two plans at once would count twice
         started = time.perf_counter()
         made = plan_epoch(source, target, tokens_per_update=25_000, seed=1, epoch=epoch)
         taken.append(time.perf_counter() - started)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        figures = {"updates": len(made), "padding_share": padding_share(made, source, target)}
+        del made  # two plans at once would count twice
     return {
         "pairs": count,
-        "updates": len(made),
         "seconds": statistics.median(taken),
         "peak_megabytes_above_the_lengths": peak * 1024 / 1e6,
-        "padding_share": padding_share(made, source, target),
+        **figures,
     }
 
 

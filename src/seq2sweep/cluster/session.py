@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import ray
 from ray._private.services import canonicalize_bootstrap_address
 

@@ -16,7 +16,7 @@ from time import time as now
 from types import TracebackType
 from typing import Any, Literal, Self
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag, ViewType
 from mlflow.exceptions import MlflowException
