@@ -130,10 +130,11 @@ def say_progress(entry: dict[str, Any], steps: int) -> None:
     """One console line a log step."""
     if entry["kind"] == "logged":
         console.say(
-            f"step {entry['step']:>6}/{steps}  loss {entry['loss']:.3f}  "
-            f"grad norm {entry['gradient_norm']:.2f}  lr {entry['learning_rate']:.2e}  "
+            f"step {entry['step']:>6}/{steps}  loss {number(entry['loss'], 3)}  "
+            f"grad norm {number(entry['gradient_norm'])}  lr {entry['learning_rate']:.2e}  "
             f"{entry['tokens_per_second']:>7,.0f} tok/s  "
             f"left {console.duration(entry['seconds_left'])}"
+            + f"  skipped {entry['skipped_updates']:.0f}" * bool(entry["skipped_updates"])
         )
     elif entry["kind"] == "validated":
         console.say(
@@ -142,9 +143,9 @@ def say_progress(entry: dict[str, Any], steps: int) -> None:
         )
 
 
-def number(value: float | None) -> str:
-    """Two decimals; the journal holds null for what is no number."""
-    return "not finite" if value is None else f"{value:.2f}"
+def number(value: float | None, decimals: int = 2) -> str:
+    """Rounded; the journal holds null for what is no number."""
+    return "not finite" if value is None else f"{value:.{decimals}f}"
 
 
 def export(
@@ -192,6 +193,7 @@ def training_metrics(
         "source_tokens": summary["source_tokens"],
         "target_tokens": summary["target_tokens"],
         "epochs": summary["epochs"],
+        "skipped_updates": summary["skipped_updates"],
         "wall_seconds": summary["wall_seconds"],
         "tokens_per_second": summary["tokens_per_second"],
         "padding_share": summary["padding_share"],

@@ -190,7 +190,7 @@ def test_what_the_user_must_mend_is_not_tried_three_times(
 ) -> None:
     """Data that is not there: the second attempt stops before it trains, there is no third."""
     config = configuration.with_changes(config, {"cluster.max_failures": 3, "cluster.workers": 1})
-    with pytest.raises(UserError, match=r"header\.json is missing") as caught:
+    with pytest.raises(UserError, match=r"train\.json is missing") as caught:
         run_training(
             config,
             encoded=project / "nothing",

@@ -18,6 +18,7 @@ import pytest
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
+from seq2sweep.data.bitext import read_training_header
 
 ROOT = Path(__file__).parents[2]
 TINY: dict[str, Any] = {
@@ -143,7 +144,9 @@ def test_receipt_leads_back_to_code_and_data(project: Project) -> None:
     ).stdout.strip()
     lineage = receipt["lineage"]
     assert commit in lineage.values()
-    assert project.json("data/encoded/header.json")["fingerprint"] in lineage.values()
+    encoded = read_training_header(project.folder / "data/encoded")
+    assert lineage["data.dataset"] == encoded["fingerprint"]
+    assert lineage["data.vocabulary"] == encoded["vocabulary"]["fingerprint"]
     assert str(project.folder) not in json.dumps(receipt)
     assert [entry["step"] for entry in receipt["checkpoints"]] == [12, 24]
 
@@ -219,6 +222,19 @@ def test_nothing_runs_again_without_a_reason(project: Project) -> None:
     # Once seen, never computed again: DVC's run cache brings it back.
     project.set({})
     assert "Running stage" not in project.repro()[1]
+
+
+def test_another_test_set_trains_nothing_again(project: Project) -> None:
+    project.set({"data.phrasebook.test": 50})
+    ran, _ = project.repro()
+    assert ran == ["download", "prepare", "encode", "evaluate", "report"]
+    assert project.json("metrics/evaluate.json")["sentences"] == 50
+
+
+def test_another_vocabulary_leaves_the_clean_text_alone(project: Project) -> None:
+    project.set({"vocabulary.size": 500})
+    ran, _ = project.repro("encode")
+    assert ran == ["vocabulary", "encode"]
 
 
 def test_dropout_tokenises_nothing_again(project: Project) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +17,7 @@ from safetensors.torch import load_file
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
-from seq2sweep.train import journal, state
+from seq2sweep.train import journal, loop, state
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Logged, Validated
 from seq2sweep.train.loop import train
 
@@ -119,8 +122,104 @@ def test_divergence_is_said_with_the_step(
     wild = configuration.with_changes(
         tiny_config, {"train.learning_rate_scale": 1e30, "train.warmup_steps": 1}
     )
-    with pytest.raises(UserError, match=r"at step \d+"):
+    with pytest.raises(UserError, match=r"the run diverged: .* Last good checkpoint: none\."):
         run(wild, tiny_corpus, tmp_path)
+
+
+def poison(monkeypatch: pytest.MonkeyPatch, steps: set[int], value: float) -> None:
+    """Make one number of the gradient `value` in these steps (from 1)."""
+    true_apply, step = loop.apply, itertools.count(1)
+
+    def apply(model: Any, *arguments: Any) -> Any:
+        if next(step) in steps:
+            next(model.parameters()).grad[0] = value
+        return true_apply(model, *arguments)
+
+    monkeypatch.setattr(loop, "apply", apply)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(
+    tiny_config: Config,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    value: float,
+) -> None:
+    every = configuration.with_changes(
+        tiny_config, {"train.log_every": 1, "train.checkpoint_every": 1}
+    )
+    poison(monkeypatch, {5, 6}, value)
+    events = run(every, tiny_corpus, tmp_path)
+    before, after, later = (
+        {
+            name: load_file(tmp_path / f"step-{step}" / f"{name}.safetensors")
+            for name in ("model", "optimizer")
+        }
+        for step in (4, 6, 7)
+    )
+    for name in before:
+        assert before[name].keys() == after[name].keys()
+        for key in before[name]:
+            assert torch.equal(before[name][key], after[name][key]), key
+    assert not all(torch.equal(after["model"][key], later["model"][key]) for key in after["model"])
+    logged = {event.step: event.metrics for event in events if isinstance(event, Logged)}
+    assert math.isnan(logged[5]["loss"])
+    assert math.isnan(logged[6]["gradient_norm"])
+    assert math.isfinite(logged[7]["loss"])
+    assert [logged[step]["skipped_updates"] for step in (4, 5, 6, 12)] == [0, 1, 2, 2]
+    assert isinstance(events[-1], Finished)
+    assert events[-1].summary["skipped_updates"] == 2
+
+
+def test_means_are_of_the_updates_that_counted(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = configuration.with_changes(tiny_config, {"train.log_every": 4, "train.steps": 4})
+    each = configuration.with_changes(tiny_config, {"train.log_every": 1, "train.steps": 4})
+    found = []
+    for name, config in (("wide", wide), ("each", each)):
+        with monkeypatch.context() as patch:
+            poison(patch, {3}, math.nan)
+            events = run(config, tiny_corpus, tmp_path / name)
+            found.append([e.metrics for e in events if isinstance(e, Logged)])
+    (over_all,), alone = found
+    norms = [m["gradient_norm"] for m in alone if not math.isnan(m["gradient_norm"])]
+    assert len(norms) == 3
+    assert over_all["gradient_norm"] == pytest.approx(sum(norms) / 3, rel=1e-6)
+    losses = [m["loss"] for m in alone if not math.isnan(m["loss"])]
+    assert min(losses) <= over_all["loss"] <= max(losses)
+
+
+def test_too_many_in_a_row_end_the_run_with_all_one_needs_to_know(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer = configuration.with_changes(tiny_config, {"train.steps": 30})
+    poison(monkeypatch, {5, *range(7, 17)}, math.nan)
+    with pytest.raises(UserError) as caught:
+        run(longer, tiny_corpus, tmp_path)
+    message = str(caught.value)
+    assert "not finite in 10 updates in a row, steps 7 to 16" in message
+    assert re.search(r"of lines \d+, \d+.* of data/clean/train", message)
+    assert "Last good checkpoint: that of step 4." in message
+    assert "\n" not in message
+
+
+def test_weights_that_are_not_finite_are_never_kept(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true_apply, step = loop.apply, itertools.count(1)
+
+    def overflow(model: Any, *arguments: Any) -> Any:
+        result = true_apply(model, *arguments)
+        if next(step) == 7:
+            next(model.parameters()).data[0] = math.inf
+        return result
+
+    monkeypatch.setattr(loop, "apply", overflow)
+    with pytest.raises(UserError, match=r"weights are not finite after step 8.*that of step 4"):
+        run(tiny_config, tiny_corpus, tmp_path)
+    assert [path.name for path in tmp_path.glob("step-*")] == ["step-4"]
 
 
 def test_longer_sentences_than_any_before_change_nothing(

@@ -10,8 +10,9 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Logged:
     """Curves since the last one: loss (smoothed, as optimised) and perplexity per piece,
-    gradient_norm, learning_rate, tokens_per_second (real target pieces), seconds_left, epoch, and
-    mfu where the devices' peak is known."""
+    gradient_norm, learning_rate, tokens_per_second (real target pieces), seconds_left, epoch,
+    skipped_updates (of the whole run), and mfu where the devices' peak is known. Updates that were
+    skipped count for none of the means; they are NaN where all were."""
 
     step: int
     metrics: dict[str, float]

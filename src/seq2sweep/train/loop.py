@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ from seq2sweep.train.step import (
     make_optimizer,
 )
 from seq2sweep.train.validation import negative_log_likelihood
+
+MOST_SKIPPED = 10
+"""Updates in a row whose gradient is not finite; more say that the run is lost."""
 
 
 def train(
@@ -92,6 +96,10 @@ class _Training:
             else self.model
         )
         self.newest: dict[str, float] = {}
+        # Updates skipped since the last look, and how many of them in a row just now.
+        self.skipped, self.streak = (torch.zeros((), device=device) for _ in range(2))
+        self.last_updates: deque[tuple[int, Ids]] = deque(maxlen=MOST_SKIPPED)
+        self.checkpoints = [self.progress.step]
         self.device_name = devices.device_name(device)
         # Operations a second of all workers together: what their devices could do, and what they
         # do by the paper's rule.
@@ -114,6 +122,8 @@ class _Training:
         for plan, update in self._updates():
             window.add(self._update(plan[update]))
             progress.step += 1
+            if self.device.type == "cpu":  # on a GPU, looking means waiting for it
+                self._look_at_numbers()
             progress.update = update + 1
             if progress.update == len(plan):
                 progress.epoch, progress.update = progress.epoch + 1, 0
@@ -124,6 +134,7 @@ class _Training:
             if not (log or validate or checkpoint):
                 continue
             window.synchronise()
+            self._look_at_numbers()
             seconds = time.perf_counter() - training
             self._book_training(seconds)
             window.seconds += seconds
@@ -136,6 +147,8 @@ class _Training:
                 yield Validated(progress.step, metrics)
             wall = self._book_wall(wall)
             if checkpoint:
+                self._require_finite_weights()
+                self.checkpoints.append(progress.step)
                 known = {k: v for k, v in self._totals().items() if v is not None}
                 yield CheckpointDue(progress.step, self.newest | known, self._write)
             training = time.perf_counter()
@@ -161,7 +174,7 @@ class _Training:
         """One update on the sentences `ids`.
 
         Returns [this worker's smoothed loss and likelihood sums, target pieces of the whole
-        update, gradient norm].
+        update, gradient norm, 1], or zeros if the update was skipped.
         """
         step = self.progress.step + 1
         # A different dropout for every step and worker, the same after a resume.
@@ -183,7 +196,10 @@ class _Training:
             precision=self.precision,
             device=self.device,
         )
-        norm = apply(self.model, self.optimizer, self._learning_rate(step))
+        norm, skipped = apply(self.model, self.optimizer, self._learning_rate(step))
+        self.last_updates.append((step, ids))
+        self.skipped += skipped
+        self.streak = (self.streak + skipped) * skipped
         progress = self.progress
         progress.source_tokens += int(source_lengths[ids].sum())
         progress.target_tokens += target_tokens
@@ -194,7 +210,40 @@ class _Training:
         progress.padded_tokens += int(sum(lengths.sum() for lengths in padded))
         progress.padded_flops += training_flops(self.config.model, self.vocabulary_size, *padded)
         count = torch.tensor(float(target_tokens), device=self.device)
-        return torch.stack((loss, likelihood, count, norm))
+        sums = torch.stack((loss, likelihood, count, norm, torch.ones_like(norm)))
+        return torch.where(skipped.bool(), 0.0, sums)
+
+    def _look_at_numbers(self) -> None:
+        """Count skipped updates; UserError when there are too many in a row."""
+        if not self.skipped:
+            return
+        self.progress.skipped_updates += int(self.skipped)
+        self.skipped.zero_()
+        if self.streak < MOST_SKIPPED:
+            return
+        (first, _), (last, ids) = self.last_updates[0], self.last_updates[-1]
+        sentences = sorted(int(i) + 1 for i in ids)
+        shown = ", ".join(map(str, sentences[:10])) + (", ..." if len(sentences) > 10 else "")
+        raise self._lost(
+            f"loss or gradient was not finite in {MOST_SKIPPED} updates in a row, steps {first} to "
+            f"{last}; the last of them was of lines {shown} of data/clean/train.*.txt",
+            first,
+        )
+
+    def _require_finite_weights(self) -> None:
+        """A checkpoint must be worth going on from; all workers have the same weights."""
+        if not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters()):
+            step = self.progress.step
+            raise self._lost(f"weights are not finite after step {step}", step)
+
+    def _lost(self, what: str, since: int) -> UserError:
+        """What to tell of a run that has gone wrong at a step."""
+        before = max((step for step in self.checkpoints if step < since), default=0)
+        good = f"that of step {before}" if before else "none"
+        return UserError(
+            f"the run diverged: {what}. Last good checkpoint: {good}. Lower "
+            "train.learning_rate_scale or raise train.warmup_steps"
+        )
 
     def _chunks(self, ids: Ids, rank: int) -> list[Ids]:
         """The sentences of an update that a worker computes, pass by pass.
@@ -232,26 +281,23 @@ class _Training:
         shared = sums[:2].clone()
         self._add_up(shared)
         loss, likelihood = (float(x) for x in shared)
-        tokens, norms = float(sums[2]), float(sums[3])
+        tokens, norms, updates = (float(x) for x in sums[2:])
+        if not updates:
+            loss = likelihood = norms = math.nan
         rate = window.updates / window.seconds
         metrics = {
-            "loss": loss / tokens,
-            "perplexity": perplexity(likelihood / tokens),
-            "gradient_norm": norms / window.updates,
+            "loss": loss / max(tokens, 1),
+            "perplexity": perplexity(likelihood / max(tokens, 1)),
+            "gradient_norm": norms / max(updates, 1),
             "learning_rate": self._learning_rate(self.progress.step),
             "tokens_per_second": tokens / window.seconds,
             "seconds_left": (self.settings.steps - self.progress.step) / rate,
             "epoch": float(self.progress.epoch),
+            "skipped_updates": float(self.progress.skipped_updates),
         }
         if self.peak_flops_per_second is not None:
             done = self.progress.flops - window.flops_before
             metrics["mfu"] = done / (window.seconds * self.peak_flops_per_second)
-        if not math.isfinite(metrics["loss"]) or not math.isfinite(metrics["gradient_norm"]):
-            raise UserError(
-                f"loss {metrics['loss']} and gradient norm {metrics['gradient_norm']} at step "
-                f"{self.progress.step}: the run diverged; lower train.learning_rate_scale or "
-                "raise train.warmup_steps"
-            )
         self.newest.update({key: metrics[key] for key in ("loss", "perplexity")})
         return metrics
 
@@ -328,6 +374,7 @@ class _Training:
         real = progress.source_tokens + progress.target_tokens
         return self._totals() | {
             "epochs": progress.epoch,
+            "skipped_updates": progress.skipped_updates,
             "source_tokens": progress.source_tokens,
             "train_seconds": progress.train_seconds,
             "wall_seconds": progress.wall_seconds,
@@ -348,7 +395,7 @@ class _Window:
 
     def __init__(self, device: torch.device, flops_before: float) -> None:
         self.flops_before = flops_before
-        self.sums = torch.zeros(4, device=device)
+        self.sums = torch.zeros(5, device=device)
         self.updates = 0
         self.seconds = 0.0
 

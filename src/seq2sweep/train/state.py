@@ -34,6 +34,7 @@ class Progress:
     """Where training stands: `epoch` and `update` name the next update's place in the data.
 
     Totals count from the very first step, over all resumed parts, each with its own workers.
+    `skipped_updates` had no finite gradient and changed nothing.
     `flops` are those of the real pieces; `padded_tokens` (both sides) and `padded_flops` count
     what was computed, padding and all. `train_seconds` is time spent on updates,
     `device_seconds` the same summed over workers; `wall_seconds` and `energy_joules` have
@@ -45,6 +46,7 @@ class Progress:
     step: int = 0
     epoch: int = 0
     update: int = 0
+    skipped_updates: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
     padded_tokens: int = 0

@@ -99,12 +99,22 @@ def accumulate(
     return losses[0], losses[1]
 
 
-def apply(model: nn.Module, optimizer: torch.optim.Optimizer, learning_rate: float) -> Tensor:
-    """Take the step and clear the gradients; returns the gradient's norm."""
+def apply(
+    model: nn.Module, optimizer: torch.optim.Adam, learning_rate: float
+) -> tuple[Tensor, Tensor]:
+    """Take the step, unless the gradient is not finite, and clear the gradients.
+
+    Returns the gradient's norm and whether the step was skipped (1.0 or 0.0), both on the device.
+    Workers share the gradient, so they agree. A loss that is not finite has no finite gradient.
+    """
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
+    skipped = (~norm.isfinite()).float()
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
+    # As torch's GradScaler does: fused Adam leaves weights and moments alone where this is 1, and
+    # nobody has to wait for the device to know.
+    optimizer.found_inf = skipped  # type: ignore[attr-defined]
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return norm
+    return norm, skipped
