@@ -18,8 +18,9 @@ from typing import Any
 from pipeline import stage, tracking
 from seq2sweep import config as configuration
 from seq2sweep import console
-from seq2sweep.cluster.run import run_training
+from seq2sweep.cluster.run import TrainOutcome, run_training
 from seq2sweep.cluster.session import ray_session
+from seq2sweep.cluster.storage import checkpoint_step, resume_point
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_training_header
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT, sha256, write_whole
@@ -58,13 +59,7 @@ def work(config: Config) -> None:
     with open_run(tracker, config, folder, lineage, header) as run:
         read = functools.partial(journal.read, folder / "journal.jsonl")
         with JournalFollower(run, read), ray_session(config.cluster):
-            outcome = run_training(
-                config,
-                encoded=stage.ENCODED.resolve(),
-                project=project,
-                name=name,
-                on_event=functools.partial(say_progress, steps=config.train.steps),
-            )
+            outcome = train(config, name, folder)
         entries, _ = read()
         receipt = export(outcome.checkpoints, config, name, lineage)
         metrics = training_metrics(config, header, outcome.summary, entries, parameters, run.id)
@@ -83,6 +78,22 @@ def work(config: Config) -> None:
     warning = devices.no_peak_warning(metrics["device"], metrics["precision"])
     if warning:
         console.say(warning)
+
+
+def train(config: Config, name: str, folder: Path) -> TrainOutcome:
+    """Run the training; an interruption says from where it will go on."""
+    try:
+        return run_training(
+            config,
+            encoded=stage.ENCODED.resolve(),
+            project=Path.cwd(),
+            name=name,
+            on_event=functools.partial(say_progress, steps=config.train.steps),
+        )
+    except KeyboardInterrupt:
+        kept = resume_point(folder)
+        console.say(f"stopped; training goes on after step {checkpoint_step(kept) if kept else 0}")
+        raise
 
 
 def run_name(config: Config, header: dict[str, Any]) -> str:
@@ -134,7 +145,8 @@ def say_progress(entry: dict[str, Any], steps: int) -> None:
             f"grad norm {number(entry['gradient_norm'])}  lr {entry['learning_rate']:.2e}  "
             f"{entry['tokens_per_second']:>7,.0f} tok/s  "
             f"left {console.duration(entry['seconds_left'])}"
-            + f"  skipped {entry['skipped_updates']:.0f}" * bool(entry["skipped_updates"])
+            + f"  skipped {entry['skipped_updates']:.0f}"
+            * bool(entry["skipped_updates"])
         )
     elif entry["kind"] == "validated":
         console.say(

@@ -145,11 +145,16 @@ with ray_session(config.cluster):
 
     folder = project / "runs" / "run"
     before, _ = journal.read(folder / "journal.jsonl")
-    reached = int(sorted(folder.glob("step-*"))[-1].name.removeprefix("step-"))
+    (saved,) = folder.glob("interrupted-*")
+    assert not list(folder.glob("stop-*"))
+    reached = int(saved.name.removeprefix("interrupted-"))
+    assert reached > 60
+    assert reached >= before[-1]["step"]
     steps = (before[-1]["step"] // 20 + 1) * 20
-    # The newest checkpoint is damaged too: the one before it will do.
-    damaged = sorted(folder.glob("step-*"))[-1] / "optimizer.safetensors"
-    damaged.write_bytes(damaged.read_bytes()[:-1])
+    # The two newest are damaged: the one before them will do.
+    for newest in (saved, sorted(folder.glob("step-*"))[-1]):
+        damaged = newest / "optimizer.safetensors"
+        damaged.write_bytes(damaged.read_bytes()[:-1])
     heard: list[int] = []
     outcome = train(
         configuration.with_changes(config, {"train.steps": steps}),

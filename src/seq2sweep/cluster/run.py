@@ -27,7 +27,7 @@ from seq2sweep.cluster.storage import (
     remove_damaged,
     run_folder,
 )
-from seq2sweep.cluster.worker import one_line, read_user_error, train_worker
+from seq2sweep.cluster.worker import one_line, read_user_error, stop_file, train_worker
 from seq2sweep.config import Config
 from seq2sweep.errors import Failure, UserError
 from seq2sweep.train import journal
@@ -102,10 +102,13 @@ def _train(
     # on its list is gone.
     (folder / SNAPSHOT_NAME).unlink(missing_ok=True)
     trainer = _trainer(config, encoded, folder, cpus, attempt)
+    stop = stop_file(folder, attempt)
     try:
-        session.while_waiting(trainer.fit, follow)
+        session.while_waiting(trainer.fit, follow, on_interrupt=stop.touch)
     except TrainingFailedError as error:
         _raise_cause(error, folder, attempt)
+    finally:
+        stop.unlink(missing_ok=True)
     message = read_user_error(folder, attempt)
     if message is not None:
         raise UserError(message)

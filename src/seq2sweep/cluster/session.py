@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
@@ -127,10 +129,22 @@ def describe(machines: list[Node]) -> str:
     )
 
 
-def while_waiting(work: Callable[[], T], tick: Callable[[], None], every: float = 0.2) -> T:
+LAST_WORDS_SECONDS = 30.0
+"""How long work may take to end by itself when it was asked to."""
+
+
+def while_waiting(
+    work: Callable[[], T],
+    tick: Callable[[], None],
+    every: float = 0.2,
+    on_interrupt: Callable[[], None] | None = None,
+) -> T:
     """Run `work` in a thread; call `tick` here every so many seconds and once after the end.
 
     Ray's blocking calls take over Ctrl-C when they run in the main thread, so they do not.
+
+    on_interrupt: asks the work to end by itself; a KeyboardInterrupt then goes on its way when it
+    has, after LAST_WORDS_SECONDS, or with the next KeyboardInterrupt.
     """
     outcome: Future[T] = Future()
 
@@ -141,9 +155,19 @@ def while_waiting(work: Callable[[], T], tick: Callable[[], None], every: float 
             outcome.set_exception(error)
 
     threading.Thread(target=run, name="ray-call", daemon=True).start()
-    while not outcome.done():
-        wait([outcome], timeout=every)
-        tick()
+
+    def wait_until(give_up: float) -> None:
+        while not outcome.done() and time.monotonic() < give_up:
+            wait([outcome], timeout=every)
+            tick()
+
+    try:
+        wait_until(math.inf)
+    except KeyboardInterrupt:
+        if on_interrupt is not None:
+            on_interrupt()
+            wait_until(time.monotonic() + LAST_WORDS_SECONDS)
+        raise
     tick()
     return outcome.result()
 

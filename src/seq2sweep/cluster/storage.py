@@ -34,33 +34,51 @@ def checkpoint_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def interrupted_name(step: int) -> str:
+    """`interrupted-00001000`: to go on from after an interruption, and never averaged."""
+    return f"interrupted-{step:08d}"
+
+
 def checkpoint_step(folder: Path) -> int:
-    """The inverse of `checkpoint_name`."""
-    return int(folder.name.removeprefix("step-"))
+    """The step in a name that `checkpoint_name` or `interrupted_name` made."""
+    return int(folder.name.rpartition("-")[2])
 
 
 def newest_checkpoints(folder: Path, count: int) -> list[Path]:
     """The newest checkpoints in a folder whose files match their manifests, oldest first."""
-    found: list[Path] = []
-    for path in sorted(folder.glob("step-*"), reverse=True):
-        if len(found) == count:
-            break
-        try:
-            state.verify(path)
-        except state.CheckpointError:
-            # Torn or changed: whoever asks goes on from an older one.
-            continue
-        found.append(path)
-    return found[::-1]
+    return _whole(sorted(folder.glob("step-*")), count)
+
+
+def resume_point(folder: Path) -> Path | None:
+    """Where training goes on: the newest whole checkpoint, also one that an interruption left."""
+    every = sorted([*folder.glob("step-*"), *folder.glob("interrupted-*")], key=checkpoint_step)
+    return next(iter(_whole(every, 1)), None)
 
 
 def remove_damaged(folder: Path) -> None:
     """Remove checkpoints that do not match their manifests: nothing can go on from them."""
-    for path in folder.glob("step-*"):
-        try:
-            state.verify(path)
-        except state.CheckpointError:
+    for path in [*folder.glob("step-*"), *folder.glob("interrupted-*")]:
+        if not _is_whole(path):
             shutil.rmtree(path)
+
+
+def _whole(oldest_first: list[Path], count: int) -> list[Path]:
+    """The last `count` of those that are whole: whoever asks passes over a torn one."""
+    found: list[Path] = []
+    for path in reversed(oldest_first):
+        if len(found) == count:
+            break
+        if _is_whole(path):
+            found.append(path)
+    return found[::-1]
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        state.verify(path)
+    except state.CheckpointError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -81,8 +99,8 @@ def only_user(folder: Path) -> Iterator[None]:
 
 
 def remove_all_but_newest(folder: Path, count: int) -> None:
-    """Keep the newest `count` checkpoints of a run; those of an interrupted run go as well."""
-    for old in sorted(folder.glob("step-*"))[:-count]:
+    """Keep the newest `count` checkpoints of a run, and none that an interruption left."""
+    for old in [*sorted(folder.glob("step-*"))[:-count], *folder.glob("interrupted-*")]:
         shutil.rmtree(old)
 
 

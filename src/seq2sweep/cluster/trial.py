@@ -17,8 +17,8 @@ from seq2sweep.cluster.storage import (
     Recorder,
     checkpoint_name,
     checkpoint_step,
-    newest_checkpoints,
     remove_all_but_newest,
+    resume_point,
 )
 from seq2sweep.cluster.worker import one_line, use_threads
 from seq2sweep.train import journal
@@ -62,7 +62,7 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
         config, {"train.checkpoint_every": config.train.validate_every}
     )
     use_threads(settings["cpus"])
-    resume = next(iter(newest_checkpoints(folder, 1)), None)
+    resume = resume_point(folder)
     done = checkpoint_step(resume) if resume else 0
     unreported = _report_again(folder, before=min(done + 1, config.train.steps))
     recorder = Recorder(folder / JOURNAL_NAME)

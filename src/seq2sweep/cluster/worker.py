@@ -16,11 +16,12 @@ from seq2sweep.cluster.storage import (
     JOURNAL_NAME,
     Recorder,
     checkpoint_name,
-    newest_checkpoints,
+    interrupted_name,
     remove_all_but_newest,
+    resume_point,
 )
 from seq2sweep.errors import UserError
-from seq2sweep.train.events import CheckpointDue
+from seq2sweep.train.events import CheckpointDue, Interrupted
 from seq2sweep.train.loop import train
 
 USER_ERROR_NAME = "user-error.json"
@@ -53,6 +54,11 @@ def read_user_error(folder: Path, attempt: str) -> str | None:
     return str(content["message"]) if content["attempt"] == attempt else None
 
 
+def stop_file(folder: Path, attempt: str) -> Path:
+    """Appears when the workers of an attempt are to save and end."""
+    return folder / f"stop-{attempt}"
+
+
 def use_threads(cpus: float) -> None:
     """Compute with as many threads as CPUs were assigned; Ray leaves torch with one."""
     torch.set_num_threads(max(1, int(cpus)))
@@ -70,7 +76,7 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
     rank = context.get_world_rank()
     # Not ray.train.get_checkpoint(): that one may be damaged, and then the one before it will do.
     # All workers find the same, since none can train, and so write, before all have loaded.
-    resume = next(iter(newest_checkpoints(folder, 1)), None)
+    resume = resume_point(folder)
     recorder = Recorder(folder / JOURNAL_NAME) if rank == 0 else None
     config = configuration.from_dict(settings["config"])
     for event in train(
@@ -80,7 +86,12 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
         world_size=context.get_world_size(),
         device=ray.train.torch.get_device(),
         resume=resume,
+        stop=stop_file(folder, settings["attempt"]).exists,
     ):
+        if isinstance(event, Interrupted):
+            if rank == 0:
+                event.write(folder / interrupted_name(event.step))
+            break
         if recorder:
             recorder.append(event)
         if isinstance(event, CheckpointDue):

@@ -42,6 +42,18 @@ class CheckpointDue:
 
 
 @dataclass(frozen=True)
+class Interrupted:
+    """Training ends here because it was asked to: `write(folder)` on one worker stores everything.
+
+    A run that goes on from there is the run that was never asked.
+    """
+
+    step: int
+    write: Callable[[Path], None]
+    kind: str = "interrupted"
+
+
+@dataclass(frozen=True)
 class Finished:
     """Totals of the whole run, resumed parts included, with the device and its precision.
 
@@ -53,4 +65,4 @@ class Finished:
     kind: str = "finished"
 
 
-Event = Logged | Validated | CheckpointDue | Finished
+Event = Logged | Validated | CheckpointDue | Interrupted | Finished

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from seq2sweep.train.events import CheckpointDue, Event, Finished
+from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
 
 
 class Journal:
@@ -31,6 +31,8 @@ class Journal:
 
     def append(self, event: Event) -> None:
         """Write one event as `{"kind", "step", "time", its figures...}`."""
+        if isinstance(event, Interrupted):
+            raise ValueError("an interruption is no part of what happened to the run")
         figures = event.summary if isinstance(event, Finished) else event.metrics
         entry = {"kind": event.kind, "step": event.step, "time": time.time(), **figures}
         line = (json.dumps({key: _finite(value) for key, value in entry.items()}) + "\n").encode()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,14 @@ from seq2sweep.model.flops import training_flops
 from seq2sweep.model.layers import LEARNED_POSITIONS
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import devices, state
-from seq2sweep.train.events import CheckpointDue, Event, Finished, Logged, Validated
+from seq2sweep.train.events import (
+    CheckpointDue,
+    Event,
+    Finished,
+    Interrupted,
+    Logged,
+    Validated,
+)
 from seq2sweep.train.loss import perplexity
 from seq2sweep.train.schedule import learning_rate
 from seq2sweep.train.step import (
@@ -55,13 +62,17 @@ def train(
     world_size: int = 1,
     device: torch.device,
     resume: Path | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Event]:
     """Train on the encoded bitext to `train.steps`, from the start or a checkpoint folder.
+
+    stop: asked after every update; when it says so on any worker, all of them end with an
+    Interrupted, at most an update later.
 
     Uses the initialised torch.distributed process group when world_size > 1. Raises
     state.CheckpointError when the checkpoint is damaged or belongs to something else.
     """
-    return _Training(config, encoded, rank, world_size, device, resume).events()
+    return _Training(config, encoded, rank, world_size, device, resume, stop).events()
 
 
 class _Training:
@@ -73,6 +84,7 @@ class _Training:
         world_size: int,
         device: torch.device,
         resume: Path | None,
+        stop: Callable[[], bool],
     ) -> None:
         self.config, self.settings = config, config.train
         self.rank, self.world_size, self.device = rank, world_size, device
@@ -95,7 +107,6 @@ class _Training:
             if world_size > 1
             else self.model
         )
-        self.newest: dict[str, float] = {}
         # Updates skipped since the last look, and how many of them in a row just now.
         self.skipped, self.streak = (torch.zeros((), device=device) for _ in range(2))
         self.last_updates: deque[tuple[int, Ids]] = deque(maxlen=MOST_SKIPPED)
@@ -106,6 +117,8 @@ class _Training:
         self.peak_flops_per_second = self._sum(devices.peak_flops(self.device_name, self.precision))
         self.paper_flops_per_second = self._sum(devices.paper_rule(1.0, 1, self.device_name))
         self.energy = devices.energy_counter(device)
+        self.any_says = _Agreement(world_size)
+        self.stop = stop
 
     def identity(self) -> dict[str, Any]:
         """What a checkpoint must agree on with the run that goes on from it."""
@@ -117,7 +130,7 @@ class _Training:
 
     def events(self) -> Iterator[Event]:
         settings, progress = self.settings, self.progress
-        window = _Window(self.device, progress.flops)
+        window = _Window(self.device, progress, self.rank, self.world_size)
         training, wall = time.perf_counter(), self._meters()
         for plan, update in self._updates():
             window.add(self._update(plan[update]))
@@ -131,7 +144,8 @@ class _Training:
             log = progress.step % settings.log_every == 0 or last
             validate = progress.step % settings.validate_every == 0 or last
             checkpoint = progress.step % settings.checkpoint_every == 0 or last
-            if not (log or validate or checkpoint):
+            interrupted = self.any_says(self.stop()) and not last
+            if not (log or validate or checkpoint or interrupted):
                 continue
             window.synchronise()
             self._look_at_numbers()
@@ -140,19 +154,28 @@ class _Training:
             window.seconds += seconds
             if log:
                 yield Logged(progress.step, self._curves(window))
-                window = _Window(self.device, progress.flops)
+                progress.window = state.Window(flops_before=progress.flops)
+                window = _Window(self.device, progress, self.rank, self.world_size)
             if validate:
                 metrics = self._validate()
-                self.newest.update(metrics)
+                self.progress.newest.update(metrics)
                 yield Validated(progress.step, metrics)
             wall = self._book_wall(wall)
+            if checkpoint or interrupted:
+                progress.window = window.state(self.world_size)
             if checkpoint:
                 self._require_finite_weights()
                 self.checkpoints.append(progress.step)
                 known = {k: v for k, v in self._totals().items() if v is not None}
-                yield CheckpointDue(progress.step, self.newest | known, self._write)
+                yield CheckpointDue(progress.step, progress.newest | known, self._write)
+            if interrupted:
+                self._require_finite_weights()
+                self.any_says.settle()
+                yield Interrupted(progress.step, self._write)
+                return
             training = time.perf_counter()
         self._book_wall(wall)
+        self.any_says.settle()
         yield Finished(progress.step, self._summary())
 
     def _updates(self) -> Iterator[tuple[EpochPlan, int]]:
@@ -298,7 +321,7 @@ class _Training:
         if self.peak_flops_per_second is not None:
             done = self.progress.flops - window.flops_before
             metrics["mfu"] = done / (window.seconds * self.peak_flops_per_second)
-        self.newest.update({key: metrics[key] for key in ("loss", "perplexity")})
+        self.progress.newest.update({key: metrics[key] for key in ("loss", "perplexity")})
         return metrics
 
     def _validate(self) -> dict[str, float]:
@@ -389,24 +412,78 @@ class _Training:
 class _Window:
     """Sums since the last console line, kept on the device so that no step waits for them.
 
+    A checkpoint in between keeps them, so that the next line says what it would have said.
     seconds: time spent on updates alone, without validation and checkpoints; flops_before: the
     run's total when the window was opened.
     """
 
-    def __init__(self, device: torch.device, flops_before: float) -> None:
-        self.flops_before = flops_before
-        self.sums = torch.zeros(5, device=device)
-        self.updates = 0
-        self.seconds = 0.0
+    def __init__(
+        self, device: torch.device, progress: state.Progress, rank: int, world_size: int
+    ) -> None:
+        before = progress.window
+        self.flops_before = before.flops_before
+        self.updates = before.updates
+        self.seconds = before.seconds
+        sums = torch.tensor(before.sums or [[0.0] * 5], dtype=torch.float32, device=device)
+        if len(sums) == world_size:
+            self.sums = sums[rank]
+        else:
+            # Of another number of workers. What is spread over workers is the first one's now; the
+            # others' target pieces, norms and updates are the same on each.
+            self.sums = sums[0].clone()
+            self.sums[:2] = sums[:, :2].sum(dim=0) if rank == 0 else 0.0
 
     def add(self, update: Tensor) -> None:
         self.sums += update
         self.updates += 1
 
+    def state(self, world_size: int) -> state.Window:
+        """What a checkpoint keeps of it; every worker must call this."""
+        every = [torch.zeros_like(self.sums) for _ in range(world_size)]
+        if world_size > 1:
+            dist.all_gather(every, self.sums)
+        else:
+            every = [self.sums]
+        sums = [worker.tolist() for worker in every]
+        return state.Window(sums, self.updates, self.seconds, self.flops_before)
+
     def synchronise(self) -> None:
         """Wait for a GPU's queue, so that the clock tells the truth."""
         if self.sums.is_cuda:
             torch.cuda.synchronize(self.sums.device)
+
+
+class _Agreement:
+    """Whether any worker says yes, known to all of them at the same update, one late.
+
+    Late, because then nobody waits: the answer has been on its way during a whole update.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        self.alone = world_size == 1
+        # Over the CPUs, as asking a GPU would mean to wait for its queue.
+        nccl = not self.alone and dist.get_backend() != "gloo"
+        self.group = dist.new_group(backend="gloo") if nccl else None
+        self.asked: tuple[Tensor, Any] | None = None
+
+    def __call__(self, mine: bool) -> bool:
+        """Ask, and get the answer to what was asked the last time."""
+        if self.alone:
+            return mine
+        answer = False
+        if self.asked is not None:
+            said, under_way = self.asked
+            under_way.wait()
+            answer = bool(said)
+        said = torch.tensor(float(mine))
+        under_way = dist.all_reduce(said, dist.ReduceOp.MAX, group=self.group, async_op=True)
+        self.asked = said, under_way
+        return answer
+
+    def settle(self) -> None:
+        """Wait for what is under way: a worker that is gone would be missed by the others."""
+        if self.asked is not None:
+            self.asked[1].wait()
 
 
 def _add(total: float | None, amount: float | None) -> float | None:

@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,25 @@ class CheckpointError(Exception):
 
 
 @dataclass
+class Window:
+    """Sums since the last console line: see the loop's.
+
+    sums: of each worker. flops_before: the run's total when the window was opened.
+    """
+
+    sums: list[list[float]] = field(default_factory=list)
+    updates: int = 0
+    seconds: float = 0.0
+    flops_before: float = 0.0
+
+
+@dataclass
 class Progress:
     """Where training stands: `epoch` and `update` name the next update's place in the data.
 
     Totals count from the very first step, over all resumed parts, each with its own workers.
-    `skipped_updates` had no finite gradient and changed nothing.
+    `skipped_updates` had no finite gradient and changed nothing. `newest` is the last value of each
+    figure of the curves.
     `flops` are those of the real pieces; `padded_tokens` (both sides) and `padded_flops` count
     what was computed, padding and all. `train_seconds` is time spent on updates,
     `device_seconds` the same summed over workers; `wall_seconds` and `energy_joules` have
@@ -58,6 +72,8 @@ class Progress:
     device_seconds: float = 0.0
     wall_seconds: float = 0.0
     energy_joules: float | None = 0.0
+    newest: dict[str, float] = field(default_factory=dict)
+    window: Window = field(default_factory=Window)
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
@@ -158,7 +174,7 @@ def load(
         )
     load_weights(model, load_file(folder / "model.safetensors"))
     _load_optimizer(model, optimizer, load_file(folder / "optimizer.safetensors"))
-    return Progress(**state["progress"])
+    return Progress(**state["progress"] | {"window": Window(**state["progress"]["window"])})
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -1,0 +1,206 @@
+"""A run that is stopped anywhere, and goes on, is the run that was never stopped."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import distributed as dist
+
+from seq2sweep import config as configuration
+from seq2sweep.cluster.storage import Recorder, checkpoint_name, interrupted_name, resume_point
+from seq2sweep.config import Config
+from seq2sweep.train import journal
+from seq2sweep.train.events import CheckpointDue, Interrupted
+from seq2sweep.train.loop import train
+
+from ..conftest import Corpus
+
+STEPS = 14
+TIMES = ("time", "tokens_per_second", "seconds_left", "train_seconds", "wall_seconds",
+         "device_hours", "flops_per_second")  # fmt: skip
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    """Log lines, validations and checkpoints at steps of their own; an epoch ends in between."""
+    return configuration.with_changes(
+        tiny_config,
+        {
+            "train.steps": STEPS,
+            "train.log_every": 5,
+            "train.validate_every": 6,
+            "train.checkpoint_every": 4,
+            "train.tokens_per_update": 600,
+            "train.tokens_per_pass": 250,
+            "model.dropout": 0.2,
+        },
+    )
+
+
+def go_on(
+    config: Config,
+    encoded: Path,
+    folder: Path,
+    stop: Callable[[], bool] = lambda: False,
+    rank: int = 0,
+    world_size: int = 1,
+) -> None:
+    """As a training worker does, from where the folder's run stands."""
+    recorder = Recorder(folder / "journal.jsonl") if rank == 0 else None
+    for event in train(
+        config,
+        encoded,
+        rank=rank,
+        world_size=world_size,
+        device=torch.device("cpu"),
+        resume=resume_point(folder),
+        stop=stop,
+    ):
+        if isinstance(event, Interrupted):
+            if rank == 0:
+                event.write(folder / interrupted_name(event.step))
+            break
+        if recorder:
+            recorder.append(event)
+            if isinstance(event, CheckpointDue):
+                event.write(folder / checkpoint_name(event.step))
+    if recorder:
+        recorder.close()
+
+
+def after(updates: int) -> Callable[[], bool]:
+    """Says stop after so many updates."""
+    count = itertools.count(1)
+    return lambda: next(count) >= updates
+
+
+def told(folder: Path) -> list[dict[str, Any]]:
+    """The journal without what a clock says."""
+    entries, _ = journal.read(folder / "journal.jsonl")
+    return [{key: value for key, value in e.items() if key not in TIMES} for e in entries]
+
+
+def end(folder: Path) -> dict[str, torch.Tensor]:
+    path = folder / checkpoint_name(STEPS)
+    return load_file(path / "model.safetensors") | load_file(path / "optimizer.safetensors")
+
+
+@pytest.fixture
+def undisturbed(config: Config, tiny_corpus: Corpus, tmp_path: Path) -> Path:
+    go_on(config, tiny_corpus.encoded, tmp_path / "undisturbed")
+    return tmp_path / "undisturbed"
+
+
+def test_stopped_after_any_update(
+    config: Config, tiny_corpus: Corpus, tmp_path: Path, undisturbed: Path
+) -> None:
+    expected = end(undisturbed)
+    assert {entry.get("epoch") for entry in told(undisturbed)} >= {0.0, 1.0}
+    for step in range(1, STEPS):
+        folder = tmp_path / str(step)
+        go_on(config, tiny_corpus.encoded, folder, after(step))
+        assert (folder / interrupted_name(step)).exists()
+        assert not (folder / checkpoint_name(STEPS)).exists()
+        go_on(config, tiny_corpus.encoded, folder)
+        found = end(folder)
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[key], expected[key]) for key in expected), step
+        assert told(folder) == told(undisturbed), step
+
+
+def test_stopped_after_every_update(
+    config: Config, tiny_corpus: Corpus, tmp_path: Path, undisturbed: Path
+) -> None:
+    for _ in range(STEPS):
+        go_on(config, tiny_corpus.encoded, tmp_path / "often", after(1))
+    assert told(tmp_path / "often") == told(undisturbed)
+    found, expected = end(tmp_path / "often"), end(undisturbed)
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+# --- several workers -----------------------------------------------------------------------------
+
+
+def _work(
+    rank: int, world_size: int, folder: Path, config: Config, encoded: Path, updates: int
+) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder / f'meeting-{world_size}-{updates}'}",
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=300),
+    )
+    # Only the last one is told; the others learn of it.
+    told_to = after(updates) if rank == world_size - 1 and updates else lambda: False
+    go_on(config, encoded, folder, told_to, rank, world_size)
+    dist.destroy_process_group()
+
+
+def work_together(
+    world_size: int, folder: Path, config: Config, encoded: Path, updates: int = 0
+) -> None:
+    """Go on with so many workers, for so many updates (0: to the end)."""
+    folder.mkdir(exist_ok=True)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    workers = [
+        context.Process(target=_work, args=(rank, world_size, folder, config, encoded, updates))
+        for rank in range(world_size)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(300)
+        assert worker.exitcode == 0
+
+
+def test_two_workers_stop_at_the_same_update_and_go_on_bitwise(
+    config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    work_together(2, tmp_path / "whole", config, tiny_corpus.encoded)
+    work_together(2, tmp_path / "parts", config, tiny_corpus.encoded, updates=6)
+    assert (tmp_path / "parts" / interrupted_name(7)).exists()  # the answer comes one late
+    work_together(2, tmp_path / "parts", config, tiny_corpus.encoded)
+    assert told(tmp_path / "parts") == told(tmp_path / "whole")
+    found, expected = end(tmp_path / "parts"), end(tmp_path / "whole")
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+def test_four_then_two_then_three_workers_end_where_one_does(
+    config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    # Without dropout, whose numbers each worker draws for itself.
+    dry = configuration.with_changes(config, {"model.dropout": 0.0})
+    go_on(dry, tiny_corpus.encoded, tmp_path / "one")
+    several = tmp_path / "several"
+    work_together(4, several, dry, tiny_corpus.encoded, updates=4)
+    work_together(2, several, dry, tiny_corpus.encoded, updates=3)
+    work_together(3, several, dry, tiny_corpus.encoded)
+    start = tmp_path / "start"
+    go_on(
+        configuration.with_changes(dry, {"train.learning_rate_scale": 1e-12}),
+        tiny_corpus.encoded,
+        start,
+    )
+    found, expected, before = end(several), end(tmp_path / "one"), end(start)
+    for key in expected:
+        if "|" in key:  # of the optimizer
+            continue
+        way = (expected[key] - before[key]).norm()
+        assert (found[key] - expected[key]).norm() < 1e-3 * way, key
+        assert (found[key] - expected[key]).abs().max() < 1e-4, key
+    for one, other in zip(told(tmp_path / "one"), told(several), strict=True):
+        assert (one["kind"], one["step"]) == (other["kind"], other["step"])
+        for figure in ("loss", "perplexity", "valid_loss", "gradient_norm"):
+            if figure in one:
+                assert other[figure] == pytest.approx(one[figure], rel=1e-4), one["step"]
