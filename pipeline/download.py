@@ -26,13 +26,13 @@ from seq2sweep.errors import UserError
 
 def work(config: configuration.Config) -> None:
     """Write data/raw with its provenance.json."""
-    dataset = None
+    fetched = None
     if config.data.dataset not in ("phrasebook", "files"):
         # Before data/raw.partial exists: this may take hours, and a kill would leave it behind.
-        dataset = _fetch(config)
+        fetched = _fetch(config)
     with files.whole_folder(stage.RAW) as folder:
-        if dataset is not None:
-            provenance = _from_registry(dataset, config)
+        if fetched is not None:
+            provenance = _from_registry(*fetched, config)
         elif config.data.dataset == "files":
             provenance = _own_files(config.data)
         else:
@@ -50,7 +50,10 @@ def work(config: configuration.Config) -> None:
 # --- data sets of the registry -----------------------------------------------------------------
 
 
-def _fetch(config: configuration.Config) -> sources.Dataset:
+def _fetch(
+    config: configuration.Config,
+) -> tuple[sources.Dataset, dict[str, dict[str, Any]]]:
+    """The data set, and size and sums of its archives, which are here now."""
     data = config.data
     dataset = sources.load(Path(data.folder), data.dataset, data.source, data.target)
     console.say(
@@ -58,20 +61,23 @@ def _fetch(config: configuration.Config) -> sources.Dataset:
         f"licence: {dataset.licence}"
     )
     settings = config.download
-    download.fetch(
-        dataset.archives, Path(settings.folder), settings.mirrors, parallel=settings.parallel
+    folder = Path(settings.folder)
+    return dataset, download.fetch(
+        dataset.archives, folder, settings.mirrors, parallel=settings.parallel
     )
-    return dataset
 
 
-def _from_registry(dataset: sources.Dataset, config: configuration.Config) -> dict[str, Any]:
+def _from_registry(
+    dataset: sources.Dataset, sums: dict[str, dict[str, Any]], config: configuration.Config
+) -> dict[str, Any]:
     folder = Path(config.download.folder)
-    known = {archive.file: receipts.receipt(folder, archive) for archive in dataset.archives}
+    noted = {archive.file: receipts.texts(folder, archive) for archive in dataset.archives}
     splits: dict[str, list[dict[str, Any]]] = {}
     for split, corpora in dataset.splits.items():
         splits[split] = []
         for corpus in corpora:
-            lines = corpus.lines or _lines_before(known, corpus.source)
+            file, member = corpus.source
+            lines = corpus.lines or noted[file].get(member or "", {}).get("lines")
             entry = _read_through(corpus.name, corpus.texts(folder), folder, lines)
             splits[split].append(entry)
             if lines not in (None, entry["lines"]):
@@ -90,15 +96,11 @@ def _from_registry(dataset: sources.Dataset, config: configuration.Config) -> di
             if side["file"] == archive.file
         }
         receipts.note_texts(folder, archive, texts)
-    archives = {file: {key: r[key] for key in ("bytes", "sha256")} for file, r in known.items()}
+    archives = {
+        archive.file: {key: sums[archive.file][key] for key in ("bytes", "sha256")}
+        for archive in dataset.archives
+    }
     return {"licence": dataset.licence, "archives": archives, "splits": splits}
-
-
-def _lines_before(known: dict[str, Any], text: tuple[str, str | None]) -> int | None:
-    """Lines that a text had when it was first read, as the receipt of its archive says."""
-    file, member = text
-    noted = known[file].get("texts", {}).get(member or "")
-    return noted["lines"] if noted else None
 
 
 # --- one's own files ---------------------------------------------------------------------------

@@ -81,6 +81,11 @@ class _Corpus:
         self.name: str = described["name"]
         sides = [described[side] for side in files.SIDES]
         self.texts = [Text(root / side["file"], side["member"]) for side in sides]
+        for text in self.texts:
+            if not text.path.exists():
+                raise UserError(
+                    f"{text.path} is missing: run `dvc repro --force download`, which fetches it"
+                )
         self._lines: int = described["lines"]
         self._sha256: list[str] = [side["sha256"] for side in sides]
 

@@ -27,7 +27,8 @@ MODEL = Path("models/train")
 METRICS = Path("metrics")
 REPORTS = Path("reports")
 
-NO_ROOM_OR_RIGHT = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def run(name: str, about: str, work: Callable[[configuration.Config], None]) -> NoReturn:
@@ -51,9 +52,12 @@ def run(name: str, about: str, work: Callable[[configuration.Config], None]) -> 
         print(f"seq2sweep {name}: {error}", file=sys.stderr)
         sys.exit(EXIT_FAILURE)
     except OSError as error:
-        if error.errno not in NO_ROOM_OR_RIGHT:
+        if error.errno not in NO_ROOM + NO_RIGHT:
             raise
-        print(f"seq2sweep {name}: {error}; make room or mend the rights", file=sys.stderr)
+        where = "" if error.filename else f" (writing in {Path.cwd()})"
+        full = error.errno in NO_ROOM
+        remedy = "make room there and run `dvc repro` again" if full else "mend its rights"
+        print(f"seq2sweep {name}: {error}{where}; {remedy}", file=sys.stderr)
         sys.exit(EXIT_FAILURE)
     except KeyboardInterrupt:
         print(f"seq2sweep {name}: interrupted; go on by `dvc repro`", file=sys.stderr)

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -240,7 +241,7 @@ def load(path: Path) -> Config:
 def parse(text: str, name: str = "params.yaml") -> Config:
     """Build a Config from YAML text; `name` is what error messages call it."""
     try:
-        values = yaml.load(text, Loader=_UniqueKeyLoader)
+        values = read_yaml(text)
     except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:
         # PyYAML lets errors of Python's own constructors through, as for the date 2020-13-45.
         mark = getattr(error, "problem_mark", None)
@@ -250,6 +251,22 @@ def parse(text: str, name: str = "params.yaml") -> Config:
     if not isinstance(values, dict):
         raise UserError(f"{name}: expected sections such as `model:` and `train:`")
     return from_dict(values, name)
+
+
+def read_yaml(text: str) -> Any:
+    """What YAML text holds. A key that stands twice is an error, as is all that PyYAML raises:
+    YAMLError, and ValueError, TypeError and OverflowError of what a date or number is made of.
+    """
+    return yaml.load(text, Loader=_UniqueKeyLoader)
+
+
+def is_address(text: str) -> bool:
+    """Whether a text begins as an address (https://, s3://) that can be taken apart."""
+    try:
+        urlsplit(text)
+    except ValueError:
+        return False
+    return re.match(r"[a-z][a-z0-9+.-]*://", text) is not None
 
 
 def from_dict(values: Mapping[str, Any], name: str = "params.yaml") -> Config:
@@ -314,6 +331,8 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":  # "<<", whose keys may be replaced
+                continue
             key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.MarkedYAMLError(
@@ -386,7 +405,7 @@ def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
         return tuple(value)
     if origin is dict:
         if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
-            raise wrong("a mapping of dotted keys")
+            raise wrong("a mapping, such as {}")
         return dict(value)
     if hint is bool:
         if not isinstance(value, bool):
@@ -456,9 +475,11 @@ def _check(config: Config, name: str) -> None:
     for key in ("data.phrasebook.seed", "train.seed", "sweep.seed"):
         require(values[key] < 2**31, key, "below 2147483648")
     for prefix, mirror in config.download.mirrors.items():
-        whole = isinstance(mirror, str) and "://" in mirror and "://" in prefix
+        whole = isinstance(mirror, str) and is_address(mirror) and is_address(prefix)
         require(whole, "download.mirrors", "a mapping of addresses such as https://host/folder/")
-        if "@" in mirror.split("://", 1)[1].split("/", 1)[0] and not mirror.startswith("file:"):
+        if prefix.endswith("/") and not mirror.endswith("/"):
+            raise UserError(f"{name}: download.mirrors: {mirror} must end in / as {prefix} does")
+        if "@" in urlsplit(mirror).netloc:
             raise UserError(
                 f"{name}: download.mirrors holds a user or password, which would be recorded with "
                 "the experiment: put it into ~/.netrc (or the environment, for s3) instead"

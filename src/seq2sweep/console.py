@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 def say(text: str) -> None:
     """Print a line at once, also when the output goes to a pipe or file."""
-    print(text, flush=True)
+    # In one piece, as threads may speak at the same time.
+    print(f"{text}\n", end="", flush=True)
 
 
 def banner(stage: str, about: str) -> None:

@@ -8,6 +8,7 @@ to find out that a disk is too small or a night too short.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.data import download, files, sources
 from seq2sweep.data.parallel import available_cpus
+from seq2sweep.errors import UserError
 
 BYTES_PER_SECOND = 10e6
 """Assumed of the network; nothing is tried."""
@@ -33,9 +35,9 @@ def data_plan(config: Config) -> dict[str, Any]:
     """Downloads, bytes on disk and seconds of the stages download to encode.
 
     Keys: dataset, pairs (about; None if unknown), download {folder, files, bytes, missing_bytes,
-    unknown_sizes}, disk {downloads, clean, encoded, cache, needed, free}, seconds {stage: ...}.
-    Reads sizes of files and nothing else; no network, no side effect. Raises UserError for a data
-    set that cannot be.
+    unknown_sizes}, disk {downloads, clean, encoded, cache, needed, free, short}, seconds by stage.
+    No network, no side effect. `short`: the folder whose disk is too small, None where all fit.
+    Raises UserError for a data set that cannot be.
     """
     archives: tuple[sources.Archive, ...] = ()
     data = config.data
@@ -51,7 +53,8 @@ def data_plan(config: Config) -> dict[str, Any]:
     missing = sum(max(0, (f["bytes"] or 0) - f["there"]) for f in listed if not f["complete"])
     clean = int((pairs or 0) * CLEAN_BYTES_PER_PAIR)
     encoded = int((pairs or 0) * ENCODED_BYTES_PER_PAIR)
-    free = shutil.disk_usage(next(p for p in (folder, *folder.absolute().parents) if p.exists()))
+    # DVC keeps what a stage made; a copy where the file system cannot share the blocks.
+    needs = {_existing(folder): missing, Path.cwd(): 2 * (clean + encoded)}
     cpus = available_cpus()
     seconds = {
         "download": missing / BYTES_PER_SECOND + (pairs or 0) / PAIRS_PER_SECOND["read"],
@@ -74,10 +77,10 @@ def data_plan(config: Config) -> dict[str, Any]:
             "downloads": missing,
             "clean": clean,
             "encoded": encoded,
-            # DVC keeps what a stage made; a copy where the file system cannot share the blocks.
             "cache": clean + encoded,
             "needed": missing + 2 * (clean + encoded),
-            "free": free.free,
+            "free": sum(_free_by_disk(needs).values()),
+            "short": _short(needs),
         },
         "cpus": cpus,
         "seconds": seconds,
@@ -104,7 +107,7 @@ def overview(plan: dict[str, Any]) -> str:
             lines.append(f"  {f['file']:{width}}  {total:>12}  {state:14}  {f['from']}")
     else:
         lines.append("\nNothing to download")
-    enough = "enough" if disk["needed"] <= disk["free"] else "NOT ENOUGH"
+    enough = "enough" if disk["short"] is None else f"NOT ENOUGH in {disk['short']}"
     lines += [
         "",
         f"Disk, about: downloads {size(disk['downloads'])}, clean text {size(disk['clean'])}, "
@@ -136,9 +139,33 @@ def _listed(
 
 
 def _pairs_of_files(folder: Path, names: tuple[str, ...]) -> int | None:
-    """Lines of a plain file; None for a compressed one, which would have to be read."""
-    plain = [folder / name for name in names if not name.endswith(".gz")]
+    """Lines of a plain file; None if both are packed, and would have to be unpacked."""
+    for name in names:
+        if not (folder / name).is_file():
+            raise UserError(f"{folder / name} is missing: check data.folder and data.files.train")
+    plain = [folder / name for name in names if not name.endswith((".gz", ".tgz", ".tar", ".sgm"))]
     return files.count_lines(plain[0]) if plain else None
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
+
+
+def _free_by_disk(folders: Iterable[Path]) -> dict[int, int]:
+    """Free bytes of each disk that one of the folders is on, by device number."""
+    return {folder.stat().st_dev: shutil.disk_usage(folder).free for folder in folders}
+
+
+def _short(needs: dict[Path, int]) -> str | None:
+    """A folder on a disk with less room than is needed there in all."""
+    free = _free_by_disk(needs)
+    for folder in needs:
+        disk = folder.stat().st_dev
+        needed = sum(n for other, n in needs.items() if other.stat().st_dev == disk)
+        if needed > free[disk]:
+            return str(folder)
+    return None
 
 
 def _size(count: int) -> str:

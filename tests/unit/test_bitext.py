@@ -149,7 +149,8 @@ def test_large_vocabularies_get_wider_tokens(size: int, kind: str, tmp_path: Pat
             return size
 
         def encode_flat(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
-            return np.array([size - 1, EOS] * len(lines)), np.full(len(lines), 2)
+            tokens = np.array([size - 1, EOS] * len(lines), vocabulary.token_type(size))
+            return tokens, np.full(len(lines), 2, np.int32)
 
     write_encoded(tmp_path, "train", ["a", "b"], ["c", "d"], cast(Vocabulary, Large()))
     text = Bitext.open(tmp_path, "train")

@@ -256,6 +256,8 @@ def test_flatten_takes_sections() -> None:
         ({"https://a.org/": 7}, "a mapping of addresses"),
         ({"https://a.org/": "/cache"}, "a mapping of addresses"),
         ({"a.org": "https://b.org/"}, "a mapping of addresses"),
+        ({"https://a.org/": "http://[::1/"}, "a mapping of addresses"),
+        ({"https://a.org/": "file:///cache"}, "file:///cache must end in / as https://a.org/ does"),
         ({"https://a.org/": "https://me:secret@b.org/"}, "holds a user or password"),
     ],
 )
@@ -266,7 +268,7 @@ def test_mirrors_are_addresses_without_secrets(mirrors: dict[str, Any], message:
 
 
 def test_mirrors_may_be_files_and_buckets() -> None:
-    mirrors = {"https://a.org/": "file:///a/b@c/", "https://b.org/": "s3://bucket/x"}
+    mirrors = {"https://a.org/": "file:///a/b@c/", "https://b.org/": "s3://bucket/x/"}
     config = configuration.with_changes(BASE, {"download.mirrors": mirrors})
     assert configuration.parse(configuration.dump(config)) == config
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,19 @@ from seq2sweep.errors import UserError
 def write(path: Path, content: bytes) -> Path:
     path.write_bytes(gzip.compress(content) if path.name.endswith(".gz") else content)
     return path
+
+
+def test_several_may_write_the_same_file_at_once(tmp_path: Path) -> None:
+    def write(number: int) -> None:
+        for _ in range(50):
+            files.write_whole(tmp_path / "x.json", f"{number}\n" * 1000)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    lines = (tmp_path / "x.json").read_text().splitlines()
+    assert len(lines) == 1000
+    assert len(set(lines)) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
 
 
 def test_sha256_is_that_of_the_bytes(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from seq2sweep.data.parallel import IN_FLIGHT, Processes, available_cpus, serial
-from seq2sweep.errors import UserError
+from seq2sweep.errors import Failure, UserError
 
 
 def double(x: int) -> int:
@@ -64,6 +64,17 @@ def test_only_a_few_items_are_taken_ahead() -> None:
 def test_an_error_of_the_function_is_raised_here() -> None:
     with pytest.raises(UserError, match="line 3 is wrong"):
         list(Processes(2)(refuse, range(10)))
+
+
+def end_itself(x: int) -> int:
+    if x == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def test_a_killed_worker_is_said_in_one_line() -> None:
+    with pytest.raises(Failure, match="a process of this stage was killed, perhaps for want of"):
+        list(Processes(2)(end_itself, range(10)))
 
 
 def test_who_stops_asking_leaves_no_process() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from seq2sweep import cli, presets
 from seq2sweep import config as configuration
+from seq2sweep import plan as plan_module
 from seq2sweep.config import Config
 from seq2sweep.data.sources import REGISTRY
+from seq2sweep.errors import UserError
 from seq2sweep.plan import data_plan, overview
 
 
@@ -60,10 +63,36 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
 
 def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
     plan = data_plan(config_of("wmt14-en-fr-big", tmp_path))
-    plan["disk"]["free"] = 10**9
-    assert "NOT ENOUGH" in overview(plan)
-    plan["disk"]["free"] = 10**15
-    assert "NOT ENOUGH" not in overview(plan)
+    assert plan["disk"]["short"] is None or plan["disk"]["needed"] > 10**10
+    plan["disk"]["short"] = "/here"
+    assert "NOT ENOUGH in /here" in overview(plan)
+
+
+def test_every_disk_is_looked_at_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    monkeypatch.chdir(tmp_path / "b")
+    free = {"a": 2 * 10**9, "b": 10**12}
+    disks = {"a": 1, "b": 2}
+
+    class Disk(type(tmp_path)):  # type: ignore[misc]
+        def stat(self, **_: Any) -> Any:
+            return SimpleNamespace(st_dev=disks[self.name], st_mode=0)
+
+    def usage(path: Path) -> Any:
+        return SimpleNamespace(free=free[path.name])
+
+    monkeypatch.setattr(plan_module.shutil, "disk_usage", usage)
+    a, b = Disk(tmp_path / "a"), Disk(tmp_path / "b")
+    short = plan_module._short
+    assert short({a: 10**9, b: 10**11}) is None
+    assert short({a: 3 * 10**9, b: 1}) == str(a)
+    assert short({a: 10**9, b: 2 * 10**12}) == str(b)
+    disks["b"], free["b"] = 1, free["a"]  # one disk: the needs add up
+    assert short({a: 10**9, b: 10**9}) is None
+    assert short({a: 10**9, b: 2 * 10**9}) == str(a)
 
 
 def test_data_that_are_here_already(tmp_path: Path) -> None:
@@ -73,7 +102,12 @@ def test_data_that_are_here_already(tmp_path: Path) -> None:
     (tmp_path / "train.en").write_text("a\nb\nc\n")
     own = {"data.dataset": "files", "data.folder": str(tmp_path)}
     own |= {f"data.files.{split}": ["train.en", "train.de"] for split in ("train", "valid", "test")}
+    with pytest.raises(UserError, match=r"train\.de is missing: check data\.folder"):
+        data_plan(config_of("phrasebook", tmp_path, **own))
+    (tmp_path / "train.de").write_text("a\nb\nc\n")
     assert data_plan(config_of("phrasebook", tmp_path, **own))["pairs"] == 3
+    for name in ("train.en", "train.de"):
+        (tmp_path / name).rename(tmp_path / f"{name}.gz")
     own["data.files.train"] = ["train.en.gz", "train.de.gz"]
     plan = data_plan(config_of("phrasebook", tmp_path, **own))
     assert plan["pairs"] is None

@@ -105,7 +105,7 @@ def test_what_is_at_fault_is_named_by_document_and_segment(content: str, problem
 
 
 def test_a_file_without_segments_is_empty(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"a\.sgm is empty"):
+    with pytest.raises(UserError, match=r"a\.sgm has no segment"):
         list(reading.read_lines(write(tmp_path / "a.sgm")))
 
 

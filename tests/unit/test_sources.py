@@ -145,6 +145,12 @@ def test_a_registry_of_ones_own(tmp_path: Path) -> None:
         ("archives", ["x"], "archives must be a section"),
         ("datasets/ours/train", None, "datasets.ours has no train"),
         ("datasets/ours/pairs", "many", "has 'many' as pairs"),
+        ("archives/a.tgz/bytes", -1, "has -1 as bytes"),
+        ("archives/a.tgz/sha265", "0" * 64, "archives.a.tgz has sha265, which is none of"),
+        ("archives/a.tgz/addresses", ["http://[::1/a"], "'http://[::1/a' as an address"),
+        ("datasets/ours/test/0/line", 7, "datasets.ours.test has line, which is none of"),
+        ("datasets/ours/tests", [], "datasets.ours has tests, which is none of"),
+        ("datasets/ours/languages", ["en", False], "has languages ['en', False]: put each in"),
         ("datasets/ours/test", [OWN["datasets"]["ours"]["test"][0]] * 2, "a name twice in test"),
         ("datasets/ours/licence", None, "datasets.ours has no licence"),
         ("datasets/ours/test", ["t"], "datasets.ours.test must be a section"),
@@ -170,6 +176,14 @@ def test_an_archive_cannot_lie_outside_of_its_folder(tmp_path: Path, file: str) 
         sources.load(written(tmp_path, content), "ours", "en", "ro")
 
 
+@pytest.mark.parametrize("file", ["a.tgz.json", "a.partial"])
+def test_receipts_have_names_of_their_own(tmp_path: Path, file: str) -> None:
+    content = changed("datasets/ours/test/0/archive", file)
+    content["archives"][file] = OWN["archives"]["a.tgz"]
+    with pytest.raises(UserError, match="a name as receipts and partial downloads have"):
+        sources.load(written(tmp_path, content), "ours", "en", "ro")
+
+
 def test_unknown_names_and_languages(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="did you mean wmt14-en-de"):
         sources.load(REGISTRY, "wmt-en-de", "en", "de")
@@ -187,6 +201,14 @@ def test_files_that_are_no_registry(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("a: [")
     with pytest.raises(UserError, match=r"x\.yaml is not valid YAML"):
         sources.names(tmp_path)
+    (tmp_path / "x.yaml").write_text("datasets: {a: {}, a: {}}")
+    with pytest.raises(UserError, match="'a' stands twice"):
+        sources.names(tmp_path)
+    (tmp_path / "y.yaml").mkdir()
+    (tmp_path / "x.yaml").unlink()
+    with pytest.raises(UserError, match=r"y\.yaml cannot be read"):
+        sources.names(tmp_path)
+    (tmp_path / "y.yaml").rmdir()
     (tmp_path / "x.yaml").write_text("- a\n")
     with pytest.raises(UserError, match="must be a section"):
         sources.names(tmp_path)

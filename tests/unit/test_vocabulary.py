@@ -9,7 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +77,23 @@ def pieces(model: bytes) -> Vocabulary:
 @pytest.fixture(scope="module", params=BYTES)
 def byte_pieces(request: pytest.FixtureRequest) -> Vocabulary:
     return Vocabulary(vocabulary.train(LINES, BYTES[request.param]))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), UserError("line 3"), OSError(5, "x")])
+def test_what_goes_wrong_in_reading_is_told_as_it_is(error: BaseException) -> None:
+    def lines() -> Iterator[str]:
+        yield from LINES
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        vocabulary.train(lines(), CONFIG)
+    assert caught.value is error
+
+
+def test_a_line_with_the_mark_of_unknown_ones_is_learned_from() -> None:
+    marked = [*LINES, "Ÿþý ▅▅▅ ŽžÐ"]
+    pieces = Vocabulary(vocabulary.train(marked, CONFIG))
+    assert pieces.decode(pieces.encode(["Ÿþý ŽžÐ"])) == ["Ÿþý ŽžÐ"]
 
 
 def test_a_model_is_what_its_description_says(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from seq2sweep.data.files import SIDES, sha256, write_whole
 from seq2sweep.data.parallel import Mapper, serial
-from seq2sweep.data.vocabulary import UNK, Vocabulary
+from seq2sweep.data.vocabulary import UNK, Vocabulary, token_type
 from seq2sweep.errors import UserError
 
 FORMAT = 2
@@ -218,7 +218,7 @@ def _encode(vocabulary: Vocabulary, chunk: _Chunk) -> tuple[str, NDArray[Any], N
     except UnicodeDecodeError:
         raise UserError(f"{name} is not UTF-8: remove it and run `dvc repro`") from None
     tokens, lengths = vocabulary.encode_flat(lines)
-    return side, tokens.astype(_token_type(len(vocabulary)), copy=False), lengths.astype("<i4")
+    return side, tokens, lengths.astype("<i4", copy=False)
 
 
 def _open_side(folder: Path, header: dict[str, Any], split: str, side: str) -> Side:
@@ -231,7 +231,7 @@ def _open_side(folder: Path, header: dict[str, Any], split: str, side: str) -> S
             raise UserError(f"{path} is {state}: remove {folder} and run `dvc repro`")
     # As plain arrays: slicing the memmap class itself is several times slower.
     kinds = {
-        "tokens": _token_type(header["vocabulary"]["size"]),
+        "tokens": token_type(header["vocabulary"]["size"]),
         "lengths": np.dtype("<i4"),
         "offsets": np.dtype("<i8"),
     }
@@ -242,7 +242,3 @@ def _open_side(folder: Path, header: dict[str, Any], split: str, side: str) -> S
         path = paths["offsets"]
         raise UserError(f"{path} does not fit its tokens: remove {folder} and run `dvc repro`")
     return Side(tokens, offsets, lengths)
-
-
-def _token_type(vocabulary_size: int) -> np.dtype[Any]:
-    return np.dtype("<u2" if vocabulary_size <= 65_535 else "<u4")

@@ -123,9 +123,13 @@ class Normaliser:
 
 
 def _has_heap_of_accents(text: str) -> bool:
+    if text.isascii():
+        return False
     height = 0
     for character in text:
-        height = height + 1 if unicodedata.combining(character) else 0
+        # These three fall apart into accents, though they are none themselves.
+        accent = unicodedata.combining(character) or character in "\u0f73\u0f75\u0f81"
+        height = height + 1 if accent else 0
         if height > 30:
             return True
     return False

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -34,12 +35,17 @@ def count_lines(path: Path) -> int:
 def write_whole(path: Path, text: str) -> None:
     """Write text beside its place and rename it: never half a file under the final name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".partial")
-    with beside.open("w", encoding="utf-8", newline="\n") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    beside.replace(path)
+    # A name of its own: two processes may write the same file at once.
+    beside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        with beside.open("w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:

@@ -13,7 +13,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol, TypeVar
+
+from seq2sweep.errors import Failure
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,7 +58,12 @@ class Processes:
             initargs=(function,),
         )
         try:
-            yield from in_order(lambda item: pool.submit(_work, item), items, self.count)
+            yield from in_order(lambda item: _submitted(pool, item), items, self.count)
+        except BrokenProcessPool:
+            raise Failure(
+                "a process of this stage was killed, perhaps for want of memory: free some and run "
+                "`dvc repro` again"
+            ) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -93,6 +101,15 @@ def _end_with_parent() -> None:
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
         os._exit(1)
+
+
+def _submitted(pool: ProcessPoolExecutor, item: Any) -> Future[Any]:
+    # This may start a process, which inherits the mask: no Ctrl-C reaches it before `_begin`.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(_work, item)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _work(item: Any) -> Any:

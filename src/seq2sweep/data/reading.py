@@ -35,6 +35,8 @@ def read_lines(text: Path | Text) -> Iterator[str]:
     text = _as_text(text)
     lines = iter(_segments(text).values()) if _is_sgml(text) else _lines(text)
     first = next(lines, None)
+    if first is None and _is_sgml(text):
+        raise UserError(f"{text} has no segment (<seg id=...>): it is no test set")
     if first is None:
         raise UserError(f"{text} is empty: it must hold one sentence a line")
     yield first

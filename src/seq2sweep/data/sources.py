@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from seq2sweep.config import is_address, read_yaml
 from seq2sweep.data.archives import Text
 from seq2sweep.data.files import SIDES, SPLITS
 from seq2sweep.errors import UserError
@@ -27,13 +28,17 @@ ALGORITHMS = {"sha256": 64, "md5": 32}
 
 @dataclass(frozen=True)
 class Archive:
-    """A file to be had from any of `addresses`, the first that works; all give the same bytes."""
+    """A file to be had from any of `addresses`, the first that works; all give the same bytes.
+
+    by_receipt: size or sum are not the registry's, but those of the first download.
+    """
 
     file: str
     addresses: tuple[str, ...]
     bytes: int | None
     algorithm: str | None
     digest: str | None
+    by_receipt: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,10 @@ def load(folder: Path, name: str, source: str, target: str) -> Dataset:
         raise UserError(_unknown(name, folder, registry))
     where, described = registry["datasets"][name]
     reader = _Reader(where, f"datasets.{name}")
+    reader.only(described, "languages", "about", "licence", "pairs", *SPLITS)
     languages = reader.take(described, "languages", list)
+    if not all(isinstance(language, str) for language in languages):
+        raise reader.wrong(f"has languages {languages}: put each in quotes (no means false)")
     if source not in languages or target not in languages or source == target:
         raise UserError(
             f"data.source {source} and data.target {target}: {name} has "
@@ -141,9 +149,16 @@ class _Reader:
         if key not in values:
             raise self.wrong(f"has no {key}; add it")
         value = values[key]
-        if not isinstance(value, kind) or isinstance(value, bool) or value in ("", []):
+        good = isinstance(value, kind) and not isinstance(value, bool) and value not in ("", [])
+        if not good or (kind is int and value < 0):
             raise self.wrong(f"has {value!r} as {key}, which must be a {kind.__name__}")
         return value
+
+    def only(self, values: Any, *keys: str) -> None:
+        """Refuse keys that mean nothing: a mistyped check sum would check nothing."""
+        odd = [str(key) for key in values if key not in keys] if isinstance(values, Mapping) else []
+        if odd:
+            raise self.wrong(f"has {odd[0]}, which is none of {', '.join(keys)}")
 
     def wrong(self, problem: str) -> UserError:
         return UserError(f"{self.path}: {self.key} {problem}")
@@ -154,8 +169,10 @@ def _read(folder: Path) -> dict[str, dict[str, Any]]:
     registry: dict[str, dict[str, Any]] = {"archives": {}, "datasets": {}}
     for path in sorted(folder.glob("*.yaml")):
         try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+            content = read_yaml(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+        except (yaml.YAMLError, TypeError, ValueError) as error:
             problem = " ".join(str(error).split())
             raise UserError(f"{path} is not valid YAML ({problem[:200]})") from None
         for section, known in registry.items():
@@ -182,6 +199,7 @@ def _unknown(name: str, folder: Path, registry: Mapping[str, Mapping[str, Any]])
 
 
 def _corpus(reader: _Reader, entry: Any, languages: Mapping[str, str]) -> Corpus:
+    reader.only(entry, "name", "archive", "members", "lines")
     name = reader.take(entry, "name", str)
     archive = reader.take(entry, "archive", str)
     members = entry.get("members")
@@ -203,9 +221,12 @@ def _archive(archives: Mapping[str, Any], file: str, where: Path) -> Archive:
     reader = _Reader(path, f"archives.{file}")
     if file in ("", ".", "..") or "/" in file or "\\" in file:
         raise reader.wrong("must be the name of a file, without a folder")
+    if file.endswith((".json", ".partial")):
+        raise reader.wrong("has a name as receipts and partial downloads have")
+    reader.only(entry, "addresses", "bytes", *ALGORITHMS)
     addresses = reader.take(entry, "addresses", list)
     for address in addresses:
-        if not isinstance(address, str) or not re.match(r"[a-z][a-z0-9]*://", address):
+        if not isinstance(address, str) or not is_address(address):
             raise reader.wrong(f"has {address!r} as an address, which must begin as https://")
     size = reader.take(entry, "bytes", int, optional=True)
     sums = [name for name in ALGORITHMS if reader.take(entry, name, str, optional=True)]

@@ -18,7 +18,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,6 +40,11 @@ LONGEST_SENTENCE = 65_535
 MOST_FOR_UNIGRAM = 400_000
 """Sentences. Learning takes about 0.65 KiB of memory a sentence for bpe and word_piece (1.3 GiB for
 2 million) but 3.3 KiB for unigram, so that its sample is bounded here as well."""
+
+
+def token_type(size: int) -> np.dtype[Any]:
+    """How the ids of a vocabulary of so many pieces are stored: little-endian, 2 or 4 bytes."""
+    return np.dtype("<u2" if size <= 65_535 else "<u4")
 
 
 class _Engine(Protocol):
@@ -107,12 +112,11 @@ class Vocabulary:
     def encode_flat(self, lines: Sequence[str]) -> tuple[NDArray[Any], NDArray[np.int32]]:
         """What `encode` gives, in a row: token ids [tokens] and the lengths [lines] of each line.
 
-        The ids are uint16, or uint32 for more than 65535 pieces.
+        The ids are of type `token_type(len(self))`.
         """
         encoded = self.encode(lines)
         lengths = np.fromiter(map(len, encoded), np.int32, len(encoded))
-        kind = np.uint16 if len(self) <= 65_535 else np.uint32
-        total = int(lengths.sum(dtype=np.int64))
+        kind, total = token_type(len(self)), int(lengths.sum(dtype=np.int64))
         return np.fromiter(itertools.chain.from_iterable(encoded), kind, total), lengths
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
@@ -182,9 +186,21 @@ def train(lines: Iterable[str], config: VocabularyConfig) -> bytes:
     many characters, for config.size.
     """
     model = io.BytesIO()
+    raised: list[BaseException] = []
+
+    def watched() -> Iterator[str]:
+        """The lines as SentencePiece takes them; it hides what happens in here."""
+        try:
+            for line in lines:
+                # It learns nothing from a line with U+2585, which it writes for unknown ones.
+                yield line.replace("\u2585", " ")
+        except BaseException as error:
+            raised.append(error)
+            raise
+
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=watched(),
             model_writer=model,
             model_type="unigram" if config.kind == "unigram" else "bpe",
             vocab_size=config.size,
@@ -200,6 +216,8 @@ def train(lines: Iterable[str], config: VocabularyConfig) -> bytes:
             minloglevel=2,
         )
     except RuntimeError as error:
+        if raised:
+            raise raised[0] from None
         raise _explained(error, config) from None
     learned = model.getvalue()
     if config.kind == word_piece.KIND:

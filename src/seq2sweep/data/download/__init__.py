@@ -35,12 +35,18 @@ LAST_WORDS = 1.0
 
 def fetch(
     archives: Sequence[Archive], folder: Path, mirrors: Mapping[str, str], parallel: int
-) -> None:
+) -> dict[str, dict[str, Any]]:
     """Have every archive in the folder, with the right bytes and a receipt; `parallel` at once.
 
-    Archives that lie there already are verified. UserError names a wrong one, says that the disk
-    is too small, or lists what could not be had (once all others are there).
+    Archives that lie there already are verified. Returns bytes and sha256 of each file. UserError
+    names a wrong one, says that the disk is too small, or lists what could not be had (once all
+    others are there).
     """
+    for beginning in mirrors:
+        addresses = [address for archive in archives for address in archive.addresses]
+        if not any(address.startswith(beginning) for address in addresses):
+            console.say(f"download.mirrors: no address of this data set begins with {beginning}")
+    sums: dict[str, dict[str, Any]] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -49,22 +55,23 @@ def fetch(
     there = [archive for archive in wanted if (folder / archive.file).exists()]
     with _Bar("verify", sum(_size(folder / archive.file) for archive in there)) as bar:
         for archive in there:
-            _verify_present(archive, folder, bar.add)
+            sums[archive.file] = _verify_present(archive, folder, bar.add)
     absent = [archive for archive in wanted if archive not in there]
     if not absent:
-        return
+        return sums
     _require_room(absent, folder)
     stop = threading.Event()
     with _Bar("download", sum(archive.bytes or 0 for archive in absent)) as bar:
 
         def obtain(archive: Archive) -> list[str]:
             addresses = dict.fromkeys(mirrored(address, mirrors) for address in archive.addresses)
-            return _obtain(archive, list(addresses), folder, bar, stop)
+            return _obtain(archive, list(addresses), folder, bar, stop, sums)
 
         failures = _in_threads(obtain, absent, parallel, stop)
     if any(failures):
         failed = [(archive, why) for archive, why in zip(absent, failures, strict=True) if why]
         raise _not_had(failed, len(archives), folder)
+    return sums
 
 
 def missing(archives: Sequence[Archive], folder: Path) -> list[tuple[Archive, int]]:
@@ -89,7 +96,9 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-def _verify_present(archive: Archive, folder: Path, advance: Callable[[int], None]) -> None:
+def _verify_present(
+    archive: Archive, folder: Path, advance: Callable[[int], None]
+) -> dict[str, Any]:
     path = folder / archive.file
     if not path.is_file():
         raise UserError(f"{path} is not a file: remove it, and it is downloaded")
@@ -97,8 +106,17 @@ def _verify_present(archive: Archive, folder: Path, advance: Callable[[int], Non
     if problem:
         raise UserError(
             f"{path} has {problem}: remove it, and it is downloaded, or put the right one there"
+            f"{_of_the_receipt(archive)}"
         )
     receipts.write_if_new(folder, archive, found)
+    return found
+
+
+def _of_the_receipt(archive: Archive) -> str:
+    """Where size or sum come from, if not from the registry."""
+    if not archive.by_receipt:
+        return ""
+    return f" (as {archive.file}.json says of the first one; remove that too to have another)"
 
 
 def _require_room(absent: Sequence[Archive], folder: Path) -> None:
@@ -120,7 +138,8 @@ def _not_had(failed: Sequence[tuple[Archive, list[str]]], count: int, folder: Pa
     for archive, why in failed:
         size = f"{archive.bytes} bytes" if archive.bytes is not None else "size not known"
         digest = f"{archive.algorithm} {archive.digest}" if archive.digest else "no check sum"
-        lines += [f"  {archive.file} ({size}, {digest})", *(f"    {reason}" for reason in why)]
+        lines.append(f"  {archive.file} ({size}, {digest}){_of_the_receipt(archive)}")
+        lines += [f"    {reason}" for reason in why]
     lines.append(
         f"Put each into {folder} under that name by hand, or name a mirror in download.mirrors, "
         "and run `dvc repro` again"
@@ -132,9 +151,14 @@ def _not_had(failed: Sequence[tuple[Archive, list[str]]], count: int, folder: Pa
 
 
 def _obtain(
-    archive: Archive, addresses: Sequence[str], folder: Path, bar: _Bar, stop: threading.Event
+    archive: Archive,
+    addresses: Sequence[str],
+    folder: Path,
+    bar: _Bar,
+    stop: threading.Event,
+    sums: dict[str, dict[str, Any]],
 ) -> list[str]:
-    """Fetch one archive from the first address that has it.
+    """Fetch one archive from the first address that has it, and enter it in `sums`.
 
     Returns what happened at each address, nothing if it is there now.
     """
@@ -145,7 +169,7 @@ def _obtain(
 
     with partial_file(_partial_path(path), bar.add, stop) as partial:
         if path.exists():  # another process has brought it in the meantime
-            _verify_present(archive, folder, bar.had)
+            sums[archive.file] = _verify_present(archive, folder, bar.had)
             return []
         bar.had(partial.size)
         happened = []
@@ -161,6 +185,7 @@ def _obtain(
                 # The receipt first: a file without one would be taken for one put there by hand.
                 receipts.write(folder, archive, found, address)
                 partial.rename(path)
+                sums[archive.file] = found
                 return []
         return happened
 
@@ -201,7 +226,8 @@ class _Bar:
         """Count bytes that were there before: they say nothing about the rate."""
         with self._lock:
             self._bar.initial += count
-            self._bar.update(count)
+            self._bar.n += count
+            self._bar.last_print_n += count
 
     def expect(self, file: str, size: int) -> None:
         """Take the size of a file, known only now, into the total."""

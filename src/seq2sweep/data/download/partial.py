@@ -42,7 +42,10 @@ class Partial:
         """Write at the end, at once: a kill loses nothing that is written."""
         view = memoryview(block)
         while view:  # a nearly full disk takes a part and refuses the rest
-            written = self._stream.write(view) or 0
+            try:
+                written = self._stream.write(view) or 0
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self.path)) from None
             view = view[written:]
             self.size += written
             self.furthest = max(self.furthest, self.size)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import errno
 import hashlib
 import json
 from collections.abc import Callable
@@ -32,7 +33,7 @@ def receipt(folder: Path, archive: Archive) -> dict[str, Any]:
         good = isinstance(values["bytes"], int) and isinstance(values["sha256"], str)
     except FileNotFoundError:
         raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         good = False
     if not good:
         raise UserError(f"{path} is damaged: remove it and run `dvc repro`")
@@ -51,7 +52,9 @@ def complete(archive: Archive, folder: Path) -> Archive:
     if not (same_size and same_sum):  # the registry has changed since
         return archive
     digest = archive.digest or known["sha256"]
-    return dataclasses.replace(archive, bytes=known["bytes"], algorithm=algorithm, digest=digest)
+    return dataclasses.replace(
+        archive, bytes=known["bytes"], algorithm=algorithm, digest=digest, by_receipt=True
+    )
 
 
 def measured(
@@ -87,7 +90,7 @@ def write(folder: Path, archive: Archive, found: dict[str, Any], address: str | 
         "address": None if address is None else shown(address),
         "fetched": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    write_whole(_path(folder, archive), json.dumps(values, indent=2) + "\n")
+    _write(_path(folder, archive), values)
 
 
 def write_if_new(folder: Path, archive: Archive, found: dict[str, Any]) -> None:
@@ -100,12 +103,33 @@ def write_if_new(folder: Path, archive: Archive, found: dict[str, Any]) -> None:
         write(folder, archive, found, None)
 
 
+def texts(folder: Path, archive: Archive) -> dict[str, dict[str, Any]]:
+    """What `note_texts` recorded of an archive, nothing where there is no receipt."""
+    try:
+        return dict(receipt(folder, archive).get("texts", {}))
+    except UserError:
+        return {}
+
+
 def note_texts(folder: Path, archive: Archive, texts: dict[str, dict[str, Any]]) -> None:
     """Record what was read from an archive: by member (or ""), lines and sha256."""
-    known = receipt(folder, archive)
+    try:
+        known = receipt(folder, archive)
+    except UserError:  # none could be written
+        return
     noted = known | {"texts": known.get("texts", {}) | texts}
     if noted != known:
-        write_whole(_path(folder, archive), json.dumps(noted, indent=2) + "\n")
+        _write(_path(folder, archive), noted)
+
+
+def _write(path: Path, values: dict[str, Any]) -> None:
+    """A folder that may only be read, as a shared cache, goes without."""
+    try:
+        write_whole(path, json.dumps(values, indent=2) + "\n")
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        console.say(f"{path}: not written, as its folder may only be read")
 
 
 def _path(folder: Path, archive: Archive) -> Path:
