@@ -273,7 +273,7 @@ def test_file_errors_are_one_line_that_names_the_file(tmp_path: Path) -> None:
         "empty.txt": (b"", "empty.txt is empty"),
         "latin.txt": ("eins\nfünf\n".encode("latin-1"), "latin.txt line 2: not UTF-8"),
         "torn.txt.gz": (gzip.compress(b"eins\nzwei\n")[:-6], "torn.txt.gz .*truncated"),
-        "not.txt.gz": (b"eins\nzwei\n", "not.txt.gz .*not valid gzip"),
+        "not.txt.gz": (b"eins\nzwei\n", "not.txt.gz: not valid gzip"),
     }
     for name, (content, message) in cases.items():
         (tmp_path / name).write_bytes(content)
