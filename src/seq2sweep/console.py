@@ -13,9 +13,12 @@ T = TypeVar("T")
 
 
 def say(text: str) -> None:
-    """Print a line at once, also when the output goes to a pipe or file."""
-    # In one piece, as threads may speak at the same time.
-    print(f"{text}\n", end="", flush=True)
+    """Print a line at once, also when the output goes to a pipe or file.
+
+    A progress bar steps aside for it; threads may speak at the same time.
+    """
+    tqdm.write(text, file=sys.stdout)
+    sys.stdout.flush()
 
 
 def banner(stage: str, about: str) -> None:

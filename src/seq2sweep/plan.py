@@ -22,12 +22,12 @@ from seq2sweep.errors import UserError
 
 BYTES_PER_SECOND = 10e6
 """Assumed of the network; nothing is tried."""
-CLEAN_BYTES_PER_PAIR = 290.0
-ENCODED_BYTES_PER_PAIR = 160.0
+CLEAN_BYTES_PER_PAIR = 320.0
+ENCODED_BYTES_PER_PAIR = 150.0
 """Both sides of a pair as clean text, and as 2-byte pieces with lengths and offsets."""
-PAIRS_PER_SECOND = {"read": 100_000.0, "prepare": 25_000.0, "encode": 25_000.0}
+PAIRS_PER_SECOND = {"read": 180_000.0, "prepare": 35_000.0, "encode": 12_500.0}
 """Of one CPU; prepare and encode use all of them."""
-VOCABULARY_SECONDS = 240.0
+VOCABULARY_SECONDS = 40.0
 """To learn the pieces of 2 million sentences, on one CPU."""
 
 
