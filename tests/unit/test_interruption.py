@@ -9,8 +9,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import distributed as dist
 
@@ -124,6 +127,60 @@ def test_stopped_after_every_update(
     assert told(tmp_path / "often") == told(undisturbed)
     found, expected = end(tmp_path / "often"), end(undisturbed)
     assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def checkpoints(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A run that was stopped after its second checkpoint."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    go_on(tiny_config, tiny_corpus.encoded, folder, after(10))
+    return folder
+
+
+@hypothesis.settings(
+    max_examples=150, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_any_damage_is_noticed_and_the_checkpoint_before_is_taken(
+    checkpoints: Path, data: st.DataObject
+) -> None:
+    saved, newest, oldest = (
+        checkpoints / name
+        for name in (interrupted_name(10), checkpoint_name(8), checkpoint_name(4))
+    )
+    assert resume_point(checkpoints) == saved
+    files = [data.draw(st.sampled_from(sorted(folder.iterdir()))) for folder in (saved, newest)]
+    whole = [file.read_bytes() for file in files]
+    try:
+        for file, content in zip(files, whole, strict=True):
+            file.write_bytes(damaged(content, data))
+        assert resume_point(checkpoints) == oldest
+        files[0].write_bytes(whole[0])
+        assert resume_point(checkpoints) == saved
+    finally:
+        for file, content in zip(files, whole, strict=True):
+            file.write_bytes(content)
+
+
+def damaged(content: bytes, data: st.DataObject) -> bytes:
+    """Some bytes of it flipped, cut out or put in, or its end cut off."""
+    start = data.draw(st.integers(0, len(content) - 1), "start")
+    length = data.draw(st.integers(1, 64), "length")
+    stop = min(start + length, len(content))
+    how = data.draw(st.sampled_from(["flip", "cut", "end", "insert"]))
+    if how == "flip":
+        mask = data.draw(st.integers(1, 255), "mask")
+        return content[:start] + bytes(b ^ mask for b in content[start:stop]) + content[stop:]
+    if how == "cut":
+        return content[:start] + content[stop:]
+    if how == "end":
+        return content[:start]
+    return content[:start] + bytes(length) + content[start:]
 
 
 # --- several workers -----------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from seq2sweep.data.files import sha256
 
 FORMAT = 1
+FILES = ["model.safetensors", "optimizer.safetensors", "state.json"]
 
 
 class CheckpointError(Exception):
@@ -121,10 +122,9 @@ def save(
         beside / "state.json",
         {"format": FORMAT, "progress": dataclasses.asdict(progress), "identity": identity},
     )
-    files = sorted(path.name for path in beside.iterdir())
     _write_json(
         beside / "manifest.json",
-        {"format": FORMAT, "sha256": {name: sha256(beside / name) for name in files}},
+        {"format": FORMAT, "sha256": {name: sha256(beside / name) for name in FILES}},
     )
     for path in beside.iterdir():
         with path.open("rb") as stream:
@@ -135,15 +135,20 @@ def save(
 
 
 def verify(folder: Path) -> None:
-    """Raise CheckpointError unless every file is there and has the sum of the manifest."""
+    """Raise CheckpointError unless every file is there, as it was written to the last byte."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text())
+        content = (folder / "manifest.json").read_text(encoding="utf-8")
+        manifest = json.loads(content)
         sums = manifest["sha256"]
-    except (OSError, ValueError, KeyError) as error:
+        # The manifest has no sum of its own, but there is only one way to write it.
+        whole = content == _as_json(manifest) and manifest == {"format": FORMAT, "sha256": sums}
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder} has no readable manifest ({error})") from None
-    for name in ("model.safetensors", "optimizer.safetensors", "state.json"):
+    if not whole or sorted(sums) != FILES:
+        raise CheckpointError(f"{folder / 'manifest.json'} is torn or was changed")
+    for name in FILES:
         path = folder / name
-        if name not in sums or not path.is_file():
+        if not path.is_file():
             raise CheckpointError(f"{folder} lacks {name}")
         if sha256(path) != sums[name]:
             raise CheckpointError(f"{path} differs from its manifest: it is torn or was changed")
@@ -199,4 +204,8 @@ def _load_optimizer(
 
 
 def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    path.write_text(_as_json(value), encoding="utf-8")
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"
