@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster.run import TrainingFailed, TrainOutcome, run_training
 from seq2sweep.cluster.storage import Recorder
 from seq2sweep.config import Config
-from seq2sweep.errors import UserError
+from seq2sweep.errors import Failure, UserError
 from seq2sweep.train import journal
 from seq2sweep.train.events import Logged, Validated
 from tests.conftest import Corpus
@@ -166,6 +168,41 @@ with ray_session(config.cluster):
     assert outcome.summary["step"] == steps
     # What the first driver's workers wrote is not told again.
     assert min(heard) >= before[-1]["step"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with room for one checkpoint and a half."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, stderr=subprocess.PIPE).returncode:
+        pytest.skip("no file system may be mounted here")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_is_said_and_training_goes_on_when_there_is_room(
+    cluster: None, config: Config, tiny_corpus: Corpus, tmp_path: Path, small_disk: Path
+) -> None:
+    reference = train(config, tiny_corpus, tmp_path / "reference", lambda entry: None)
+    full = configuration.with_changes(
+        config, {"cluster.storage": str(small_disk), "cluster.max_failures": 0}
+    )
+    with pytest.raises(Failure) as caught:
+        train(full, tiny_corpus, tmp_path, lambda entry: None)
+    message = str(caught.value)
+    assert f"no room left in {small_disk / 'run'}" in message
+    assert "goes on after step 20" in message
+    assert "\n" not in message
+    assert [p.name for p in (small_disk / "run").glob("*step-*")] == ["step-00000020"]
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    outcome = train(full, tiny_corpus, tmp_path, lambda entry: None)
+    for here, there in zip(outcome.checkpoints, reference.checkpoints, strict=True):
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            assert (here / name).read_bytes() == (there / name).read_bytes()
+    entries, _ = journal.read(small_disk / "run" / "journal.jsonl")
+    assert [(entry["kind"], entry["step"]) for entry in entries] == expected_events()
 
 
 def test_workers_that_do_not_fit_are_an_error_at_once(

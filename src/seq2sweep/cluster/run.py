@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from seq2sweep.cluster.storage import (
     newest_checkpoints,
     only_user,
     remove_damaged,
+    resume_point,
     run_folder,
 )
 from seq2sweep.cluster.worker import one_line, read_user_error, stop_file, train_worker
@@ -33,6 +36,7 @@ from seq2sweep.errors import Failure, UserError
 from seq2sweep.train import journal
 
 FAILURE_LOG_NAME = "failure.log"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 # Ray's own list of a run's checkpoints.
 SNAPSHOT_NAME = "checkpoint_manager_snapshot.json"
 
@@ -164,19 +168,29 @@ def _raise_cause(error: TrainingFailedError, folder: Path, attempt: str) -> None
     message = read_user_error(folder, attempt)
     if message is not None:
         raise UserError(message) from None
+    who, cause = _cause(error)
+    if isinstance(cause, OSError) and cause.errno in NO_ROOM:
+        kept = resume_point(folder)
+        step = checkpoint_step(kept) if kept else 0
+        raise Failure(
+            f"no room left in {folder} ({shutil.disk_usage(folder).free / 1e6:.1f} MB free): free "
+            "some, or set cluster.storage to another disk, and run `dvc repro` again, which goes "
+            f"on after step {step}"
+        ) from None
     log = folder / FAILURE_LOG_NAME
     log.write_text(f"{error}\n", encoding="utf-8")
-    raise TrainingFailed(_cause(error), log) from None
+    raise TrainingFailed(f"{who}{one_line(cause)}", log) from None
 
 
-def _cause(error: TrainingFailedError) -> str:
+def _cause(error: TrainingFailedError) -> tuple[str, BaseException]:
+    """Who failed first, and what was raised there."""
     failures: dict[int, Exception] = getattr(error, "worker_failures", {})
     if not failures:
-        return one_line(getattr(error, "controller_failure", error))
+        return "", getattr(error, "controller_failure", error)
     # When one worker fails, the others complain of a lost connection: those come last.
     causes = {rank: _raised(failure) for rank, failure in sorted(failures.items())}
     rank, cause = min(causes.items(), key=lambda item: _is_echo(item[1]))
-    return f"worker {rank}: {one_line(cause)}"
+    return f"worker {rank}: ", cause
 
 
 def _raised(failure: Exception) -> BaseException:

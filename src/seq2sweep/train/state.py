@@ -11,12 +11,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -111,27 +113,44 @@ def save(
 ) -> None:
     """Write a checkpoint to `folder`, whole or not at all.
 
-    identity: fingerprints of what is trained on what, compared by `load`.
+    identity: fingerprints of what is trained on what, compared by `load`. Raises OSError, and
+    leaves nothing behind, when the disk is full or fails.
     """
     beside = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
-    save_file(weights(model), beside / "model.safetensors")
-    save_file(_optimizer_tensors(model, optimizer), beside / "optimizer.safetensors")
-    _write_json(
-        beside / "state.json",
-        {"format": FORMAT, "progress": dataclasses.asdict(progress), "identity": identity},
-    )
-    _write_json(
-        beside / "manifest.json",
-        {"format": FORMAT, "sha256": {name: sha256(beside / name) for name in FILES}},
-    )
-    for path in beside.iterdir():
-        with path.open("rb") as stream:
-            os.fsync(stream.fileno())
+    try:
+        _save_tensors(weights(model), beside / "model.safetensors")
+        _save_tensors(_optimizer_tensors(model, optimizer), beside / "optimizer.safetensors")
+        _write_json(
+            beside / "state.json",
+            {"format": FORMAT, "progress": dataclasses.asdict(progress), "identity": identity},
+        )
+        _write_json(
+            beside / "manifest.json",
+            {"format": FORMAT, "sha256": {name: sha256(beside / name) for name in FILES}},
+        )
+        for path in beside.iterdir():
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
+    except BaseException:
+        # What lies there would take the room that the next try needs.
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
     if folder.exists():
         shutil.rmtree(folder)
     beside.replace(folder)
+
+
+def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        # It has no errors of its own for the disk's.
+        found = re.search(r"os error (\d+)", str(error))
+        if found is None:
+            raise
+        raise OSError(int(found.group(1)), os.strerror(int(found.group(1))), str(path)) from None
 
 
 def verify(folder: Path) -> None:
