@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from seq2sweep import config as configuration
+from seq2sweep import presets
+
 ROOT = Path(__file__).parents[1]
 
 # A module may import from its own layer and from those of a lower number.
@@ -203,6 +206,21 @@ def test_dvc_runs_stages_that_exist() -> None:
         command = re.fullmatch(r"python -m pipeline\.(\w+)", stage["cmd"])
         assert command, f"{name}: {stage['cmd']}"
         assert (ROOT / "pipeline" / f"{command.group(1)}.py").is_file(), name
+
+
+def test_no_parameter_is_hidden_from_the_run_cache() -> None:
+    """DVC leaves keys called `size` and `nfiles` inside of a section out of a run's identity."""
+    hidden = [
+        key
+        for key in configuration.flatten(presets.load("phrasebook").config)
+        if key.rpartition(".")[2] in ("size", "nfiles")
+    ]
+    assert "vocabulary.size" in hidden
+    for key in hidden:
+        sections = [key.rsplit(".", depth)[0] for depth in range(1, key.count(".") + 1)]
+        for name, stage in _stages().items():
+            params: list[str] = stage.get("params", [])
+            assert key in params or not set(sections) & set(params), f"{name}: name {key} in full"
 
 
 # What a stage's result cannot depend on: how a parameter is read (its value is a dependency of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import random
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -127,6 +128,47 @@ def test_stopped_after_every_update(
     assert told(tmp_path / "often") == told(undisturbed)
     found, expected = end(tmp_path / "often"), end(undisturbed)
     assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+def _work_alone(folder: Path, config: Config, encoded: Path, begun: Any) -> None:
+    torch.set_num_threads(1)
+    begun.set()
+    go_on(config, encoded, folder)
+
+
+def test_killed_at_random_moments(
+    config: Config, tiny_corpus: Corpus, tmp_path: Path, undisturbed: Path
+) -> None:
+    """SIGKILL from a seeded schedule, until each of several runs has got to its end between two."""
+    draw = random.Random(0)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    kills, torn = 0, 0
+    for run in itertools.count():
+        folder = tmp_path / str(run)
+        folder.mkdir()
+        longest = 0.3
+        while not (folder / checkpoint_name(STEPS)).exists():
+            begun = context.Event()
+            arguments = (folder, config, tiny_corpus.encoded, begun)
+            worker = context.Process(target=_work_alone, args=arguments)
+            worker.start()
+            begun.wait()
+            worker.join(draw.uniform(0.0, longest))
+            longest *= 1.1  # a busy machine needs longer to get to the next checkpoint
+            if worker.exitcode is None:
+                worker.kill()
+                kills += 1
+                torn += any(path.name.startswith(".") for path in folder.iterdir())
+            worker.join()
+        go_on(config, tiny_corpus.encoded, folder)  # what a kill at the very end left undone
+        assert told(folder) == told(undisturbed)
+        found, expected = end(folder), end(undisturbed)
+        assert all(torch.equal(found[key], expected[key]) for key in expected)
+        if kills >= 40:
+            break
+    assert run >= 2  # the kills were spread over several runs
+    assert torn > 0  # and some came while a checkpoint was written
 
 
 # --- damage --------------------------------------------------------------------------------------
