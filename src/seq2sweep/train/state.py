@@ -130,9 +130,7 @@ def save(
             beside / "manifest.json",
             {"format": FORMAT, "sha256": {name: sha256(beside / name) for name in FILES}},
         )
-        for path in beside.iterdir():
-            with path.open("rb") as stream:
-                os.fsync(stream.fileno())
+        _flush(beside)
     except BaseException:
         # What lies there would take the room that the next try needs.
         shutil.rmtree(beside, ignore_errors=True)
@@ -140,6 +138,13 @@ def save(
     if folder.exists():
         shutil.rmtree(folder)
     beside.replace(folder)
+
+
+def _flush(folder: Path) -> None:
+    """Have a folder's files on the disk itself before it gets its name."""
+    for path in folder.iterdir():
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
