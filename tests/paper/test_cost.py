@@ -333,6 +333,6 @@ def test_a_checkpoint_of_another_version_is_refused(
     manifest["sha256"]["state.json"] = hashlib.sha256(
         (folder / "state.json").read_bytes()
     ).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
     with pytest.raises(state.CheckpointError, match=r"another version .* padded_flops"):
         run(config, tiny_corpus.encoded, tmp_path / "x", resume=folder)
