@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import signal
@@ -16,7 +15,15 @@ from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster.variants import variants
 from seq2sweep.data.files import write_whole
-from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
+from seq2sweep.errors import (
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_USER_ERROR,
+    NO_RIGHT,
+    NO_ROOM,
+    Failure,
+    UserError,
+)
 
 PARAMS = Path("params.yaml")
 RAW = Path("data/raw")
@@ -26,9 +33,6 @@ ENCODED = Path("data/encoded")
 MODEL = Path("models/train")
 METRICS = Path("metrics")
 REPORTS = Path("reports")
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def run(name: str, about: str, work: Callable[[configuration.Config], None]) -> NoReturn:

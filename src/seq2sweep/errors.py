@@ -1,8 +1,14 @@
-"""The one exception that means "the user's input is wrong"."""
+"""The one exception that means "the user's input is wrong", and what a disk's errors mean."""
+
+import errno
 
 EXIT_FAILURE = 1
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 75
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""Numbers of an OSError that the user can mend: by making room, or by another folder or owner."""
 
 
 class UserError(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 import uuid
 from collections.abc import Callable
@@ -32,11 +31,10 @@ from seq2sweep.cluster.storage import (
 )
 from seq2sweep.cluster.worker import one_line, read_user_error, stop_file, train_worker
 from seq2sweep.config import Config
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import NO_ROOM, Failure, UserError
 from seq2sweep.train import journal
 
 FAILURE_LOG_NAME = "failure.log"
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 # Ray's own list of a run's checkpoints.
 SNAPSHOT_NAME = "checkpoint_manager_snapshot.json"
 

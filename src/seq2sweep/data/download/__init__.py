@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -197,16 +196,7 @@ class _Bar:
     """A progress bar over bytes that several threads move."""
 
     def __init__(self, what: str, total: int) -> None:
-        interactive = sys.stderr.isatty()
-        self._bar = tqdm(
-            desc=what,
-            total=total,
-            unit="B",
-            unit_scale=True,
-            delay=1,
-            mininterval=0.2 if interactive else 5,
-            dynamic_ncols=interactive,
-        )
+        self._bar = tqdm(total=total, **console.bar(what, "") | {"unit": "B"})
         self._lock = threading.Lock()
         self._total = total
         self._expected: dict[str, int] = {}

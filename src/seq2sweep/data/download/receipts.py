@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import errno
 import hashlib
 import json
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from seq2sweep import console
 from seq2sweep.data.download.remote import shown
 from seq2sweep.data.files import write_whole
 from seq2sweep.data.sources import Archive
-from seq2sweep.errors import UserError
+from seq2sweep.errors import NO_RIGHT, UserError
 
 
 def receipt(folder: Path, archive: Archive) -> dict[str, Any]:
@@ -127,7 +126,7 @@ def _write(path: Path, values: dict[str, Any]) -> None:
     try:
         write_whole(path, json.dumps(values, indent=2) + "\n")
     except OSError as error:
-        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+        if error.errno not in NO_RIGHT:
             raise
         console.say(f"{path}: not written, as its folder may only be read")
 
