@@ -1,4 +1,4 @@
-"""Average the newest checkpoints, translate the test set with beam search and score it.
+"""Average the newest or best checkpoints, translate the test set with beam search and score it.
 
 Writes metrics/evaluate.json and reports/translations.tsv; records a child run and the model with
 its scores in MLflow.
@@ -6,7 +6,6 @@ its scores in MLflow.
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from seq2sweep.decode.exported import choose, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import Data, evaluate
 from seq2sweep.evaluate.phenomena import accuracy_by_phenomenon
-from seq2sweep.tracking.models import log_model
+from seq2sweep.tracking.writer import Writer
 
 
 def work(config: Config) -> None:
@@ -40,28 +39,25 @@ def work(config: Config) -> None:
     files = [weights.file for weights in chosen]
     data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
     header = read_header(stage.ENCODED, "test")
-    train_run = stage.read_json(stage.METRICS / "train.json")["mlflow_run_id"]
-    tracker = tracking.open_tracker(config)
-    with contextlib.ExitStack() as runs:
-        # The experiment's run, unless it was deleted: training and scores in one row of the UI.
-        parent = tracker.resume(train_run)
-        if parent is not None:
-            runs.enter_context(parent)
-        run = runs.enter_context(
-            tracker.start(
-                f"test, beam {config.evaluate.beam}, alpha {config.evaluate.alpha}",
-                kind="evaluation",
-                parent=parent.id if parent is not None else None,
-                params=configuration.flatten(config, "evaluate"),
-                tags=tracking.lineage(config, header, model=stage.MODEL),
-            )
-        )
+    with (
+        tracking.delivery(config) as delivery,
+        # Under the training's run, unless that was deleted.
+        Writer(
+            tracking.outboxes(config),
+            f"test, beam {config.evaluate.beam}, alpha {config.evaluate.alpha}",
+            kind="evaluation",
+            parent=receipt["run"],
+            params=configuration.flatten(config, "evaluate"),
+            tags=tracking.lineage(config, header, model=stage.MODEL),
+        ) as run,
+    ):
         sentences = header["sentences"]
         with tqdm(total=sentences, desc="translate", unit=" sentences", delay=1) as bar:
             result = evaluate(config, files, data, "test", bar.update)
+        delivery.catch_up()
         metrics = result.metrics | {
             "averaged_checkpoints": [weights.step for weights in chosen],
-            "mlflow_run_id": run.id,
+            "mlflow_run_id": delivery.run_id(run),
         }
         references = data.lines("test", "target")
         tags = phenomena(stage.CLEAN / "test.phenomena.txt")
@@ -73,9 +69,8 @@ def work(config: Config) -> None:
         run.artifact(stage.REPORTS / "translations.tsv")
         last_step = chosen[-1].step
         figures = mlflow_figures(metrics)
-        log_model(
-            run,
-            name="transformer",
+        run.model(
+            "transformer",
             files=[*files, stage.VOCABULARY / "vocabulary.model", stage.MODEL / RECEIPT],
             params=configuration.flatten(config, "model"),
             metrics=figures,
@@ -84,11 +79,11 @@ def work(config: Config) -> None:
             step=last_step,
             tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},
         )
-        for scored in (run, parent):
-            if scored is not None:
-                scored.tag({"bleu.signature": metrics["bleu"]["sacrebleu"]["signature"]})
-        if parent is not None:
-            parent.log(figures, step=last_step)
+        # Training and scores in one row of the UI.
+        run.log(figures, last_step, on_parent=True)
+        for on_parent in (False, True):
+            signature = metrics["bleu"]["sacrebleu"]["signature"]
+            run.tag({"bleu.signature": signature}, on_parent=on_parent)
     sacrebleu = metrics["bleu"]["sacrebleu"]
     say(
         f"BLEU {sacrebleu['score']:.2f} ({sacrebleu['signature']})\n"

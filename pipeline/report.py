@@ -1,4 +1,4 @@
-"""Stage report: every result so far on one page, and Table 3 as Markdown."""
+"""Stage report: every result so far on one page, and Table 3 in four formats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from seq2sweep.config import Config
 from seq2sweep.data.files import RECEIPT, write_whole
 from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
-from seq2sweep.report import page, samples, table
+from seq2sweep.report import formats, numbers, page, samples
 
 TRANSLATION_COLUMNS = ["source", "reference", "translation", "phenomena"]
 
@@ -26,13 +26,15 @@ def work(config: Config) -> None:
         lineage=stage.read_json(stage.MODEL / RECEIPT)["lineage"],
         sweep=read_sweep(stage.REPORTS / "sweep.json"),
     )
-    markdown = table.markdown(
-        results.sweep,
-        dataset=results.dataset,
-        vocabulary_size=results.train["vocabulary_size"],
-    )
-    write_whole(stage.REPORTS / "table3.md", markdown)
-    write_whole(stage.REPORTS / "index.html", page.render(results))
+    tables = page.sweep_tables(results)
+    for name, text in {
+        "table3.md": formats.markdown(tables),
+        "table3.csv": numbers.csv_text(results.sweep),
+        "table3.tex": formats.latex(tables),
+        "table3.html": page.render_tables(tables, results.dataset),
+        "index.html": page.render(results),
+    }.items():
+        write_whole(stage.REPORTS / name, text)
 
 
 def read_sweep(path: Path) -> dict[str, object] | None:

@@ -75,8 +75,7 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 # What computes weights from data, and scores from weights.
-TRAINING_CODE = ("model", "train", "data/batching.py", "data/bitext.py", "cluster/worker.py")
-TRIAL_CODE = (*TRAINING_CODE, "cluster/trial.py")
+TRAINING_CODE = ("model", "train", "data/batching.py", "data/bitext.py")
 SCORING_CODE = ("model", "decode", "evaluate", "data/vocabulary.py", "data/word_piece.py")
 
 

@@ -1,7 +1,7 @@
 """Train the variants of the `sweep` section with Ray Tune and score each on the validation set.
 
-Writes reports/sweep.json and metrics/sweep.json; in MLflow a parent run with a child a variant.
-Variants that are trained already (in `cluster.storage`) are not trained again.
+Writes reports/sweep.json and metrics/sweep.json; in MLflow a parent run with a child a trial: a
+variant with one seed. Trials that are trained already (in `cluster.storage`) are not trained again.
 """
 
 from __future__ import annotations
@@ -11,44 +11,52 @@ import hashlib
 import json
 import time
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from pipeline import stage, tracking
+from pipeline.outcome import describe, describe_refused, significance, summarise
 from seq2sweep import config as configuration
 from seq2sweep import console
-from seq2sweep.cluster.record import TrialResult
-from seq2sweep.cluster.search import INTERRUPTED, run_sweep, variants
+from seq2sweep.cluster.search import INTERRUPTED, run_sweep
 from seq2sweep.cluster.session import ray_session
-from seq2sweep.cluster.variants import Variant
+from seq2sweep.cluster.variants import Variant, variants
 from seq2sweep.config import Config
-from seq2sweep.data.bitext import read_training_header
+from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.evaluate.evaluation import score_checkpoint
 from seq2sweep.model import flops
-from seq2sweep.tracking.follow import JournalFollower
-from seq2sweep.tracking.runs import Run, Tracker
-from seq2sweep.tracking.store import STORE_ERRORS, reason
-from seq2sweep.train import devices, journal
+from seq2sweep.tracking.writer import Writer
+from seq2sweep.train import devices
 
 
 def work(config: Config) -> None:
     project = Path.cwd()
     header = read_training_header(stage.ENCODED)
-    chosen = variants(config)
-    console.say(f"{len(chosen)} variants: {', '.join(variant.name for variant in chosen)}")
+    chosen, refused = variants(config, Bitext.open(stage.ENCODED, "train"))
+    names = list(dict.fromkeys(variant.variant for variant in chosen))
+    seeds = f", with {config.sweep.seeds} seeds each" if config.sweep.seeds > 1 else ""
+    console.say(f"{len(names)} variants{seeds}: {', '.join(names)}")
+    for variant in refused:
+        console.say(f"{variant.name}: refused ({variant.cause})")
     started = time.perf_counter()
-    tracker = tracking.open_tracker(config)
     lineage = tracking.lineage(config, header)
-    with tracker.start(
-        f"sweep {config.sweep.method}",
-        kind="sweep",
-        params=tracking.logged_params(chosen[0].config) | configuration.flatten(config, "sweep"),
-        tags=lineage,
-    ) as parent:
+    with (
+        tracking.delivery(config) as delivery,
+        Writer(
+            tracking.outboxes(config),
+            f"sweep {config.sweep.method}",
+            kind="sweep",
+            params=tracking.logged_params(chosen[0].config)
+            | configuration.flatten(config, "sweep"),
+            tags=lineage,
+        ) as parent,
+        Recorder(parent, lineage, header) as recorder,
+    ):
         tracking.name_dataset(parent, config, header, "train")
-        recorder = Recorder(parent, tracker, lineage, header)
         with ray_session(config.cluster):
             results = run_sweep(
                 config,
+                chosen,
                 encoded=stage.ENCODED.resolve(),
                 project=project,
                 name=sweep_name(header),
@@ -61,21 +69,25 @@ def work(config: Config) -> None:
                 on_trial=recorder.hear,
             )
         vocabulary_size = recorder.vocabulary_size
-        run_ids = {name: run.id for name, run in recorder.runs.items()}
+        delivery.catch_up()
+        run_ids = {name: delivery.run_id(run) for name, run in recorder.runs.items()}
         trials = [describe(result, vocabulary_size, run_ids) for result in results]
-        base = next(variant for variant in chosen if variant.name == "base")
-        base_values = configuration.to_dict(base.config)
+        trials += [describe_refused(variant) for variant in refused]
+        base_values = configuration.to_dict(chosen[0].config)
         seconds = time.perf_counter() - started
         report = {
             "method": config.sweep.method,
             "scheduler": config.sweep.scheduler,
+            "budget": config.sweep.budget,
+            "seeds": config.sweep.seeds,
             "split": "valid",
             "dataset": config.data.dataset,
             "vocabulary_size": vocabulary_size,
             "base": {"model": base_values["model"], "train": base_values["train"]},
             "wall_seconds": seconds,
-            "mlflow_run_id": parent.id,
+            "mlflow_run_id": delivery.run_id(parent),
             "trials": trials,
+            "significance": significance(config, results),
         }
         summary = summarise(trials)
         stage.write_json(stage.REPORTS / "sweep.json", report)
@@ -87,7 +99,9 @@ def work(config: Config) -> None:
     best = summary["best"]
     console.say(
         f"{summary['finished']} finished, {summary['stopped_early']} stopped early, "
-        f"{summary['failed']} failed in {console.duration(seconds)}"
+        f"{summary['failed']} failed"
+        + (f", {len(refused)} refused" if refused else "")
+        + f" in {console.duration(seconds)}"
         + (f"; best: {best['name']}, BLEU {best['bleu']:.2f} on valid" if best else "")
     )
     ended = [result.metrics for result in results if "device" in result.metrics]
@@ -101,7 +115,7 @@ def sweep_name(header: dict[str, Any]) -> str:
     identity = [
         header["fingerprint"],
         header["vocabulary"]["fingerprint"],
-        stage.code_fingerprint(stage.TRIAL_CODE),
+        stage.code_fingerprint(stage.TRAINING_CODE),
     ]
     return f"sweep-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}"
 
@@ -109,25 +123,27 @@ def sweep_name(header: dict[str, Any]) -> str:
 class Recorder:
     """A child run in MLflow for each trial, and a console line for what happens to it."""
 
-    def __init__(
-        self, parent: Run, tracker: Tracker, lineage: dict[str, str], header: dict[str, Any]
-    ) -> None:
-        self.parent, self.tracker, self.lineage, self.header = parent, tracker, lineage, header
+    def __init__(self, parent: Writer, lineage: dict[str, str], header: dict[str, Any]) -> None:
+        self.parent, self.lineage, self.header = parent, lineage, header
         self.vocabulary_size = int(header["vocabulary"]["size"])
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, Writer] = {}
         self.steps: dict[str, int] = {}
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End what has no end yet; scores may come after a trial's end."""
+        for run in self.runs.values():
+            run.__exit__(kind, error, traceback)
+
     def hear(self, event: str, variant: Variant, figures: dict[str, Any]) -> None:
-        """What run_sweep tells of a trial; see seq2sweep.cluster.search.run_sweep.
-
-        A tracking server that fails costs the sweep nothing but what it would have recorded.
-        """
-        try:
-            self._hear(event, variant, figures)
-        except STORE_ERRORS as error:
-            console.say(f"{variant.name}: {event}, not recorded by MLflow ({reason(error)})")
-
-    def _hear(self, event: str, variant: Variant, figures: dict[str, Any]) -> None:
+        """What run_sweep tells of a trial; see seq2sweep.cluster.search.run_sweep."""
         if event != "started" and variant.name not in self.runs:
             self._start(variant)
         if event == "started":
@@ -141,7 +157,9 @@ class Recorder:
             )
         elif event == "scored":
             run = self.runs[variant.name]
-            run.log({"valid_bleu": figures["bleu"]}, step=self.steps[variant.name])
+            scores = known(figures, ("bleu", "bleu_paper", "chrf"))
+            scores = {f"valid_{name}": score for name, score in scores.items()}
+            run.log(scores, step=self.steps[variant.name])
             run.tag({"bleu.signature": figures["signature"]})
             console.say(f"{variant.name}: BLEU {figures['bleu']:.2f} on the validation set")
         else:
@@ -150,12 +168,13 @@ class Recorder:
             console.say(f"{variant.name}: {event}{cause}")
 
     def _start(self, variant: Variant) -> None:
-        run = self.tracker.start(
+        run = Writer(
+            self.parent.folder.parent,
             variant.name,
             kind="trial",
-            parent=self.parent.id,
+            parent=self.parent.name,
             params=tracking.logged_params(variant.config),
-            tags=self.lineage | {"variant": variant.name},
+            tags=self.lineage | {"variant": variant.variant, "seed": str(variant.seed)},
         )
         self.runs[variant.name] = run
         tracking.name_dataset(run, variant.config, self.header, "train")
@@ -163,64 +182,22 @@ class Recorder:
     def _end(self, outcome: str, variant: Variant, figures: dict[str, Any]) -> None:
         """Store the curve and the cost, and end the run with a true status at a true time."""
         run = self.runs[variant.name]
-        JournalFollower(run, functools.partial(journal.read, Path(figures["journal"]))).close()
+        # A later sweep may train the variant again, from the beginning.
+        run.curves(Path(figures["journal"]), copy=True)
         cost = known(figures, ("target_tokens", "wall_seconds", *devices.COSTS))
         cost["parameters"] = flops.parameter_count(variant.config.model, self.vocabulary_size)
         self.steps[variant.name] = int(figures.get("step", 0))
         run.log(cost, step=self.steps[variant.name])
-        run.tag({"outcome": outcome} | ({"error": figures["cause"]} if figures["cause"] else {}))
+        run.tag({"outcome": outcome})
         if figures["cause"] == INTERRUPTED:
-            run.finish("KILLED")
+            run.finish("KILLED", figures["cause"])
         else:
-            run.finish("FAILED" if outcome == "failed" else "FINISHED")
+            run.finish("FAILED" if outcome == "failed" else "FINISHED", figures["cause"])
 
 
 def known(figures: dict[str, Any], names: tuple[str, ...]) -> dict[str, float]:
     """The named figures that are there and not null."""
     return {name: figures[name] for name in names if figures.get(name) is not None}
-
-
-def describe(result: TrialResult, vocabulary_size: int, run_ids: dict[str, str]) -> dict[str, Any]:
-    """One entry of reports/sweep.json."""
-    config: Config = result.variant.config
-    entries, _ = journal.read(result.journal)
-    values = configuration.to_dict(config)
-    curve = {e["step"]: e["valid_loss"] for e in entries if e["kind"] == "validated"}
-    perplexities = [e["valid_perplexity"] for e in entries if e["kind"] == "validated"]
-    return {
-        "name": result.variant.name,
-        "changes": result.variant.changes,
-        "model": values["model"],
-        "train": values["train"],
-        "status": result.status,
-        "cause": result.cause,
-        "steps": result.steps,
-        "valid_perplexity": perplexities[-1] if perplexities else None,
-        "bleu": result.metrics.get("bleu"),
-        "signature": result.metrics.get("signature"),
-        "parameters": flops.parameter_count(config.model, vocabulary_size),
-        "flops": result.metrics.get("flops"),
-        "mfu": result.metrics.get("mfu"),
-        "device_hours": result.metrics.get("device_hours"),
-        "energy_kwh": result.metrics.get("energy_kwh"),
-        "wall_seconds": result.wall_seconds,
-        "curve": sorted(curve.items()),
-        "mlflow_run_id": run_ids.get(result.variant.name),
-    }
-
-
-def summarise(trials: list[dict[str, Any]]) -> dict[str, Any]:
-    """metrics/sweep.json: counts, and the variant with the best BLEU on the validation set."""
-    scored = [trial for trial in trials if trial["bleu"] is not None]
-    best = max(scored, key=lambda trial: trial["bleu"], default=None)
-    return {
-        "trials": len(trials),
-        "finished": sum(trial["status"] == "finished" for trial in trials),
-        "stopped_early": sum(trial["status"] == "stopped early" for trial in trials),
-        "failed": sum(trial["status"] == "failed" for trial in trials),
-        "best": {key: best[key] for key in ("name", "bleu", "steps")} if best else None,
-        "bleu": {trial["name"]: trial["bleu"] for trial in trials},
-    }
 
 
 if __name__ == "__main__":

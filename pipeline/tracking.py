@@ -8,20 +8,32 @@ from typing import Any
 from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
+from seq2sweep.tracking.address import resolve_uri
+from seq2sweep.tracking.background import Background
 from seq2sweep.tracking.lineage import lineage_tags
-from seq2sweep.tracking.runs import Run, Tracker, resolve_uri
+from seq2sweep.tracking.outbox import outboxes_folder
+from seq2sweep.tracking.writer import Writer
 
 LOGGED_SECTIONS = ("data", "prepare", "vocabulary", "model", "train", "cluster")
 
 
-def open_tracker(config: Config) -> Tracker:
-    """The tracking store of params.yaml; runs whose process died are closed first."""
+def delivery(config: Config) -> Background:
+    """What brings to MLflow, while its block runs, all that the stage and others recorded.
+
+    Raises UserError for an address that cannot be right; a store that is away holds nothing up.
+    """
     project = Path.cwd()
-    tracker = Tracker(
-        resolve_uri(config.tracking, project), config.tracking.experiment, project / "mlartifacts"
+    return Background(
+        outboxes(config),
+        resolve_uri(config.tracking, project),
+        config.tracking.experiment,
+        project / "mlartifacts",
     )
-    tracker.close_dead_runs()
-    return tracker
+
+
+def outboxes(config: Config) -> Path:
+    """The folder of all runs that are being recorded."""
+    return outboxes_folder(config.cluster, Path.cwd())
 
 
 def lineage(config: Config, header: dict[str, Any], **more: Path) -> dict[str, str]:
@@ -49,7 +61,7 @@ def logged_params(config: Config) -> dict[str, Any]:
     }
 
 
-def name_dataset(run: Run, config: Config, header: dict[str, Any], split: str) -> None:
+def name_dataset(run: Writer, config: Config, header: dict[str, Any], split: str) -> None:
     """Show in the UI which data a run used; the digest is the encoded data's identity."""
     languages = f"{config.data.source}-{config.data.target}"
     run.dataset(f"{config.data.dataset} {languages} {split}", header["fingerprint"], split)

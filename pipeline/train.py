@@ -1,4 +1,4 @@
-"""Train the Transformer of params.yaml on Ray Train workers; export its newest checkpoints.
+"""Train the Transformer of params.yaml on Ray Train workers; export the checkpoints it kept.
 
 Writes models/train (weights and a receipt), metrics/train.json and metrics/curves.csv. A run that
 was interrupted goes on from its newest checkpoint in `cluster.storage`.
@@ -6,11 +6,10 @@ was interrupted goes on from its newest checkpoint in `cluster.storage`.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
-import hashlib
 import io
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,22 @@ from typing import Any
 from pipeline import stage, tracking
 from seq2sweep import config as configuration
 from seq2sweep import console
+from seq2sweep.cluster.relatives import Identity, begin, run_name
 from seq2sweep.cluster.run import TrainOutcome, run_training
 from seq2sweep.cluster.session import ray_session
-from seq2sweep.cluster.storage import checkpoint_step, resume_point
+from seq2sweep.cluster.storage import (
+    JOURNAL_NAME,
+    checkpoint_name,
+    checkpoint_step,
+    resume_point,
+    run_folder,
+)
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_training_header
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT, sha256, write_whole
 from seq2sweep.model import flops
-from seq2sweep.tracking.follow import JournalFollower
-from seq2sweep.tracking.runs import Run, Tracker
-from seq2sweep.train import devices, journal
+from seq2sweep.tracking.writer import Writer
+from seq2sweep.train import devices, journal, state
 
 RECEIPT_SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
 CURVES = (
@@ -47,26 +52,35 @@ def work(config: Config) -> None:
     header = read_training_header(stage.ENCODED)
     vocabulary_size = int(header["vocabulary"]["size"])
     parameters = flops.parameter_count(config.model, vocabulary_size)
-    name = run_name(config, header)
-    folder = project / config.cluster.storage / name
+    what = identity(config, header)
+    name = run_name(what)
+    folder = run_folder(config.cluster, project, name)
     console.say(
         f"{parameters / 1e6:.2f}M parameters at a vocabulary of {vocabulary_size}, "
         f"{header['sentences']} pairs, {config.train.steps} steps, "
         f"{config.cluster.workers} worker(s)"
     )
-    tracker = tracking.open_tracker(config)
+    line = begin(folder, what)
+    if line is not None:
+        console.say(line)
     lineage = tracking.lineage(config, header)
-    with open_run(tracker, config, folder, lineage, header) as run:
-        read = functools.partial(journal.read, folder / "journal.jsonl")
-        with JournalFollower(run, read), ray_session(config.cluster):
+    with (
+        tracking.delivery(config) as delivery,
+        open_run(config, folder, lineage, header) as run,
+    ):
+        with ray_session(config.cluster):
             outcome = train(config, name, folder)
-        entries, _ = read()
+        entries, _ = journal.read(folder / JOURNAL_NAME)
         receipt = export(outcome.checkpoints, config, name, lineage)
-        metrics = training_metrics(config, header, outcome.summary, entries, parameters, run.id)
+        delivery.catch_up()
+        run_id = delivery.run_id(run)
+        metrics = training_metrics(config, header, outcome.summary, entries, parameters, run_id)
         stage.write_json(stage.METRICS / "train.json", metrics)
         write_curves(entries, stage.METRICS / "curves.csv")
         known = {k: outcome.summary[k] for k in devices.COSTS if outcome.summary[k] is not None}
-        run.log({"parameters": parameters} | known, step=int(outcome.summary["step"]))
+        # At the time of the end: a training that is found finished has the same figures.
+        ended = [entry["time"] for entry in entries if entry["kind"] == "finished"][-1]
+        run.log({"parameters": parameters} | known, int(outcome.summary["step"]), ended)
         run.artifact(stage.MODEL / RECEIPT)
     console.say(
         f"trained {metrics['steps']} steps in {console.duration(metrics['wall_seconds'])}, "
@@ -91,49 +105,41 @@ def train(config: Config, name: str, folder: Path) -> TrainOutcome:
             on_event=functools.partial(say_progress, steps=config.train.steps),
         )
     except KeyboardInterrupt:
-        kept = resume_point(folder)
-        console.say(f"stopped; training goes on after step {checkpoint_step(kept) if kept else 0}")
+        with contextlib.suppress(OSError):
+            kept = resume_point(folder)
+            step = checkpoint_step(kept) if kept else 0
+            console.say(f"stopped; training goes on after step {step}")
         raise
 
 
-def run_name(config: Config, header: dict[str, Any]) -> str:
-    """Names the run's folder by all that determines the result: same name, same result.
+def identity(config: Config, header: dict[str, Any]) -> Identity:
+    """All that determines the result: parameters, data, vocabulary and the code that computes.
 
-    Parameters, data, vocabulary and the code that computes; so changed code never finds the
-    finished run of the code before.
+    So changed code never finds the finished run of the code before.
     """
-    identity = [
-        configuration.fingerprint(config, "model", "train"),
-        header["fingerprint"],
-        header["vocabulary"]["fingerprint"],
-        stage.code_fingerprint(stage.TRAINING_CODE),
-    ]
-    return f"train-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}"
+    return configuration.flatten(config, "model", "train") | {
+        "data": header["fingerprint"],
+        "vocabulary": header["vocabulary"]["fingerprint"],
+        "code": stage.code_fingerprint(stage.TRAINING_CODE),
+    }
 
 
 def open_run(
-    tracker: Tracker,
-    config: Config,
-    folder: Path,
-    lineage: dict[str, str],
-    header: dict[str, Any],
-) -> Run:
-    """The MLflow run of this training: the one it began with, when it was interrupted."""
-    memo = folder / "mlflow.json"
-    known = json.loads(memo.read_text()) if memo.exists() else {}
-    if known.get("experiment") == tracker.experiment_id:
-        run = tracker.resume(known["run_id"])
-        if run is not None:
-            run.tag(lineage)
-            return run
-    run = tracker.start(
+    config: Config, folder: Path, lineage: dict[str, str], header: dict[str, Any]
+) -> Writer:
+    """Record this training: as the run that it began with, when it was interrupted."""
+    journal_path = folder / JOURNAL_NAME
+    run = Writer(
+        tracking.outboxes(config),
         f"{config.data.dataset} {config.data.source}-{config.data.target}",
         kind="experiment",
+        name=folder.name,
+        anew=not journal_path.exists(),
         params=tracking.logged_params(config),
         tags=lineage,
     )
     tracking.name_dataset(run, config, header, "train")
-    stage.write_json(memo, {"experiment": tracker.experiment_id, "run_id": run.id})
+    run.curves(journal_path)
     return run
 
 
@@ -163,16 +169,23 @@ def number(value: float | None, decimals: int = 2) -> str:
 def export(
     checkpoints: list[Path], config: Config, name: str, lineage: dict[str, str]
 ) -> dict[str, Any]:
-    """Copy the weights of the newest checkpoints to models/train, with a receipt."""
+    """Copy the weights of the kept checkpoints to models/train, with a receipt."""
     beside = stage.MODEL.with_name(f".{stage.MODEL.name}.partial")
     shutil.rmtree(beside, ignore_errors=True)
     (beside / CHECKPOINTS).mkdir(parents=True)
-    exported = []
+    exported: list[dict[str, Any]] = []
     for checkpoint in checkpoints:
-        step = json.loads((checkpoint / "state.json").read_text())["progress"]["step"]
-        file = beside / CHECKPOINTS / f"step-{step:08d}.safetensors"
+        progress = state.read_progress(checkpoint)
+        file = beside / CHECKPOINTS / f"{checkpoint_name(progress.step)}.safetensors"
         shutil.copyfile(checkpoint / "model.safetensors", file)
-        exported.append({"step": step, "file": file.name, "sha256": sha256(file)})
+        exported.append(
+            {
+                "step": progress.step,
+                "file": file.name,
+                "sha256": sha256(file),
+                "valid_loss": progress.valid_loss,
+            }
+        )
     receipt = {
         "run": name,
         "checkpoints": sorted(exported, key=lambda entry: entry["step"]),
@@ -192,7 +205,7 @@ def training_metrics(
     summary: dict[str, Any],
     entries: list[dict[str, Any]],
     parameters: int,
-    run_id: str,
+    run_id: str | None,
 ) -> dict[str, Any]:
     """metrics/train.json, as docs and design promise it."""
     final: dict[str, Any] = {}

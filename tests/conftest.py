@@ -1,9 +1,11 @@
-"""Shared by all tests: one compute thread, and a tiny encoded corpus to learn from."""
+"""Shared by all tests: one compute thread, a tiny encoded corpus, and a disk that is soon full."""
 
 from __future__ import annotations
 
 import random
+import shutil
 import signal
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,3 +125,15 @@ def tiny_corpus(tmp_path_factory: pytest.TempPathFactory, tiny_config: Config) -
     for split in lines:
         write_encoded(encoded, split, sides[split, "source"], sides[split, "target"], pieces)
     return Corpus(clean, root / "vocabulary", encoded, len(pieces))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own of 500 kB: one checkpoint of the tiny model and a half."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, stderr=subprocess.PIPE).returncode:
+        pytest.skip("no file system may be mounted here")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)

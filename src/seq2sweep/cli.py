@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from seq2sweep import config as configuration
 from seq2sweep import console, presets
-from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
+from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"seq2sweep {options.command}: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
+    except Failure as error:
+        print(f"seq2sweep {options.command}: {error}", file=sys.stderr)
+        return EXIT_FAILURE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -90,11 +93,18 @@ def _parser() -> argparse.ArgumentParser:
     score.set_defaults(work=_score)
 
     compare = commands.add_parser(
-        "compare", help="two systems: is the difference chance? Paired bootstrap, as JSON"
+        "compare",
+        help="two systems' translations: is the difference chance? Paired bootstrap, as JSON; or "
+        "two folders of weights: what differs in parameters, code and data",
     )
-    compare.add_argument("baseline", type=Path, help="translations of one system, one a line")
-    compare.add_argument("system", type=Path, help="translations of the other")
-    _add_reference(compare)
+    compare.add_argument(
+        "baseline",
+        type=Path,
+        help="translations of one system, one a line; or weights with their receipt.json, such as "
+        "models/train",
+    )
+    compare.add_argument("system", type=Path, help="those of the other")
+    _add_reference(compare, needed=False)
     compare.add_argument(
         "--samples",
         type=int,
@@ -103,16 +113,24 @@ def _parser() -> argparse.ArgumentParser:
         help="how often the test set is drawn (1000)",
     )
     compare.set_defaults(work=_compare)
+
+    later = commands.add_parser(
+        "sync", help="record in MLflow what stages could not, as it was away or they were killed"
+    )
+    later.set_defaults(work=_sync)
     return parser
 
 
-def _add_reference(command: argparse.ArgumentParser) -> None:
+def _add_reference(command: argparse.ArgumentParser, needed: bool = True) -> None:
     command.add_argument(
         "reference",
+        nargs=None if needed else "?",
         help="reference translations, line by line, or a test set of sacreBLEU: wmt14/full is "
         "newstest2014 with its 3003 sentences, wmt14 the 2737 filtered ones",
     )
-    command.add_argument("--to", required=True, metavar="LANGUAGE", help="its language, such as de")
+    command.add_argument(
+        "--to", required=needed, metavar="LANGUAGE", help="its language, such as de"
+    )
     command.add_argument(
         "--from",
         dest="source",
@@ -186,17 +204,57 @@ def _score(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
+    first, second = options.baseline, options.system
+    if first.is_dir() and second.is_dir():
+        _compare_weights(options)
+        return
+    for path in (first, second):
+        if path.is_dir():
+            raise UserError(
+                f"{path} is a folder: give two folders of weights, or two files of translations"
+            )
+    if options.reference is None or options.to is None:
+        raise UserError(
+            "translations are compared by a reference: add REFERENCE --to LANGUAGE; or give two "
+            "folders of weights"
+        )
     from seq2sweep.evaluate.compare import compare_files
 
     result = compare_files(
-        options.baseline,
-        options.system,
+        first,
+        second,
         options.reference,
         options.to,
         options.source,
         samples=options.samples,
     )
     print(json.dumps(result, indent=2, ensure_ascii=False))
+
+
+def _compare_weights(options: argparse.Namespace) -> None:
+    from seq2sweep.decode.exported import differences
+
+    if options.reference is not None:
+        raise UserError("two folders of weights are compared by their receipts, not a reference")
+    result = differences(options.baseline, options.system)
+    print(json.dumps(result, indent=2, ensure_ascii=False))
+
+
+def _sync(options: argparse.Namespace) -> None:
+    from seq2sweep.tracking.address import resolve_uri
+    from seq2sweep.tracking.background import sync
+    from seq2sweep.tracking.outbox import outboxes_folder
+
+    config = configuration.load(Path("params.yaml"))
+    project = Path.cwd()
+    print(
+        sync(
+            outboxes_folder(config.cluster, project),
+            resolve_uri(config.tracking, project),
+            config.tracking.experiment,
+            project / "mlartifacts",
+        )
+    )
 
 
 if __name__ == "__main__":

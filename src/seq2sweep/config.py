@@ -140,17 +140,24 @@ class TrainConfig:
     log_every: int = _field("steps between console lines and points of the curves", at_least=1)
     validate_every: int = _field("steps between losses on the validation set", at_least=1)
     checkpoint_every: int = _field("steps between checkpoints", at_least=1)
-    keep_checkpoints: int = _field(
-        "newest checkpoints kept, and exported for averaging", at_least=1
+    keep_checkpoints: int = _field("newest checkpoints kept", at_least=1)
+    keep_best: int = _field(
+        "checkpoints of lowest validation loss kept besides; 0: none", at_least=0
+    )
+    keep_every: int = _field(
+        "every checkpoint at a multiple of these steps is kept; 0: none", at_least=0
     )
 
 
 @dataclass(frozen=True)
 class EvaluateConfig:
     average_checkpoints: int = _field(
-        "newest checkpoints averaged (paper: 5 for base, 20 for big)", at_least=1
+        "checkpoints averaged (paper: 5 for base, 20 for big)", at_least=1
     )
-    checkpoint_steps: tuple[int, ...] = _field("average those of these steps instead; []: newest")
+    checkpoints: Literal["newest", "best"] = _field(
+        "which: the newest (paper), or those of lowest validation loss"
+    )
+    checkpoint_steps: tuple[int, ...] = _field("average those of these steps instead; []: as above")
     beam: int = _field("hypotheses kept (paper: 4)", at_least=1)
     length_penalty: Literal["paper", "power"] = _field(
         "paper: ((5 + n) / 6) ** alpha (Wu et al. 2016); power: n ** alpha, as fairseq"
@@ -165,15 +172,24 @@ class EvaluateConfig:
 
 @dataclass(frozen=True)
 class SweepConfig:
-    method: Literal["one_at_a_time", "grid", "random"] = _field(
-        "one_at_a_time (as Table 3), grid (all combinations) or random"
+    method: Literal["table3", "one_at_a_time", "grid", "random"] = _field(
+        "table3 (the paper's rows), one_at_a_time, grid (all combinations) or random"
+    )
+    rows: tuple[str, ...] = _field(
+        "of table3: rows (A-heads-1), groups (base, A to E, big) or all; sized to the base variant"
     )
     base: dict[str, Any] = _field("dotted keys that differ from above in every trial")
     space: dict[str, Any] = _field("dotted key: list of values, or {low:, high:, log:} for random")
-    samples: int = _field("trials drawn when method is random", at_least=1)
+    samples: int = _field("variants drawn when method is random", at_least=1)
     seed: int = _field("for random", at_least=0)
-    scheduler: Literal["asha", "none"] = _field(
-        "asha stops bad trials early; none runs all to the end"
+    seeds: int = _field(
+        "trainings of each variant: with train.seed and the seeds after it", at_least=1
+    )
+    budget: Literal["steps", "tokens", "flops"] = _field(
+        "what all get alike: their own train.steps, or the tokens or flops of the base variant"
+    )
+    scheduler: Literal["asha", "median", "none"] = _field(
+        "asha or median stop bad trials early; none runs all to the end"
     )
     grace_steps: int = _field("no trial is stopped before this step", at_least=1)
     reduction_factor: int = _field("asha keeps one in this many at each rung")
@@ -192,10 +208,18 @@ class ClusterConfig:
         "null starts Ray on this machine; else a running cluster's address"
     )
     workers: int = _field("processes that train together", at_least=1)
+    min_workers: int | None = _field(
+        "fewest to go on with while nodes are missing; null: all of them", at_least=1
+    )
     cpus_per_worker: int | None = _field("null shares out the CPUs of this machine", at_least=1)
     gpus_per_worker: int = _field("0 trains on the CPU", at_least=0)
     storage: str = _field("folder of checkpoints; with several nodes one that all of them see")
-    max_failures: int = _field("times the workers are started again after a failure", at_least=0)
+    max_failures: int = _field(
+        "times in a row that workers start again without having got to a new checkpoint", at_least=0
+    )
+    hang_seconds: int = _field(
+        "a worker that gets no update done for so long is started again", at_least=10
+    )
 
 
 @dataclass(frozen=True)
@@ -455,18 +479,42 @@ def _check(config: Config, name: str) -> None:
         "vocabulary.character_coverage",
         "from 0.9 to 1",
     )
-    require(config.sweep.reduction_factor >= 2, "sweep.reduction_factor", "at least 2")
-    require(config.sweep.cpus_per_trial > 0, "sweep.cpus_per_trial", "above 0")
     require(
-        config.evaluate.average_checkpoints <= config.train.keep_checkpoints,
-        "evaluate.average_checkpoints",
-        f"at most train.keep_checkpoints ({config.train.keep_checkpoints})",
+        (config.cluster.min_workers or 1) <= config.cluster.workers,
+        "cluster.min_workers",
+        f"at most cluster.workers ({config.cluster.workers})",
     )
-    kept = _kept_steps(config.train)
+    require(config.sweep.reduction_factor >= 2, "sweep.reduction_factor", "at least 2")
+    if config.sweep.method == "table3" and config.sweep.space:
+        raise UserError(
+            f"{name}: sweep.space must be {{}} for sweep.method table3, which varies what the rows "
+            "of sweep.rows say"
+        )
+    require(config.sweep.cpus_per_trial > 0, "sweep.cpus_per_trial", "above 0")
+    train = config.train
     require(
-        set(config.evaluate.checkpoint_steps) <= set(kept),
+        train.checkpoint_every % train.validate_every == 0 or not train.keep_best,
+        "train.checkpoint_every",
+        f"a multiple of train.validate_every ({train.validate_every}) for train.keep_best",
+    )
+    require(
+        train.keep_every % train.checkpoint_every == 0,
+        "train.keep_every",
+        f"0 or a multiple of train.checkpoint_every ({train.checkpoint_every})",
+    )
+    kept = "keep_best" if config.evaluate.checkpoints == "best" else "keep_checkpoints"
+    require(
+        config.evaluate.average_checkpoints <= values[f"train.{kept}"],
+        "evaluate.average_checkpoints",
+        f"at most train.{kept} ({values[f'train.{kept}']})",
+    )
+    newest, further = _kept_steps(train)
+    require(
+        all(step in newest or step in further for step in config.evaluate.checkpoint_steps),
         "evaluate.checkpoint_steps",
-        f"among the steps that training keeps ({', '.join(map(str, kept))})",
+        f"among the steps that training keeps ({', '.join(map(str, newest))}"
+        + f"; multiples of {further.step}" * bool(further)
+        + ")",
     )
     for key in ("data.source", "data.target"):
         require(is_language(values[key]), key, "a code of two letters, such as de or pt-BR")
@@ -474,6 +522,8 @@ def _check(config: Config, name: str) -> None:
         require(bool(values[key].strip()), key, "not empty")
     for key in ("data.phrasebook.seed", "train.seed", "sweep.seed"):
         require(values[key] < 2**31, key, "below 2147483648")
+    last_seed = config.train.seed + config.sweep.seeds - 1
+    require(last_seed < 2**31, "sweep.seeds", "so few that all seeds are below 2147483648")
     for prefix, mirror in config.download.mirrors.items():
         whole = isinstance(mirror, str) and is_address(mirror) and is_address(prefix)
         require(whole, "download.mirrors", "a mapping of addresses such as https://host/folder/")
@@ -494,11 +544,14 @@ def _check(config: Config, name: str) -> None:
         require(config.model.d_model % 2 == 0, "model.d_model", "even for sinusoidal positions")
 
 
-def _kept_steps(train: TrainConfig) -> list[int]:
-    """Steps of the checkpoints that are left when training ends, oldest first."""
-    newest = range(train.steps // train.checkpoint_every * train.checkpoint_every, 0, -1)
-    steps = [train.steps, *newest[:: train.checkpoint_every]]
-    return sorted(set(steps))[-train.keep_checkpoints :]
+def _kept_steps(train: TrainConfig) -> tuple[list[int], range]:
+    """Steps whose checkpoints may be left when training ends: the newest, and others."""
+    regular = range(train.checkpoint_every, train.steps + 1, train.checkpoint_every)
+    newest = sorted({*regular[-train.keep_checkpoints :], train.steps})[-train.keep_checkpoints :]
+    if train.keep_best:  # it might be any; the one that is named is kept for that
+        return newest, regular
+    often = train.keep_every
+    return newest, range(often, train.steps + 1, often) if often else range(0)
 
 
 def _minima(section: Any, prefix: str) -> Iterator[tuple[str, int]]:

@@ -16,6 +16,21 @@ import ray
 from seq2sweep.config import ClusterConfig
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with clusters that they end themselves come last of all.
+
+    Ray keeps a process that has talked to one in contact with it, and ends that process when it has
+    been gone for a minute and is asked for.
+    """
+
+    def ends_a_cluster(item: pytest.Item) -> bool:
+        fixtures = getattr(item, "fixturenames", ())
+        # The count of kills comes after them.
+        return bool({"machines", "nodes"} & {*fixtures}) or item.name.startswith("test_there_were")
+
+    items.sort(key=ends_a_cluster)
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[None]:
     """`ray_session` inside of tests finds this one and leaves it running."""
@@ -40,10 +55,12 @@ def local() -> ClusterConfig:
     return ClusterConfig(
         address=None,
         workers=2,
+        min_workers=None,
         cpus_per_worker=None,
         gpus_per_worker=0,
         storage="runs",
         max_failures=3,
+        hang_seconds=600,
     )
 
 

@@ -17,7 +17,11 @@ def score(config: Config, checkpoint: Path, encoded: Path) -> dict[str, Any]:
     with (checkpoint.parent / "scored.txt").open("a") as stream:
         stream.write(f"{step}\n")
     sentences = len(Bitext.open(encoded, "valid"))
-    return {"bleu": float(step), "signature": f"{config.evaluate.beam} {sentences}"}
+    return {
+        "bleu": float(step),
+        "signature": f"{config.evaluate.beam} {sentences}",
+        "translations": [f"step {step}"] * sentences,
+    }
 
 
 def refuse(config: Config, checkpoint: Path, encoded: Path) -> dict[str, Any]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from seq2sweep.config import Config
 from seq2sweep.errors import Failure, UserError
 from seq2sweep.train import journal
 from seq2sweep.train.events import Logged, Validated
+from tests.cluster.driver import events, start
 from tests.conftest import Corpus
 
 STEPS = 60
@@ -69,6 +67,15 @@ def kill_a_worker() -> None:
 def test_a_killed_worker_costs_no_result(
     cluster: None, config: Config, tiny_corpus: Corpus, project: Path
 ) -> None:
+    # Of 20, 40 and 60 the last and one for averaging.
+    config = configuration.with_changes(
+        config,
+        {
+            "train.keep_checkpoints": 1,
+            "train.keep_every": 40,
+            "evaluate.average_checkpoints": 1,
+        },
+    )
     heard: list[tuple[str, int]] = []
 
     def on_event(entry: dict[str, Any]) -> None:
@@ -113,34 +120,17 @@ def test_sigterm_ends_all_and_the_next_call_goes_on(
     cluster: None, config: Config, tiny_corpus: Corpus, project: Path
 ) -> None:
     """A driver of its own is ended in mid-training; this process takes the run over."""
-    params = project / "params.yaml"
     endless = configuration.with_changes(
         config, {"train.steps": 100_000, "train.keep_checkpoints": 2}
     )
-    params.write_text(configuration.dump(endless))
-    script = f"""
-from pathlib import Path
-from seq2sweep import config as configuration
-from seq2sweep.cluster.run import run_training
-from seq2sweep.cluster.session import ray_session
-config = configuration.load(Path({str(params)!r}))
-with ray_session(config.cluster):
-    run_training(
-        config, encoded=Path({str(tiny_corpus.encoded)!r}), project=Path({str(project)!r}),
-        name="run", on_event=lambda entry: print(entry["kind"], entry["step"], flush=True),
-    )
-"""
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    for line in process.stdout:
-        if line == "checkpoint 60\n":  # said when it begins; two before it are whole
+    process = start(endless, tiny_corpus.encoded, project)
+    for event in events(process):
+        if event == ("checkpoint", 60):  # said when it begins; two before it are whole
             break
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == -signal.SIGINT
+    assert process.stderr is not None
     assert process.stderr.read().rstrip().endswith("KeyboardInterrupt")
     assert len(children) > 5
     assert psutil.wait_procs(children, timeout=1)[1] == []
@@ -168,18 +158,6 @@ with ray_session(config.cluster):
     assert outcome.summary["step"] == steps
     # What the first driver's workers wrote is not told again.
     assert min(heard) >= before[-1]["step"]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with room for one checkpoint and a half."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(disk)]
-    if shutil.which("mount") is None or subprocess.run(mount, stderr=subprocess.PIPE).returncode:
-        pytest.skip("no file system may be mounted here")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_a_full_disk_is_said_and_training_goes_on_when_there_is_room(
@@ -221,10 +199,13 @@ def test_the_true_cause_of_a_failure_is_told(
     huge = configuration.with_changes(config, {"model.d_ff": 10**13, "cluster.max_failures": 0})
     with pytest.raises(TrainingFailed) as caught:
         train(huge, tiny_corpus, project, pytest.fail)
+    assert "out of memory" in caught.value.cause
     assert "can't allocate memory" in caught.value.cause
+    assert "lower train.tokens_per_pass" in caught.value.cause
     assert "\n" not in str(caught.value)
-    assert str(caught.value.log) in str(caught.value)
-    assert "Traceback" in caught.value.log.read_text()
+    log = project / "runs" / "run" / "failure.log"
+    assert f"tracebacks are in {log}" in str(caught.value)
+    assert "Traceback" in log.read_text()
 
 
 def test_what_the_user_must_mend_is_not_tried_three_times(

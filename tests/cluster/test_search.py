@@ -17,6 +17,7 @@ import ray
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster.search import TrialResult, Variant, run_sweep
+from seq2sweep.cluster.variants import variants
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.train import journal
@@ -76,6 +77,7 @@ def sweep(
     listener = Listener()
     results = run_sweep(
         config,
+        variants(config)[0],
         encoded=corpus.encoded,
         project=project,
         name="sweep",
@@ -117,6 +119,8 @@ def test_a_sweep_and_the_same_again(
         assert result.checkpoint.name == f"step-{result.steps:08d}"
         assert result.metrics["bleu"] == result.steps
         assert result.metrics["signature"] == f"{config.evaluate.beam} 40"
+        assert result.translations.read_text() == f"step {result.steps}\n" * 40
+        assert result.metrics.keys().isdisjoint({"translations"})
         assert result.wall_seconds > 0
         told = [f for e, v, f in listener.heard if (e, v) == ("result", result.variant.name)]
         entries, _ = journal.read(result.journal)
@@ -139,6 +143,13 @@ def test_a_sweep_and_the_same_again(
             assert "result" not in listener.of(first.variant.name)
             scored = first.journal.with_name("scored.txt").read_text().splitlines()
             assert scored == [str(first.steps)]
+
+    # Scores whose translations are gone are made anew.
+    base.translations.unlink()
+    again, _ = sweep(config, tiny_corpus, project)
+    assert again[0].translations.exists()
+    for result, times in ((base, 2), (idle, 1)):
+        assert len(result.journal.with_name("scored.txt").read_text().splitlines()) == times
 
     # Without the scheduler those that it stopped go on from where they were.
     patient = configuration.with_changes(
@@ -172,12 +183,13 @@ from pathlib import Path
 from seq2sweep import config as configuration
 from seq2sweep.cluster.search import run_sweep
 from seq2sweep.cluster.session import ray_session
+from seq2sweep.cluster.variants import variants
 from tests.cluster.scoring import score
 config = configuration.load(Path({str(params)!r}))
 with ray_session(config.cluster):
     run_sweep(
-        config, encoded=Path({str(tiny_corpus.encoded)!r}), project=Path({str(project)!r}),
-        name="sweep", score=score,
+        config, variants(config)[0], encoded=Path({str(tiny_corpus.encoded)!r}),
+        project=Path({str(project)!r}), name="sweep", score=score,
         on_trial=lambda event, variant, figures: print(event, variant.slug, flush=True),
     )
 """
@@ -193,7 +205,8 @@ with ray_session(config.cluster):
     heard = []
     for line in process.stdout:
         heard.append(line.strip())
-        if line.startswith("result"):
+        told = Counter(line.split()[0] for line in heard)
+        if told["started"] == 2 and told["result"]:
             break
     children = psutil.Process(process.pid).children(recursive=True)
     # To the whole group, as a terminal does.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import psutil
 import pytest
 import ray
 
-from seq2sweep.cluster import session
+from seq2sweep.cluster import guard, session
 from seq2sweep.cluster.session import Node, cpus_per_worker, places, while_waiting
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import UserError
@@ -144,15 +146,17 @@ def test_a_cluster_that_is_down_is_a_user_error(nobody_there: str) -> None:
 def run_script(body: str, **environment: str) -> subprocess.Popen[str]:
     """A Python process of its own with `config`, a ClusterConfig for this machine."""
     head = (
+        "from seq2sweep.cluster import session\n"
         "from seq2sweep.cluster.session import *\n"
         "import ray, time\n"
-        "config = ClusterConfig(None, 1, None, 0, 'runs', 0)\n"
+        "config = ClusterConfig(None, 1, None, None, 0, 'runs', 0, 600)\n"
     )
     return subprocess.Popen(
         [sys.executable, "-u", "-c", head + body],
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | environment,
+        # What a Ray in this process has set there for its own children.
+        env={k: v for k, v in os.environ.items() if k != "RAY_AUTH_MODE"} | environment,
         start_new_session=True,
     )
 
@@ -174,6 +178,20 @@ def test_a_running_cluster_is_joined_and_left_alone(cluster: None, way: str) -> 
     output, _ = script.communicate(timeout=120)
     assert output.splitlines() == [f"{address} [Node(cpus=2.0, gpus=0.0)]", "False"]
     assert session.nodes() == [Node(2, 0)]
+
+
+def test_a_cluster_that_wants_another_token_is_a_user_error(cluster: None) -> None:
+    address = ray.get_runtime_context().gcs_address
+    script = run_script(
+        "try:\n"
+        f"    session._check_reachable('{address}')\n"
+        "except session.UserError as error:\n"
+        "    print(error)\n",
+        RAY_AUTH_TOKEN="0" * 64,
+    )
+    output, _ = script.communicate(timeout=120)
+    assert output.startswith(f"cluster.address: the Ray cluster at {address} does not take")
+    assert len(output.splitlines()) == 1
 
 
 def test_variables_for_ray_do_not_stay_and_the_users_own_do(
@@ -222,3 +240,79 @@ def test_no_process_and_no_file_is_left(
     named = [p for p in psutil.process_iter(["cmdline"]) if str(folder) in str(p.info["cmdline"])]
     assert named == []
     assert not folder.parent.exists()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """For half a minute at most."""
+    give_up = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.1)
+
+
+def started(script: subprocess.Popen[str]) -> tuple[str, list[psutil.Process]]:
+    """The folder of a script's session, and the processes in it once it says that it is up."""
+    assert script.stdout is not None
+    folder = str(Path(script.stdout.readline().strip()).parent)
+
+    def finds_all_and_nothing_else() -> bool:
+        try:
+            children = psutil.Process(script.pid).children(recursive=True)
+            expected = {child for child in children if guard.__file__ not in child.cmdline()}
+        except psutil.NoSuchProcess:
+            return False
+        return set(guard.processes(folder)) == expected
+
+    # Ray may be about to start another one.
+    wait_until(finds_all_and_nothing_else)
+    return folder, guard.processes(folder)
+
+
+def test_a_killed_driver_takes_its_ray_along_and_no_other() -> None:
+    body = f"with ray_session(config):\n{BUSY}    time.sleep(1000)\n"
+    killed, other = run_script(body), run_script(body)
+    try:
+        folder, processes = started(killed)
+        others_folder, others = started(other)
+        titles = {process.name() for process in processes}
+        assert {"raylet", "gcs_server", "ray::DashboardAgent"} <= titles
+        # One that is stopped must go as well: it cannot notice that the others are gone.
+        next(p for p in processes if p.name() == "ray::DashboardAgent").suspend()
+        # The user reads a log in the folder: that is no process of Ray.
+        log = next(Path(folder).rglob("raylet.out"))
+        reader = subprocess.Popen(["tail", "-f", str(log)], stdout=subprocess.DEVNULL)
+        killed.kill()
+        killed.wait()
+        wait_until(lambda: not Path(folder).exists())
+        assert psutil.wait_procs(processes, timeout=1)[1] == []
+        assert reader.poll() is None
+        assert Path(others_folder).exists()
+        assert all(process.is_running() for process in others)
+    finally:
+        reader.kill()
+        for script in (killed, other):
+            script.terminate()
+            script.communicate(timeout=60)
+    assert not Path(others_folder).exists()
+    assert psutil.wait_procs(others, timeout=1)[1] == []
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """An empty folder for sessions, with a path that is short enough for their sockets."""
+    folder = Path(tempfile.mkdtemp(prefix="s2s-test-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.7, 1.5])
+def test_a_driver_killed_while_ray_starts_leaves_nothing(temporary: Path, seconds: float) -> None:
+    """Before Ray has answered nobody but the guard knows of it."""
+    script = run_script("with ray_session(config):\n    time.sleep(1000)\n", TMPDIR=str(temporary))
+    wait_until(lambda: any(temporary.iterdir()))
+    (folder,) = temporary.iterdir()
+    time.sleep(seconds)
+    script.kill()
+    script.communicate()
+    wait_until(lambda: not folder.exists())
+    assert guard.processes(str(folder)) == []

@@ -56,7 +56,7 @@ def learn(
     files = []
     for event in train(config, folder, device=CPU):
         if isinstance(event, CheckpointDue):
-            event.write(folder / f"step-{event.step}")
+            event.capture().write(folder / f"step-{event.step}")
             files.append(folder / f"step-{event.step}" / "model.safetensors")
     model = Transformer(config.model, len(pieces))
     load_weights(model, average(files[-config.evaluate.average_checkpoints :]))

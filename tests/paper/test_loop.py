@@ -72,7 +72,7 @@ def test_steps_and_figures_equal_the_paper_written_out(
         elif isinstance(event, Validated):
             validated.append(event.metrics)
         elif isinstance(event, CheckpointDue):
-            event.write(tmp_path / "end")
+            event.capture().write(tmp_path / "end")
     torch.manual_seed(config.train.seed)
     model = Transformer(config.model, tiny_corpus.size).double()
     bitext = Bitext.open(tiny_corpus.encoded, "train")
@@ -143,7 +143,7 @@ def test_bf16_is_used_where_asked_for_and_weights_stay_float32(
             if isinstance(event, Logged):
                 found[precision] = event.metrics["loss"]
             elif isinstance(event, CheckpointDue):
-                event.write(tmp_path / precision)
+                event.capture().write(tmp_path / precision)
         for name in ("model", "optimizer"):
             tensors = load_file(tmp_path / precision / f"{name}.safetensors")
             assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}

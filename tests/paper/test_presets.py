@@ -94,7 +94,7 @@ def test_a_row_changes_in_base_what_is_printed_and_how_it_is_scored(printed_row:
     changed = {key: after[key] for key in after if after[key] != before[key]}
     # What a sweep would train beside it is no part of the row.
     changed.pop("sweep.base", None)
-    changed.pop("sweep.space", None)
+    changed.pop("sweep.rows", None)
     differences = {key: value for key, value in printed.items() if value != before[key]}
     assert changed == differences | SCORING
     assert {key: after[key] for key in printed} == printed
@@ -192,6 +192,8 @@ def test_big_is_the_big_row_of_table_3_scored_as_table_2() -> None:
         "train.checkpoint_every",
         "train.keep_checkpoints",
         "sweep.base",
+        "sweep.method",
+        "sweep.rows",
         "sweep.space",
     }
     assert big["data.dataset"] == "wmt14-en-de"
@@ -210,7 +212,9 @@ def test_big_is_the_big_row_of_table_3_scored_as_table_2() -> None:
 def test_the_sweep_of_base_is_table_3(name: str) -> None:
     """Each trial is one printed row of (A) to (E); all are trained to their end."""
     config = presets.load(name).config
-    found = variants(config)
+    found, refused = variants(config)
+    assert refused == []
+    assert [variant.name for variant in found] == NAMES[:-1]
     assert [variant.changes for variant in found] == [{}, *map(settings, ROWS[1:-1])]
     assert [variant.config.model for variant in found] == [row_config(n).model for n in NAMES[:-1]]
     assert {variant.config.evaluate.average_checkpoints for variant in found} == {1}
@@ -219,12 +223,12 @@ def test_the_sweep_of_base_is_table_3(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES[1:])
 def test_the_sweep_of_a_row_is_the_base_row_and_the_row(name: str) -> None:
-    base, row = variants(row_config(name))
+    (base, row), _ = variants(row_config(name))
     assert base.config.model == BASE.model
     assert row.config.model == row_config(name).model
     assert row.config.train.steps == row_config(name).train.steps
     assert row.config.train.label_smoothing == row_config(name).train.label_smoothing
     # A trial that table3-base has trained is not trained again: folders are named by this.
-    trained = {variant.fingerprint for variant in variants(row_config("base"))}
+    trained = {variant.fingerprint for variant in variants(row_config("base"))[0]}
     assert base.fingerprint in trained
     assert (row.fingerprint in trained) == (name != "big")

@@ -21,7 +21,7 @@ from seq2sweep.data.batching import Batch, passes, plan_epoch, share
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import BOS
 from seq2sweep.model.transformer import Transformer
-from seq2sweep.train import loop, state, step
+from seq2sweep.train import loop, step
 
 from ..conftest import Corpus
 
@@ -62,7 +62,7 @@ def observe(config: Config, encoded: Path, rank: int = 0, world: int = 1) -> dic
             assert parameter.grad is not None
             seen[f"{len(counts)} gradient {name}"] = parameter.grad.clone()
         norm = step.apply(model, optimizer, rate)
-        seen.update({f"weights {name}": w.clone() for name, w in state.weights(model).items()})
+        seen.update({f"weights {name}": w.detach().clone() for name, w in model.named_parameters()})
         return norm
 
     with pytest.MonkeyPatch.context() as patch:

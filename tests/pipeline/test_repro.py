@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -42,7 +43,7 @@ TINY: dict[str, Any] = {
     "evaluate.average_checkpoints": 2,
     "evaluate.max_extra_tokens": 5,
     "sweep.base": {"train.steps": 18, "train.validate_every": 6, "train.checkpoint_every": 6},
-    "sweep.space": {"model.heads": [1], "model.dropout": [0.0, 0.9]},
+    "sweep.space": {"model.heads": [1], "model.dropout": [0.0, 0.9], "model.d_model": [33]},
     "sweep.grace_steps": 6,
     "sweep.reduction_factor": 2,
 }
@@ -149,19 +150,31 @@ def test_receipt_leads_back_to_code_and_data(project: Project) -> None:
     assert lineage["data.vocabulary"] == encoded["vocabulary"]["fingerprint"]
     assert str(project.folder) not in json.dumps(receipt)
     assert [entry["step"] for entry in receipt["checkpoints"]] == [12, 24]
+    curves = csv.DictReader((project.folder / "metrics/curves.csv").open(encoding="utf-8"))
+    losses = {int(row["step"]): float(row["valid_loss"] or "nan") for row in curves}
+    for entry in receipt["checkpoints"]:
+        assert entry["valid_loss"] == losses[entry["step"]]
 
 
 def test_sweep_trains_each_variant_and_says_what_became_of_it(project: Project) -> None:
     sweep = project.json("reports/sweep.json")
-    assert sweep["trials"][0]["name"] == "base"
-    assert len(sweep["trials"]) == 4
-    for trial in sweep["trials"]:
+    *trials, refused = sweep["trials"]
+    assert trials[0]["name"] == "base"
+    assert len(trials) == 4
+    for trial in trials:
         assert trial["status"] in ("finished", "stopped early")
-        assert trial["bleu"] is not None
+        assert None not in (trial["bleu"], trial["bleu_paper"], trial["chrf"])
         assert trial["steps"] == 18 or trial["status"] == "stopped early"
-    assert project.json("metrics/sweep.json")["best"]["name"] in {
-        trial["name"] for trial in sweep["trials"]
-    }
+    assert (refused["status"], refused["bleu"], refused["mlflow_run_id"]) == ("refused", None, None)
+    assert refused["cause"] == "model.d_model must be even for sinusoidal positions, not 33"
+    assert "d_model=33: refused (model.d_model must be even" in project.output  # type: ignore[attr-defined]
+    assert (sweep["budget"], sweep["seeds"]) == ("steps", 1)
+    finished = {trial["name"] for trial in trials if trial["status"] == "finished"}
+    compared = finished - {"base"} if "base" in finished else set()
+    assert set(sweep["significance"] or {}) == compared
+    summary = project.json("metrics/sweep.json")
+    assert summary["refused"] == 1
+    assert summary["best"]["name"] in {trial["name"] for trial in trials}
 
 
 def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
@@ -173,6 +186,13 @@ def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
              ("experiment", "evaluation", "sweep", "trial")}  # fmt: skip
     assert [len(kinds[kind]) for kind in kinds] == [1, 1, 1, 4]
     parent = kinds["experiment"][0]
+    assert project.json("metrics/train.json")["mlflow_run_id"] == parent.info.run_id
+    for kind, path in (("evaluation", "metrics/evaluate.json"), ("sweep", "reports/sweep.json")):
+        assert project.json(path)["mlflow_run_id"] == kinds[kind][0].info.run_id
+    trained = project.json("reports/sweep.json")["trials"][:4]
+    assert {trial["mlflow_run_id"] for trial in trained} == {
+        trial.info.run_id for trial in kinds["trial"]
+    }
     assert kinds["evaluation"][0].data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert all(
         trial.data.tags["mlflow.parentRunId"] == kinds["sweep"][0].info.run_id

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import uuid
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -11,7 +13,9 @@ import pytest
 import yaml
 
 from seq2sweep import config as configuration
+from seq2sweep.tracking.delivery import Courier
 from seq2sweep.tracking.runs import Run, Tracker
+from tests.tracking.couriers import Unreliable
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +35,7 @@ def tracker(uri: str, folder: Path) -> Tracker:
 
 @pytest.fixture
 def run(tracker: Tracker, request: pytest.FixtureRequest) -> Run:
-    return tracker.start(request.node.name, kind="test")
+    return tracker.begin(f"test.{uuid.uuid4().hex}", request.node.name, started=1_700_000_000.0)
 
 
 @pytest.fixture
@@ -42,6 +46,21 @@ def stored(tracker: Tracker) -> Callable[[str], Any]:
         return tracker.client.get_run(run_id)
 
     return get
+
+
+@pytest.fixture
+def new(uri: str, folder: Path, tmp_path: Path, tracker: Tracker) -> Callable[..., Courier]:
+    """Makes couriers of this test's outboxes, as a new process would."""
+
+    def make(experiment: str = "tests", fate: Callable[[str], None] | None = None) -> Courier:
+        courier = Courier(tmp_path / "tracking", uri, experiment, folder / "artifacts")
+        if experiment == "tests":
+            courier._tracker = copy.copy(tracker)  # opening it anew takes its time
+            if fate is not None:
+                courier._tracker.client = Unreliable(tracker.client, fate)
+        return courier
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,16 @@ import pytest
 
 from seq2sweep.tracking.models import log_model
 from seq2sweep.tracking.runs import Run, Tracker
-from seq2sweep.tracking.store import LONGEST_DIGEST
+from seq2sweep.tracking.values import LONGEST_DIGEST
 
 DIGEST = "0123456789abcdef" * 4
+LAST = ("finalize_logged_model", "lost")
+
+
+@pytest.fixture
+def tracker(uri: str, folder: Path) -> Tracker:
+    """An experiment without the models of other tests."""
+    return Tracker(uri, "models", folder / "artifacts")
 
 
 @pytest.fixture
@@ -31,6 +38,7 @@ def log(run: Run, files: list[Path], bleu: float) -> str:
         files=files,
         params={f"model.key{i}": i for i in range(120)},
         metrics={"bleu": bleu, "chrf": 2 * bleu},
+        time=1_700_000_000.0,
         dataset_name="phrasebook en-de",
         dataset_digest=DIGEST,
         step=1000,
@@ -46,10 +54,9 @@ def search(tracker: Tracker, filter_string: str, **how: Any) -> list[str]:
 
 
 def test_search_by_score_and_links(tracker: Tracker, files: list[Path]) -> None:
-    with tracker.start("good", kind="evaluate") as good:
-        better = log(good, files, 27.3)
-    with tracker.start("poor", kind="evaluate") as poor:
-        worse = log(poor, files, 12.0)
+    good = tracker.begin("good.1", "good", started=1.0)
+    better = log(good, files, 27.3)
+    worse = log(tracker.begin("poor.1", "poor", started=1.0), files, 12.0)
 
     assert search(tracker, "metrics.bleu > 20") == [better]
     best_first = [{"field_name": "metrics.bleu", "ascending": False}]
@@ -78,25 +85,64 @@ def test_search_by_score_and_links(tracker: Tracker, files: list[Path]) -> None:
     assert datasets == [("phrasebook en-de", digest)]
 
 
-def test_files_of_a_model_are_complete(tracker: Tracker, files: list[Path], folder: Path) -> None:
-    with tracker.start("files", kind="evaluate") as run:
-        model_id = log(run, files, 1.0)
+def test_files_of_a_model_are_complete(run: Run, files: list[Path], folder: Path) -> None:
+    model_id = log(run, files, 1.0)
     stored = folder / "artifacts" / "models" / model_id / "artifacts"
     assert (stored / "averaged.safetensors").read_bytes() == b"weights" * 1000
     assert (stored / "vocabulary" / "vocabulary.json").read_text() == "{}"
 
 
-def test_model_that_cannot_be_stored_is_failed(tracker: Tracker, files: list[Path]) -> None:
-    def work() -> None:
-        with run:
-            log(run, [*files, files[0].with_name("missing")], 99.0)
+CALLS = (
+    "create_logged_model",
+    "log_model_artifact",
+    "log_model_artifacts",
+    "log_inputs",
+    "log_batch",
+    "log_outputs",
+    "finalize_logged_model",
+)
 
-    run = tracker.start("half", kind="evaluate")
-    with pytest.raises(OSError, match="missing"):
-        work()
-    assert tracker.client.get_run(run.id).info.status == "FAILED"
-    models = tracker.client.search_logged_models(
-        [tracker.experiment_id], filter_string=f"source_run_id = '{run.id}'"
-    )
-    assert [str(model.status) for model in models] == ["FAILED"]
-    assert search(tracker, "metrics.bleu > 90") == []
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("answer", ["refused", "lost"])
+def test_a_model_that_failed_once_goes_on(
+    run: Run,
+    tracker: Tracker,
+    files: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    answer: str,
+) -> None:
+    real = getattr(run.client, call)
+
+    def fails(*args: Any, **kwargs: Any) -> None:
+        if answer == "lost":
+            real(*args, **kwargs)
+        raise OSError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run.client, call, fails)
+        with pytest.raises(OSError, match="away"):
+            log(run, files, 50.0)
+    begun = search(tracker, f"source_run_id = '{run.id}'")
+    states = [str(tracker.client.get_logged_model(model).status) for model in begun]
+    assert "READY" not in states or (call, answer) == LAST
+    model_id = log(run, files, 50.0)
+    assert search(tracker, f"source_run_id = '{run.id}'") == [model_id]
+    model = tracker.client.get_logged_model(model_id)
+    assert str(model.status) == "READY"
+    assert len(model.params) == 120
+    assert sorted(metric.key for metric in model.metrics) == ["bleu", "chrf"]
+    outputs = tracker.client.get_run(run.id).outputs.model_outputs
+    assert [output.model_id for output in outputs] == [model_id]
+    assert len(tracker.client.get_metric_history(run.id, "bleu")) == 1
+    tracker.client.delete_logged_model(model_id)
+
+
+def test_a_model_that_was_made_twice_is_one_in_the_end(
+    run: Run, tracker: Tracker, files: list[Path]
+) -> None:
+    model_id = log(run, files, 1.0)
+    tracker.client.create_logged_model(run.experiment_id, name="transformer", source_run_id=run.id)
+    assert log(run, files, 1.0) == model_id
+    assert search(tracker, f"source_run_id = '{run.id}'") == [model_id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
 from seq2sweep import config as configuration
@@ -230,3 +231,113 @@ def papers_own_sweep() -> dict[str, Any]:
             }
         )
     return sweep() | {"base": {"model": base_model, "train": base_train}, "trials": trials}
+
+
+SMALL_MODEL = BASE_MODEL | {
+    "layers": 3,
+    "d_model": 64,
+    "d_ff": 256,
+    "heads": 8,
+    "d_k": 8,
+    "d_v": 8,
+}
+
+
+def table3_sweep(seeds: int = 1, noise: float = 0.4) -> dict[str, Any]:
+    """All 20 rows of Table 3 at the demonstration's size, as method table3 writes them.
+
+    Differences to the base are the paper's tripled, with `noise` (a standard deviation) in each
+    training; `C-d_model-1024` failed in its last training and `big` was refused.
+    """
+    chance = random.Random(seeds)
+    paper = table3.read().rows
+    paper_base = configuration.to_dict(presets.load("base").config)["model"]
+    trials = []
+    for row in paper:
+        model, train = dict(SMALL_MODEL), dict(BASE_TRAIN)
+        for key, value in row.changes.items():
+            section, _, name = key.partition(".")
+            scaled = name in ("layers", "d_model", "d_ff", "heads", "d_k", "d_v")
+            if section == "model":
+                model[name] = value * SMALL_MODEL[name] // paper_base[name] if scaled else value
+            else:
+                train[name] = 900 if name == "steps" else value
+        changes = {
+            key: (model if key.startswith("model.") else train)[key.partition(".")[2]]
+            for key in row.changes
+        }
+        width = model["d_model"] * (3000 + 12 * model["layers"] * model["heads"] * model["d_k"])
+        parameters = width + 6 * model["layers"] * model["d_model"] * model["d_ff"]
+        for seed in range(1, seeds + 1):
+            bleu = 62 + 3 * (row.bleu - paper[0].bleu) + chance.gauss(0, noise)
+            made = trial(
+                row.name + (f" seed={seed}" if seeds > 1 else ""),
+                bleu=bleu,
+                perplexity=1.9
+                + 0.3 * (row.perplexity - paper[0].perplexity)
+                + chance.gauss(0, 0.01),
+                steps=train["steps"],
+                parameters=parameters,
+            )
+            made |= {
+                "variant": row.name,
+                "row": row.name,
+                "group": row.group,
+                "seed": seed,
+                "changes": changes,
+                "model": model,
+                "train": train | {"seed": seed},
+                "bleu_paper": bleu + 0.15,
+                "chrf": 80.0 + bleu / 10,
+                "device_hours": 0.012 * parameters / 4e5 * train["steps"] / 300,
+                "mfu": None,
+                "energy_kwh": None,
+            }
+            if row.name == "C-d_model-1024" and seed == seeds:
+                made |= failed("failed", "out of memory: a worker was killed")
+            if row.name == "big":
+                made |= failed("refused", "model.heads 16 of d_k 8 is refused here")
+            trials.append(made)
+    return {
+        "method": "table3",
+        "scheduler": "none",
+        "budget": "steps",
+        "seeds": seeds,
+        "split": "valid",
+        "dataset": "phrasebook",
+        "vocabulary_size": 3000,
+        "base": {"model": SMALL_MODEL, "train": BASE_TRAIN},
+        "wall_seconds": 1500.0,
+        "mlflow_run_id": "0123456789abcdef0123456789abcdef",
+        "trials": trials,
+        "significance": significance(trials),
+    }
+
+
+def failed(status: str, cause: str) -> dict[str, Any]:
+    """What is different in a trial without a result."""
+    figures = ("valid_perplexity", "bleu", "bleu_paper", "chrf", "signature", "flops")
+    nothing = dict.fromkeys((*figures, "device_hours", "mlflow_run_id"))
+    return {"status": status, "cause": cause, "steps": 0, "curve": [], **nothing}
+
+
+def significance(trials: list[dict[str, Any]]) -> dict[str, Any]:
+    """As if each difference had a standard error of 0.5 BLEU on the validation set."""
+    scores: dict[str, list[float]] = {}
+    for one in trials:
+        if one["status"] == "finished":
+            scores.setdefault(one["variant"], []).append(one["bleu"])
+    means = {name: sum(values) / len(values) for name, values in scores.items()}
+    result = {}
+    for name, value in means.items():
+        if name != "base":
+            change = value - means["base"]
+            p = max(0.002, math.erfc(abs(change) / 0.5 / math.sqrt(2)))
+            result[name] = {
+                "bleu_difference": change,
+                "p": p,
+                "low": change - 0.98,
+                "high": change + 0.98,
+                "seen": p < 0.05,
+            }
+    return result

@@ -111,6 +111,9 @@ def test_an_unknown_key_like_no_other_gets_the_list() -> None:
         ("data.files.train", "train.en", "a list of texts"),
         ("data.files.train", [1, 2], "a list of texts"),
         ("sweep.space", [1], "a mapping"),
+        ("sweep.rows", "all", "a list of texts"),
+        ("sweep.budget", "step", "did you mean steps?"),
+        ("sweep.method", "table_3", "did you mean table3?"),
         ("model.positions", "sinusoidle", "did you mean sinusoidal?"),
         ("data.dataset", 7, "text"),
         ("model.norm", 7, "one of post, pre"),
@@ -147,6 +150,8 @@ def test_a_value_of_the_wrong_type_is_named(key: str, value: Any, expected: str)
         ("evaluate.average_checkpoints", BASE.train.keep_checkpoints + 1),
         ("evaluate.alpha", -1),
         ("sweep.reduction_factor", 1),
+        ("sweep.seeds", 0),
+        ("sweep.seeds", 2**31),
         ("sweep.cpus_per_trial", 0),
         ("cluster.workers", 0),
         ("cluster.cpus_per_worker", 0),
@@ -172,6 +177,61 @@ def test_edges_of_ranges_are_allowed() -> None:
     config = configuration.with_changes(BASE, edges)
     assert config.train.learning_rate_scale == 1e-4
     assert isinstance(config.prepare.max_ratio, float)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"train.keep_every": 150},
+            "train.keep_every must be 0 or a multiple of train.checkpoint_every (100), not 150",
+        ),
+        (
+            {"train.keep_best": 1},  # a checkpoint every 100 steps, a validation every 250
+            "train.checkpoint_every must be a multiple of train.validate_every (250) for "
+            "train.keep_best, not 100",
+        ),
+        (
+            {"evaluate.checkpoints": "best"},
+            "evaluate.average_checkpoints must be at most train.keep_best (0), not 5",
+        ),
+        (
+            {"train.validate_every": 50, "train.keep_best": 4, "evaluate.checkpoints": "best"},
+            "evaluate.average_checkpoints must be at most train.keep_best (4), not 5",
+        ),
+    ],
+)
+def test_what_is_kept_must_be_there_and_enough(changes: dict[str, Any], message: str) -> None:
+    assert message in error_of_change(changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept", "shown"),
+    [
+        ({}, {400, 500, 600, 700, 800}, "400, 500, 600, 700, 800"),
+        ({"train.steps": 750}, {400, 500, 600, 700, 750}, "400, 500, 600, 700, 750"),
+        ({"train.steps": 50}, {50}, "50"),
+        (
+            {"train.keep_every": 300},
+            {300, 400, 500, 600, 700, 800},
+            "400, 500, 600, 700, 800; multiples of 300",
+        ),
+        (
+            {"train.steps": 450, "train.validate_every": 100, "train.keep_best": 1},
+            {100, 200, 300, 400, 450},
+            "100, 200, 300, 400, 450; multiples of 100",
+        ),
+    ],
+)
+def test_named_checkpoints_are_among_those_kept(
+    changes: dict[str, Any], kept: set[int], shown: str
+) -> None:
+    for step in range(0, 1000, 50):
+        named = changes | {"evaluate.checkpoint_steps": [step]}
+        if step in kept:
+            configuration.with_changes(BASE, named)
+        else:
+            assert f"among the steps that training keeps ({shown})" in error_of_change(named)
 
 
 def test_dataset_files_needs_two_names_a_split() -> None:

@@ -60,6 +60,7 @@ def go_on(
     world_size: int = 1,
 ) -> None:
     """As a training worker does, from where the folder's run stands."""
+    folder.mkdir(exist_ok=True)
     recorder = Recorder(folder / "journal.jsonl") if rank == 0 else None
     for event in train(
         config,
@@ -72,12 +73,12 @@ def go_on(
     ):
         if isinstance(event, Interrupted):
             if rank == 0:
-                event.write(folder / interrupted_name(event.step))
+                event.capture().write(folder / interrupted_name(event.step))
             break
         if recorder:
             recorder.append(event)
             if isinstance(event, CheckpointDue):
-                event.write(folder / checkpoint_name(event.step))
+                event.capture().write(folder / checkpoint_name(event.step))
     if recorder:
         recorder.close()
 
@@ -177,7 +178,7 @@ def _work_until(folder: Path, config: Config, encoded: Path, fatal: str) -> None
     called = getattr(state, fatal)
 
     def kill(*arguments: Any, **options: Any) -> Any:
-        if (folder / checkpoint_name(4)).exists():
+        if (folder / f".{checkpoint_name(8)}.partial").exists():
             os.kill(os.getpid(), signal.SIGKILL)
         return called(*arguments, **options)
 
@@ -327,12 +328,13 @@ def test_four_then_two_then_three_workers_end_where_one_does(
         start,
     )
     found, expected, before = end(several), end(tmp_path / "one"), end(start)
-    for key in expected:
-        if "|" in key:  # of the optimizer
-            continue
+    weights = [key for key in expected if "|" not in key]  # the others are of the optimizer
+    worst = max(float((found[key] - expected[key]).abs().max()) for key in weights)
+    print(f"largest difference of a weight: {worst:.1e}")
+    for key in weights:
         way = (expected[key] - before[key]).norm()
         assert (found[key] - expected[key]).norm() < 1e-3 * way, key
-        assert (found[key] - expected[key]).abs().max() < 1e-4, key
+        assert (found[key] - expected[key]).abs().max() < 1e-5, key
     for one, other in zip(told(tmp_path / "one"), told(several), strict=True):
         assert (one["kind"], one["step"]) == (other["kind"], other["step"])
         for figure in ("loss", "perplexity", "valid_loss", "gradient_norm"):

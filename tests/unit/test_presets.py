@@ -38,7 +38,8 @@ def test_a_preset_is_read_back_from_its_own_params(name: str) -> None:
 @pytest.mark.parametrize("name", presets.names())
 def test_a_sweep_has_its_base_and_something_to_compare_it_with(name: str) -> None:
     config = presets.load(name).config
-    found = variants(config)
+    found, refused = variants(config)
+    assert refused == []
     assert found[0].changes == {}
     assert len(found) > 1
     most = max(variant.config.train.steps for variant in found)
@@ -67,7 +68,7 @@ def test_tiny_reaches_the_published_peak_of_the_learning_rate() -> None:
     ]
     assert max(rates) == rates[2000 - 1]
     assert max(rates) == pytest.approx(5e-3, rel=1e-3)
-    trial = variants(config)[0].config.train
+    trial = variants(config)[0][0].config.train
     peak = learning_rate(trial.warmup_steps, 128, trial.warmup_steps, trial.learning_rate_scale)
     assert math.isclose(peak, 5e-3, rel_tol=1e-2)
 

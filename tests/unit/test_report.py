@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import html
 import html.parser
 import re
 import subprocess
@@ -17,8 +18,8 @@ from pipeline import report as stage_report
 from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep.errors import UserError
-from seq2sweep.report import page, samples, table
-from tests.unit.made_up_results import SIGNATURE, results, sweep
+from seq2sweep.report import numbers, page, samples
+from tests.unit.made_up_results import SIGNATURE, results, sweep, table3_sweep
 
 
 class Tags(html.parser.HTMLParser):
@@ -153,8 +154,45 @@ def test_a_sweep_of_failures_is_still_a_page() -> None:
     record = sweep()
     record["trials"] = [record["trials"][-1]]
     rendered = page.render(dataclasses.replace(results(), sweep=record))
-    assert "failed: out of memory" in rendered
-    assert "Quality against cost" not in rendered
+    assert "d_model 4096: out of memory" in rendered
+    for heading in ("Quality against cost", "Quality against one setting", "Validation loss of"):
+        assert heading not in rendered
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_table_3_is_shown_with_its_figures(seeds: int) -> None:
+    rendered = page.render(dataclasses.replace(results(), sweep=table3_sweep(seeds)))
+    tags = Tags()
+    tags.feed(rendered)
+    assert tags.open == []
+    identifiers = [value for _, name, value in tags.attributes if name == "id"]
+    assert len(identifiers) == len(set(identifiers))
+    for title in ("BLEU against heads", "BLEU against d_k", "BLEU against dropout"):
+        assert f'aria-label="{title}"' in rendered
+    drawn = {
+        word for svg in re.findall(r"<svg.*?</svg>", rendered, re.DOTALL) for word in words(svg)
+    }
+    assert {"A-heads-32", "C-d_ff-4096", "E-learned-positions", "base"} <= drawn
+    assert "big" not in drawn  # it was refused, and has no figures
+    assert ("Bars: 95 % intervals over seeds" in rendered) == (seeds > 1)
+    assert f"Trials: {20 * seeds - 1 - seeds} finished, 1 failed, {seeds} refused" in rendered
+
+
+def words(svg: str) -> set[str]:
+    """Each text of a drawing."""
+    return {html.unescape(text).strip() for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)}
+
+
+def test_settings_without_two_points_have_no_figure() -> None:
+    record = table3_sweep()
+    record["trials"] = [
+        trial
+        for trial in record["trials"]
+        if trial["group"] in ("base", "A", "C") and trial["row"] != "base"
+    ]
+    rendered = page.render(dataclasses.replace(results(), sweep=record))
+    assert 'aria-label="BLEU against heads"' in rendered
+    assert 'aria-label="BLEU against d_k"' not in rendered
 
 
 # --- the stage ---------------------------------------------------------------------------------
@@ -188,17 +226,24 @@ def preset() -> configuration.Config:
     return configuration.from_dict(yaml.safe_load(path.read_text(encoding="utf-8"))["params"])
 
 
-def test_stage_writes_both_files(project: Path, rendered: str) -> None:
+def test_stage_writes_what_dvc_expects(project: Path, rendered: str) -> None:
     stage_report.work(preset())
     assert (project / "reports/index.html").read_text(encoding="utf-8") == rendered
     assert "## Beside the paper" in (project / "reports/table3.md").read_text(encoding="utf-8")
     assert not list(project.rglob("*.partial"))
+    declared = Path(stage_report.__file__).parents[1] / "dvc.yaml"
+    outs = yaml.safe_load(declared.read_text(encoding="utf-8"))["stages"]["report"]["outs"]
+    given = {"reports/translations.tsv", "reports/sweep.json"}
+    written = {f"reports/{path.name}" for path in (project / "reports").iterdir()}
+    assert written - given == set(outs)
 
 
 def test_stage_runs_without_a_sweep(project: Path) -> None:
     (stage.REPORTS / "sweep.json").unlink()
     stage_report.work(preset())
     assert "Table 3" not in (project / "reports/index.html").read_text(encoding="utf-8")
+    for name in ("table3.md", "table3.html", "table3.tex"):
+        assert "dvc repro sweep" in (project / "reports" / name).read_text(encoding="utf-8")
 
 
 def test_stage_names_a_damaged_input(project: Path) -> None:
@@ -216,7 +261,7 @@ def test_stage_names_a_damaged_input(project: Path) -> None:
 
 def test_report_needs_neither_torch_nor_ray_nor_mlflow() -> None:
     code = (
-        "import sys, seq2sweep.report.page, seq2sweep.report.table;"
+        "import sys, seq2sweep.report.page, seq2sweep.report.formats, seq2sweep.report.numbers;"
         "print([m for m in ('torch', 'ray', 'mlflow') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -227,5 +272,5 @@ def test_inputs_are_left_unchanged() -> None:
     given = results()
     before = copy.deepcopy(given.sweep)
     page.render(given)
-    table.markdown(given.sweep, dataset="x", vocabulary_size=1)
+    numbers.csv_text(given.sweep)
     assert given.sweep == before

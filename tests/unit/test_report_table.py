@@ -6,27 +6,41 @@ import dataclasses
 import itertools
 import math
 import re
+import statistics
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.transforms import Bbox
 
 from seq2sweep.presets import table3
-from seq2sweep.report import page, plots, samples, table, text
-from tests.unit.made_up_results import SIGNATURE, papers_own_sweep, results, sweep, trial
+from seq2sweep.report import names, page, paper, plots, samples, scatter, table, text
+from seq2sweep.report.pooled import pooled
+from seq2sweep.report.seeds import Estimate
+from tests.unit.made_up_results import papers_own_sweep, results, sweep, table3_sweep, trial
 
 # --- Table 3 ---------------------------------------------------------------------------------
 
 
+def rows(record: dict[str, Any]) -> dict[str, table.Row]:
+    return {row.cells[0]: row for row in table.rows(pooled(record))}
+
+
+def column(name: str) -> int:
+    return table.HEADINGS.index(name)
+
+
 def test_cells_equal_to_the_base_are_empty() -> None:
-    found = {row.cells[0]: row.cells for row in table.rows(sweep())}
+    found = {name: row.cells for name, row in rows(sweep()).items()}
     flops = text.powers(6.0 * 790_000 * 2500 * 300)
     assert found["base"] == (
         *("base", "1", "128", "512", "4", "32", "32", "0.1", "0.1", "300"),
-        *("5.91", "31.4", "0.79", flops, "finished"),
+        *("5.91", "31.4", "0.79", text.MISSING, flops, text.MISSING, "finished"),
     )
     assert found["(A) heads 1"] == (
         *("(A) heads 1", "", "", "", "1", "128", "128", "", "", ""),
-        *("6.32", "29.9", "", flops, "finished"),
+        *("6.32", "29.9", "", text.MISSING, flops, text.MISSING, "finished"),
     )
     assert found["(B) d_k 8"][5] == "8"
     assert found["(B) d_k 8"][12] == "0.74"
@@ -34,69 +48,149 @@ def test_cells_equal_to_the_base_are_empty() -> None:
 
 
 def test_rows_are_named_as_in_the_paper() -> None:
-    kinds = [row.cells[0][:3] for row in table.rows(sweep())]
+    kinds = [name[:3] for name in rows(sweep())]
     expected = ["bas", "(A)", "(A)", "(B)", "(C)", "(C)", "(D)", "(D)", "(D)", "(E)", "(C)"]
     assert kinds == expected
     both = trial("mixed", {"heads": 1, "dropout": 0.0})
-    record = sweep() | {"trials": [*sweep()["trials"], both]}
-    assert table.rows(record)[-1].cells[0] == "mixed"
+    assert list(rows(sweep() | {"trials": [*sweep()["trials"], both]}))[-1] == "mixed"
+    of_paper = [row.name for row in table3.read().rows]
+    assert list(rows(table3_sweep())) == of_paper
+    assert list(rows(table3_sweep(3))) == of_paper
 
 
-def test_stopped_and_failed_trials_say_so() -> None:
-    states = {row.state: row.cells[-1] for row in table.rows(sweep())}
+def test_seeds_are_pooled_in_one_row() -> None:
+    record = table3_sweep(3)
+    scores = [t["bleu"] for t in record["trials"] if t["variant"] == "A-heads-1"]
+    assert len(scores) == 3
+    margin = 4.3027 * statistics.stdev(scores) / math.sqrt(3)
+    cells = rows(record)["A-heads-1"].cells
+    shown = f"{statistics.mean(scores):.1f} ± {margin:.1f}"
+    assert cells[column("BLEU (dev)")] == shown
+    assert cells[column("h")] == "1"
+    assert " ± " in cells[column("PPL (dev)")]
+    # FLOPs and device-hours are those of one training, not of three.
+    alone = rows(table3_sweep(1))["A-heads-1"].cells
+    for heading in ("FLOPs", "device-hours"):
+        assert cells[column(heading)] == alone[column(heading)]
+
+
+def test_rows_that_chance_explains_are_marked() -> None:
+    record = table3_sweep()
+    bleu = column("BLEU (dev)")
+    marked = {name for name, row in rows(record).items() if table.UNSEEN in row.cells[bleu]}
+    unseen = {name for name, of in record["significance"].items() if not of["seen"]}
+    assert marked == unseen
+    assert 0 < len(unseen) < 18
+    said = " ".join(table.notes(record, pooled(record), "x", 1))
+    assert "no difference to the base row's BLEU can be seen" in said
+    assert "What another seed would have changed is not in it" in said
+    # Nothing is known of an older sweep, so nothing is marked.
+    assert not any(table.UNSEEN in row.cells[bleu] for row in rows(sweep()).values())
+    assert table.UNSEEN not in " ".join(table.notes(sweep(), pooled(sweep()), "x", 1))
+
+
+def test_stopped_failed_and_refused_variants_say_so() -> None:
+    states = {row.state: row.cells[-1] for row in rows(sweep()).values()}
     assert states["stopped"] == "stopped early at step 100"
-    assert states["failed"] == "failed: out of memory: a worker | was killed"
-    failed = next(row for row in table.rows(sweep()) if row.state == "failed")
+    assert states["failed"] == "failed"
+    failed = next(row for row in rows(sweep()).values() if row.state == "failed")
     assert failed.cells[10:12] == (text.MISSING, text.MISSING)
-
-
-def test_comparison_finds_the_papers_row_and_both_differences() -> None:
-    found = {row.cells[0]: row for row in table.comparisons(sweep())}
-    # Ours 4 heads -> 1 (a quarter) is nearest to the paper's 8 -> 4 or 8 -> 1 in proportion:
-    # log 1/4 lies as far from log 1/2 as from log 1/8; the first row of the two is taken.
-    assert found["heads 1"].cells == (
-        *("heads 1", "6.32 (+0.41)", "29.9 (−1.5)"),
-        *("(A) h 8 → 1, d_k 64 → 512, d_v 64 → 512", "5.29 (+0.37)", "24.9 (−0.9)", "the same"),
-    )
-    assert found["heads 1"].verdict == "same"
-    assert found["heads 8"].cells[3:6] == (
-        *("(A) h 8 → 16, d_k 64 → 32, d_v 64 → 32", "4.91 (−0.01)", "25.8 (0.0)"),
-    )
-    assert found["heads 8"].cells[6] == "no difference in the paper"
-    assert found["layers 2"].cells[3] == "(C) N 6 → 8"
-    assert found["d_ff 1024"].cells[3] == "(C) d_ff 2048 → 4096"
-    assert found["dropout 0"].cells[3] == "(D) P_drop 0.1 → 0"
-    assert found["dropout 0"].verdict == "opposite"
-    assert found["positions learned"].cells[3] == "(E) positions sinusoidal → learned"
-
-
-def test_the_papers_own_table_is_compared_with_itself() -> None:
-    record = papers_own_sweep()
-    found = table.comparisons(record)
-    assert len(found) == 18  # all rows but base and big, which changes several things
-    for row in found:
-        assert row.cells[1:3] == row.cells[4:6]
-        assert row.verdict in ("same", "none")
-    cells = {row.cells[0]: row.cells for row in table.rows(record)}
-    assert cells["(B) d_k=16"][1:13] == (*[""] * 4, "16", *[""] * 4, "5.16", "25.1", "58")
-    assert cells["base"][9] == "100\u202f000"
-    assert page.render(dataclasses.replace(results(), sweep=record))
-
-
-def test_only_finished_trials_are_compared() -> None:
-    names = {row.cells[0] for row in table.comparisons(sweep())}
-    assert names.isdisjoint({"dropout 0.3", "d_model 4096", "base"})
-    record = sweep()
-    record["trials"][0]["status"] = "stopped early"
-    assert table.comparisons(record) == []
+    found = rows(table3_sweep(3))
+    assert (found["big"].state, found["big"].cells[-1]) == ("refused", "refused")
+    assert found["C-d_model-1024"].cells[-1] == "2 of 3 seeds finished"
+    assert table.tables(table3_sweep(3), "x", 1).failures == [
+        ("C-d_model-1024 seed=3", "out of memory: a worker was killed"),
+        ("big", "model.heads 16 of d_k 8 is refused here"),
+    ]
 
 
 def test_no_base_trial_leaves_the_base_row_without_figures() -> None:
     record = sweep()
     del record["trials"][0]
-    base = table.rows(record)[0]
-    assert base.cells[10:] == ("", "", "", "", "not trained")
-    assert table.comparisons(record) == []
+    base = rows(record)["base"].cells
+    assert base[1:10] == ("1", "128", "512", "4", "32", "32", "0.1", "0.1", "300")
+    assert set(base[10:-1]) == {text.MISSING}
+    assert base[-1] == "not trained"
+
+
+# --- beside the paper ----------------------------------------------------------------------------
+
+
+def compared(record: dict[str, Any]) -> dict[str, paper.Comparison]:
+    return {row.cells[0]: row for row in paper.comparisons(pooled(record))}
+
+
+def test_comparison_finds_the_papers_row_and_both_differences() -> None:
+    found = compared(sweep())
+    # Ours 4 heads -> 1 (a quarter) is nearest to the paper's 8 -> 4 or 8 -> 1 in proportion:
+    # log 1/4 lies as far from log 1/2 as from log 1/8; the first row of the two is taken.
+    assert found["heads 1"].cells == (
+        *("heads 1", "(A) h 8 → 1, d_k 64 → 512, d_v 64 → 512", "5.29 (+0.37)", "6.32 (+0.41)"),
+        *("24.9 (−0.9)", "29.9 (−1.5)", "", "", text.MISSING, "the same"),
+    )
+    assert found["heads 1"].verdict == "same"
+    assert found["heads 8"].cells[1:6] == (
+        *("(A) h 8 → 16, d_k 64 → 32, d_v 64 → 32", "4.91 (−0.01)", "5.88 (−0.03)"),
+        *("25.8 (0.0)", "31.6 (+0.2)"),
+    )
+    assert found["heads 8"].cells[-1] == "no difference in the paper"
+    assert found["layers 2"].cells[1] == "(C) N 6 → 8"
+    assert found["d_ff 1024"].cells[1] == "(C) d_ff 2048 → 4096"
+    assert found["d_ff 1024"].cells[6:8] == ("90 (+25)", "1.05 (+0.26)")
+    assert found["dropout 0"].cells[1] == "(D) P_drop 0.1 → 0"
+    assert found["dropout 0"].verdict == "opposite"
+    assert found["positions learned"].cells[1] == "(E) positions sinusoidal → learned"
+
+
+def test_the_papers_own_table_is_compared_with_itself() -> None:
+    record = papers_own_sweep()
+    found = compared(record)
+    assert len(found) == 18  # all rows but base and big, which changes several things
+    for row in found.values():
+        assert row.cells[2] == row.cells[3]
+        assert row.cells[4] == row.cells[5]
+        assert row.verdict in ("same", "none")
+    cells = rows(record)["(B) d_k=16"].cells
+    assert cells[1:13] == (*[""] * 4, "16", *[""] * 4, "5.16", "25.1", "58")
+    assert rows(record)["base"].cells[9] == "100\u202f000"
+    assert page.render(dataclasses.replace(results(), sweep=record))
+
+
+def test_rows_of_table_3_are_compared_with_their_own() -> None:
+    record = table3_sweep()
+    big = next(t for t in record["trials"] if t["row"] == "big")
+    record["trials"].append(big | {"status": "finished", "bleu": 64.0, "bleu_paper": 64.5})
+    record["trials"].remove(big)
+    found = compared(record)
+    of_paper = {row.name: row for row in table3.read().rows}
+    assert set(found) == set(of_paper) - {"base", "C-d_model-1024"}
+    for name, row in found.items():
+        assert row.cells[4].startswith(f"{of_paper[name].bleu} (")
+    # Scaled from 512 to 64 and so on, the paper's row is told as the paper has it.
+    assert found["A-heads-32"].cells[1] == "(A) h 8 → 32, d_k 64 → 16, d_v 64 → 16"
+    assert found["big"].cells[1].startswith("(big) d_model 512 → 1024, d_ff 2048 → 4096, h 8 → 16")
+    assert found["big"].cells[2:6:2] == ("4.33 (−0.59)", "26.4 (+0.6)")
+    # Of the paper's kind of BLEU where it is known.
+    assert found["big"].cells[5].startswith("64.5 (")
+    unseen = [name for name, of in record["significance"].items() if not of["seen"]]
+    for name in unseen:
+        assert found[name].cells[-1] == "no difference can be seen here"
+        assert found[name].verdict == "none"
+
+
+def test_only_finished_trials_are_compared() -> None:
+    assert compared(sweep()).keys().isdisjoint({"dropout 0.3", "d_model 4096", "base"})
+    record = sweep()
+    record["trials"][0]["status"] = "stopped early"
+    assert compared(record) == {}
+    del record["trials"][0]
+    assert compared(record) == {}
+
+
+def test_more_steps_for_the_same_cost_are_no_change_of_the_variant() -> None:
+    record = sweep()
+    record["trials"][1]["train"] |= {"steps": 411}
+    assert compared(record)["heads 1"].cells[1].startswith("(A)")
 
 
 def test_papers_figures_agree_with_its_text() -> None:
@@ -105,23 +199,6 @@ def test_papers_figures_agree_with_its_text() -> None:
     for row in heads:
         assert row.changes["model.heads"] * row.changes["model.d_k"] == 512
     assert max(row.bleu for row in heads) - heads[0].bleu == pytest.approx(0.9)
-
-
-def test_markdown_is_a_table_with_what_one_must_know() -> None:
-    found = table.markdown(sweep(), dataset="en → de, phrasebook", vocabulary_size=3000)
-    rows = found.split("\n")[2:15]
-    assert re.sub(" +", " ", rows[0]).startswith("| row | N | d_model | d_ff | h | d_k | d_v |")
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {len(table.HEADINGS) + 1}
-    assert len({row.rindex("|", 0, row.index("| finished")) for row in rows if "| fin" in row}) == 1
-    assert r"a worker \| was killed |" in rows[-1]
-    for needed in ("Empty cells are the base row's", SIGNATURE, "3\u202f000 pieces", "word piece"):
-        assert needed in found
-    assert "not comparable with the paper's in absolute terms" in found
-    assert "arXiv 1706.03762" in found
-
-
-def test_markdown_without_a_sweep_says_what_to_run() -> None:
-    assert "dvc repro sweep" in table.markdown(None, dataset="x", vocabulary_size=1)
 
 
 # --- numbers -----------------------------------------------------------------------------------
@@ -136,6 +213,12 @@ def test_numbers_as_people_write_them() -> None:
     assert [text.millions(n) for n in (831_000, 12_340_000, 65_400_000)] == ["0.83", "12.3", "65"]
     assert text.percent(0.0512) == "5.1\u202f%"
     assert text.fixed(math.inf, 2) == text.MISSING
+    assert [text.p_value(p) for p in (0.0312, 0.0004, 1.0, None)] == [
+        *("0.031", "< 0.001", "1.000", text.MISSING),
+    ]
+    assert text.with_margin(Estimate(25.34, 3, 0.2, 0.44), 1) == "25.3 ± 0.4"
+    assert text.with_margin(Estimate(25.34), 1) == "25.3"
+    assert text.with_margin(None, 1) == text.MISSING
 
 
 # --- samples -----------------------------------------------------------------------------------
@@ -187,21 +270,46 @@ def test_figures_are_deterministic_and_take_the_pages_colours() -> None:
 
 
 def test_names_at_line_ends_keep_apart() -> None:
-    placed = plots.spread([10, 11, 12, 95, 99], 8, 0, 100)
+    placed = names.spread([10, 11, 12, 95, 99], 8, 0, 100)
     assert placed == sorted(placed)
     assert min(b - a for a, b in itertools.pairwise(placed)) >= 8
     assert min(placed) >= 0
     assert max(placed) <= 100
-    assert plots.spread([5, 50, 80], 8, 0, 100) == [5, 50, 80]
+    assert names.spread([5, 50, 80], 8, 0, 100) == [5, 50, 80]
 
 
 def test_names_of_points_avoid_each_other() -> None:
     frame = Bbox.from_bounds(0, 0, 400, 300)
     taken = [Bbox.from_bounds(194, 144, 12, 12)]
     for _ in range(12):
-        x, y = plots.place((200, 150), 60, 12, taken, frame)
+        x, y = names.place((200, 150), 60, 12, taken, frame)
         box = Bbox.from_bounds(x - 30, y - 6, 60, 12)
         assert not any(box.overlaps(other) for other in taken)
         assert box.x0 >= 0
         assert box.x1 <= 400
         taken.append(box)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=12))
+def test_the_pareto_front_is_what_nothing_beats_in_both(places: list[tuple[int, int]]) -> None:
+    points = [scatter.Point(str(number), *place) for number, place in enumerate(places)]
+    front = scatter.pareto(points)
+    for point in points:
+        beaten = any(
+            other.x <= point.x and other.y >= point.y and (other.x, other.y) != (point.x, point.y)
+            for other in points
+        )
+        assert any((f.x, f.y) == (point.x, point.y) for f in front) == (not beaten)
+    assert [point.x for point in front] == sorted({point.x for point in front})
+
+
+def test_only_finished_points_are_on_the_front() -> None:
+    points = [
+        scatter.Point("a", 1, 1),
+        scatter.Point("cheap and good, but stopped", 1, 9, hollow=True),
+        scatter.Point("b", 2, 2),
+    ]
+    drawing = {"about": "", "x_label": "", "y_label": "", "name": "n"}
+    with_front = scatter.scatter(points, **drawing).count("stroke-dasharray")
+    assert with_front == 1
+    assert "stroke-dasharray" not in scatter.scatter(points[:2], **drawing)

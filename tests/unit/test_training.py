@@ -18,7 +18,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.train import journal, loop, state
-from seq2sweep.train.events import CheckpointDue, Event, Finished, Logged, Validated
+from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted, Logged, Validated
 from seq2sweep.train.loop import train
 
 from ..conftest import Corpus
@@ -27,10 +27,11 @@ CPU = torch.device("cpu")
 
 
 def run(config: Config, corpus: Corpus, folder: Path, **options: object) -> list[Event]:
+    folder.mkdir(exist_ok=True)
     events = []
     for event in train(config, corpus.encoded, device=CPU, **options):  # type: ignore[arg-type]
         if isinstance(event, CheckpointDue):
-            event.write(folder / f"step-{event.step}")
+            event.capture().write(folder / f"step-{event.step}")
         events.append(event)
     return events
 
@@ -107,13 +108,41 @@ def test_damaged_checkpoint_is_refused_by_name(
         state.verify(tmp_path / "nowhere")
 
 
-def test_checkpoint_of_another_model_is_refused(
+def test_going_on_from_another_run_is_refused_with_the_difference(
     tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
 ) -> None:
     run(tiny_config, tiny_corpus, tmp_path)
-    other = configuration.with_changes(tiny_config, {"model.d_ff": 65})
-    with pytest.raises(state.CheckpointError, match="another model"):
-        run(other, tiny_corpus, tmp_path / "x", resume=tmp_path / "step-4")
+    checkpoint = tmp_path / "step-4"
+    changes = {"model.d_ff": 65, "train.precision": "bf16", "model.positions": "learned"}
+    other = configuration.with_changes(tiny_config, changes)
+    with pytest.raises(UserError) as caught:
+        run(other, tiny_corpus, tmp_path / "x", resume=checkpoint)
+    message = str(caught.value)
+    assert message.startswith(f"{checkpoint} cannot be gone on from: ")
+    assert "model.d_ff was 64 and is 65 now" in message
+    assert "model.positions was sinusoidal and is learned now" in message
+    assert "train.precision was float32 and is bf16 now" in message
+    assert "data" not in message
+
+    identity = json.loads((checkpoint / "state.json").read_text())["identity"]
+    assert state.differences(identity, identity) == []
+    found = state.differences(identity, identity | {"data": "0" * 64, "vocabulary": "1" * 64})
+    assert found == [
+        f"data was {identity['data'][:8]} and is 00000000 now",
+        f"vocabulary was {identity['vocabulary'][:8]} and is 11111111 now",
+    ]
+
+
+def test_more_steps_may_be_asked_for_and_change_nothing_before(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    longer = configuration.with_changes(tiny_config, {"train.steps": 16})
+    run(tiny_config, tiny_corpus, tmp_path / "parts")
+    run(longer, tiny_corpus, tmp_path / "parts", resume=tmp_path / "parts" / "step-12")
+    run(longer, tiny_corpus, tmp_path / "whole")
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        found, expected = (tmp_path / run / "step-16" / name for run in ("parts", "whole"))
+        assert found.read_bytes() == expected.read_bytes()
 
 
 def test_divergence_is_said_with_the_step(
@@ -203,6 +232,22 @@ def test_too_many_in_a_row_end_the_run_with_all_one_needs_to_know(
     assert re.search(r"of lines \d+, \d+.* of data/clean/train", message)
     assert "Last good checkpoint: that of step 4." in message
     assert "\n" not in message
+
+
+def test_a_row_that_is_interrupted_is_counted_on(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer = configuration.with_changes(tiny_config, {"train.steps": 30})
+    asked = itertools.count(1)
+    with monkeypatch.context() as patch:
+        poison(patch, {*range(7, 20)}, math.nan)
+        events = run(longer, tiny_corpus, tmp_path, stop=lambda: next(asked) == 11)
+    assert isinstance(events[-1], Interrupted)
+    saved = tmp_path / "interrupted-11"
+    events[-1].capture().write(saved)
+    poison(monkeypatch, {*range(1, 30)}, math.nan)  # counted from the first update after it
+    with pytest.raises(UserError, match="10 updates in a row, steps 7 to 16"):
+        run(longer, tiny_corpus, tmp_path, resume=saved)
 
 
 def test_weights_that_are_not_finite_are_never_kept(

@@ -23,11 +23,12 @@ from seq2sweep.decode.exported import choose
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.transformer import Transformer
-from seq2sweep.train.state import load_weights, weights
+from seq2sweep.train.state import load_weights
 
 from ..conftest import Corpus
 
 STEPS = (10, 20, 30)
+LOSSES = {10: 3.0, 20: 1.0, 30: None}
 
 
 @pytest.fixture
@@ -45,8 +46,10 @@ def folder(tmp_path: Path, config: Config, tiny_corpus: Corpus) -> Path:
     for step in STEPS:
         torch.manual_seed(step)
         file = folder / CHECKPOINTS / f"{step}.safetensors"
-        save_file(weights(Transformer(config.model, tiny_corpus.size)), file)
-        entries.append({"step": step, "file": file.name, "sha256": sha256(file)})
+        model = Transformer(config.model, tiny_corpus.size)
+        save_file({name: p.detach() for name, p in model.named_parameters()}, file)
+        entry = {"step": step, "file": file.name, "sha256": sha256(file)}
+        entries.append(entry | {"valid_loss": LOSSES[step]})
     fingerprint = Vocabulary.open(tiny_corpus.vocabulary).fingerprint
     receipt = {
         "checkpoints": entries,
@@ -64,12 +67,21 @@ def folder(tmp_path: Path, config: Config, tiny_corpus: Corpus) -> Path:
         ({"evaluate.average_checkpoints": 1}, [30]),
         ({"evaluate.checkpoint_steps": [30, 10]}, [10, 30]),
         ({"evaluate.average_checkpoints": 9}, [10, 20, 30]),
+        ({"evaluate.average_checkpoints": 1, "evaluate.checkpoints": "best"}, [20]),
+        ({"evaluate.average_checkpoints": 2, "evaluate.checkpoints": "best"}, [10, 20]),
+        ({"evaluate.average_checkpoints": 9, "evaluate.checkpoints": "best"}, [10, 20]),
     ],
 )
-def test_the_newest_or_a_list(
+def test_the_newest_or_the_best_or_a_list(
     config: Config, folder: Path, changes: dict[str, object], expected: list[int]
 ) -> None:
-    long = {"train.steps": 30, "train.checkpoint_every": 10, "train.keep_checkpoints": 9}
+    long = {
+        "train.steps": 30,
+        "train.validate_every": 10,
+        "train.checkpoint_every": 10,
+        "train.keep_checkpoints": 9,
+        "train.keep_best": 9,
+    }
     chosen = choose(folder, configuration.with_changes(config, long | changes).evaluate)
     assert [entry.step for entry in chosen] == expected
 
@@ -78,6 +90,12 @@ def test_what_cannot_be_chosen_is_said(config: Config, folder: Path) -> None:
     missing = dataclasses.replace(config.evaluate, checkpoint_steps=(15,))
     with pytest.raises(UserError, match=r"step 15, but .* holds steps 10, 20, 30"):
         choose(folder, missing)
+    receipt = json.loads((folder / RECEIPT).read_text())
+    for entry in receipt["checkpoints"]:
+        del entry["valid_loss"]
+    (folder / RECEIPT).write_text(json.dumps(receipt))
+    with pytest.raises(UserError, match=r"no validation losses .* set it to newest"):
+        choose(folder, dataclasses.replace(config.evaluate, checkpoints="best"))
     (folder / CHECKPOINTS / "30.safetensors").write_bytes(b"damaged")
     with pytest.raises(UserError, match=r"30\.safetensors is missing or differs"):
         choose(folder, config.evaluate)

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.storage import JOURNAL_NAME, newest_checkpoints, write_json
+from seq2sweep.cluster.storage import JOURNAL_NAME, newest_checkpoint, write_json
 from seq2sweep.cluster.variants import Variant
+from seq2sweep.data.files import write_whole
 from seq2sweep.train import journal
 
 RESULT_NAME = "result.json"
+TRANSLATIONS_NAME = "valid.translations.txt"
 
 Status = Literal["finished", "stopped early", "failed"]
 OnTrial = Callable[[str, Variant, dict[str, Any]], None]
@@ -24,7 +26,8 @@ class TrialResult:
     """How one variant ended.
 
     steps: reached; checkpoint: folder of the newest; metrics: the newest of each figure in the
-    journal and what `score` gave; cause: why it failed or has no score.
+    journal and what `score` gave; cause: why it failed or has no score; translations: of the
+    validation set, one a line, a file that is there when it was scored.
     """
 
     variant: Variant
@@ -34,6 +37,7 @@ class TrialResult:
     checkpoint: Path | None
     metrics: dict[str, Any]
     journal: Path
+    translations: Path
     wall_seconds: float
 
 
@@ -118,6 +122,22 @@ class TrialRecord:
             },
         )
 
+    def reuse_scores(self) -> bool:
+        """Take what an earlier sweep scored in the same way, if it did."""
+        if not self.earlier or self.earlier["scored_as"] != self.scored_as():
+            return False
+        if not (self.folder / TRANSLATIONS_NAME).exists():
+            return False
+        self.scores = self.earlier["scores"]
+        return True
+
+    def keep_scores(self, figures: dict[str, Any]) -> None:
+        """Write what `score` gave: translations first, since result.json says they are there."""
+        self.scores = {key: value for key, value in figures.items() if key != "translations"}
+        lines = "".join(f"{line}\n" for line in figures["translations"])
+        write_whole(self.folder / TRANSLATIONS_NAME, lines)
+        self.save()
+
     def scored_as(self) -> str:
         """What the scores depend on besides the variant."""
         values = configuration.fingerprint(self.variant.config, "evaluate", "data")
@@ -136,7 +156,7 @@ class TrialRecord:
 
     def checkpoint(self) -> Path | None:
         """The newest one that is sound."""
-        return next(iter(newest_checkpoints(self.folder, 1)), None)
+        return newest_checkpoint(self.folder)
 
     def result(self) -> TrialResult:
         """All of it, once the trial has ended."""
@@ -150,5 +170,6 @@ class TrialRecord:
             checkpoint=self.checkpoint(),
             metrics=figures | self.scores,
             journal=self.folder / JOURNAL_NAME,
+            translations=self.folder / TRANSLATIONS_NAME,
             wall_seconds=self.wall_seconds,
         )

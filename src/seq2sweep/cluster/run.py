@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import shutil
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ray
+import torch
 from ray.train import (
     FailureConfig,
     LoggingConfig,
@@ -19,42 +24,51 @@ from ray.train import (
 from ray.train.torch import TorchTrainer
 
 from seq2sweep import config as configuration
+from seq2sweep import console
 from seq2sweep.cluster import session
+from seq2sweep.cluster.retention import prune
 from seq2sweep.cluster.storage import (
     JOURNAL_NAME,
     checkpoint_step,
-    newest_checkpoints,
     only_user,
     remove_damaged,
     resume_point,
     run_folder,
+    whole_checkpoints,
 )
-from seq2sweep.cluster.worker import one_line, read_user_error, stop_file, train_worker
-from seq2sweep.config import Config
+from seq2sweep.cluster.worker import (
+    HANG_LOG_NAME,
+    one_line,
+    read_user_error,
+    stop_file,
+    train_worker,
+)
+from seq2sweep.cluster.writer import patiently
+from seq2sweep.config import ClusterConfig, Config
 from seq2sweep.errors import NO_ROOM, Failure, UserError
 from seq2sweep.train import journal
 
 FAILURE_LOG_NAME = "failure.log"
-# Ray's own list of a run's checkpoints.
-SNAPSHOT_NAME = "checkpoint_manager_snapshot.json"
+ROOM_SECONDS = 60.0
+"""How often the driver looks whether there is room for the workers."""
 
 
 class TrainingFailed(Failure):
-    """Workers failed more often than cluster.max_failures; the message is one line.
+    """Workers failed too often without getting on; the message is one line.
 
-    cause: the error that ended it; log: the file with every worker's traceback.
+    cause: the error that ended it; final: starting the workers again would be in vain.
     """
 
-    def __init__(self, cause: str, log: Path) -> None:
-        super().__init__(f"training failed: {cause}; tracebacks are in {log}")
+    def __init__(self, cause: str, further: str, *, final: bool = False) -> None:
+        super().__init__(f"training failed: {cause}; {further}")
         self.cause = cause
-        self.log = log
+        self.final = final
 
 
 @dataclass(frozen=True)
 class TrainOutcome:
-    """checkpoints: the newest train.keep_checkpoints, verified, oldest first; summary: figures
-    of the loop's Finished."""
+    """checkpoints: all that were kept, verified, oldest first; summary: figures of the loop's
+    Finished."""
 
     checkpoints: list[Path]
     summary: dict[str, Any]
@@ -72,12 +86,15 @@ def run_training(
 
     name: of the run in cluster.storage; it must change with whatever changes the result, since a
     run that is found there goes on, and one that is finished is not trained again.
+    Failures are met by starting the workers again; after cluster.max_failures of them without a
+    new checkpoint it is given up.
     on_event: gets each entry that the journal receives meanwhile, in order, in this thread.
 
     Raises UserError when the workers do not fit the cluster or one of them raised it,
     TrainingFailed for any other end.
     """
     folder = run_folder(config.cluster, project, name)
+    folder.mkdir(parents=True, exist_ok=True)
     with only_user(folder):
         return _train(config, encoded.resolve(), folder, on_event)
 
@@ -85,43 +102,99 @@ def run_training(
 def _train(
     config: Config, encoded: Path, folder: Path, on_event: Callable[[dict[str, Any]], None]
 ) -> TrainOutcome:
+    for damage in remove_damaged(folder):
+        console.say(f"{damage}; removed")
     outcome = _outcome(config, folder)
     if outcome is not None:
         return outcome
-    remove_damaged(folder)
     cpus = session.cpus_per_worker(config.cluster, session.nodes())
-    path = folder / JOURNAL_NAME
-    offset = journal.read(path)[1]
-
-    def follow() -> None:
-        nonlocal offset
-        entries, offset = journal.read(path, offset)
-        for entry in entries:
-            on_event(entry)
-
-    attempt = uuid.uuid4().hex
-    # Where to go on from is ours to find (worker.py); Ray would refuse to start where a checkpoint
-    # on its list is gone.
-    (folder / SNAPSHOT_NAME).unlink(missing_ok=True)
-    trainer = _trainer(config, encoded, folder, cpus, attempt)
-    stop = stop_file(folder, attempt)
-    try:
-        session.while_waiting(trainer.fit, follow, on_interrupt=stop.touch)
-    except TrainingFailedError as error:
-        _raise_cause(error, folder, attempt)
-    finally:
-        stop.unlink(missing_ok=True)
-    message = read_user_error(folder, attempt)
-    if message is not None:
-        raise UserError(message)
-    outcome = _outcome(config, folder)
-    if outcome is None:
-        raise RuntimeError(f"training ended without its last checkpoint in {folder}")
+    meanwhile = _Meanwhile(config.cluster, cpus, folder / JOURNAL_NAME, on_event)
+    while outcome is None:
+        before = _reached(folder)
+        attempt = uuid.uuid4().hex
+        stop = stop_file(folder, attempt)
+        for old in _hang_logs(folder):
+            old.unlink()
+        trainer = _trainer(config, encoded, folder, cpus, attempt)
+        try:
+            session.while_waiting(trainer.fit, meanwhile, functools.partial(_ask, stop))
+        except (TrainingFailedError, ray.exceptions.RayActorError) as error:
+            _raise_user_error(folder, attempt)
+            failure = _failure(error, folder)
+            if failure.final or _reached(folder) == before:
+                raise failure from None
+            # It got on between its failures, so it may fail as often again.
+            console.say(f"{failure.cause}; workers start again after step {_reached(folder)}")
+            continue
+        finally:
+            with contextlib.suppress(OSError):
+                stop.unlink()
+        _raise_user_error(folder, attempt)
+        outcome = _outcome(config, folder)
+        if outcome is None and _reached(folder) == before:
+            raise RuntimeError(f"training ended without its last checkpoint in {folder}")
+        # None: a node was about to be taken away, and the workers saved and left.
     return outcome
 
 
+def _ask(stop: Path) -> None:
+    """Ask the workers to save and end; where the storage fails they are just ended."""
+    with contextlib.suppress(OSError):
+        stop.touch()
+
+
+class _Meanwhile:
+    """What the driver does while the workers train: hand each journal entry to a listener, once,
+    and say when there is no room for the workers, who then wait for nodes to come."""
+
+    def __init__(
+        self,
+        cluster: ClusterConfig,
+        cpus: int,
+        path: Path,
+        on_event: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.cluster, self.cpus, self.path, self.on_event = cluster, cpus, path, on_event
+        self.offset = journal.read(path)[1]
+        self.looked = time.monotonic()
+
+    def __call__(self) -> None:
+        entries: list[dict[str, Any]] = []
+        # The workers, who need the storage, say so when it fails for long; a line that another
+        # machine has half written may look damaged from here.
+        with contextlib.suppress(OSError, UserError):
+            entries, self.offset = journal.read(self.path, self.offset)
+        for entry in entries:
+            self.on_event(entry)
+        if time.monotonic() - self.looked > ROOM_SECONDS:
+            self.looked = time.monotonic()
+            self._look_for_room()
+
+    def _look_for_room(self) -> None:
+        fewest = self.cluster.min_workers or self.cluster.workers
+        machines = session.nodes()
+        if session.places(machines, self.cpus, self.cluster.gpus_per_worker) < fewest:
+            console.say(
+                f"waiting for room for {fewest} workers of {self.cpus} CPUs and "
+                f"{self.cluster.gpus_per_worker} GPUs; the cluster is {session.describe(machines)}"
+            )
+
+
+def _reached(folder: Path) -> int:
+    """The step that training would go on after. Raises Failure when the storage stays away."""
+    try:
+        kept = patiently(lambda: resume_point(folder))
+    except OSError as error:
+        raise Failure(
+            f"{folder} cannot be read ({error.strerror}): mend the storage and run `dvc repro` "
+            "again, which goes on from there"
+        ) from None
+    return checkpoint_step(kept) if kept else 0
+
+
 def _trainer(config: Config, encoded: Path, folder: Path, cpus: int, attempt: str) -> TorchTrainer:
-    gpus = config.cluster.gpus_per_worker
+    cluster = config.cluster
+    gpus = cluster.gpus_per_worker
     return TorchTrainer(
         train_worker,
         train_loop_config={
@@ -132,14 +205,16 @@ def _trainer(config: Config, encoded: Path, folder: Path, cpus: int, attempt: st
             "attempt": attempt,
         },
         scaling_config=ScalingConfig(
-            num_workers=config.cluster.workers,
+            num_workers=(cluster.min_workers, cluster.workers)
+            if cluster.min_workers
+            else cluster.workers,
             use_gpu=gpus > 0,
             resources_per_worker={"CPU": cpus} | ({"GPU": gpus} if gpus else {}),
         ),
         run_config=RunConfig(
             name=folder.name,
             storage_path=str(folder.parent),
-            failure_config=FailureConfig(max_failures=config.cluster.max_failures),
+            failure_config=FailureConfig(max_failures=cluster.max_failures),
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
     )
@@ -151,36 +226,69 @@ def _outcome(config: Config, folder: Path) -> TrainOutcome | None:
     finished = [entry for entry in entries if entry["kind"] == "finished"]
     if not finished:
         return None
-    checkpoints = newest_checkpoints(folder, config.train.keep_checkpoints)
-    if not checkpoints:
-        return None
-    if checkpoint_step(checkpoints[-1]) != finished[-1]["step"]:
+    # Where training was killed before it could.
+    prune(folder, config.train, config.evaluate.checkpoint_steps)
+    checkpoints = whole_checkpoints(folder)
+    if not checkpoints or checkpoint_step(checkpoints[-1]) != finished[-1]["step"]:
         # The last one was lost or damaged since: the steps to it are done again.
         return None
     summary = {key: value for key, value in finished[-1].items() if key not in ("kind", "time")}
     return TrainOutcome(checkpoints, summary)
 
 
-def _raise_cause(error: TrainingFailedError, folder: Path, attempt: str) -> None:
-    """Turn Ray's wall of frames into the one error that started it, and keep the wall in a file."""
+def _raise_user_error(folder: Path, attempt: str) -> None:
     message = read_user_error(folder, attempt)
     if message is not None:
         raise UserError(message) from None
+
+
+def _failure(error: Exception, folder: Path) -> TrainingFailed:
+    """Ray's wall of frames as the one error that started it; the wall is kept in a file."""
     who, cause = _cause(error)
     if isinstance(cause, OSError) and cause.errno in NO_ROOM:
-        kept = resume_point(folder)
-        step = checkpoint_step(kept) if kept else 0
-        raise Failure(
-            f"no room left in {folder} ({shutil.disk_usage(folder).free / 1e6:.1f} MB free): free "
-            "some, or set cluster.storage to another disk, and run `dvc repro` again, which goes "
-            f"on after step {step}"
-        ) from None
+        # Its log would find no room either.
+        free = shutil.disk_usage(folder).free / 1e6
+        return TrainingFailed(
+            f"no room left in {folder} ({free:.1f} MB free): free some, or set cluster.storage to "
+            "another disk",
+            f"run `dvc repro` again, which goes on after step {_reached(folder)}",
+            final=True,
+        )
+    hung = [path for path in _hang_logs(folder) if path.stat().st_size > 0]
+    if hung:
+        logs = ", ".join(map(str, hung))
+        what = f"workers got no update done in cluster.hang_seconds; where they stood is in {logs}"
+    elif _is_lack_of_memory(cause):
+        what = (
+            f"{who}out of memory ({one_line(cause)}): lower train.tokens_per_pass, which changes "
+            "no update"
+        )
+    elif isinstance(cause, ray.exceptions.ActorDiedError):
+        what = f"{who}its process was killed, by hand or by the system (out of memory?)"
+    elif isinstance(cause, OSError) and cause.strerror:
+        what = f"{who}{cause.filename or folder} failed ({cause.strerror}): mend the storage"
+    else:
+        what = f"{who}{one_line(cause)}"
     log = folder / FAILURE_LOG_NAME
-    log.write_text(f"{error}\n", encoding="utf-8")
-    raise TrainingFailed(f"{who}{one_line(cause)}", log) from None
+    try:
+        log.write_text(f"{error}\n", encoding="utf-8")
+    except OSError as failure:
+        return TrainingFailed(what, f"{log} could not be written ({failure.strerror})")
+    return TrainingFailed(what, f"tracebacks are in {log}")
 
 
-def _cause(error: TrainingFailedError) -> tuple[str, BaseException]:
+def _hang_logs(folder: Path) -> list[Path]:
+    return sorted(folder.glob(HANG_LOG_NAME.format(rank="*")))
+
+
+def _is_lack_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError | ray.exceptions.OutOfMemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error)
+    return any(words in text for words in ("can't allocate memory", "low on memory"))
+
+
+def _cause(error: Exception) -> tuple[str, BaseException]:
     """Who failed first, and what was raised there."""
     failures: dict[int, Exception] = getattr(error, "worker_failures", {})
     if not failures:

@@ -12,25 +12,27 @@ import logging
 import queue
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
+from ray.tune.schedulers import FIFOScheduler
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import session
 from seq2sweep.cluster.record import OnTrial, TrialRecord, TrialResult
+from seq2sweep.cluster.rungs import Rungs
+from seq2sweep.cluster.scheduler import OrderedScheduler
 from seq2sweep.cluster.storage import only_user, run_folder
-from seq2sweep.cluster.trial import FAILURE_NAME, METRIC, run_trial
-from seq2sweep.cluster.variants import Variant, variants
+from seq2sweep.cluster.trial import FAILURE_NAME, METRIC, run_trial, validations
+from seq2sweep.cluster.variants import Variant
 from seq2sweep.cluster.worker import one_line, use_threads
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 
-__all__ = ["TrialResult", "Variant", "run_sweep", "variants"]
+__all__ = ["TrialResult", "Variant", "run_sweep"]
 
 INTERRUPTED = "interrupted; run again to go on"
 
@@ -39,6 +41,7 @@ Score = Callable[[Config, Path, Path], dict[str, Any]]
 
 def run_sweep(
     config: Config,
+    variants: Sequence[Variant],
     *,
     encoded: Path,
     project: Path,
@@ -47,29 +50,35 @@ def run_sweep(
     scorer: str = "",
     on_trial: OnTrial,
 ) -> list[TrialResult]:
-    """Train all variants of `config.sweep` inside a `ray_session`, then score their checkpoints.
+    """Train all variants inside a `ray_session`, then score their checkpoints.
 
+    config: whose `sweep` made the variants, all of different fingerprints.
     name: of the sweep in cluster.storage; trials that ended under it are not trained again.
     score: `score(config, checkpoint, encoded)` of an importable module; it runs in Ray's
-    processes, several at once, and gives figures of a checkpoint on the validation set.
+    processes, several at once, and gives figures of a checkpoint on the validation set; its
+    `translations`, one a line, are kept in the trial's folder.
     scorer: names the code behind `score`; scores that other code gave are not used again.
     on_trial: called in this thread with an event, its variant and figures. Each variant has one
     "started" and one "finished", "stopped early" or "failed", whatever happens, with "result" for
     every validation between them; then "scored" if it has a checkpoint.
 
-    Results come in the order of `variants(config)`. A failed trial is a result, not an error.
-    Raises UserError when the sweep is ill-formed or a trial does not fit the cluster.
+    Results come in the order of the variants. A failed trial is a result, not an error.
+    Raises UserError when a trial does not fit the cluster.
     """
-    found = variants(config)
     at_once = _trials_at_once(config)
     folder = run_folder(config.cluster, project, name)
     schedule = _schedule(config)
+    folder.mkdir(parents=True, exist_ok=True)
     with only_user(folder):
         records = [
             TrialRecord.open(variant, folder / "trials" / variant.slug, schedule, scorer)
-            for variant in found
+            for variant in variants
         ]
-        _train_records(config, records, encoded.resolve(), folder / "tune", at_once, on_trial)
+        rungs = _rungs(config, records)
+        _forget_stops(records, rungs)
+        _train_records(
+            config, records, encoded.resolve(), folder / "tune", at_once, rungs, on_trial
+        )
         _score_all(config, records, encoded.resolve(), score, on_trial)
     return [record.result() for record in records]
 
@@ -80,6 +89,7 @@ def _train_records(
     encoded: Path,
     scratch: Path,
     at_once: int,
+    rungs: Rungs | None,
     on_trial: OnTrial,
 ) -> None:
     """Train what no earlier sweep has; when this returns or raises, each record has an end."""
@@ -88,7 +98,7 @@ def _train_records(
             if record.earlier:
                 record.end(record.earlier["status"], None, on_trial, time.monotonic())
         if not all(record.status for record in records):
-            _train_all(config, records, encoded, scratch, at_once, on_trial)
+            _train_all(config, records, encoded, scratch, at_once, rungs, on_trial)
     finally:
         for record in records:
             if record.started and not record.status:
@@ -100,7 +110,38 @@ def _schedule(config: Config) -> str:
     sweep = config.sweep
     if sweep.scheduler == "none":
         return "none"
-    return f"{sweep.scheduler} from {sweep.grace_steps} by {sweep.reduction_factor}"
+    return f"{sweep.scheduler} from {sweep.grace_steps} by {sweep.reduction_factor}, in order"
+
+
+def _rungs(config: Config, records: list[TrialRecord]) -> Rungs | None:
+    """What stops trials, told of all that earlier sweeps have seen of them; None: nothing does."""
+    sweep = config.sweep
+    if sweep.scheduler == "none":
+        return None
+    rungs = Rungs(
+        sweep.scheduler,
+        len(records),
+        grace_steps=sweep.grace_steps,
+        reduction_factor=sweep.reduction_factor,
+        longest=max(record.variant.config.train.steps for record in records),
+    )
+    for index, record in enumerate(records):
+        for step, perplexity in validations(record.folder):
+            rungs.report(index, step, perplexity)
+        if record.earlier or (record.folder / FAILURE_NAME).exists():
+            rungs.end(index)
+    return rungs
+
+
+def _forget_stops(records: list[TrialRecord], rungs: Rungs | None) -> None:
+    """A trial that an earlier sweep stopped goes on if it would not be stopped in this one."""
+    for index, record in enumerate(records):
+        stopped = record.earlier is not None and record.earlier["status"] == "stopped early"
+        if stopped and (rungs is None or rungs.goes_on(index) is not False):
+            record.earlier = None
+    for index, record in enumerate(records):
+        if rungs is not None and record.earlier is None:
+            rungs.begin_again(index)
 
 
 def _trials_at_once(config: Config) -> int:
@@ -159,14 +200,15 @@ def _train_all(
     encoded: Path,
     scratch: Path,
     at_once: int,
+    rungs: Rungs | None,
     on_trial: OnTrial,
 ) -> None:
     """Train what is not done, as many at once as fit, and keep `records` up to date."""
     sweep = config.sweep
-    done = [index for index, record in enumerate(records) if record.earlier]
     left = [index for index, record in enumerate(records) if not record.earlier]
-    # Those done tell ASHA their figures first, for the others to be compared with.
-    order = done + left if sweep.scheduler == "asha" else left
+    if rungs is None:
+        # The longest first, or it would train alone in the end.
+        left.sort(key=lambda index: -records[index].variant.config.train.steps)
     callback = _Events()
     tuner = tune.Tuner(
         tune.with_resources(
@@ -179,16 +221,15 @@ def _train_all(
                         "folder": str(record.folder),
                         "cpus": sweep.cpus_per_trial,
                         "gpus": sweep.gpus_per_trial,
-                        "done": record.earlier is not None,
                     }
                     for record in records
                 ],
             ),
             {"cpu": sweep.cpus_per_trial, "gpu": sweep.gpus_per_trial},
         ),
-        param_space={"index": tune.grid_search(order)},
+        param_space={"index": tune.grid_search(left)},
         tune_config=tune.TuneConfig(
-            scheduler=_scheduler(config, records),
+            scheduler=OrderedScheduler(rungs) if rungs else FIFOScheduler(),
             max_concurrent_trials=at_once,
             # A process that trained one variant has torch loaded for the next.
             reuse_actors=True,
@@ -207,8 +248,6 @@ def _train_all(
         while not callback.events.empty():
             kind, index, content, at = callback.events.get()
             record = records[index]
-            if record.earlier:
-                continue
             if kind == "start":
                 record.start(on_trial, at)
             elif kind == "result":
@@ -236,21 +275,6 @@ def _cause(folder: Path, otherwise: str) -> str:
         return otherwise
 
 
-def _scheduler(config: Config, records: list[TrialRecord]) -> TrialScheduler:
-    if config.sweep.scheduler == "none":
-        return FIFOScheduler()
-    most = max(record.variant.config.train.steps for record in records)
-    return ASHAScheduler(
-        time_attr="step",
-        metric=METRIC,
-        mode="min",
-        # Tune insists that the first decision comes before the end.
-        grace_period=min(config.sweep.grace_steps, most),
-        reduction_factor=config.sweep.reduction_factor,
-        max_t=most,
-    )
-
-
 # --- scoring -------------------------------------------------------------------------------------
 
 
@@ -269,8 +293,7 @@ def _score_all(
         checkpoint = record.checkpoint()
         if checkpoint is None:
             record.cause = "ended before its first checkpoint: lower train.validate_every"
-        elif record.earlier and record.earlier["scored_as"] == record.scored_as():
-            record.scores = record.earlier["scores"]
+        elif record.reuse_scores():
             on_trial("scored", record.variant, record.scores)
         else:
             reference = task.remote(
@@ -282,7 +305,7 @@ def _score_all(
         for reference in ready:
             record = waiting.pop(reference)
             try:
-                record.scores = dict(ray.get(reference))
+                figures = dict(ray.get(reference))
             except ray.exceptions.RayError as error:
                 cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
                 if isinstance(cause, UserError):
@@ -290,7 +313,7 @@ def _score_all(
                 # The others' scores are not lost for this one.
                 record.cause = f"not scored: {one_line(cause or error)}"
                 continue
-            record.save()
+            record.keep_scores(figures)
             on_trial("scored", record.variant, record.scores)
 
 

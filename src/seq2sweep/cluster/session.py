@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
-import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import threading
 import time
@@ -17,10 +18,13 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
-import psutil
 import ray
+from ray._private.authentication.authentication_token_setup import (
+    maybe_enable_token_auth_if_token_available,
+)
 from ray._private.services import canonicalize_bootstrap_address
 
+from seq2sweep.cluster import guard
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import UserError
 
@@ -51,7 +55,8 @@ def ray_session(config: ClusterConfig) -> Iterator[None]:
     """Ray, up for the time of a `with` block.
 
     `cluster.address` null starts one on this machine that nobody else sees, and ends all its
-    processes however the block is left; SIGTERM and a closed terminal become KeyboardInterrupt.
+    processes however the block is left, by SIGKILL as well (guard.py); SIGTERM and a closed
+    terminal become KeyboardInterrupt.
     An address, or RAY_ADDRESS (set in every job that `ray job submit` starts), joins a running
     cluster. A Ray that this process is connected to already is used as it is.
 
@@ -102,16 +107,18 @@ def places(machines: list[Node], cpus: float, gpus: float) -> int:
 def cpus_per_worker(config: ClusterConfig, machines: list[Node]) -> int:
     """CPUs for each training worker: as configured, or the most with which all of them fit.
 
-    Raises UserError when they do not fit, because Ray would wait for ever.
+    With cluster.min_workers so many are enough. Raises UserError when they do not fit, because Ray
+    would wait for ever.
     """
     gpus = config.gpus_per_worker
     if config.cpus_per_worker is not None:
         choices = [config.cpus_per_worker]
     else:
         choices = list(range(int(max((node.cpus for node in machines), default=1)), 0, -1))
-    for cpus in choices:
-        if places(machines, cpus, gpus) >= config.workers:
-            return cpus
+    for enough in (config.workers, config.min_workers or config.workers):
+        for cpus in choices:
+            if places(machines, cpus, gpus) >= enough:
+                return cpus
     least = choices[-1] if choices else 1
     raise UserError(
         f"cluster.workers is {config.workers}, each with {least} CPU (cluster.cpus_per_worker) "
@@ -129,15 +136,16 @@ def describe(machines: list[Node]) -> str:
     )
 
 
-LAST_WORDS_SECONDS = 30.0
-"""How long work may take to end by itself when it was asked to."""
+LAST_WORDS_SECONDS = 90.0
+"""How long work may take to end by itself when it was asked to: a node may learn late of a new file
+on a network file system."""
 
 
 def while_waiting(
     work: Callable[[], T],
     tick: Callable[[], None],
-    every: float = 0.2,
     on_interrupt: Callable[[], None] | None = None,
+    every: float = 0.2,
 ) -> T:
     """Run `work` in a thread; call `tick` here every so many seconds and once after the end.
 
@@ -180,9 +188,10 @@ def _start(stack: contextlib.ExitStack) -> None:
     folder = tempfile.mkdtemp(
         prefix="s2s-", dir=parent if len(parent) <= LONGEST_TEMPORARY_FOLDER else "/tmp"
     )
-    stack.callback(_undisturbed, lambda: _end(folder))
+    watching = guard.start(folder)
+    stack.callback(_undisturbed, lambda: _end(watching))
     stack.enter_context(_environment(LOCAL_ENVIRONMENT))
-    with _environment(WORKER_ENVIRONMENT):
+    with _environment(WORKER_ENVIRONMENT), guard.marked(folder):
         ray.init(
             address="local",
             namespace=NAMESPACE,
@@ -221,8 +230,16 @@ def _check_reachable(address: str) -> None:
         host, _, port = (resolved or "").rpartition(":")
         with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
             pass
+        # The token that lies in the user's folder, if any, as ray.init finds it.
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
         # Something answers; whether it is Ray shows here, after 40 s at the latest.
         ray._raylet.GcsClient(address=resolved)
+    except ray.exceptions.AuthenticationError:
+        raise UserError(
+            f"cluster.address: the Ray cluster at {address} does not take this user's token: put "
+            "the cluster's into ~/.ray/auth_token or $RAY_AUTH_TOKEN, and set RAY_AUTH_MODE=token"
+        ) from None
     except (OSError, ValueError, OverflowError, ray.exceptions.RpcError) as error:
         _unreachable(address, error)
 
@@ -238,27 +255,12 @@ def _unreachable(address: str, error: Exception) -> NoReturn:
 # --- ending --------------------------------------------------------------------------------------
 
 
-def _end(folder: str) -> None:
-    """Shut Ray down and see to it that none of its processes outlives us."""
-    # To be found before the shutdown: afterwards orphans have another parent.
-    processes = _processes(folder)
-    ray.shutdown()
-    _, alive = psutil.wait_procs(processes, timeout=5)
-    for process in alive:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(alive, timeout=5)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _processes(folder: str) -> list[Any]:
-    """This process's children that name the session's folder, and all their descendants."""
-    found = []
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            if any(folder in argument for argument in child.cmdline()):
-                found += [child, *child.children(recursive=True)]
-    return found
+def _end(watching: subprocess.Popen[bytes]) -> None:
+    """Shut Ray down; the guard sees to it that none of its processes outlives us."""
+    try:
+        ray.shutdown()
+    finally:
+        guard.finish(watching)
 
 
 def _undisturbed(work: Callable[[], None]) -> None:

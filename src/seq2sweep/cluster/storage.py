@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import functools
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from seq2sweep.cluster.writer import patiently
 from seq2sweep.config import ClusterConfig
 from seq2sweep.data.files import write_whole
 from seq2sweep.errors import UserError
@@ -17,14 +21,16 @@ from seq2sweep.train import journal, state
 from seq2sweep.train.events import Event
 
 JOURNAL_NAME = "journal.jsonl"
+OLD_WRITER_SECONDS = 240.0
+"""NFS gives the locks of a machine that is gone away after 90 s; then some."""
 
 
 def run_folder(config: ClusterConfig, project: Path, name: str) -> Path:
     """Absolute, because Ray's workers have working directories of their own."""
     if "://" in config.storage:
         raise UserError(
-            f"cluster.storage must be a folder that all nodes see, not {config.storage}: "
-            "mount it and give its path"
+            "cluster.storage must be a folder that all nodes see, not an address: mount it and "
+            "give its path"
         )
     return (project / config.storage / name).resolve()
 
@@ -44,33 +50,43 @@ def checkpoint_step(folder: Path) -> int:
     return int(folder.name.rpartition("-")[2])
 
 
-def newest_checkpoints(folder: Path, count: int) -> list[Path]:
-    """The newest checkpoints in a folder whose files match their manifests, oldest first."""
-    return _whole(sorted(folder.glob("step-*")), count)
+def whole_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder whose files match their manifests, oldest first."""
+    return [path for path in sorted(folder.glob("step-*")) if _is_whole(path)]
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The newest of `whole_checkpoints`."""
+    return _newest_whole(sorted(folder.glob("step-*")))
 
 
 def resume_point(folder: Path) -> Path | None:
     """Where training goes on: the newest whole checkpoint, also one that an interruption left."""
-    every = sorted([*folder.glob("step-*"), *folder.glob("interrupted-*")], key=checkpoint_step)
-    return next(iter(_whole(every, 1)), None)
+    return _newest_whole(checkpoints(folder))
 
 
-def remove_damaged(folder: Path) -> None:
-    """Remove checkpoints that do not match their manifests: nothing can go on from them."""
-    for path in [*folder.glob("step-*"), *folder.glob("interrupted-*")]:
-        if not _is_whole(path):
-            shutil.rmtree(path)
+def checkpoints(folder: Path) -> list[Path]:
+    """All of them by step, whether whole or not, also those that an interruption left."""
+    return sorted([*folder.glob("step-*"), *folder.glob("interrupted-*")], key=checkpoint_step)
 
 
-def _whole(oldest_first: list[Path], count: int) -> list[Path]:
-    """The last `count` of those that are whole: whoever asks passes over a torn one."""
-    found: list[Path] = []
-    for path in reversed(oldest_first):
-        if len(found) == count:
-            break
-        if _is_whole(path):
-            found.append(path)
-    return found[::-1]
+def remove_damaged(folder: Path) -> list[str]:
+    """Remove checkpoints that do not match their manifests; says what was wrong with each.
+
+    Nothing can go on from them, and none may be counted among those that are kept.
+    """
+    found = []
+    for path in checkpoints(folder):
+        try:
+            state.verify(path)
+        except state.CheckpointError as error:
+            found.append(str(error))
+            shutil.rmtree(path, ignore_errors=True)  # the worker of a killed driver may be at it
+    return found
+
+
+def _newest_whole(oldest_first: list[Path]) -> Path | None:
+    return next((path for path in reversed(oldest_first) if _is_whole(path)), None)
 
 
 def _is_whole(path: Path) -> bool:
@@ -82,26 +98,53 @@ def _is_whole(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def only_user(folder: Path) -> Iterator[None]:
-    """Hold a run's folder for this process; UserError while another one does.
+def only_user(folder: Path, name: str = "lock") -> Iterator[None]:
+    """Hold a run's folder for this process, as long as it lives; UserError when another one does.
 
-    The lock goes with the process, however that ends.
+    name: of the lock.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"another process is working in {folder}: wait for its end, or end it"
-            ) from None
+    with _lock(folder / name, 0.0) as ours:
+        if not ours:
+            raise UserError(f"another process is working in {folder}: wait for its end, or end it")
         yield
 
 
-def remove_all_but_newest(folder: Path, count: int) -> None:
-    """Keep the newest `count` checkpoints of a run, and none that an interruption left."""
-    for old in [*sorted(folder.glob("step-*"))[:-count], *folder.glob("interrupted-*")]:
-        shutil.rmtree(old)
+@contextlib.contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Be the only one to write a run's checkpoints and journal.
+
+    The worker of a driver that was killed, or on a node that was lost, may hold on for a while: it
+    is waited for, then a TimeoutError says so.
+    """
+    path = folder / "writer.lock"
+    with _lock(path, OLD_WRITER_SECONDS) as ours:
+        if not ours:
+            raise TimeoutError(f"another worker holds {path}: end it, or wait for its node's lease")
+        yield
+
+
+@contextlib.contextmanager
+def _lock(path: Path, patience: float) -> Iterator[bool]:
+    give_up = time.monotonic() + patience
+    with path.open("w") as stream:
+        while not (ours := _try_lock(stream.fileno(), path)) and time.monotonic() < give_up:
+            time.sleep(0.2)
+        yield ours
+
+
+def _try_lock(descriptor: int, path: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+            raise
+        raise UserError(
+            f"{path.parent} is on a file system without locks ({error.strerror}), which keep two "
+            "workers from writing at once: mount it with flock, or set cluster.storage to another"
+        ) from None
+    return True
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -117,14 +160,14 @@ class Recorder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.journal = journal.Journal(path)
-        entries, _ = journal.read(path)
+        self.journal = patiently(lambda: journal.Journal(path))
+        entries, _ = patiently(lambda: journal.read(path))
         self.last = {entry["kind"]: int(entry["step"]) for entry in entries}
 
     def append(self, event: Event) -> None:
         """Write the event unless it is there."""
         if event.step > self.last.get(event.kind, -1):
-            self.journal.append(event)
+            patiently(functools.partial(self.journal.append, event, time.time()))
             self.last[event.kind] = event.step
 
     def close(self) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import functools
 import json
 import math
 import traceback
@@ -12,15 +15,19 @@ import torch
 from ray import tune
 
 from seq2sweep import config as configuration
+from seq2sweep.cluster.retention import prune
 from seq2sweep.cluster.storage import (
     JOURNAL_NAME,
     Recorder,
     checkpoint_name,
     checkpoint_step,
-    remove_all_but_newest,
+    only_writer,
     resume_point,
 )
-from seq2sweep.cluster.worker import one_line, use_threads
+from seq2sweep.cluster.watchdog import Watchdog
+from seq2sweep.cluster.worker import HANG_LOG_NAME, one_line, use_threads
+from seq2sweep.cluster.writer import patiently
+from seq2sweep.config import Config
 from seq2sweep.train import journal
 from seq2sweep.train.events import CheckpointDue, Finished, Validated
 from seq2sweep.train.loop import train
@@ -33,13 +40,10 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     """Train variant `trials[assignment["index"]]` in this process, reporting validations to Tune.
 
     A trial is described by `config` (nested dictionaries), `encoded` and `folder` (absolute
-    paths), `cpus`, `gpus`, and `done`: it ended in an earlier sweep of this name.
+    paths), `cpus` and `gpus`.
     """
     settings = trials[assignment["index"]]
     folder = Path(settings["folder"])
-    if settings["done"]:
-        _report_again(folder, before=math.inf)
-        return
     (folder / FAILURE_NAME).unlink(missing_ok=True)
     try:
         _train(settings, folder)
@@ -57,34 +61,54 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
     """
     config = configuration.from_dict(settings["config"])
     # Where Tune may stop a trial there must be a checkpoint, or its BLEU would be of another step
-    # than its perplexity.
-    config = configuration.with_changes(
-        config, {"train.checkpoint_every": config.train.validate_every}
+    # than its perplexity. Only the newest is scored: none is kept for averaging.
+    trained = dataclasses.replace(
+        config.train, checkpoint_every=config.train.validate_every, keep_best=0, keep_every=0
     )
+    config = dataclasses.replace(config, train=trained)
     use_threads(settings["cpus"])
-    resume = resume_point(folder)
+    with (
+        only_writer(folder),
+        Watchdog(config.cluster.hang_seconds, folder / HANG_LOG_NAME.format(rank=0)) as watchdog,
+        contextlib.closing(Recorder(folder / JOURNAL_NAME)) as recorder,
+    ):
+        _train_from(resume_point(folder), config, settings, folder, watchdog, recorder)
+
+
+def _train_from(
+    resume: Path | None,
+    config: Config,
+    settings: dict[str, Any],
+    folder: Path,
+    watchdog: Watchdog,
+    recorder: Recorder,
+) -> None:
+    def feed() -> bool:
+        watchdog.feed()
+        return False
+
     done = checkpoint_step(resume) if resume else 0
     unreported = _report_again(folder, before=min(done + 1, config.train.steps))
-    recorder = Recorder(folder / JOURNAL_NAME)
     for event in train(
         config,
         Path(settings["encoded"]),
         device=torch.device("cuda" if settings["gpus"] else "cpu"),
         resume=resume,
+        stop=feed,
     ):
         recorder.append(event)
         if isinstance(event, CheckpointDue):
-            event.write(folder / checkpoint_name(event.step))
-            remove_all_but_newest(folder, config.train.keep_checkpoints)
+            snapshot, place = event.capture(), folder / checkpoint_name(event.step)
+            patiently(functools.partial(snapshot.write, place))
+            patiently(functools.partial(prune, folder, config.train))
         if isinstance(event, Validated):
             unreported = _result(event.step, event.metrics[METRIC])
         if unreported and _ends_step(event, config):
             tune.report(unreported)
             unreported = {}
-    recorder.close()
 
 
-def _ends_step(event: object, config: configuration.Config) -> bool:
+def _ends_step(event: object, config: Config) -> bool:
     """Whether the loop yields nothing more at this step that a stopped trial must have kept."""
     if isinstance(event, Finished):
         return True
@@ -94,21 +118,26 @@ def _ends_step(event: object, config: configuration.Config) -> bool:
     return isinstance(event, CheckpointDue) == due
 
 
+def validations(folder: Path) -> list[tuple[int, float]]:
+    """Step and perplexity of each in a trial's journal; infinity where it was no number."""
+    entries, _ = journal.read(folder / JOURNAL_NAME)
+    return [
+        # The journal writes null for what is no number.
+        (entry["step"], math.inf if entry[METRIC] is None else entry[METRIC])
+        for entry in entries
+        if entry["kind"] == "validated"
+    ]
+
+
 def _report_again(folder: Path, before: float) -> dict[str, float]:
-    """Tell the scheduler what it was told before, since it keeps no scores between sweeps.
+    """Tell the scheduler what it was told before, since it keeps no figures between sweeps.
 
     Reports validations of steps below `before`; the next one, if the journal has it, is returned.
     """
-    entries, _ = journal.read(folder / JOURNAL_NAME)
-    for entry in entries:
-        if entry["kind"] != "validated":
-            continue
-        # The journal writes null for what is no number.
-        value = entry[METRIC]
-        result = _result(entry["step"], math.inf if value is None else value)
-        if entry["step"] >= before:
-            return result
-        tune.report(result)
+    for step, perplexity in validations(folder):
+        if step >= before:
+            return _result(step, perplexity)
+        tune.report(_result(step, perplexity))
     return {}
 
 

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import math
-import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from seq2sweep import config as configuration
+from seq2sweep.cluster import rows, space
+from seq2sweep.cluster.budget import Budget
+from seq2sweep.cluster.space import SWEPT_SECTIONS, Changes
 from seq2sweep.config import Config
+from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
+from seq2sweep.presets.table3 import Row
 
-Changes = dict[str, Any]
-
-# Other sections make the data, which all variants share, or what is done with it afterwards.
-SWEPT_SECTIONS = ("model", "train")
-BASE_SECTIONS = ("model", "train", "evaluate")
-RANGE_KEYS = {"low", "high", "log"}
+BASE_SECTIONS = (*SWEPT_SECTIONS, "evaluate")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One trial: its name, what it changes in the base variant, and its whole configuration."""
+    """One training of a sweep.
+
+    variant: what is compared, the same for all seeds; name: of this training alone. changes: what
+    it does to the base variant, by dotted key, the seed left out. row: of Table 3, where
+    `sweep.method` is table3.
+    """
 
     name: str
+    variant: str
     changes: Changes
     config: Config
+    row: Row | None = None
+
+    @property
+    def seed(self) -> int:
+        """Fixes its initial weights, order of the data and dropout."""
+        return self.config.train.seed
 
     @property
     def slug(self) -> str:
-        """A folder name of its own: the name in plain characters and a hash of the values."""
-        plain = re.sub(r"[^A-Za-z0-9.=_-]+", "-", self.name)[:60]
+        """A folder name of its own: the variant in plain characters and a hash of the values."""
+        plain = re.sub(r"[^A-Za-z0-9.=_-]+", "-", self.variant)[:60]
         return f"{plain}-{self.fingerprint[:8]}"
 
     @property
@@ -42,175 +53,112 @@ class Variant:
         return configuration.fingerprint(self.config, *SWEPT_SECTIONS)
 
 
-def variants(config: Config) -> list[Variant]:
-    """The base variant, then those of `sweep.space` in order; what is there already is left out.
+@dataclass(frozen=True)
+class Refused:
+    """A variant that cannot be trained, and why; values: its sections, as they were asked for."""
 
-    A key of the space may be several, joined by commas, whose values vary together:
-    `"model.heads, model.d_k": [[1, 128], [8, 16]]`.
+    name: str
+    changes: Changes
+    cause: str
+    values: dict[str, dict[str, Any]]
+    row: Row | None = None
 
-    Raises UserError naming the entry of sweep.base or sweep.space that is wrong.
+
+def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant], list[Refused]]:
+    """The base variant and those that `config.sweep` makes of it, each with all of its seeds.
+
+    Beside them the variants whose values are not valid. What is there already is left out.
+
+    data: the training split; `Budget` says what for.
+
+    Raises UserError naming the entry of the section that is wrong.
     """
     sweep = config.sweep
     for key in sweep.base:
-        _check_section(key, f"sweep.base.{key}", BASE_SECTIONS)
-    base = configuration.with_changes(config, sweep.base, "params.yaml: sweep.base")
-    space = {_keys(joined): _choices(joined, given) for joined, given in sweep.space.items()}
-    if sweep.method == "one_at_a_time":
-        # A key may stand alone and with others here, as d_k does in rows A and B of Table 3.
-        named = [", ".join(_keys(joined)) for joined in sweep.space]
-    else:
-        named = [key for joined in sweep.space for key in _keys(joined)]
-    for key in named:
-        if named.count(key) > 1:
-            raise UserError(f"params.yaml: sweep.space names {key} twice: give it one entry")
-    if sweep.method == "one_at_a_time":
-        drawn = _one_at_a_time(space)
-    elif sweep.method == "grid":
-        drawn = _grid(space)
-    else:
-        drawn = _random(space, sweep.samples, sweep.seed)
+        space.check_section(key, f"sweep.base.{key}", BASE_SECTIONS)
+    # Trials are scored at their newest checkpoint, whatever is averaged elsewhere.
+    changes = sweep.base | {"evaluate.checkpoint_steps": []}
+    base = configuration.with_changes(config, changes, "params.yaml: sweep.base")
+    budget = Budget(sweep.budget, base, data)
     found: dict[str, Variant] = {}
-    for changes in itertools.chain([{}], drawn):
-        where = "params.yaml: sweep.space" + "".join(f" {k}={v!r}" for k, v in changes.items())
-        changed = configuration.with_changes(base, changes, where)
-        # As the configuration has them: 1e-4 is a number there and text in YAML.
-        values = configuration.flatten(changed)
-        exact = {key: values[key] for key in changes}
-        variant = Variant(_name(exact), exact, changed)
-        found.setdefault(variant.fingerprint, variant)
-    return list(found.values())
-
-
-# --- choices ------------------------------------------------------------------------------------
-
-Keys = tuple[str, ...]
+    refused: dict[str, Refused] = {}
+    for draft in _drafts(base):
+        made = _make(draft, base, budget)
+        if isinstance(made, Variant):
+            first = found.setdefault(made.fingerprint, made)
+            if first is made or not made.row:
+                continue
+            made = _refuse(draft, base, f"it is the same as {first.name} here")
+        refused.setdefault(made.name, made)
+    seeded = [trial for variant in found.values() for trial in _seeded(variant, sweep.seeds)]
+    return seeded, list(refused.values())
 
 
 @dataclass(frozen=True)
-class _Range:
-    """Numbers from low to high, both included; whole if both ends are."""
+class _Draft:
+    """What a method asks for; problem: why it cannot be."""
 
-    low: float
-    high: float
-    log: bool
+    changes: Changes
+    row: Row | None = None
+    problem: str | None = None
 
-    def draw(self, chance: random.Random) -> float:
-        whole = isinstance(self.low, int) and isinstance(self.high, int)
-        if self.log:
-            value = math.exp(chance.uniform(math.log(self.low), math.log(self.high)))
-        elif whole:
-            return chance.randint(int(self.low), int(self.high))
-        else:
-            value = chance.uniform(self.low, self.high)
-        # Four digits: names and tables stay readable, and nobody needs more.
-        short = round(value) if whole else float(f"{value:.4g}")
-        return min(max(short, self.low), self.high)
+    @property
+    def name(self) -> str:
+        return self.row.name if self.row else _name(self.changes)
 
 
-Choices = list[tuple[Any, ...]] | _Range
-
-
-def _keys(joined: str) -> Keys:
-    keys = tuple(key.strip() for key in joined.split(","))
-    for key in keys:
-        _check_section(key, f"sweep.space.{key}", SWEPT_SECTIONS)
-    return keys
-
-
-def _check_section(key: str, place: str, sections: tuple[str, ...]) -> None:
-    if key.partition(".")[0] not in sections:
-        allowed = " and ".join(f"{section}.*" for section in sections)
-        raise UserError(
-            f"params.yaml: {place} cannot be varied in a sweep, only {allowed}: all variants "
-            "share one data set, vocabulary and cluster; change it in its own section"
-        )
-
-
-def _choices(joined: str, given: Any) -> Choices:
-    """The values of an entry as tuples, one item a key, or a range."""
-    place, count = f"params.yaml: sweep.space.{joined}", len(_keys(joined))
-    if isinstance(given, Mapping):
-        if count > 1:
-            raise UserError(f"{place} varies several keys, which takes a list of value lists")
-        return _range(place, given)
-    if not isinstance(given, list | tuple) or not given:
-        raise UserError(f"{place} must be a list of values, not {given!r}")
-    if count == 1:
-        return [(value,) for value in given]
-    for values in given:
-        if not isinstance(values, list | tuple) or len(values) != count:
-            raise UserError(f"{place}: {values!r} must be a list of {count} values, one a key")
-    return [tuple(values) for values in given]
-
-
-def _range(place: str, given: Mapping[str, Any]) -> _Range:
-    if not {"low", "high"} <= given.keys() or not given.keys() <= RANGE_KEYS:
-        raise UserError(f"{place} must be a list of values or {{low: , high: , log: true}}")
-    low, high = (_number(place, given[end]) for end in ("low", "high"))
-    log = given.get("log", False)
-    if not isinstance(log, bool):
-        raise UserError(f"{place}: log must be true or false, not {log!r}")
-    if low >= high:
-        raise UserError(f"{place}: low {low} must be below high {high}")
-    if log and low <= 0:
-        raise UserError(f"{place}: low must be above 0 with log, not {low}")
-    return _Range(low, high, log)
-
-
-def _number(place: str, value: Any) -> float:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    try:
-        # YAML reads 1e-4 (no dot) as text.
-        number = float(value) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise UserError(f"{place}: low and high must be numbers, not {value!r}")
-    return number
-
-
-# --- methods -------------------------------------------------------------------------------------
-
-
-def _one_at_a_time(space: dict[Keys, Choices]) -> Iterator[Changes]:
-    for keys, choices in space.items():
-        for values in _listed(keys, choices):
-            yield dict(zip(keys, values, strict=True))
-
-
-def _grid(space: dict[Keys, Choices]) -> Iterator[Changes]:
-    if not space:
+def _drafts(base: Config) -> Iterator[_Draft]:
+    """The base variant first."""
+    sweep = base.sweep
+    if sweep.method != "table3":
+        yield _Draft({})
+        yield from map(_Draft, space.changes(base))
         return
-    for row in itertools.product(*(_listed(keys, choices) for keys, choices in space.items())):
-        yield _merged(space, row)
+    for scaled in rows.scaled(["base", *sweep.rows], base):
+        changes = dict(scaled.changes)
+        if sweep.budget != "steps":  # which gives each row its steps
+            changes.pop("train.steps", None)
+        yield _Draft(changes, scaled.row, scaled.problem)
 
 
-def _random(space: dict[Keys, Choices], samples: int, seed: int) -> Iterator[Changes]:
-    chance = random.Random(seed)
-    for _ in range(samples):
-        row = [
-            (choices.draw(chance),) if isinstance(choices, _Range) else chance.choice(choices)
-            for choices in space.values()
-        ]
-        yield _merged(space, row)
+def _make(draft: _Draft, base: Config, budget: Budget) -> Variant | Refused:
+    if draft.problem:
+        return _refuse(draft, base, draft.problem)
+    try:
+        config = configuration.with_changes(base, draft.changes, draft.name)
+    except UserError as error:
+        return _refuse(draft, base, str(error).removeprefix(f"{draft.name}: "))
+    # As the configuration has them: 1e-4 is a number there and text in YAML.
+    values = configuration.flatten(config)
+    exact = dataclasses.replace(draft, changes={key: values[key] for key in draft.changes})
+    train = dataclasses.replace(config.train, steps=budget.steps(config))
+    config = dataclasses.replace(config, train=train)
+    return Variant(exact.name, exact.name, exact.changes, config, exact.row)
 
 
-def _listed(keys: Keys, choices: Choices) -> list[tuple[Any, ...]]:
-    if isinstance(choices, _Range):
-        raise UserError(
-            f"params.yaml: sweep.space.{keys[0]} is a range, which only sweep.method random draws "
-            "from: list its values, or set the method to random"
-        )
-    return choices
+def _refuse(draft: _Draft, base: Config, cause: str) -> Refused:
+    sections = configuration.to_dict(base)
+    changes = {key: _recordable(value) for key, value in draft.changes.items()}
+    for key, value in changes.items():
+        section, _, last = key.partition(".")
+        sections[section][last] = value
+    values = {section: sections[section] for section in SWEPT_SECTIONS}
+    return Refused(draft.name, changes, cause, values, draft.row)
 
 
-def _merged(space: dict[Keys, Choices], row: Iterator[Any] | Any) -> Changes:
-    return {
-        key: value
-        for keys, values in zip(space, row, strict=True)
-        for key, value in zip(keys, values, strict=True)
-    }
+def _recordable(value: Any) -> Any:
+    """What JSON can hold: YAML has dates, lists and infinity as well."""
+    plain = value is None or isinstance(value, str | int)
+    return value if plain or isinstance(value, float) and math.isfinite(value) else str(value)
+
+
+def _seeded(variant: Variant, seeds: int) -> Iterator[Variant]:
+    first = variant.config.train
+    for seed in range(first.seed, first.seed + seeds):
+        name = f"{variant.name} seed={seed}" if seeds > 1 else variant.name
+        train = dataclasses.replace(first, seed=seed)
+        config = dataclasses.replace(variant.config, train=train)
+        yield dataclasses.replace(variant, name=name, config=config)
 
 
 def _name(changes: Changes) -> str:

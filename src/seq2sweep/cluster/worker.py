@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import shutil
+import time
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import ray.train
+import ray.train.collective
 import ray.train.torch
 import torch
-from ray.train import Checkpoint, CheckpointUploadMode
+from ray.train.v2._internal.execution.context import get_train_context
 
 from seq2sweep import config as configuration
+from seq2sweep.cluster.retention import prune
 from seq2sweep.cluster.storage import (
     JOURNAL_NAME,
     Recorder,
     checkpoint_name,
     interrupted_name,
-    remove_all_but_newest,
+    only_writer,
     resume_point,
 )
+from seq2sweep.cluster.watchdog import Watchdog
+from seq2sweep.cluster.writer import CheckpointWriter, patiently
+from seq2sweep.config import Config
 from seq2sweep.errors import UserError
-from seq2sweep.train.events import CheckpointDue, Interrupted
+from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
 from seq2sweep.train.loop import train
 
 USER_ERROR_NAME = "user-error.json"
+HANG_LOG_NAME = "hang-{rank}.log"
+STOP_SECONDS = 0.5
+"""How often the first worker looks whether it is to stop: storage may be far away."""
 
 
 def train_worker(settings: dict[str, Any]) -> None:
@@ -72,50 +85,98 @@ def one_line(error: BaseException) -> str:
 
 def _train(settings: dict[str, Any], folder: Path) -> None:
     use_threads(settings["cpus"])
+    config = configuration.from_dict(settings["config"])
     context = ray.train.get_context()
     rank = context.get_world_rank()
-    # Not ray.train.get_checkpoint(): that one may be damaged, and then the one before it will do.
-    # All workers find the same, since none can train, and so write, before all have loaded.
-    resume = resume_point(folder)
-    recorder = Recorder(folder / JOURNAL_NAME) if rank == 0 else None
-    config = configuration.from_dict(settings["config"])
-    for event in train(
-        config,
-        Path(settings["encoded"]),
-        rank=rank,
-        world_size=context.get_world_size(),
-        device=ray.train.torch.get_device(),
-        resume=resume,
-        stop=stop_file(folder, settings["attempt"]).exists,
-    ):
+    stop = stop_file(folder, settings["attempt"])
+    with contextlib.ExitStack() as stack:
+        resume = None
+        if rank == 0:
+            patiently(lambda: stack.enter_context(only_writer(folder)))
+            # Not ray.train.get_checkpoint(): that one may be damaged, and then the one before will
+            # do.
+            resume = patiently(lambda: resume_point(folder))
+        name = ray.train.collective.broadcast_from_rank_zero(resume and resume.name)
+        hang_log = folder / HANG_LOG_NAME.format(rank=rank)
+        watchdog = stack.enter_context(
+            patiently(lambda: Watchdog(config.cluster.hang_seconds, hang_log))
+        )
+        keeper = stack.enter_context(Keeper(folder, config)) if rank == 0 else None
+
+        looked = 0.0
+
+        def should_stop() -> bool:
+            nonlocal looked
+            watchdog.feed()
+            if _node_goes_away():
+                return True
+            if keeper is None:
+                return False
+            keeper.writer.check()
+            if time.monotonic() - looked < STOP_SECONDS:
+                return False
+            looked = time.monotonic()
+            # Not Path.exists(), which raises when the storage fails.
+            return os.path.exists(stop)
+
+        for event in train(
+            config,
+            Path(settings["encoded"]),
+            rank=rank,
+            world_size=context.get_world_size(),
+            device=ray.train.torch.get_device(),
+            resume=folder / name if name else None,
+            stop=should_stop,
+        ):
+            if keeper:
+                keeper.keep(event)
+            watchdog.feed()
+
+
+class Keeper:
+    """What one worker of all does with the events: journal and checkpoints."""
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        self.folder, self.config = folder, config
+        for torn in folder.glob(".*.partial"):  # of a worker that was killed as it wrote
+            shutil.rmtree(torn)
+        self.recorder = Recorder(folder / JOURNAL_NAME)
+        self.writer = CheckpointWriter()
+
+    def keep(self, event: Event) -> None:
         if isinstance(event, Interrupted):
-            if rank == 0:
-                event.write(folder / interrupted_name(event.step))
-            break
-        if recorder:
-            recorder.append(event)
+            self.recorder.journal.sync()
+            self.writer.submit(event.capture, self.folder / interrupted_name(event.step))
+            return
+        if isinstance(event, Finished):
+            self.writer.wait()  # a run that says so has its last checkpoint
+        self.recorder.append(event)
         if isinstance(event, CheckpointDue):
-            _report(event, folder if rank == 0 else None)
-            if rank == 0:
-                remove_all_but_newest(folder, config.train.keep_checkpoints)
-    if recorder:
-        recorder.close()
+            self.writer.submit(
+                event.capture, self.folder / checkpoint_name(event.step), self._prune
+            )
+
+    def _prune(self) -> None:
+        prune(self.folder, self.config.train, self.config.evaluate.checkpoint_steps)
+
+    def __enter__(self) -> Self:
+        self.writer.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.recorder.close()
+        self.writer.__exit__(kind, error, traceback)
 
 
-def _report(event: CheckpointDue, folder: Path | None) -> None:
-    """Keep a checkpoint; every worker must call this, one of them with the folder to write to.
+def _node_goes_away() -> bool:
+    """Whether Ray was told that a node of this group is about to be taken away.
 
-    It is written straight to its place under a name of its own and renamed, so there is nothing
-    left for Ray to copy, and never half a checkpoint under a final name.
+    Not ray.train.get_preemption_info(): there all workers would wait for each other, at every
+    update. The training loop tells the others.
     """
-    checkpoint = None
-    if folder is not None:
-        place = folder / checkpoint_name(event.step)
-        event.write(place)
-        checkpoint = Checkpoint.from_directory(place)
-    ray.train.report(
-        dict(event.metrics),
-        checkpoint=checkpoint,
-        checkpoint_dir_name=checkpoint_name(event.step),
-        checkpoint_upload_mode=CheckpointUploadMode.NO_UPLOAD,
-    )
+    return get_train_context().preemption_context.preemption_info is not None

@@ -1,11 +1,13 @@
-"""The folder of weights that training leaves (models/train): which of them to use.
+"""The folder of weights that training leaves (models/train): which to use, and what made them.
 
-Its `receipt.json` lists the checkpoints with their steps and sha256 sums, and what made them.
+Its `receipt.json` lists the checkpoints with their steps, validation losses (null: not known) and
+sha256 sums, and what made them.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT, sha256
 from seq2sweep.errors import UserError
+from seq2sweep.train.retention import best
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ def read_receipt(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     try:
-        complete = {*receipt} >= {"config", "lineage"} and bool(receipt["checkpoints"])
+        parts = (receipt["config"], receipt["lineage"])
+        complete = all(isinstance(part, dict) for part in parts) and bool(receipt["checkpoints"])
     except (TypeError, KeyError):
         complete = False
     if not complete:
@@ -46,22 +50,70 @@ def read_receipt(folder: Path) -> dict[str, Any]:
     return receipt
 
 
+def differences(first: Path, second: Path) -> dict[str, dict[str, list[Any]]]:
+    """What made the weights of two folders differ, by their receipts; nothing of their scores.
+
+    Returns `parameters` by dotted key, `code` (`git.commit`; `git.dirty` where a commit does not
+    say all of the code) and `data` (fingerprints of data set and vocabulary): each
+    {name: [of the first, of the second]} of what is not the same in both, null where one of them
+    has no such value. Raises UserError when a receipt is missing or damaged.
+    """
+    receipts = [read_receipt(folder) for folder in (first, second)]
+    lineages = [receipt["lineage"] for receipt in receipts]
+    code = _unequal(*(_named(lineage, "git.commit") for lineage in lineages))
+    dirty = [lineage.get("git.dirty") for lineage in lineages]
+    if dirty != ["false", "false"]:
+        code["git.dirty"] = dirty
+    return {
+        "parameters": _unequal(*(dict(_leaves(receipt["config"])) for receipt in receipts)),
+        "code": code,
+        "data": _unequal(*(_named(lineage, "data.") for lineage in lineages)),
+    }
+
+
+def _unequal(first: dict[str, Any], second: dict[str, Any]) -> dict[str, list[Any]]:
+    pairs = {key: [first.get(key), second.get(key)] for key in first | second}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _named(lineage: dict[str, Any], beginning: str) -> dict[str, Any]:
+    return {key: value for key, value in lineage.items() if key.startswith(beginning)}
+
+
 def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
     """The checkpoints to average, oldest first, their sums verified.
 
-    The newest `average_checkpoints` (fewer when fewer were kept), or those of exactly
-    `checkpoint_steps`. Raises UserError when a step was not kept or a file is not as written.
+    The newest or best `average_checkpoints` (fewer when fewer were kept), or those of exactly
+    `checkpoint_steps`. Raises UserError when a step was not kept, no loss is known to say which
+    are best, or a file is not as written.
     """
     entries = {int(entry["step"]): entry for entry in read_receipt(folder)["checkpoints"]}
-    steps = sorted(set(config.checkpoint_steps) or entries)
+    if config.checkpoint_steps:
+        steps = sorted(set(config.checkpoint_steps))
+    elif config.checkpoints == "best":
+        losses = {step: entry.get("valid_loss") for step, entry in entries.items()}
+        steps = sorted(best(losses, config.average_checkpoints))
+        if not steps:
+            raise UserError(
+                f"{folder} has no validation losses to tell evaluate.checkpoints which are best: "
+                "set it to newest, or run `dvc repro -f train`"
+            )
+    else:
+        steps = sorted(entries)[-config.average_checkpoints :]
     for step in steps:
         if step not in entries:
             raise UserError(
                 f"evaluate.checkpoint_steps names step {step}, but {folder} holds steps "
                 f"{', '.join(map(str, sorted(entries)))}"
             )
-    if not config.checkpoint_steps:
-        steps = steps[-config.average_checkpoints :]
     chosen = []
     for step in steps:
         file = folder / CHECKPOINTS / entries[step]["file"]

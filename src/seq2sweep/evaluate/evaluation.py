@@ -102,8 +102,17 @@ def evaluate(
 def score_checkpoint(
     config: Config, checkpoint: Path, encoded: Path, *, clean: Path, vocabulary: Path
 ) -> dict[str, Any]:
-    """BLEU on the validation set of one checkpoint folder, unaveraged, as in Table 3."""
+    """Scores of one checkpoint folder on the validation set, unaveraged, as in Table 3.
+
+    Beside them the `translations`, a list in the order of the set.
+    """
     data = Data(clean, vocabulary, encoded)
-    metrics = evaluate(config, [checkpoint / "model.safetensors"], data, "valid").metrics
-    sacrebleu = metrics["bleu"]["sacrebleu"]
-    return {"bleu": sacrebleu["score"], "signature": sacrebleu["signature"]}
+    result = evaluate(config, [checkpoint / "model.safetensors"], data, "valid")
+    bleu = result.metrics["bleu"]
+    return {
+        "bleu": bleu["sacrebleu"]["score"],
+        "bleu_paper": bleu["paper"]["score"],
+        "chrf": result.metrics["chrf"]["score"],
+        "signature": bleu["sacrebleu"]["signature"],
+        "translations": result.translations,
+    }

@@ -111,11 +111,7 @@ def _config(name: str) -> configuration.Config:
     where = f"preset {name}"
     if "extends" not in content:
         return configuration.from_dict(content["params"], where)
-    changes = content["changes"]
-    if "sweep_of_table3" in content:
-        rows = [row for row in table3.read().rows if row.group in content["sweep_of_table3"]]
-        changes["sweep.space"] = table3.space(rows)
-    return configuration.with_changes(_config(content["extends"]), changes, where)
+    return configuration.with_changes(_config(content["extends"]), content["changes"], where)
 
 
 # --- rows of Table 3 -----------------------------------------------------------------------------
@@ -137,7 +133,7 @@ def _row_preset(name: str, row: table3.Row) -> Preset:
         values = configuration.flatten(base.config)
         back = {key: values[key] for key in row.changes}
         changes["sweep.base"] = base.config.sweep.base | back
-        changes["sweep.space"] = table3.space([row])
+        changes["sweep.rows"] = [row.name]
     like = load("big") if row.group == "big" else base
     in_paper = row.group in ("base", "big")
     return Preset(

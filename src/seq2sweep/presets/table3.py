@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 import yaml
+
+from seq2sweep.errors import UserError
 
 FILE = "table3.yaml"
 
@@ -46,10 +49,17 @@ def read() -> Table:
     return Table(content["source"], content["data"], tuple(Row(**row) for row in content["rows"]))
 
 
-def space(rows: Iterable[Row]) -> dict[str, list[Any]]:
-    """These rows as a `sweep.space` for `sweep.method` one_at_a_time, in their order."""
-    found: dict[str, list[Any]] = {}
-    for row in rows:
-        values = list(row.changes.values())
-        found.setdefault(", ".join(row.changes), []).append(values if values[1:] else values[0])
-    return found
+def select(names: Sequence[str]) -> list[Row]:
+    """The named rows, groups of rows, or `all`; each once, in the paper's order.
+
+    Raises UserError for a name that is none of these, with the nearest that is.
+    """
+    rows = read().rows
+    known = ["all", *dict.fromkeys(name for row in rows for name in (row.group, row.name))]
+    for name in names:
+        if name not in known:
+            spelt = {other.lower(): other for other in known}
+            close = difflib.get_close_matches(name.lower(), spelt, n=1, cutoff=0.4)
+            hint = f", did you mean {spelt[close[0]]}?" if close else f"; known: {', '.join(known)}"
+            raise UserError(f"params.yaml: sweep.rows: Table 3 has no row or group {name}{hint}")
+    return [row for row in rows if {"all", row.group, row.name} & set(names)]

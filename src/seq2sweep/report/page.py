@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,12 @@ import jinja2
 from markupsafe import Markup
 
 from seq2sweep import console
-from seq2sweep.report import plots, samples, table
+from seq2sweep.report import figures, plots, samples
+from seq2sweep.report.pooled import most_seeds, pooled
+from seq2sweep.report.table import Tables, tables
 from seq2sweep.report.text import MISSING, fixed, millions, percent, plain, powers, whole
 
+_STATUSES = ("finished", "stopped early", "failed", "refused")
 REASONS = {
     "empty": "a side is empty",
     "too_long": "too many words",
@@ -56,25 +58,46 @@ class Tile:
 
 def render(results: Results) -> str:
     """The whole page as HTML text; sections without data are left out."""
-    environment = jinja2.Environment(
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            dataset=results.dataset,
+            tiles=_tiles(results),
+            facts=_facts(results),
+            phenomena=_phenomena(results.evaluate),
+            curves=_curves(results.curves),
+            sweep=_sweep(results),
+            tables=sweep_tables(results),
+            translations=_translations(results.translations),
+            sentences=len(results.translations),
+            data=_data(results.prepare),
+            provenance=_provenance(results),
+            commit=_commit(results.lineage),
+        )
+    )
+
+
+def render_tables(tables: Tables | None, dataset: str) -> str:
+    """reports/table3.html: the tables of a sweep alone; None where none has been run."""
+    template = _environment().get_template("table3.html")
+    return template.render(tables=tables, dataset=dataset)
+
+
+def sweep_tables(results: Results) -> Tables | None:
+    """The tables of its sweep, if there is one."""
+    if results.sweep is None:
+        return None
+    return tables(results.sweep, results.dataset, results.train["vocabulary_size"])
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-    )
-    return environment.get_template("page.html").render(
-        dataset=results.dataset,
-        tiles=_tiles(results),
-        facts=_facts(results),
-        phenomena=_phenomena(results.evaluate),
-        curves=_curves(results.curves),
-        sweep=_sweep(results),
-        translations=_translations(results.translations),
-        sentences=len(results.translations),
-        data=_data(results.prepare),
-        provenance=_provenance(results),
-        commit=_commit(results.lineage),
     )
 
 
@@ -193,75 +216,17 @@ def _sweep(results: Results) -> dict[str, Any] | None:
     sweep = results.sweep
     if sweep is None:
         return None
-    trials: Sequence[Mapping[str, Any]] = sweep["trials"]
-    counts = {
-        status: sum(trial["status"] == status for trial in trials)
-        for status in ("finished", "stopped early", "failed")
-    }
+    statuses = [trial["status"] for trial in sweep["trials"]]
+    counts = {status: statuses.count(status) for status in _STATUSES}
+    variants = pooled(sweep)
     return {
-        "headings": table.HEADINGS,
-        "rows": table.rows(sweep),
-        "notes": table.notes(sweep, results.dataset, results.train["vocabulary_size"]),
-        "comparison_headings": table.COMPARISON_HEADINGS,
-        "comparisons": table.comparisons(sweep),
-        "comparison_notes": table.comparison_notes(),
         "summary": ", ".join(f"{n} {status}" for status, n in counts.items() if n),
         "time": console.duration(sweep["wall_seconds"]),
-        "scatter": _scatter(trials),
-        "curves": _trial_curves(trials),
+        "scatter": figures.quality_against_cost(variants),
+        "effects": figures.effects(variants),
+        "curves": figures.validation_losses(variants),
+        "seeds": most_seeds(variants),
     }
-
-
-def _scatter(trials: Sequence[Mapping[str, Any]]) -> Markup | None:
-    points = [
-        plots.Point(
-            table.label_of(trial),
-            trial["flops"],
-            trial["bleu"],
-            hollow=trial["status"] != "finished",
-            base=not trial["changes"],
-        )
-        for trial in trials
-        if trial["bleu"] is not None and trial["flops"]
-    ]
-    if not points:
-        return None
-    return Markup(
-        plots.scatter(
-            points,
-            about="BLEU of each trial against the FLOPs of its training",
-            x_label="training FLOPs",
-            y_label="BLEU (dev)",
-            name="scatter",
-        )
-    )
-
-
-def _finite(curve: Sequence[Sequence[Any]]) -> list[tuple[int, float]]:
-    """The points of a curve that are numbers; null stands for what is none."""
-    return [(step, loss) for step, loss in curve if loss is not None and math.isfinite(loss)]
-
-
-def _trial_curves(trials: Sequence[Mapping[str, Any]]) -> Markup | None:
-    curves = [
-        plots.Curve(
-            table.label_of(trial),
-            points,
-            stopped=trial["status"] != "finished",
-        )
-        for trial in trials
-        if (points := _finite(trial["curve"]))
-    ]
-    if not curves:
-        return None
-    return Markup(
-        plots.labelled_lines(
-            curves,
-            about="Validation loss of each trial against training steps",
-            x_label="step",
-            name="trials",
-        )
-    )
 
 
 # --- the rest ------------------------------------------------------------------------------------

@@ -1,17 +1,14 @@
-"""Table 3 of the paper, measured: one row a trial, and the paper's own figures beside it."""
+"""Table 3 of the paper, measured: one row a variant, its seeds pooled, and how to read it."""
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seq2sweep import config as configuration
-from seq2sweep import presets
-from seq2sweep.presets import table3
-from seq2sweep.report.text import MISSING, fixed, millions, plain, powers, signed, whole
+from seq2sweep.report import findings, paper
+from seq2sweep.report.pooled import Variant, mean, most_seeds, pooled
+from seq2sweep.report.text import MISSING, fixed, millions, plain, powers, whole, with_margin
 
 # Heading of a column of Table 3, and the setting in it.
 SETTINGS = {
@@ -25,115 +22,115 @@ SETTINGS = {
     "ε_ls": "label_smoothing",
     "train steps": "steps",
 }
+# The columns of the paper come first.
 HEADINGS = (
     "row",
     *SETTINGS,
     "PPL (dev)",
     "BLEU (dev)",
     "params ×10⁶",
+    "BLEU as in the paper",
     "FLOPs",
+    "device-hours",
     "status",
 )
-COMPARISON_HEADINGS = (
-    "change",
-    "PPL here",
-    "BLEU here",
-    "row of the paper",
-    "PPL there",
-    "BLEU there",
-    "direction of BLEU",
-)
+UNSEEN = "≈"
+"""Marks a BLEU that cannot be told from the base row's."""
 
-# Settings that make a row of the paper when nothing else changes; the first is the one compared.
-_KINDS: dict[str, list[tuple[str, ...]]] = {
-    "A": [("heads", "d_k", "d_v")],
-    "B": [("d_k",)],
-    "C": [("layers",), ("d_model", "d_k", "d_v"), ("d_ff",)],
-    "D": [("dropout",), ("label_smoothing",)],
-    "E": [("positions",)],
+_BUDGETS = {
+    "tokens": "Every row is trained on as many target tokens as the base row.",
+    "flops": "Every row is trained for as many FLOPs as the base row.",
 }
-
-_SYMBOLS = {setting: symbol for symbol, setting in SETTINGS.items()} | {"positions": "positions"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """Cells under HEADINGS; `state` is base, finished, stopped or failed."""
+    """Cells under HEADINGS; `state` is base, or how the variant ended."""
 
     cells: tuple[str, ...]
     state: str
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Cells under COMPARISON_HEADINGS; `verdict` is same, opposite or none."""
+class Tables:
+    """All that the report says of a sweep in words and numbers.
 
-    cells: tuple[str, ...]
-    verdict: str
-
-
-def rows(sweep: Mapping[str, Any]) -> list[Row]:
-    """The base row with all settings, then each trial; a cell that equals the base's is empty."""
-    base = _settings(sweep["base"])
-    base_trial = _base_trial(sweep)
-    result = [_base_row(base, base_trial)]
-    for trial in sweep["trials"]:
-        if trial is not base_trial:
-            result.append(_trial_row(trial, base, base_trial))
-    return result
-
-
-def comparisons(sweep: Mapping[str, Any]) -> list[Comparison]:
-    """Each finished trial beside the row of the paper that changes the same setting alike.
-
-    Differences are to the base of each table. Of several rows of the paper the one nearest in
-    proportion (for dropout and smoothing: in value) is taken. Empty when the base itself was not
-    trained to its end: then there is nothing to compare with.
+    failures: name and cause of each trial without a result.
     """
-    base_trial = _base_trial(sweep)
-    if base_trial is None or base_trial["status"] != "finished":
-        return []
-    base = _settings(sweep["base"])
-    result = []
-    for trial in sweep["trials"]:
-        if trial is base_trial or trial["status"] != "finished":
-            continue
-        counterpart = _counterpart(base, _settings(trial))
-        if counterpart is not None:
-            result.append(_compare(trial, base_trial, counterpart))
-    return result
+
+    rows: Sequence[Row]
+    notes: Sequence[str]
+    failures: Sequence[tuple[str, str]]
+    comparisons: Sequence[paper.Comparison]
+    comparison_notes: Sequence[str]
+    findings: Sequence[findings.Finding]
+    finding_notes: Sequence[str]
+    headings: Sequence[str] = HEADINGS
+    comparison_headings: Sequence[str] = paper.HEADINGS
 
 
-def markdown(sweep: Mapping[str, Any] | None, *, dataset: str, vocabulary_size: int | None) -> str:
-    """reports/table3.md: the table, how to read it, and the paper's figures beside it."""
-    lines = ["# Table 3, measured", ""]
-    if sweep is None:
-        lines += ["No variants have been trained yet: `dvc repro sweep` trains them.", ""]
-        return "\n".join(lines)
-    lines += _markdown_table(HEADINGS, [row.cells for row in rows(sweep)])
-    lines += ["", *(f"- {note}" for note in notes(sweep, dataset, vocabulary_size))]
-    beside = comparisons(sweep)
-    if beside:
-        lines += ["", "## Beside the paper", ""]
-        lines += _markdown_table(COMPARISON_HEADINGS, [row.cells for row in beside])
-        lines += ["", *(f"- {note}" for note in comparison_notes())]
-    return "\n".join(lines) + "\n"
+def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) -> Tables:
+    """From reports/sweep.json; `dataset` says in words what was translated."""
+    variants = pooled(sweep)
+    return Tables(
+        rows=rows(variants),
+        notes=notes(sweep, variants, dataset, vocabulary_size),
+        failures=[failure for variant in variants for failure in variant.failures],
+        comparisons=paper.comparisons(variants),
+        comparison_notes=paper.notes(variants),
+        findings=findings.findings(variants),
+        finding_notes=findings.notes(),
+    )
 
 
-def notes(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) -> list[str]:
+def rows(variants: Sequence[Variant]) -> list[Row]:
+    """The base row with all settings, then each variant; a cell that equals the base's is empty."""
+    base = variants[0]
+    return [_row(variant, base) for variant in variants]
+
+
+def notes(
+    sweep: Mapping[str, Any],
+    variants: Sequence[Variant],
+    dataset: str,
+    vocabulary_size: int | None,
+) -> list[str]:
     """What a reader must know to read the table."""
     signatures = sorted({t["signature"] for t in sweep["trials"] if t.get("signature")})
-    stopped = any(trial["status"] == "stopped early" for trial in sweep["trials"])
+    seeds = most_seeds(variants)
+    tested = [v for v in variants if v.against is not None and v.against.p is not None]
     result = [
         "Empty cells are the base row's, as in the paper.",
         f"Data: {dataset}, {_split(sweep)} set; no checkpoint averaging.",
         "PPL is per word piece, not per word, of a shared vocabulary of "
         f"{whole(vocabulary_size)} pieces; parameters are counted with that vocabulary.",
-        "FLOPs are the multiply-adds of the model, times two, over the training done.",
+        "FLOPs are the multiply-adds of the model, times two, over the training done; FLOPs and "
+        "device-hours are those of one training.",
     ]
+    if any(variant.row for variant in variants[1:]):
+        result.append(
+            "Rows are named as in the paper. Their sizes are its own, in the proportion of the "
+            "base row here to its base row."
+        )
+    if sweep.get("budget") in _BUDGETS:
+        result.append(_BUDGETS[sweep["budget"]])
     if signatures:
         result.append("BLEU is sacreBLEU's: " + ", ".join(f"`{text}`" for text in signatures))
-    if stopped:
+    if seeds > 1:
+        result.append(
+            f"Figures are means over seeds, n = {seeds} unless the status says otherwise; ± is "
+            "half the width of the 95 % confidence interval of the mean (Student's t)."
+        )
+    if tested:
+        result.append(
+            f"{UNSEEN}: no difference to the base row's BLEU can be seen, by a paired bootstrap "
+            "over the sentences (p of 0.05 or more)"
+            + (", or by the seeds (Welch's interval contains 0)." if seeds > 1 else ".")
+            + f" Of comparisons in which nothing differs, one in 20 has a smaller p; here are "
+            f"{len(tested)}."
+            + ("" if seeds > 1 else " What another seed would have changed is not in it.")
+        )
+    if any(variant.state == "stopped" for variant in variants):
         result.append(
             f"The scheduler ({sweep['scheduler']}) stops weak trials early; their figures are "
             "those of their last step and not comparable with finished ones."
@@ -141,204 +138,49 @@ def notes(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) -
     return result
 
 
-def comparison_notes() -> list[str]:
-    """What the comparison can say, and what not."""
-    paper = table3.read()
-    return [
-        f"There: {paper.source} ({paper.data}).",
-        "In brackets: the difference to the base row of the same table.",
-        "Rows (A) of the paper keep h × d_k constant; a change of h alone also changes the amount "
-        "of computation.",
-        "BLEU of a small model on a small data set is not comparable with the paper's in absolute "
-        "terms. The direction of each difference is; a single seed leaves differences of a few "
-        "tenths open.",
-    ]
-
-
-def label_of(trial: Mapping[str, Any]) -> str:
-    """What a trial is called in tables and figures."""
-    return str(trial["name"]) if trial["changes"] else "base"
-
-
-# --- rows ----------------------------------------------------------------------------------------
-
-
-def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by their plain names, of a trial or of a whole configuration."""
-    return {**values["train"], **values["model"]}
-
-
-def _base_trial(sweep: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return next((trial for trial in sweep["trials"] if not trial["changes"]), None)
-
-
-def _base_row(base: Mapping[str, Any], trial: Mapping[str, Any] | None) -> Row:
-    settings = tuple(_setting(base, key) for key in SETTINGS.values())
-    if trial is None:
-        return Row(("base", *settings, *[""] * 4, "not trained"), "base")
-    figures = (*_scores(trial), millions(trial["parameters"]), _flops(trial))
-    return Row(("base", *settings, *figures, _status(trial)), "base")
-
-
-def _trial_row(
-    trial: Mapping[str, Any], base: Mapping[str, Any], base_trial: Mapping[str, Any] | None
-) -> Row:
-    own = _settings(trial)
-    lead = _lead(base, own)
-    settings = tuple(
-        "" if own.get(key) == base.get(key) else _setting(own, key) for key in SETTINGS.values()
+def _row(variant: Variant, base: Variant) -> Row:
+    own = [_setting(variant, key) for key in SETTINGS.values()]
+    parameters = millions(mean(variant, "parameters"))
+    name = variant.label
+    if variant is not base:
+        same = [_setting(base, key) for key in SETTINGS.values()]
+        own = ["" if a == b else a for a, b in zip(own, same, strict=True)]
+        parameters = "" if parameters == millions(mean(base, "parameters")) else parameters
+        kind = paper.kind_of(variant, base)
+        name = f"({kind[0]}) {name}" if kind and variant.row is None else name
+    cells = (
+        name,
+        *own,
+        with_margin(variant.figures["valid_perplexity"], 2),
+        _bleu(variant),
+        parameters,
+        with_margin(variant.figures["bleu_paper"], 1),
+        # A trial that failed before its first step has cost nothing worth a figure.
+        powers(mean(variant, "flops") or None),
+        _hours(mean(variant, "device_hours")),
+        variant.status,
     )
-    parameters = millions(trial["parameters"])
-    if base_trial is not None and parameters == millions(base_trial["parameters"]):
-        parameters = ""
-    name = f"({lead[0]}) {label_of(trial)}" if lead else label_of(trial)
-    state = {"finished": "finished", "stopped early": "stopped"}.get(trial["status"], "failed")
-    cells = (name, *settings, *_scores(trial), parameters, _flops(trial), _status(trial))
-    return Row(cells, state)
+    return Row(cells, "base" if variant is base else variant.state)
 
 
-def _setting(settings: Mapping[str, Any], key: str) -> str:
-    value = settings.get(key)
+def _setting(variant: Variant, key: str) -> str:
+    value = variant.settings.get(key)
     if value is None:
         return MISSING
-    return whole(value) if key == "steps" else plain(value)
+    return whole(value) if key == "steps" and isinstance(value, int) else plain(value)
 
 
-def _scores(trial: Mapping[str, Any]) -> tuple[str, str]:
-    return fixed(trial["valid_perplexity"], 2), fixed(trial["bleu"], 1)
+def _bleu(variant: Variant) -> str:
+    unseen = variant.against is not None and variant.against.seen is False
+    return with_margin(variant.figures["bleu"], 1) + (f" {UNSEEN}" if unseen else "")
 
 
-def _flops(trial: Mapping[str, Any]) -> str:
-    # A trial that failed before its first step has cost nothing worth a figure.
-    return powers(trial["flops"] or None)
-
-
-def _status(trial: Mapping[str, Any]) -> str:
-    if trial["status"] == "stopped early":
-        return f"stopped early at step {whole(trial['steps'])}"
-    if trial["status"] == "failed":
-        cause = " ".join(str(trial.get("cause") or "cause unknown").split())
-        return "failed: " + (cause if len(cause) <= 120 else cause[:119] + "…")
-    return str(trial["status"])
+def _hours(hours: float | None) -> str:
+    """Two digits that say something: demonstrations take minutes, the paper's rows days."""
+    if hours is None:
+        return MISSING
+    return fixed(hours, 3 if hours < 0.1 else 2 if hours < 10 else 0)
 
 
 def _split(sweep: Mapping[str, Any]) -> str:
     return {"valid": "validation"}.get(sweep["split"], str(sweep["split"]))
-
-
-# --- the paper's rows ----------------------------------------------------------------------------
-
-
-@functools.cache
-def _paper_base() -> dict[str, Any]:
-    return _settings(configuration.to_dict(presets.load("base").config))
-
-
-def _paper_changes(row: table3.Row) -> dict[str, Any]:
-    return {key.rpartition(".")[2]: value for key, value in row.changes.items()}
-
-
-def _changed(base: Mapping[str, Any], own: Mapping[str, Any]) -> set[str]:
-    return {key for key in base.keys() & own.keys() if base[key] != own[key]}
-
-
-def _lead(base: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[str, str] | None:
-    """(row of the paper, setting compared) when all that changed belongs to one row."""
-    changed = _changed(base, own)
-    for row, groups in _KINDS.items():
-        for group in groups:
-            if group[0] in changed and changed <= set(group):
-                return row, group[0]
-    return None
-
-
-def _counterpart(base: Mapping[str, Any], own: Mapping[str, Any]) -> table3.Row | None:
-    lead = _lead(base, own)
-    if lead is None:
-        return None
-    group, setting = lead
-    candidates = [
-        row for row in table3.read().rows if row.group == group and setting in _paper_changes(row)
-    ]
-    if setting == "positions":
-        same = (base[setting], own[setting]) == ("sinusoidal", "learned")
-        return candidates[0] if same else None
-    step = _step(setting, base[setting], own[setting])
-    before = _paper_base()[setting]
-    there = [
-        (_step(setting, before, _paper_changes(candidate)[setting]), candidate)
-        for candidate in candidates
-    ]
-    # Rounded, so that a tie (half or double of a ratio) is one, and its first row is taken.
-    alike = [
-        (round(abs(size - step), 6), candidate) for size, candidate in there if size * step > 0
-    ]
-    return min(alike, key=lambda pair: pair[0])[1] if alike else None
-
-
-def _step(setting: str, before: float, after: float) -> float:
-    """Signed size of a change: in value for shares, which may be 0; else as a logarithm."""
-    if setting in ("dropout", "label_smoothing"):
-        return after - before
-    return math.log(after / before)
-
-
-def _compare(
-    trial: Mapping[str, Any], base_trial: Mapping[str, Any], counterpart: table3.Row
-) -> Comparison:
-    base_row, base_settings = table3.read().rows[0], _paper_base()
-    changes = ", ".join(
-        f"{_SYMBOLS[key]} {plain(base_settings[key])} → {plain(value)}"
-        for key, value in _paper_changes(counterpart).items()
-    )
-    here = _difference(trial["bleu"], base_trial["bleu"])
-    there = _difference(counterpart.bleu, base_row.bleu)
-    verdict, words = _verdict(here, there)
-    cells = (
-        label_of(trial),
-        _with_difference(trial["valid_perplexity"], base_trial["valid_perplexity"], 2),
-        _with_difference(trial["bleu"], base_trial["bleu"], 1),
-        f"({counterpart.group}) {changes}",
-        _with_difference(counterpart.perplexity, base_row.perplexity, 2),
-        _with_difference(counterpart.bleu, base_row.bleu, 1),
-        words,
-    )
-    return Comparison(cells, verdict)
-
-
-def _difference(value: float | None, base: float | None) -> float | None:
-    return None if value is None or base is None else round(value - base, 1)
-
-
-def _with_difference(value: float | None, base: float | None, decimals: int) -> str:
-    if value is None or base is None:
-        return fixed(value, decimals)
-    return f"{fixed(value, decimals)} ({signed(value - base, decimals)})"
-
-
-def _verdict(here: float | None, there: float | None) -> tuple[str, str]:
-    if here is None or there is None:
-        return "none", MISSING
-    if here == 0 or there == 0:
-        both = "no difference in either"
-        where = "the paper" if there == 0 else "this run"
-        return "none", both if here == there else f"no difference in {where}"
-    return ("same", "the same") if here * there > 0 else ("opposite", "the opposite")
-
-
-# --- Markdown ------------------------------------------------------------------------------------
-
-
-def _markdown_table(headings: Sequence[str], table: Sequence[Sequence[str]]) -> list[str]:
-    """Columns padded to one width, so that the text reads as a table in a terminal too."""
-    cells = [[_escape(cell) for cell in row] for row in (headings, *table)]
-    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
-    widths[-1] = 3  # the cause of a failure can be long
-    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in cells]
-    return [lines[0], "| " + " | ".join("-" * width for width in widths) + " |", *lines[1:]]
-
-
-def _escape(cell: str) -> str:
-    for character in ("\\", "|", "`", "*", "<"):
-        cell = cell.replace(character, "\\" + character)
-    return cell

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from seq2sweep.report.seeds import Estimate
+
 MISSING = "–"
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -58,3 +60,18 @@ def percent(share: float | None, decimals: int = 1) -> str:
 def plain(value: object) -> str:
     """A setting as params.yaml would show it: `0.1`, `512`, `learned`."""
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def p_value(p: float | None) -> str:
+    """`0.0312` becomes `0.031`; what is smaller than three decimals show, `< 0.001`."""
+    if p is None:
+        return MISSING
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def with_margin(estimate: Estimate | None, decimals: int) -> str:
+    """`25.3 ± 0.4`: mean and half the width of its interval, or the mean alone of one seed."""
+    if estimate is None:
+        return MISSING
+    margin = "" if estimate.margin is None else f" ± {fixed(estimate.margin, decimals)}"
+    return fixed(estimate.mean, decimals) + margin

@@ -13,11 +13,14 @@ from seq2sweep import console
 
 console.quiet_environment()
 for _name, _value in {
-    # MLflow's own values, 120 s and seven retries, let a dead server hold a run up for minutes.
+    # delivery.py tries again itself, and knows what may be done twice; MLflow's own values are
+    # 120 s and seven retries.
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
-    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
-    "MLFLOW_LOGGING_LEVEL": "ERROR",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    # For a PostgreSQL server that accepts connections and never answers.
+    "PGCONNECT_TIMEOUT": "30",
+    # Its errors come with tracebacks; one line of ours says what fails.
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",
     # The "View run" lines show the server's address, and a password in it.
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",

@@ -1,33 +1,32 @@
-"""The MLflow store: how it is opened, and in which form it takes values."""
+"""The MLflow store: where it is, how it is opened, and what its errors mean."""
 
 from __future__ import annotations
 
-import json
-import math
-import numbers
 import os
-import re
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import sqlalchemy
 from alembic.util.exc import CommandError
+from google.protobuf.json_format import ParseError
 from mlflow.exceptions import MlflowException
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from sqlalchemy.exc import SQLAlchemyError
 
 from seq2sweep.errors import UserError
+from seq2sweep.tracking.address import reason, redact
 
-# What the store may raise when it is away or refuses a record.
-STORE_ERRORS = (MlflowException, SQLAlchemyError, CommandError, OSError)
+# What the store may raise when it is away, is something else, or refuses a record.
+STORE_ERRORS = (MlflowException, ParseError, SQLAlchemyError, CommandError, OSError)
 
-METRICS_PER_BATCH = 1000
-LONGEST_PARAM = 6000
-# MLflow 3 takes 8000 characters in a tag, older servers 5000.
-LONGEST_TAG = 5000
-LONGEST_DIGEST = 36
+# Not BAD_REQUEST: MLflow says that of a database that has gone away, too.
+REFUSALS = (
+    "INVALID_PARAMETER_VALUE",
+    "INVALID_STATE",
+    "RESOURCE_ALREADY_EXISTS",
+    "RESOURCE_DOES_NOT_EXIST",
+)
 
 
 def open_database(uri: str, artifacts: str) -> None:
@@ -76,6 +75,11 @@ def open_experiment(client: Any, name: str, location: str | None) -> str:
     return str(found.experiment_id)
 
 
+def refuses(error: BaseException) -> bool:
+    """Whether the store has answered that it will never take a request as it is."""
+    return isinstance(error, MlflowException) and error.error_code in REFUSALS
+
+
 def unusable(uri: str, error: BaseException) -> str:
     """The line that tells a user why a store cannot be used and how to mend it."""
     # MLflow wraps "connection refused" in four layers of text.
@@ -92,49 +96,3 @@ def unusable(uri: str, error: BaseException) -> str:
             "or set it to null to record in mlflow.db"
         )
     return f"tracking.uri: the MLflow store {redact(uri)} cannot be used ({reason(error)}): {mend}"
-
-
-# --- values ------------------------------------------------------------------------------------
-
-
-def redact(text: str) -> str:
-    """Mask passwords: the `user:password@` part of addresses, and secrets in their queries."""
-    text = re.sub(r"://[^/\s]*@", "://***@", text)
-    return re.sub(
-        r"([?&][^=&\s]*(?:password|token|secret|key)[^=&\s]*=)[^&\s'\"]+",
-        r"\1***",
-        text,
-        flags=re.IGNORECASE,
-    )
-
-
-def reason(error: BaseException) -> str:
-    """What an error says, as one short line without passwords."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return cut(redact(lines[0]), 200)
-
-
-def cut(text: str, longest: int) -> str:
-    """Shorten text to `longest` characters, and say so at its end."""
-    if len(text) <= longest:
-        return text
-    note = f"... [cut, {len(text)} characters in all]"
-    return text[: longest - len(note)] + note
-
-
-def finite(key: str, value: Any) -> bool:
-    """Whether a metric's value is finite. Raises TypeError if it is no number at all."""
-    if not isinstance(value, numbers.Real):
-        raise TypeError(f"metric {key} must be a number, not {value!r}")
-    return math.isfinite(value)
-
-
-def param_text(value: Any) -> str:
-    """A parameter's value as MLflow holds it: JSON but for text."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return cut(redact(text), LONGEST_PARAM)
-
-
-def clean_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Tags with passwords masked and long values cut with a note."""
-    return {key: cut(redact(value), LONGEST_TAG) for key, value in tags.items()}

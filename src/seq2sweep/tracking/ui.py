@@ -10,7 +10,8 @@ from pathlib import Path
 from seq2sweep import config as configuration
 from seq2sweep.console import quiet_environment, say
 from seq2sweep.errors import EXIT_USER_ERROR, UserError
-from seq2sweep.tracking.runs import Tracker, resolve_uri
+from seq2sweep.tracking.address import resolve_uri
+from seq2sweep.tracking.runs import Tracker
 
 PORT = 5000
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+
+from seq2sweep.train.state import Snapshot
 
 
 @dataclass(frozen=True)
@@ -30,26 +31,26 @@ class Validated:
 
 @dataclass(frozen=True)
 class CheckpointDue:
-    """Now is the time to keep a checkpoint: `write(folder)` on one worker stores everything.
+    """Now is the time to keep a checkpoint: `capture()` on one worker, before the next event.
 
     metrics: the newest value of each figure, and the step.
     """
 
     step: int
     metrics: dict[str, float]
-    write: Callable[[Path], None]
+    capture: Callable[[], Snapshot]
     kind: str = "checkpoint"
 
 
 @dataclass(frozen=True)
 class Interrupted:
-    """Training ends here because it was asked to: `write(folder)` on one worker stores everything.
+    """Training ends here because it was asked to: `capture()` on one worker has all of it.
 
     A run that goes on from there is the run that was never asked.
     """
 
     step: int
-    write: Callable[[Path], None]
+    capture: Callable[[], Snapshot]
     kind: str = "interrupted"
 
 

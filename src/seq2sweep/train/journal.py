@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from seq2sweep.errors import UserError
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
 
 
@@ -22,25 +23,33 @@ class Journal:
     """Append events to a file; one writer at a time."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        end = os.lseek(self.descriptor, 0, os.SEEK_END)
-        whole = _last_line_end(self.descriptor, end)
-        os.ftruncate(self.descriptor, whole)
-        os.lseek(self.descriptor, whole, os.SEEK_SET)
+        self.end = _last_line_end(self.descriptor, os.lseek(self.descriptor, 0, os.SEEK_END))
+        self.torn = True
 
-    def append(self, event: Event) -> None:
-        """Write one event as `{"kind", "step", "time", its figures...}`."""
+    def append(self, event: Event, at: float | None = None) -> None:
+        """Write one event as `{"kind", "step", "time", its figures...}`.
+
+        at: unix seconds, now unless given. After an OSError it may be tried again, with the same
+        time, since a reader may have seen the line already; a torn one is cut off then.
+        """
         if isinstance(event, Interrupted):
             raise ValueError("an interruption is no part of what happened to the run")
         figures = event.summary if isinstance(event, Finished) else event.metrics
-        entry = {"kind": event.kind, "step": event.step, "time": time.time(), **figures}
+        entry = {"kind": event.kind, "step": event.step, "time": at or time.time(), **figures}
         line = (json.dumps({key: _finite(value) for key, value in entry.items()}) + "\n").encode()
-        if os.write(self.descriptor, line) != len(line):
-            # The rest is cut off when the journal is opened again.
+        if self.torn:
+            os.ftruncate(self.descriptor, self.end)
+        self.torn = True
+        if os.pwrite(self.descriptor, line, self.end) != len(line):
             raise OSError(errno.ENOSPC, "no space left for the run's journal")
         if isinstance(event, CheckpointDue | Finished):
-            os.fsync(self.descriptor)
+            self.sync()
+        self.end, self.torn = self.end + len(line), False
+
+    def sync(self) -> None:
+        """Have on the disk itself what a checkpoint builds upon."""
+        os.fsync(self.descriptor)
 
     def close(self) -> None:
         """Close the file."""
@@ -48,7 +57,10 @@ class Journal:
 
 
 def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Whole entries from byte `offset` on, and the offset to go on from."""
+    """Whole entries from byte `offset` on, and the offset to go on from.
+
+    Raises UserError when a line is damaged.
+    """
     try:
         with path.open("rb") as stream:
             stream.seek(offset)
@@ -56,7 +68,17 @@ def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
     except FileNotFoundError:
         return [], offset
     whole = content.rfind(b"\n") + 1
-    return [json.loads(line) for line in content[:whole].splitlines()], offset + whole
+    entries = []
+    for line in content[:whole].splitlines():
+        try:
+            entry = json.loads(line)
+            entries.append({"kind": entry["kind"], "step": entry["step"]} | entry)
+        except (ValueError, TypeError, KeyError):
+            shown = line[:40].decode(errors="replace")
+            raise UserError(
+                f"{path} has a damaged line ({shown!r}): remove that line; the curves lose a point"
+            ) from None
+    return entries, offset + whole
 
 
 def _finite(value: Any) -> Any:

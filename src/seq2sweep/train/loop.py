@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from seq2sweep.model.flops import training_flops
 from seq2sweep.model.layers import LEARNED_POSITIONS
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import devices, state
+from seq2sweep.train.agreement import Agreement
 from seq2sweep.train.events import (
     CheckpointDue,
     Event,
@@ -49,6 +49,7 @@ from seq2sweep.train.step import (
     make_optimizer,
 )
 from seq2sweep.train.validation import negative_log_likelihood
+from seq2sweep.train.window import OpenWindow
 
 MOST_SKIPPED = 10
 """Updates in a row whose gradient is not finite; more say that the run is lost."""
@@ -70,7 +71,7 @@ def train(
     Interrupted, at most an update later.
 
     Uses the initialised torch.distributed process group when world_size > 1. Raises
-    state.CheckpointError when the checkpoint is damaged or belongs to something else.
+    state.CheckpointError when the checkpoint is damaged, UserError when it is of another run.
     """
     return _Training(config, encoded, rank, world_size, device, resume, stop).events()
 
@@ -108,8 +109,9 @@ class _Training:
             else self.model
         )
         # Updates skipped since the last look, and how many of them in a row just now.
-        self.skipped, self.streak = (torch.zeros((), device=device) for _ in range(2))
-        self.last_updates: deque[tuple[int, Ids]] = deque(maxlen=MOST_SKIPPED)
+        self.skipped = torch.zeros((), device=device)
+        self.streak = torch.tensor(float(self.progress.skipped_in_a_row), device=device)
+        self.last_ids: Ids = np.empty(0, np.int64)
         self.checkpoints = [self.progress.step]
         self.device_name = devices.device_name(device)
         # Operations a second of all workers together: what their devices could do, and what they
@@ -117,20 +119,20 @@ class _Training:
         self.peak_flops_per_second = self._sum(devices.peak_flops(self.device_name, self.precision))
         self.paper_flops_per_second = self._sum(devices.paper_rule(1.0, 1, self.device_name))
         self.energy = devices.energy_counter(device)
-        self.any_says = _Agreement(world_size)
+        self.any_says = Agreement(world_size)
         self.stop = stop
 
     def identity(self) -> dict[str, Any]:
         """What a checkpoint must agree on with the run that goes on from it."""
-        return {
-            "model": configuration.fingerprint(self.config, "model"),
+        return configuration.flatten(self.config, "model") | {
             "vocabulary": self.bitext.header["vocabulary"]["fingerprint"],
             "data": self.bitext.header["fingerprint"],
+            "train.precision": self.precision,
         }
 
     def events(self) -> Iterator[Event]:
         settings, progress = self.settings, self.progress
-        window = _Window(self.device, progress, self.rank, self.world_size)
+        window = OpenWindow(self.device, progress, self.rank, self.world_size)
         training, wall = time.perf_counter(), self._meters()
         for plan, update in self._updates():
             window.add(self._update(plan[update]))
@@ -155,10 +157,11 @@ class _Training:
             if log:
                 yield Logged(progress.step, self._curves(window))
                 progress.window = state.Window(flops_before=progress.flops)
-                window = _Window(self.device, progress, self.rank, self.world_size)
+                window = OpenWindow(self.device, progress, self.rank, self.world_size)
             if validate:
                 metrics = self._validate()
-                self.progress.newest.update(metrics)
+                progress.newest.update(metrics)
+                progress.validated = progress.step
                 yield Validated(progress.step, metrics)
             wall = self._book_wall(wall)
             if checkpoint or interrupted:
@@ -167,11 +170,11 @@ class _Training:
                 self._require_finite_weights()
                 self.checkpoints.append(progress.step)
                 known = {k: v for k, v in self._totals().items() if v is not None}
-                yield CheckpointDue(progress.step, progress.newest | known, self._write)
+                yield CheckpointDue(progress.step, progress.newest | known, self._capture)
             if interrupted:
                 self._require_finite_weights()
                 self.any_says.settle()
-                yield Interrupted(progress.step, self._write)
+                yield Interrupted(progress.step, self._capture)
                 return
             training = time.perf_counter()
         self._book_wall(wall)
@@ -220,7 +223,7 @@ class _Training:
             device=self.device,
         )
         norm, skipped = apply(self.model, self.optimizer, self._learning_rate(step))
-        self.last_updates.append((step, ids))
+        self.last_ids = ids
         self.skipped += skipped
         self.streak = (self.streak + skipped) * skipped
         progress = self.progress
@@ -244,12 +247,13 @@ class _Training:
         self.skipped.zero_()
         if self.streak < MOST_SKIPPED:
             return
-        (first, _), (last, ids) = self.last_updates[0], self.last_updates[-1]
-        sentences = sorted(int(i) + 1 for i in ids)
+        last = self.progress.step
+        first = last - int(self.streak) + 1
+        sentences = sorted(int(i) + 1 for i in self.last_ids)
         shown = ", ".join(map(str, sentences[:10])) + (", ..." if len(sentences) > 10 else "")
         raise self._lost(
-            f"loss or gradient was not finite in {MOST_SKIPPED} updates in a row, steps {first} to "
-            f"{last}; the last of them was of lines {shown} of data/clean/train.*.txt",
+            f"loss or gradient was not finite in {int(self.streak)} updates in a row, steps "
+            f"{first} to {last}; the last of them was of lines {shown} of data/clean/train.*.txt",
             first,
         )
 
@@ -298,7 +302,7 @@ class _Training:
             self.settings.learning_rate_scale,
         )
 
-    def _curves(self, window: _Window) -> dict[str, float]:
+    def _curves(self, window: OpenWindow) -> dict[str, float]:
         sums = window.sums.clone()
         # The loss is spread over workers; count and norm are the same on each.
         shared = sums[:2].clone()
@@ -374,8 +378,9 @@ class _Training:
         progress.energy_joules = _add(progress.energy_joules, self._sum(used))
         return now
 
-    def _write(self, folder: Path) -> None:
-        state.save(folder, self.model, self.optimizer, self.progress, self.identity())
+    def _capture(self) -> state.Snapshot:
+        self.progress.skipped_in_a_row = int(self.streak)
+        return state.capture(self.model, self.optimizer, self.progress, self.identity())
 
     def _totals(self) -> dict[str, float | None]:
         progress = self.progress
@@ -407,83 +412,6 @@ class _Training:
             "workers": self.world_size,
             "device": self.device_name,
         }
-
-
-class _Window:
-    """Sums since the last console line, kept on the device so that no step waits for them.
-
-    A checkpoint in between keeps them, so that the next line says what it would have said.
-    seconds: time spent on updates alone, without validation and checkpoints; flops_before: the
-    run's total when the window was opened.
-    """
-
-    def __init__(
-        self, device: torch.device, progress: state.Progress, rank: int, world_size: int
-    ) -> None:
-        before = progress.window
-        self.flops_before = before.flops_before
-        self.updates = before.updates
-        self.seconds = before.seconds
-        sums = torch.tensor(before.sums or [[0.0] * 5], dtype=torch.float32, device=device)
-        if len(sums) == world_size:
-            self.sums = sums[rank]
-        else:
-            # Of another number of workers. What is spread over workers is the first one's now; the
-            # others' target pieces, norms and updates are the same on each.
-            self.sums = sums[0].clone()
-            self.sums[:2] = sums[:, :2].sum(dim=0) if rank == 0 else 0.0
-
-    def add(self, update: Tensor) -> None:
-        self.sums += update
-        self.updates += 1
-
-    def state(self, world_size: int) -> state.Window:
-        """What a checkpoint keeps of it; every worker must call this."""
-        every = [torch.zeros_like(self.sums) for _ in range(world_size)]
-        if world_size > 1:
-            dist.all_gather(every, self.sums)
-        else:
-            every = [self.sums]
-        sums = [worker.tolist() for worker in every]
-        return state.Window(sums, self.updates, self.seconds, self.flops_before)
-
-    def synchronise(self) -> None:
-        """Wait for a GPU's queue, so that the clock tells the truth."""
-        if self.sums.is_cuda:
-            torch.cuda.synchronize(self.sums.device)
-
-
-class _Agreement:
-    """Whether any worker says yes, known to all of them at the same update, one late.
-
-    Late, because then nobody waits: the answer has been on its way during a whole update.
-    """
-
-    def __init__(self, world_size: int) -> None:
-        self.alone = world_size == 1
-        # Over the CPUs, as asking a GPU would mean to wait for its queue.
-        nccl = not self.alone and dist.get_backend() != "gloo"
-        self.group = dist.new_group(backend="gloo") if nccl else None
-        self.asked: tuple[Tensor, Any] | None = None
-
-    def __call__(self, mine: bool) -> bool:
-        """Ask, and get the answer to what was asked the last time."""
-        if self.alone:
-            return mine
-        answer = False
-        if self.asked is not None:
-            said, under_way = self.asked
-            under_way.wait()
-            answer = bool(said)
-        said = torch.tensor(float(mine))
-        under_way = dist.all_reduce(said, dist.ReduceOp.MAX, group=self.group, async_op=True)
-        self.asked = said, under_way
-        return answer
-
-    def settle(self) -> None:
-        """Wait for what is under way: a worker that is gone would be missed by the others."""
-        if self.asked is not None:
-            self.asked[1].wait()
 
 
 def _add(total: float | None, amount: float | None) -> float | None:

@@ -1,0 +1,121 @@
+"""What a sweep says of its trials in reports/sweep.json and metrics/sweep.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline import stage
+from seq2sweep import config as configuration
+from seq2sweep.cluster.record import TrialResult
+from seq2sweep.cluster.variants import Refused, Variant
+from seq2sweep.config import Config
+from seq2sweep.data.files import text_name
+from seq2sweep.data.reading import read_lines
+from seq2sweep.evaluate.significance import against_base
+from seq2sweep.model import flops
+from seq2sweep.train import journal
+
+# Of a trial that did not fail, where they are known.
+FIGURES = (
+    "bleu",
+    "bleu_paper",
+    "chrf",
+    "signature",
+    "flops",
+    "mfu",
+    "device_hours",
+    "energy_kwh",
+)
+
+
+def describe(
+    result: TrialResult, vocabulary_size: int, run_ids: dict[str, str | None]
+) -> dict[str, Any]:
+    """One entry of reports/sweep.json."""
+    variant = result.variant
+    values = configuration.to_dict(variant.config)
+    entries, _ = journal.read(result.journal)
+    validated = [entry for entry in entries if entry["kind"] == "validated"]
+    entry = {
+        "name": variant.name,
+        "variant": variant.variant,
+        **_row(variant),
+        "seed": variant.seed,
+        "changes": variant.changes,
+        "model": values["model"],
+        "train": values["train"],
+        "status": result.status,
+        "cause": result.cause,
+        "steps": result.steps,
+        "valid_perplexity": None,
+        **dict.fromkeys(FIGURES),
+        "parameters": None,
+        "wall_seconds": result.wall_seconds,
+        "curve": sorted({e["step"]: e["valid_loss"] for e in validated}.items()),
+        "mlflow_run_id": run_ids.get(variant.name),
+    }
+    if result.status != "failed":
+        entry |= {name: result.metrics.get(name) for name in FIGURES}
+        entry["valid_perplexity"] = validated[-1]["valid_perplexity"] if validated else None
+        entry["parameters"] = flops.parameter_count(variant.config.model, vocabulary_size)
+    return entry
+
+
+def describe_refused(variant: Refused) -> dict[str, Any]:
+    """The entry of a variant that nothing was trained of: the same keys, all figures null."""
+    return {
+        "name": variant.name,
+        "variant": variant.name,
+        **_row(variant),
+        "seed": variant.values["train"]["seed"],
+        "changes": variant.changes,
+        "model": variant.values["model"],
+        "train": variant.values["train"],
+        "status": "refused",
+        "cause": variant.cause,
+        "steps": 0,
+        "valid_perplexity": None,
+        **dict.fromkeys(FIGURES),
+        "parameters": None,
+        "wall_seconds": 0.0,
+        "curve": [],
+        "mlflow_run_id": None,
+    }
+
+
+def _row(variant: Variant | Refused) -> dict[str, str | None]:
+    row = variant.row
+    return {"row": row.name if row else None, "group": row.group if row else None}
+
+
+def significance(config: Config, results: list[TrialResult]) -> dict[str, Any] | None:
+    """Each variant against the base, by their finished trials; None where the base has none."""
+    texts: dict[str, list[list[str]]] = {}
+    for result in results:
+        if result.status == "finished" and "bleu" in result.metrics:
+            lines = list(read_lines(result.translations))
+            texts.setdefault(result.variant.variant, []).append(lines)
+    base = texts.pop(results[0].variant.variant, None)
+    if base is None:
+        return None
+    references = list(read_lines(stage.CLEAN / text_name("valid", "target")))
+    lowercase = config.prepare.lowercase
+    return {
+        name: against_base(base, system, references, config.data.target, lowercase=lowercase)
+        for name, system in texts.items()
+    }
+
+
+def summarise(trials: list[dict[str, Any]]) -> dict[str, Any]:
+    """metrics/sweep.json: counts, and the trial with the best BLEU on the validation set."""
+    scored = [trial for trial in trials if trial["bleu"] is not None]
+    best = max(scored, key=lambda trial: trial["bleu"], default=None)
+    return {
+        "trials": len(trials),
+        "finished": sum(trial["status"] == "finished" for trial in trials),
+        "stopped_early": sum(trial["status"] == "stopped early" for trial in trials),
+        "failed": sum(trial["status"] == "failed" for trial in trials),
+        "refused": sum(trial["status"] == "refused" for trial in trials),
+        "best": {key: best[key] for key in ("name", "bleu", "steps")} if best else None,
+        "bleu": {trial["name"]: trial["bleu"] for trial in trials},
+    }

@@ -1,0 +1,209 @@
+"""Where a new run begins: at its first step, or where a run stands that differs from it in nothing
+but how long it goes on.
+
+Each run's folder has a `run.json` with all that determines its result. Other values are another run
+in another folder; but the steps up to the shorter one's end are the same in both, and no machine
+should compute them twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seq2sweep.cluster.storage import (
+    JOURNAL_NAME,
+    checkpoint_name,
+    checkpoint_step,
+    checkpoints,
+    interrupted_name,
+    only_user,
+    write_json,
+)
+from seq2sweep.errors import UserError
+from seq2sweep.train import journal, state
+
+RUN_NAME = "run.json"
+# In what a run may differ from the one that it takes its first steps from.
+LENGTH = {
+    "train.steps",
+    "train.checkpoint_every",
+    "train.keep_checkpoints",
+    "train.keep_best",
+    "train.keep_every",
+    "train.tokens_per_pass",
+}
+PRECISION = "train.precision"
+
+Identity = dict[str, Any]
+"""All that determines a run's result: parameters by dotted key, fingerprints of data and code."""
+
+
+def run_name(identity: Identity) -> str:
+    """`train-` and a hash: the same name, the same result."""
+    text = json.dumps(identity, sort_keys=True)
+    return f"train-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def begin(folder: Path, identity: Identity) -> str | None:
+    """Make a run's folder, unless it is there, with the steps that a relative has done already.
+
+    Returns a line for the user: from which run it goes on, or from which unfinished one it does
+    not, and the difference; None when there is nothing to tell.
+    """
+    storage = folder.parent
+    storage.mkdir(parents=True, exist_ok=True)
+    with only_user(storage, "begin.lock"):
+        if folder.exists():
+            # Without run.json if somebody has brought it from another storage.
+            write_json(folder / RUN_NAME, identity)
+            return None
+        beside = storage / f".{folder.name}.partial"
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir()
+        line = _first_steps(_relatives(storage), identity, beside)
+        write_json(beside / RUN_NAME, identity)
+        beside.rename(folder)
+        return line
+
+
+@dataclass(frozen=True)
+class _Relative:
+    """Another run."""
+
+    folder: Path
+    identity: Identity
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Its journal; empty where that is damaged."""
+        try:
+            return journal.read(self.folder / JOURNAL_NAME)[0]
+        except UserError:
+            return []
+
+    @property
+    def reached(self) -> int:
+        return max(map(checkpoint_step, checkpoints(self.folder)), default=0)
+
+    def differences(self, identity: Identity) -> str:
+        return "; ".join(state.differences(self.identity, identity))
+
+    def shared(self, identity: Identity) -> list[Path]:
+        """Its checkpoints that the other run would have as well, newest first."""
+        keys = {key for key in identity if identity[key] != self.identity.get(key)}
+        if not keys <= LENGTH | {PRECISION} or not self._has_kept_the_best(identity):
+            return []
+        usable = [
+            path
+            for path in reversed(checkpoints(self.folder))
+            if checkpoint_step(path) < identity["train.steps"]
+            and self._is_on_the_way(checkpoint_step(path))
+            and (PRECISION not in keys or _precision(path) == identity[PRECISION])
+        ]
+        wanted = _kept_in_the_end(identity)
+        has = {checkpoint_step(path) for path in usable}
+        missing = min(wanted - has, default=identity["train.steps"])
+        # Whoever goes on from after a step that is to be kept and is gone would end without it.
+        return [path for path in usable if checkpoint_step(path) < missing]
+
+    def _has_kept_the_best(self, identity: Identity) -> bool:
+        """Which are the best can only be told from those that were kept."""
+        alike = all(
+            self.identity.get(key) == identity[key]
+            for key in ("train.checkpoint_every", "train.keep_best")
+        )
+        return alike or not identity["train.keep_best"]
+
+    def _is_on_the_way(self, step: int) -> bool:
+        """Whether a longer run had done the same: at its end a run logs and validates once more."""
+        every = (self.identity["train.log_every"], self.identity["train.validate_every"])
+        return step != self.identity["train.steps"] or all(step % each == 0 for each in every)
+
+
+def _relatives(storage: Path) -> list[_Relative]:
+    """All runs of a storage, those that came last first."""
+    found = []
+    for path in sorted(storage.glob(f"train-*/{RUN_NAME}"), key=os.path.getmtime, reverse=True):
+        # One that is being removed, or is damaged, is not this run's concern.
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            found.append(_Relative(path.parent, json.loads(path.read_text(encoding="utf-8"))))
+    return found
+
+
+def _kept_in_the_end(identity: Identity) -> set[int]:
+    """Steps whose checkpoints a run keeps, whatever their losses."""
+    last, every = identity["train.steps"], identity["train.checkpoint_every"]
+    newest = sorted({*range(every, last + 1, every), last})[-identity["train.keep_checkpoints"] :]
+    often = identity["train.keep_every"]
+    return {*newest, *(range(often, last + 1, often) if often else ())}
+
+
+def _first_steps(relatives: list[_Relative], identity: Identity, folder: Path) -> str | None:
+    """Fill a new run's folder with what the relative that has most of it has; a line of it."""
+
+    def newest(relative: _Relative) -> int:
+        return max(map(checkpoint_step, relative.shared(identity)), default=0)
+
+    for relative in sorted(relatives, key=newest, reverse=True):
+        step = _take_over(relative, identity, folder)
+        if step:
+            return (
+                f"goes on after step {step} of {relative.folder}: {relative.differences(identity)}"
+            )
+    for relative in relatives:
+        finished = any(entry["kind"] == "finished" for entry in relative.entries())
+        if relative.reached and not finished:
+            return (
+                f"{relative.folder} stands at step {relative.reached} and is another run: "
+                f"{relative.differences(identity)}"
+            )
+    return None
+
+
+def _take_over(relative: _Relative, identity: Identity, folder: Path) -> int:
+    """Link or copy checkpoints and journal; the newest step of those that are whole, or 0."""
+    reached = 0
+    for path in relative.shared(identity):
+        step = checkpoint_step(path)
+        regular = step % identity["train.checkpoint_every"] == 0
+        if not regular and reached:
+            continue  # only good to go on from
+        place = folder / (checkpoint_name(step) if regular else interrupted_name(step))
+        try:
+            shutil.copytree(path, place, copy_function=_link, dirs_exist_ok=True)
+            state.verify(place)
+        except (OSError, state.CheckpointError):
+            shutil.rmtree(place, ignore_errors=True)
+            continue
+        reached = max(reached, step)
+    if reached:
+        lines = [
+            json.dumps(entry) + "\n"
+            for entry in relative.entries()  # after the checkpoints: it may be training
+            if entry["step"] <= reached and entry["kind"] != "finished"
+        ]
+        (folder / JOURNAL_NAME).write_text("".join(lines), encoding="utf-8")
+    return reached
+
+
+def _link(source: str, target: str) -> None:
+    """The same bytes once on the disk, where it can do that: checkpoints are never changed."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _precision(checkpoint: Path) -> Any:
+    """What a checkpoint was trained in, where `auto` was asked for."""
+    try:
+        content = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+        return content["identity"][PRECISION]
+    except (OSError, ValueError, KeyError):
+        return None

@@ -1,0 +1,60 @@
+"""The rows of Table 3 at the size of another base model, by the paper's own ratios."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd
+from typing import Any
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.config import Config
+from seq2sweep.presets import table3
+
+SIZES = (
+    "model.layers",
+    "model.d_model",
+    "model.d_ff",
+    "model.heads",
+    "model.d_k",
+    "model.d_v",
+    "train.steps",
+)
+"""Keys whose value in a row means a multiple of the base model's; others are taken as they are."""
+
+
+@dataclass(frozen=True)
+class ScaledRow:
+    """A row of the paper and what it changes in the base at hand; `problem`: why it cannot be."""
+
+    row: table3.Row
+    changes: dict[str, Any]
+    problem: str | None
+
+
+def scaled(names: Sequence[str], base: Config) -> Iterator[ScaledRow]:
+    """The rows that `names` select (`table3.select`), each with its values sized to `base`.
+
+    A value that does not come out whole is a float, and the row's problem says what base has it.
+    """
+    ours, paper = configuration.flatten(base), _paper_base()
+    for row in table3.select(names):
+        changes = dict(row.changes)
+        problems = []
+        for key in row.changes.keys() & set(SIZES):
+            value = Fraction(row.changes[key] * ours[key], paper[key])
+            changes[key] = int(value) if value.denominator == 1 else float(value)
+            if value.denominator > 1:
+                fitting = paper[key] // gcd(paper[key], row.changes[key])
+                problems.append(
+                    f"{key} would be {changes[key]:g}: the base must have a multiple of {fitting}"
+                )
+        yield ScaledRow(row, changes, "; ".join(sorted(problems)) or None)
+
+
+@functools.cache
+def _paper_base() -> dict[str, Any]:
+    return configuration.flatten(presets.load("base").config)

@@ -1,0 +1,102 @@
+"""Which trials of a sweep are stopped early, as a function of their figures alone.
+
+At certain steps, the rungs, a trial is compared with the trials before it in the sweep's order that
+have got as far. It waits for them where they have not, so nothing depends on which machine was
+faster, on how many trials ran at once, or on whether the sweep was killed and begun again. Adding
+trials at the end changes no decision about those before.
+
+asha: successive halving (Li et al. 2020), by the trial's place in the order rather than in time.
+median: the median stopping rule of Google Vizier (Golovin et al. 2017, section 3.2.1).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from typing import Literal
+
+Curve = Mapping[int, float]
+"""Validation perplexity by step; infinity where it was no number."""
+
+
+class Rungs:
+    """What the trials of a sweep, 0 to count - 1, have shown, and who may go on."""
+
+    def __init__(
+        self,
+        rule: Literal["asha", "median"],
+        count: int,
+        *,
+        grace_steps: int,
+        reduction_factor: int,
+        longest: int,
+    ) -> None:
+        """grace_steps: the first rung; longest: steps of the longest trial.
+
+        The next rungs of asha are at `reduction_factor` times the steps of the one before, those of
+        median at the multiples of `grace_steps`.
+        """
+        self._rule = rule
+        self._factor = reduction_factor
+        self._curves: list[dict[int, float]] = [{} for _ in range(count)]
+        self._ended = [False] * count
+        self.steps: list[int] = []
+        step = grace_steps
+        while step < longest:
+            self.steps.append(step)
+            step = step * reduction_factor if rule == "asha" else step + grace_steps
+
+    def report(self, trial: int, step: int, perplexity: float) -> None:
+        """A validation of a trial; the same one again changes nothing."""
+        self._curves[trial][step] = perplexity
+
+    def end(self, trial: int) -> None:
+        """The trial shows nothing more, however it ended."""
+        self._ended[trial] = True
+
+    def begin_again(self, trial: int) -> None:
+        """The trial has not ended; what it has shown it will show again."""
+        self._ended[trial] = False
+        self._curves[trial].clear()
+
+    def goes_on(self, trial: int) -> bool | None:
+        """Whether a trial may train further; None while that depends on others' next figures."""
+        reached = max(self._curves[trial], default=0)
+        for rung in self.steps:
+            if rung > reached:
+                break
+            others = range(trial)
+            if not all(self._ended[i] or self._has_reached(i, rung) for i in others):
+                return None
+            peers = [self._curves[i] for i in others if self._has_reached(i, rung)]
+            if self._is_bad(self._curves[trial], peers, rung):
+                return False
+        return True
+
+    def _has_reached(self, trial: int, rung: int) -> bool:
+        return max(self._curves[trial], default=0) >= rung
+
+    def _is_bad(self, curve: Curve, peers: list[dict[int, float]], rung: int) -> bool:
+        if not peers:
+            return False
+        if self._rule == "asha":
+            own = _at(curve, rung)
+            better = sum(_at(peer, rung) <= own for peer in peers)
+            return better >= math.ceil((len(peers) + 1) / self._factor)
+        until = _first(curve, rung)
+        best = min(value for step, value in curve.items() if step <= until)
+        averages = [
+            statistics.fmean(value for step, value in peer.items() if step <= _first(peer, rung))
+            for peer in peers
+        ]
+        return best > statistics.median(averages)
+
+
+def _first(curve: Curve, rung: int) -> int:
+    """The first validated step at a rung or after it."""
+    return min(step for step in curve if step >= rung)
+
+
+def _at(curve: Curve, rung: int) -> float:
+    return curve[_first(curve, rung)]

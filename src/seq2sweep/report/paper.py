@@ -1,0 +1,209 @@
+"""Each variant beside the row of the paper's Table 3 that it is, or that changes the same alike."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.presets import table3
+from seq2sweep.report.pooled import Variant, mean, most_seeds
+from seq2sweep.report.text import MISSING, fixed, millions, p_value, plain, signed
+
+HEADINGS = (
+    "change",
+    "row of the paper",
+    "PPL, paper",
+    "PPL, here",
+    "BLEU, paper",
+    "BLEU, here",
+    "params, paper",
+    "params, here",
+    "p",
+    "direction of BLEU",
+)
+
+# Settings that make a row of the paper when nothing else changes; the first is the one compared.
+_KINDS: dict[str, list[tuple[str, ...]]] = {
+    "A": [("heads", "d_k", "d_v")],
+    "B": [("d_k",)],
+    "C": [("layers",), ("d_model", "d_k", "d_v"), ("d_ff",)],
+    "D": [("dropout",), ("label_smoothing",)],
+    "E": [("positions",)],
+}
+_SYMBOLS = {
+    "layers": "N",
+    "heads": "h",
+    "dropout": "P_drop",
+    "label_smoothing": "ε_ls",
+    "steps": "train steps",
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Cells under HEADINGS; `verdict` is same, opposite or none."""
+
+    cells: tuple[str, ...]
+    verdict: str
+
+
+def comparisons(variants: Sequence[Variant]) -> list[Comparison]:
+    """Each finished variant beside its row of the paper; `variants` are those of `pooled`.
+
+    Differences are to the base of each table. Where the sweep does not say which row a variant is,
+    it is the one nearest in proportion (for dropout and smoothing: in value) of those that change
+    the same. Empty when the base itself was not trained to its end: then there is nothing to
+    compare with.
+    """
+    base = variants[0]
+    if base.state != "finished":
+        return []
+    result = []
+    for variant in variants[1:]:
+        row = counterpart(variant, base) if variant.state == "finished" else None
+        if row is not None:
+            result.append(_compare(variant, base, row))
+    return result
+
+
+def notes(variants: Sequence[Variant]) -> list[str]:
+    """What the comparison can say, and what not."""
+    paper, several = table3.read(), most_seeds(variants) > 1
+    kind = (
+        "BLEU here is computed as the paper's was (Moses tokens, German compounds split)."
+        if _bleu(variants[0]) == "bleu_paper"
+        else "BLEU here is sacreBLEU's, and the paper's is of other tokens."
+    )
+    return [
+        f"Paper: {paper.source} ({paper.data}).",
+        "In brackets: the difference to the base row of the same table.",
+        kind,
+        "Rows (A) of the paper keep h × d_k constant; a change of h alone also changes the amount "
+        "of computation.",
+        "BLEU of a small model on a small data set is not comparable with the paper's in absolute "
+        "terms. The direction of each difference is"
+        + ("." if several else "; a single seed leaves differences of a few tenths open."),
+    ]
+
+
+def kind_of(variant: Variant, base: Variant) -> tuple[str, str] | None:
+    """(group of Table 3, setting compared) when all that changed belongs to one row of it."""
+    own, before = variant.settings, base.settings
+    # What a budget of tokens or FLOPs does to the steps is no change of the variant's.
+    changed = {
+        key
+        for key in before.keys() & own.keys()
+        if before[key] != own[key] and (key != "steps" or "train.steps" in variant.changes)
+    }
+    for group, settings in _KINDS.items():
+        for names in settings:
+            if names[0] in changed and changed <= set(names):
+                return group, names[0]
+    return None
+
+
+def counterpart(variant: Variant, base: Variant) -> table3.Row | None:
+    """The row of the paper that is compared with, if there is one."""
+    rows = table3.read().rows
+    if variant.row is not None:
+        return next((row for row in rows if row.name == variant.row), None)
+    kind = kind_of(variant, base)
+    if kind is None or variant.state == "refused":
+        return None
+    group, setting = kind
+    candidates = [row for row in rows if row.group == group and setting in _changes(row)]
+    before, after = base.settings[setting], variant.settings[setting]
+    if setting == "positions":
+        return candidates[0] if (before, after) == ("sinusoidal", "learned") else None
+    step = _step(setting, before, after)
+    printed = _paper_base()[setting]
+    there = [(_step(setting, printed, _changes(row)[setting]), row) for row in candidates]
+    # Rounded, so that a tie (half or double of a ratio) is one, and its first row is taken.
+    alike = [(round(abs(size - step), 6), row) for size, row in there if size * step > 0]
+    return min(alike, key=lambda pair: pair[0])[1] if alike else None
+
+
+@functools.cache
+def _paper_base() -> dict[str, Any]:
+    values = configuration.to_dict(presets.load("base").config)
+    return {**values["train"], **values["model"]}
+
+
+def _changes(row: table3.Row) -> Mapping[str, Any]:
+    return {key.rpartition(".")[2]: value for key, value in row.changes.items()}
+
+
+def _step(setting: str, before: float, after: float) -> float:
+    """Signed size of a change: in value for shares, which may be 0; else as a logarithm."""
+    if setting in ("dropout", "label_smoothing"):
+        return after - before
+    return math.log(after / before)
+
+
+def _bleu(base: Variant) -> str:
+    """The figure that is compared: of the paper's kind where it is known."""
+    return "bleu" if base.figures["bleu_paper"] is None else "bleu_paper"
+
+
+def _compare(variant: Variant, base: Variant, row: table3.Row) -> Comparison:
+    printed, paper_base = table3.read().rows[0], _paper_base()
+    changes = ", ".join(
+        f"{_SYMBOLS.get(key, key)} {plain(paper_base[key])} → {plain(value)}"
+        for key, value in _changes(row).items()
+    )
+    kind = _bleu(base)
+    ours, theirs = mean(variant, kind), mean(base, kind)
+    seen = None if variant.against is None else variant.against.seen
+    verdict, words = _verdict(_difference(ours, theirs), _difference(row.bleu, printed.bleu), seen)
+    parameters = [
+        None if r.parameters_millions is None else r.parameters_millions * 1e6
+        for r in (row, printed)
+    ]
+    cells = (
+        variant.label,
+        f"({row.group}) {changes}",
+        _with_difference(row.perplexity, printed.perplexity, 2),
+        _with_difference(mean(variant, "valid_perplexity"), mean(base, "valid_perplexity"), 2),
+        _with_difference(row.bleu, printed.bleu, 1),
+        _with_difference(ours, theirs, 1),
+        _parameters(*parameters),
+        _parameters(mean(variant, "parameters"), mean(base, "parameters")),
+        MISSING if variant.against is None else p_value(variant.against.p),
+        words,
+    )
+    return Comparison(cells, verdict)
+
+
+def _difference(value: float | None, base: float | None) -> float | None:
+    return None if value is None or base is None else round(value - base, 1)
+
+
+def _with_difference(value: float | None, base: float | None, decimals: int) -> str:
+    if value is None or base is None:
+        return fixed(value, decimals)
+    return f"{fixed(value, decimals)} ({signed(value - base, decimals)})"
+
+
+def _parameters(value: float | None, base: float | None) -> str:
+    """In millions; empty where it is the base row's, as in the paper."""
+    if value is None or base is None or millions(value) == millions(base):
+        return ""
+    shown = millions(value)
+    return f"{shown} ({signed((value - base) / 1e6, len(shown.partition('.')[2]))})"
+
+
+def _verdict(here: float | None, there: float | None, seen: bool | None) -> tuple[str, str]:
+    if here is None or there is None:
+        return "none", MISSING
+    if seen is False:
+        return "none", "no difference can be seen here"
+    if here == 0 or there == 0:
+        both = "no difference in either"
+        where = "the paper" if there == 0 else "this run"
+        return "none", both if here == there else f"no difference in {where}"
+    return ("same", "the same") if here * there > 0 else ("opposite", "the opposite")

@@ -1,0 +1,217 @@
+"""reports/sweep.json by variant: each with the figures of its seeds pooled.
+
+The one place that reads trials, so that all tables and figures say the same. Fields that a sweep of
+an earlier version does not have are taken for unknown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from seq2sweep.report.seeds import Estimate, difference, estimate
+from seq2sweep.report.text import whole
+
+FIGURES = (
+    "valid_perplexity",
+    "bleu",
+    "bleu_paper",
+    "chrf",
+    "parameters",
+    "flops",
+    "device_hours",
+)
+
+State = Literal["finished", "stopped", "failed", "refused", "not trained"]
+Trial = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class AgainstBase:
+    """A variant's BLEU less the base's, of finished trainings only.
+
+    difference: over seeds; p, low and high: of the paired bootstrap over sentences, None where it
+    is not known. seen: whether chance cannot explain it, by each of the two that there is; None
+    where there is neither.
+    """
+
+    difference: Estimate
+    p: float | None
+    low: float | None
+    high: float | None
+    seen: bool | None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 %: what the bootstrap or the seeds leave possible, whichever leaves more."""
+        ends = []
+        if self.low is not None and self.high is not None:
+            ends += [self.low, self.high]
+        if self.difference.margin is not None:
+            ends += [
+                self.difference.mean - self.difference.margin,
+                self.difference.mean + self.difference.margin,
+            ]
+        return (min(ends), max(ends)) if ends else None
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One variant: what it is, how its trials ended, and its figures over seeds.
+
+    row: of Table 3 that it is (method table3), else None; settings: of model and train by their
+    plain names; status: in words; figures: of its finished trials, else of those stopped early,
+    None where nothing is known; curve: (step, validation loss), mean over the same trials;
+    failures: what failed, was refused or has no score, and its cause. Settings of a variant that
+    was refused may be anything.
+    """
+
+    name: str
+    row: str | None
+    group: str | None
+    changes: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    state: State
+    status: str
+    figures: Mapping[str, Estimate | None]
+    curve: Sequence[tuple[float, float]]
+    failures: Sequence[tuple[str, str]]
+    against: AgainstBase | None = None
+
+    @property
+    def is_base(self) -> bool:
+        return not self.changes
+
+    @property
+    def label(self) -> str:
+        """What it is called in tables and figures."""
+        return "base" if self.is_base else self.row or self.name
+
+
+def pooled(sweep: Mapping[str, Any]) -> list[Variant]:
+    """Every variant of the sweep, the base first, else in the order of its trials."""
+    trials: dict[str, list[Trial]] = {}
+    for trial in sweep["trials"]:
+        trials.setdefault(trial.get("variant") or trial["name"], []).append(trial)
+    bases = [name for name, found in trials.items() if not found[0]["changes"]]
+    base = _variant(bases[0], trials.pop(bases[0])) if bases else _untrained(sweep["base"])
+    significance = sweep.get("significance") or {}
+    found = [base]
+    for name, of_variant in trials.items():
+        variant = _variant(name, of_variant)
+        against = _against(variant, base, significance.get(name))
+        found.append(dataclasses.replace(variant, against=against))
+    return found
+
+
+def most_seeds(variants: Sequence[Variant]) -> int:
+    """The largest number of trainings that a variant's BLEU is the mean of, at least 1."""
+    return max((known.n for variant in variants if (known := variant.figures["bleu"])), default=1)
+
+
+def mean(variant: Variant, figure: str) -> float | None:
+    """A figure's mean over seeds."""
+    known = variant.figures[figure]
+    return None if known is None else known.mean
+
+
+def _variant(name: str, trials: Sequence[Trial]) -> Variant:
+    finished = [trial for trial in trials if trial["status"] == "finished"]
+    stopped = [trial for trial in trials if trial["status"] == "stopped early"]
+    measured = finished or stopped
+    figures = {figure: _figure(measured, figure) for figure in FIGURES}
+    # Counted, not measured: known of every trial that could be built.
+    figures["parameters"] = _figure(trials, "parameters")
+    state, status = _state(trials, finished, stopped)
+    first = trials[0]
+    return Variant(
+        name=name,
+        row=first.get("row"),
+        group=first.get("group"),
+        changes=first["changes"],
+        settings=_settings(first),
+        state=state,
+        status=status,
+        figures=figures,
+        curve=_curve(measured),
+        failures=_failures(name, trials),
+    )
+
+
+def _failures(name: str, trials: Sequence[Trial]) -> list[tuple[str, str]]:
+    """Each cause once, with the trials it ended; all of a variant's are called by its name."""
+    causes: dict[str, list[str]] = {}
+    for trial in trials:
+        if trial["status"] in ("failed", "refused") or trial.get("cause"):
+            cause = " ".join(str(trial.get("cause") or "cause unknown").split())
+            causes.setdefault(cause, []).append(trial["name"])
+    return [
+        (name if len(ended) == len(trials) else ", ".join(ended), cause)
+        for cause, ended in causes.items()
+    ]
+
+
+def _untrained(base: Mapping[str, Any]) -> Variant:
+    """The base where no trial trained it."""
+    nothing = dict.fromkeys(FIGURES)
+    return Variant(
+        "base", None, "base", {}, _settings(base), "not trained", "not trained", nothing, [], []
+    )
+
+
+def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {**values["train"], **values["model"]}
+
+
+def _state(
+    trials: Sequence[Trial], finished: Sequence[Trial], stopped: Sequence[Trial]
+) -> tuple[State, str]:
+    if len(finished) == len(trials):
+        return "finished", "finished"
+    if finished:
+        return "finished", f"{len(finished)} of {len(trials)} seeds finished"
+    if stopped:
+        steps = sorted({whole(trial["steps"]) for trial in stopped})
+        return "stopped", f"stopped early at step {', '.join(steps)}"
+    refused = all(trial["status"] == "refused" for trial in trials)
+    return ("refused", "refused") if refused else ("failed", "failed")
+
+
+def _figure(trials: Sequence[Trial], name: str) -> Estimate | None:
+    values = [
+        float(value)
+        for trial in trials
+        if (value := trial.get(name)) is not None and math.isfinite(value)
+    ]
+    return estimate(values) if values else None
+
+
+def _curve(trials: Sequence[Trial]) -> list[tuple[float, float]]:
+    """Of the steps at which all trials have a loss that is a number."""
+    if not trials:
+        return []
+    curves = [
+        {step: loss for step, loss in trial["curve"] if loss is not None and math.isfinite(loss)}
+        for trial in trials
+    ]
+    steps = sorted(set.intersection(*map(set, curves)))
+    return [(step, sum(curve[step] for curve in curves) / len(curves)) for step in steps]
+
+
+def _against(
+    variant: Variant, base: Variant, significance: Mapping[str, Any] | None
+) -> AgainstBase | None:
+    ours, theirs = variant.figures["bleu"], base.figures["bleu"]
+    if variant.state != "finished" or base.state != "finished" or ours is None or theirs is None:
+        return None
+    over_seeds = difference(ours, theirs)
+    tests = []
+    if significance is not None:
+        tests.append(bool(significance["seen"]))
+    if over_seeds.margin is not None:
+        tests.append(abs(over_seeds.mean) > over_seeds.margin)
+    p, low, high = ((significance or {}).get(key) for key in ("p", "low", "high"))
+    return AgainstBase(over_seeds, p, low, high, all(tests) if tests else None)

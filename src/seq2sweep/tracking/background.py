@@ -1,0 +1,222 @@
+"""Delivery beside the work of a stage, and on demand (`seq2sweep sync`)."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from traceback import format_exception
+from types import TracebackType
+from typing import Self
+
+from tqdm import tqdm
+
+from seq2sweep import console
+from seq2sweep.data.files import write_whole
+from seq2sweep.errors import Failure
+from seq2sweep.tracking.address import reason, redact
+from seq2sweep.tracking.delivery import BUSY, Away, Courier
+from seq2sweep.tracking.writer import Writer
+
+EVERY = 5.0
+LONGEST_PAUSE = 60.0
+# What the end of a stage waits for a store that does not answer, and for one file of a megabyte.
+PATIENCE = 10.0
+# For one that did not answer before either, and for a stage that was told to end.
+SHORT_PATIENCE = 2.0
+SLOWEST_UPLOAD = 1e6
+
+FAILURE = "failure.log"
+LATER = 'the work goes on, and what MLflow misses is recorded later by "seq2sweep sync"'
+
+
+class Background:
+    """Deliver every few seconds from a thread, for as long as the context manager's block runs.
+
+    Nothing of MLflow reaches the block: what fails is said in one line on stderr, and tried again
+    unless it is a bug.
+    At the end delivery is finished, unless the store does not answer: then the rest stays where
+    it is, for whoever delivers next.
+    """
+
+    def __init__(
+        self, root: Path, uri: str, experiment: str, artifacts: Path, every: float = EVERY
+    ) -> None:
+        """The first four as Courier takes them. every: seconds between two looks for news."""
+        self.courier = Courier(root, uri, experiment, artifacts, self._before_step)
+        self.every = every
+        self._news = threading.Condition()
+        self._passes = 0
+        self._wanted = 0
+        self._failing = False
+        self._closing = False
+        self._given_up = False
+        self._done = False
+        self._broken = False
+        self._steps = 0
+        self._applied = 0
+        self._deadline = 0.0
+        self._patience = PATIENCE
+        self._told: set[str] = set()
+        self._thread = threading.Thread(target=self._work, name="mlflow-delivery", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self._close(interrupted=isinstance(error, KeyboardInterrupt | SystemExit))
+        except Exception as bug:
+            self._breaks(bug)
+
+    def catch_up(self, patience: float = PATIENCE) -> bool:
+        """Wait until MLflow has all recorded so far; False if it fails, or after `patience` s."""
+        with self._news:
+            # The pass that is going on may have been where the news is already.
+            self._wanted = self._passes + 2
+            wanted = self._wanted
+            self._news.notify_all()
+            self._news.wait_for(
+                lambda: self._passes >= wanted or self._failing or self._done, patience
+            )
+            return self._passes >= wanted and not self._failing
+
+    def run_id(self, run: Writer) -> str | None:
+        """The id that MLflow gave a run, as far as it is known."""
+        return self.courier.run_id(run)
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            pause = 0.0
+            while True:
+                with self._news:
+                    if not self._closing and self._wanted <= self._passes:
+                        self._news.wait(pause)
+                    elif self._failing:
+                        self._news.wait(min(pause, 1.0))
+                    last = self._closing
+                if self._given_up:
+                    return
+                try:
+                    self.courier.deliver()
+                except Away as error:
+                    self._fails(f"{error}; {LATER}")
+                    pause = min(2 * max(pause, self.every), LONGEST_PAUSE)
+                    continue
+                self._tell_refused()
+                with self._news:
+                    self._failing = False
+                    self._passes += 1
+                    self._news.notify_all()
+                pause = self.every
+                if last and BUSY not in self.courier.waiting.values():
+                    return
+                if last:
+                    time.sleep(0.2)
+        except Exception as bug:
+            self._breaks(bug)
+        finally:
+            with self._news:
+                self._done = True
+                self._news.notify_all()
+
+    def _fails(self, line: str) -> None:
+        with self._news:
+            before, self._failing = self._failing, True
+            self._applied = self.courier.applied
+            self._wanted = 0
+            self._news.notify_all()
+        if not before and not self._given_up:
+            _say(line)
+
+    def _breaks(self, bug: Exception) -> None:
+        """Say what must not happen, but is no reason to fail a stage that did its work."""
+        self._broken = True
+        path = self.courier.root / FAILURE
+        try:
+            write_whole(path, redact("".join(format_exception(bug))))
+            where = f"the traceback is in {path}"
+        except OSError as error:
+            where = f"the traceback cannot be kept: {error}"
+        _say(f"delivery to MLflow failed: {type(bug).__name__}: {reason(bug)} ({where}); {LATER}")
+
+    def _tell_refused(self) -> None:
+        for name, why in self.courier.refused.items():
+            if name not in self._told:
+                self._told.add(name)
+                _say(refusal(self.courier, name, why))
+
+    def _before_step(self, size: int) -> None:
+        self._steps += 1
+        if not self._failing or self.courier.applied > self._applied:
+            self._deadline = time.monotonic() + self._patience + size / SLOWEST_UPLOAD
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def _close(self, interrupted: bool) -> None:
+        self._patience = SHORT_PATIENCE if interrupted or self._failing else PATIENCE
+        self._deadline = time.monotonic() + self._patience
+        latest = self._deadline if interrupted else float("inf")
+        with self._news:
+            self._closing = True
+            self._news.notify_all()
+        before, total = self._steps, self.courier.steps_left()
+        look = console.bar("record in MLflow", "steps")
+        with tqdm(total=total, disable=self._failing, **look) as bar:
+            while self._thread.is_alive() and not self._given_up:
+                self._thread.join(0.05)
+                bar.update(min(self._steps - before, total) - bar.n)
+                self._given_up = time.monotonic() > min(self._deadline, latest)
+        left = self.courier.steps_left()
+        if left and not self._broken:
+            _say(f'{left} step(s) are not recorded in MLflow yet: "seq2sweep sync" does it')
+
+
+def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
+    """Deliver all there is; what was done, as a line. Raises Failure if something is left."""
+    courier = Courier(root, uri, experiment, artifacts)
+    total = courier.steps_left()
+    with tqdm(total=total, **console.bar("record in MLflow", "steps")) as bar:
+
+        def on_step(size: int) -> None:
+            bar.update(int(bar.n < total))
+
+        courier.on_step = on_step
+        try:
+            whole = courier.deliver()
+        except Away as error:
+            left = courier.steps_left()
+            raise Failure(f"{error}; {left} step(s) of the record wait in {root}") from None
+    if courier.refused:
+        first, *others = courier.refused.items()
+        more = f"; and so for {len(others)} more" if others else ""
+        raise Failure(refusal(courier, *first) + more)
+    done = f"recorded {courier.applied} step(s) in MLflow" if courier.applied else ""
+    if not whole:
+        counts = Counter(courier.waiting.values())
+        why = "; ".join(f"{count} run(s) wait: {what}" for what, count in counts.items())
+        return f"{done or 'nothing recorded'}; {why}"
+    return done or "nothing is left to record"
+
+
+def refusal(courier: Courier, name: str, why: str) -> str:
+    """A line that says what became of a record that could not be brought to MLflow."""
+    return (
+        f"not all of the record in {courier.root / name} can be brought to MLflow ({why}); it is "
+        'kept, "seq2sweep sync" tries it again, and removing that folder gives it up'
+    )
+
+
+def _say(line: str) -> None:
+    tqdm.write(f"seq2sweep: {line}", file=sys.stderr)
+    sys.stderr.flush()

@@ -1,0 +1,314 @@
+"""Processes killed at all moments, from seeded schedules: the result is that of a quiet run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from seq2sweep.cluster import guard
+
+import ray  # isort: skip
+from mlflow import MlflowClient
+from ray.cluster_utils import Cluster
+
+from pipeline.train import identity
+from seq2sweep import config as configuration
+from seq2sweep.cluster.relatives import run_name
+from seq2sweep.cluster.run import TrainOutcome, run_training
+from seq2sweep.config import Config
+from seq2sweep.data.bitext import read_training_header
+from seq2sweep.train import journal
+from tests.cluster.chaos import (
+    Moment,
+    Target,
+    assert_same,
+    below_this_process,
+    is_gone,
+    schedule,
+    wait_until,
+)
+from tests.conftest import Corpus
+
+ROOT = Path(__file__).parents[2]
+STEPS = 400
+KILLS: Counter[str] = Counter()
+"""SIGKILLs by whom they hit and when, of all tests here."""
+
+
+@pytest.fixture(scope="module")
+def config(tiny_config: Config) -> Config:
+    """Dropout, several epochs, and checkpoints that take a moment to write."""
+    return configuration.with_changes(
+        tiny_config,
+        {
+            "train.steps": STEPS,
+            "train.log_every": 5,
+            "train.validate_every": 25,
+            "train.checkpoint_every": 10,
+            "model.d_ff": 512,
+            "model.dropout": 0.1,
+            "cluster.max_failures": 100,
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    cluster: None, config: Config, tiny_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The folder of a run that nothing happened to."""
+    project = tmp_path_factory.mktemp("undisturbed")
+    train(config, tiny_corpus, project)
+    return project / "runs" / "run"
+
+
+def train(config: Config, corpus: Corpus, project: Path) -> TrainOutcome:
+    return run_training(
+        config, encoded=corpus.encoded, project=project, name="run", on_event=lambda entry: None
+    )
+
+
+def has_ended(training: Future[TrainOutcome]) -> bool:
+    """Raises what it raised."""
+    return training.done() and bool(training.result())
+
+
+# --- workers -------------------------------------------------------------------------------------
+
+
+def test_workers(config: Config, tiny_corpus: Corpus, project: Path, undisturbed: Path) -> None:
+    folder = project / "runs" / "run"
+    torn = 0
+    with ThreadPoolExecutor() as pool:
+        training = pool.submit(train, config, tiny_corpus, project)
+        target = Target(folder, lambda: has_ended(training))
+        for moment in schedule(1, 5.0, any=6, training=4, writing=4):
+            target.wait_for(moment).kill()
+            KILLS[f"worker, {moment.kind}"] += 1
+            torn += any(folder.glob(".step-*.partial"))
+        outcome = training.result(timeout=300)
+    assert outcome.summary["step"] == STEPS
+    assert torn >= 3, "kills came too late to leave half a checkpoint"
+    assert_same(folder, undisturbed, STEPS)
+    assert live(ray.util.placement_group_table()) == []
+
+
+def live(placement_groups: dict[str, dict[str, str]]) -> list[str]:
+    states = [group["state"] for group in placement_groups.values()]
+    return [state for state in states if state != "REMOVED"]
+
+
+def test_a_worker_that_stands_still_is_started_again(
+    config: Config, tiny_corpus: Corpus, project: Path, undisturbed: Path
+) -> None:
+    """SIGSTOP: its own watchdog stands still as well, but the other worker's does not."""
+    folder = project / "runs" / "run"
+    impatient = configuration.with_changes(config, {"cluster.hang_seconds": 10})
+    with ThreadPoolExecutor() as pool:
+        training = pool.submit(train, impatient, tiny_corpus, project)
+        stopped = Target(folder, lambda: has_ended(training)).wait_for(Moment("writing", 0, 0))
+        stopped.suspend()
+        try:
+            wait_until(lambda: is_gone(stopped))
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                stopped.kill()
+        training.result(timeout=300)
+    assert_same(folder, undisturbed, STEPS)
+
+
+# --- drivers -------------------------------------------------------------------------------------
+
+
+class Stage:
+    """The train stage in a project folder of its own, started as `dvc repro` does."""
+
+    def __init__(self, project: Path, config: Config, corpus: Corpus, temporary: Path) -> None:
+        shutil.copytree(corpus.encoded, project / "data" / "encoded")
+        (project / "params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+        self.project = project
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "RAY_"))},
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+            "TMPDIR": str(temporary),
+        }
+        what = identity(config, read_training_header(corpus.encoded))
+        self.folder = project / "runs" / run_name(what)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> psutil.Process:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline.train"],
+            cwd=self.project,
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+        )
+        return psutil.Process(self.process.pid)
+
+    def ended(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def finish(self) -> None:
+        assert self.process is not None
+        assert self.process.wait(timeout=300) == 0
+
+    def assert_recorded(self) -> None:
+        """In MLflow no run goes on, and the last one has each point of each curve once."""
+        client = MlflowClient(f"sqlite:///{self.project / 'mlflow.db'}")
+        experiment = client.get_experiment_by_name("seq2sweep")
+        newest, *others = client.search_runs([experiment.experiment_id])
+        assert newest.info.status == "FINISHED"
+        assert {run.info.status for run in others} <= {"KILLED"}
+        entries, _ = journal.read(self.folder / "journal.jsonl")
+        for kind, curve in (("logged", "loss"), ("validated", "valid_perplexity")):
+            points = client.get_metric_history(newest.info.run_id, curve)
+            expected = [(e["step"], e[curve]) for e in entries if e["kind"] == kind]
+            assert sorted((point.step, point.value) for point in points) == expected
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """An empty folder with a path that is short enough for Ray's sockets."""
+    folder = Path(tempfile.mkdtemp(prefix="s2s-test-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def start_stage(
+    tiny_corpus: Corpus, project: Path, temporary: Path
+) -> Iterator[Callable[[Config], Stage]]:
+    stages = []
+
+    def make(config: Config) -> Stage:
+        stages.append(Stage(project, config, tiny_corpus, temporary))
+        return stages[-1]
+
+    yield make
+    for stage in stages:
+        stage.kill()
+
+
+def test_drivers(
+    config: Config, undisturbed: Path, temporary: Path, start_stage: Callable[[Config], Stage]
+) -> None:
+    """The stage is started again at once, while what the one before left is being ended."""
+    stage = start_stage(config)
+    target = Target(stage.folder, stage.ended)
+    sessions: set[Path] = set()
+    for moment in schedule(2, 7.0, any=4, training=2, writing=3):
+        driver = stage.start()
+        if moment.kind == "any":
+            target.sleep(moment.amount)
+            victims = [driver]
+        else:
+            worker = target.wait_for(moment)
+            victims = [driver, worker] if moment.kind == "writing" else [driver]
+        sessions |= set(temporary.glob("s2s-*"))
+        for process in victims:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        stage.kill()
+        KILLS[f"driver, {moment.kind}"] += 1
+    stage.start()
+    stage.finish()
+    assert_same(stage.folder, undisturbed, STEPS)
+    stage.assert_recorded()
+    wait_until(lambda: not any(temporary.glob("s2s-*")))
+    assert len(sessions) >= 5
+    assert [p for folder in sessions for p in guard.processes(str(folder))] == []
+
+
+# --- machines ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def machines(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A head without room for workers, and two machines with room for one each."""
+    # It would have every `ray.init` of this computer join the cluster.
+    monkeypatch.setattr("ray._private.utils.write_ray_address", lambda address: None)
+    made = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 0,
+            "temp_dir": str(temporary),
+            "include_dashboard": False,
+            "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 3},
+        },
+    )
+    for _ in range(2):
+        made.add_node(num_cpus=1)
+    yield made
+    for node in made.list_all_nodes():
+        made.remove_node(node, allow_graceful=False)
+
+
+def test_machines(
+    config: Config,
+    undisturbed: Path,
+    machines: Cluster,
+    start_stage: Callable[[Config], Stage],
+) -> None:
+    """A shared cluster loses machines and gets others; two drivers on it are killed as well."""
+    stage = start_stage(
+        configuration.with_changes(
+            config, {"cluster.address": machines.address, "cluster.cpus_per_worker": 1}
+        )
+    )
+    target = Target(stage.folder, stage.ended)
+    stage.start()
+    for number, moment in enumerate(schedule(3, 5.0, any=2, training=3, writing=3)):
+        worker = target.wait_for(moment)
+        if number % 3 == 2:
+            stage.kill()
+            KILLS[f"driver on a cluster, {moment.kind}"] += 1
+            stage.start()
+        else:
+            lose(machines, worker, alone=moment.kind == "any")
+            KILLS[f"machine, {moment.kind}"] += 1
+            machines.add_node(num_cpus=1)
+    stage.finish()
+    assert_same(stage.folder, undisturbed, STEPS)
+    stage.assert_recorded()
+    # What killed drivers have left on the cluster goes a moment later.
+    wait_until(lambda: below_this_process("RayTrainWorker", "TrainController") == [])
+    assert live(machines.global_state.placement_group_table()) == []
+
+
+def lose(machines: Cluster, worker: psutil.Process, alone: bool) -> None:
+    """Kill the raylet above a worker and, unless `alone`, all below it."""
+    raylet = worker.parent()
+    below = raylet.children(recursive=True)
+    for process in [raylet] if alone else [raylet, *below]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    (node,) = (
+        node
+        for node in machines.worker_nodes
+        if node.all_processes["raylet"][0].process.pid == raylet.pid
+    )
+    machines.remove_node(node, allow_graceful=False)
+
+
+def test_there_were_enough_kills() -> None:
+    kinds = "; ".join(f"{count} {what}" for what, count in sorted(KILLS.items()))
+    print(f"{sum(KILLS.values())} kills: {kinds}")
+    if len({what.partition(",")[0] for what in KILLS}) < 4:
+        pytest.skip("not all tests of this file were run")
+    assert sum(KILLS.values()) >= 30, kinds

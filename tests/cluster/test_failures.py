@@ -1,0 +1,181 @@
+"""Storage that goes away, nodes that come and go, and nodes that are about to be taken away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+# Sets what Ray reads when it is imported.
+from seq2sweep.cluster import session  # isort: skip
+import ray
+from ray.cluster_utils import Cluster
+from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+
+from seq2sweep import config as configuration
+from seq2sweep.cluster.run import TrainOutcome, run_training
+from seq2sweep.cluster.storage import checkpoint_name
+from seq2sweep.config import Config
+from seq2sweep.train import journal, loop
+from seq2sweep.train.events import CheckpointDue
+from tests.cluster.driver import events, start
+from tests.conftest import Corpus
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    return configuration.with_changes(
+        tiny_config,
+        {
+            "train.steps": 60,
+            "train.log_every": 5,
+            "train.validate_every": 10,
+            "train.checkpoint_every": 20,
+            "model.dropout": 0.0,
+        },
+    )
+
+
+def train(config: Config, corpus: Corpus, project: Path, on_event: Any) -> TrainOutcome:
+    return run_training(
+        config, encoded=corpus.encoded, project=project, name="run", on_event=on_event
+    )
+
+
+def test_storage_that_is_away_for_a_while_ends_nothing(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    """Its folder is moved away while training goes on, and back some seconds later."""
+    config = configuration.with_changes(config, {"train.steps": 400, "cluster.max_failures": 0})
+    reference = train(config, tiny_corpus, project / "reference", lambda entry: None)
+    folder, away = project / "runs" / "run", project / "away"
+    moved: list[float] = []
+
+    def move() -> None:
+        folder.rename(away)
+        moved.append(time.time())
+        time.sleep(3)
+        moved.append(time.time())
+        away.rename(folder)
+
+    mover = threading.Thread(target=move)
+
+    def on_event(entry: dict[str, Any]) -> None:
+        if (entry["kind"], entry["step"]) == ("checkpoint", 20):
+            mover.start()
+
+    outcome = train(config, tiny_corpus, project, on_event)
+    mover.join()
+    entries, _ = journal.read(folder / "journal.jsonl")
+    assert any(e["kind"] == "checkpoint" and moved[0] < e["time"] < moved[1] for e in entries)
+    assert same_weights(outcome, reference)
+
+
+def same_weights(one: TrainOutcome, other: TrainOutcome) -> bool:
+    return [path.name for path in one.checkpoints] == [p.name for p in other.checkpoints] and all(
+        (here / name).read_bytes() == (there / name).read_bytes()
+        for here, there in zip(one.checkpoints, other.checkpoints, strict=True)
+        for name in ("model.safetensors", "optimizer.safetensors")
+    )
+
+
+@pytest.fixture
+def nodes(cluster: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A Ray of several nodes, the first of which has no room for workers; a lost one is missed at
+    once. The other cluster has Ray make a token for this user, which drivers would take anyway."""
+    for name, value in {
+        "RAY_health_check_initial_delay_ms": "500",
+        "RAY_health_check_period_ms": "500",
+        "RAY_health_check_failure_threshold": "4",
+        "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "0.5",
+        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "20",
+    }.items():
+        monkeypatch.setenv(name, value)
+    # It would have every `ray.init` of this computer join the cluster.
+    monkeypatch.setattr("ray._private.utils.write_ray_address", lambda address: None)
+    several = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "object_store_memory": session.OBJECT_STORE_BYTES},
+    )
+    yield several
+    for node in several.list_all_nodes():
+        several.remove_node(node, allow_graceful=False)
+
+
+def add_node(nodes: Cluster) -> Any:
+    return nodes.add_node(num_cpus=1, object_store_memory=session.OBJECT_STORE_BYTES)
+
+
+def test_nodes_that_leave_and_come(
+    nodes: Cluster, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    """Two workers; one's node is to be taken away, a third one comes, and the first one dies.
+
+    The run ends where that of one worker ends, within the rounding of float32.
+    """
+    first, second = add_node(nodes), add_node(nodes)
+    config = configuration.with_changes(
+        config,
+        {
+            "train.steps": 200,
+            "train.tokens_per_update": 2400,
+            # At the paper's rate this small model doubles what rounding does every few steps.
+            "train.learning_rate_scale": 0.01,
+            "cluster.address": nodes.address,
+            "cluster.min_workers": 1,
+            "cluster.cpus_per_worker": 1,
+        },
+    )
+    driver = start(config, tiny_corpus.encoded, project)
+    folder = project / "runs" / "run"
+    saved: list[str] = []
+
+    def watch() -> None:
+        while not saved and driver.poll() is None:
+            saved.extend(path.name for path in folder.glob("interrupted-*"))
+            time.sleep(0.02)
+
+    watcher = threading.Thread(target=watch)
+    heard: list[tuple[str, int]] = []
+    for event in events(driver):
+        heard.append(event)
+        if heard[-1] == ("checkpoint", 40):
+            watcher.start()
+            drain(nodes, second)
+            add_node(nodes)
+        elif heard[-1] == ("checkpoint", 140):
+            nodes.remove_node(first, allow_graceful=False)
+            assert ("finished", 200) not in heard
+    assert driver.stderr is not None
+    assert driver.wait(60) == 0, driver.stderr.read()
+    watcher.join()
+    assert saved, "nothing was saved before the node was to be taken away"
+    assert [step for kind, step in heard if kind == "logged"] == list(range(5, 201, 5))
+
+    alone = project / "alone"
+    alone.mkdir()
+    for due in loop.train(config, tiny_corpus.encoded, device=torch.device("cpu")):
+        if isinstance(due, CheckpointDue):
+            due.capture().write(alone / checkpoint_name(due.step))
+    found, expected = (
+        load_file(run / checkpoint_name(200) / "model.safetensors") for run in (folder, alone)
+    )
+    worst = max(float((found[key] - expected[key]).abs().max()) for key in expected)
+    print(f"largest difference of a weight: {worst:.1e}")
+    assert worst < 1e-3
+
+
+def drain(nodes: Cluster, node: Any) -> None:
+    """Announce that a node is taken away in a minute, as a cloud does with its spot machines."""
+    deadline = round((time.time() + 60) * 1000)
+    reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+    done, why_not = ray._raylet.GcsClient(address=nodes.address).drain_node(
+        node.node_id, reason, "spot", deadline
+    )
+    assert done, why_not

@@ -1,0 +1,209 @@
+"""What reports/sweep.json and metrics/sweep.json say of trials that ended in every way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import outcome, stage
+from seq2sweep import config as configuration
+from seq2sweep.cluster.record import Status, TrialResult
+from seq2sweep.cluster.variants import variants
+from seq2sweep.config import Config
+from seq2sweep.data.files import write_lines
+from seq2sweep.evaluate.significance import against_base
+from seq2sweep.model import flops
+
+KEYS = {
+    *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
+    *("steps", "valid_perplexity", "bleu", "bleu_paper", "chrf", "signature", "parameters"),
+    *("flops", "mfu", "device_hours", "energy_kwh", "wall_seconds", "curve", "mlflow_run_id"),
+}
+FIGURES = KEYS - {
+    *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
+    *("steps", "wall_seconds", "curve", "mlflow_run_id"),
+}
+SCORES = {"bleu": 20.0, "bleu_paper": 20.5, "chrf": 50.0, "signature": "a|b"}
+COST = {"flops": 1e12, "mfu": None, "device_hours": 0.5, "energy_kwh": None}
+REFERENCES = [f"das ist Satz {n} von allen Sätzen hier" for n in range(40)]
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    return configuration.with_changes(
+        tiny_config,
+        {
+            "sweep.method": "table3",
+            "sweep.rows": ["A-heads-1", "C-layers-2", "E"],
+            "sweep.space": {},
+            "sweep.base": {"model.heads": 8, "model.layers": 2},
+            "sweep.seeds": 2,
+        },
+    )
+
+
+@pytest.fixture
+def results(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TrialResult]:
+    """Two seeds of three variants, all finished; the last is much worse than the others."""
+    monkeypatch.setattr(stage, "CLEAN", tmp_path)
+    write_lines(tmp_path / "valid.target.txt", REFERENCES)
+    found = []
+    for place, variant in enumerate(variants(config)[0]):
+        folder = tmp_path / variant.slug
+        folder.mkdir()
+        entries = [
+            {"kind": "validated", "step": step, "valid_loss": 9 - step, "valid_perplexity": 99.0}
+            for step in (4, 8, 4)  # a run that was killed says some things twice
+        ]
+        lines = [json.dumps(entry) + "\n" for entry in entries]
+        (folder / "journal.jsonl").write_text("".join(lines))
+        wrong = 5 + place % 2 if place < 4 else 30
+        texts = ["nichts davon"] * wrong + REFERENCES[wrong:]
+        write_lines(folder / "valid.translations.txt", texts)
+        found.append(
+            TrialResult(
+                variant=variant,
+                status="finished",
+                cause=None,
+                steps=12,
+                checkpoint=folder / "step-00000012",
+                metrics=SCORES | COST | {"step": 12},
+                journal=folder / "journal.jsonl",
+                translations=folder / "valid.translations.txt",
+                wall_seconds=3.0,
+            )
+        )
+    assert [result.variant.variant for result in found][::2] == [
+        *("base", "A-heads-1", "E-learned-positions"),
+    ]
+    return found
+
+
+def ended(result: TrialResult, status: Status, **changes: Any) -> TrialResult:
+    return TrialResult(**{**vars(result), "status": status, **changes})
+
+
+def test_a_trial_that_finished_has_all_figures(results: list[TrialResult]) -> None:
+    entry = outcome.describe(results[3], 90, {"A-heads-1 seed=2": "abc"})
+    config = results[3].variant.config
+    assert entry.keys() == KEYS
+    assert (entry["name"], entry["variant"]) == ("A-heads-1 seed=2", "A-heads-1")
+    assert (entry["row"], entry["group"], entry["seed"]) == ("A-heads-1", "A", 2)
+    assert entry["changes"] == {"model.heads": 1, "model.d_k": 128, "model.d_v": 128}
+    assert entry["model"] == configuration.to_dict(config)["model"]
+    assert (entry["model"]["heads"], entry["train"]["seed"]) == (1, 2)
+    assert {key: entry[key] for key in SCORES} == SCORES
+    assert {key: entry[key] for key in COST} == COST
+    assert entry["parameters"] == flops.parameter_count(config.model, 90)
+    assert entry["curve"] == [(4, 5), (8, 1)]
+    assert entry["valid_perplexity"] == 99.0
+    assert (entry["mlflow_run_id"], entry["cause"]) == ("abc", None)
+    json.dumps(entry)
+
+
+def test_other_methods_have_no_rows(tiny_config: Config, results: list[TrialResult]) -> None:
+    [variant, *_], _ = variants(tiny_config)
+    entry = outcome.describe(TrialResult(**{**vars(results[0]), "variant": variant}), 90, {})
+    assert (entry["row"], entry["group"], entry["mlflow_run_id"]) == (None, None, None)
+
+
+def test_figures_of_a_trial_that_failed_are_null(results: list[TrialResult]) -> None:
+    entry = outcome.describe(ended(results[2], "failed", cause="out of memory"), 90, {})
+    assert entry.keys() == KEYS
+    assert {entry[key] for key in FIGURES} == {None}
+    assert (entry["status"], entry["cause"]) == ("failed", "out of memory")
+
+
+def test_a_refused_variant_has_the_same_keys_and_its_reason(config: Config) -> None:
+    [entry] = map(outcome.describe_refused, variants(config)[1])
+    assert entry.keys() == KEYS
+    assert {entry[key] for key in FIGURES} == {None}
+    assert (entry["name"], entry["row"], entry["group"]) == ("C-layers-2", "C-layers-2", "C")
+    assert entry["status"] == "refused"
+    assert entry["cause"] == "model.layers would be 0.666667: the base must have a multiple of 3"
+    assert entry["changes"] == {"model.layers": pytest.approx(2 / 3)}
+    assert (entry["model"]["heads"], entry["train"]["seed"], entry["steps"]) == (8, 1, 0)
+    json.dumps(entry)
+
+
+def test_all_are_counted_and_the_best_is_named(results: list[TrialResult], config: Config) -> None:
+    given = [
+        results[0],
+        ended(results[1], "finished", metrics=SCORES | {"bleu": 31.0}),
+        ended(results[2], "stopped early"),
+        ended(results[3], "failed"),
+    ]
+    trials = [outcome.describe(result, 90, {}) for result in given]
+    trials += map(outcome.describe_refused, variants(config)[1])
+    assert outcome.summarise(trials) == {
+        "trials": 5,
+        "finished": 2,
+        "stopped_early": 1,
+        "failed": 1,
+        "refused": 1,
+        "best": {"name": "base seed=2", "bleu": 31.0, "steps": 12},
+        "bleu": {
+            "base seed=1": 20.0,
+            "base seed=2": 31.0,
+            "A-heads-1 seed=1": 20.0,
+            "A-heads-1 seed=2": None,
+            "C-layers-2": None,
+        },
+    }
+
+
+# --- significance --------------------------------------------------------------------------------
+
+
+def lines(result: TrialResult) -> list[str]:
+    return result.translations.read_text(encoding="utf-8").splitlines()
+
+
+def test_variants_are_compared_with_the_base_over_all_seeds(
+    config: Config, results: list[TrialResult]
+) -> None:
+    found = outcome.significance(config, results)
+    assert found is not None
+    assert found.keys() == {"A-heads-1", "E-learned-positions"}
+    base, worse = ([lines(r) for r in results[start : start + 2]] for start in (0, 4))
+    assert found["E-learned-positions"] == against_base(base, worse, REFERENCES, "de")
+    assert found["E-learned-positions"]["seen"]
+    assert found["A-heads-1"]["bleu_difference"] == 0
+    assert not found["A-heads-1"]["seen"]
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_only_trials_that_finished_and_were_scored_are_compared(
+    config: Config, results: list[TrialResult]
+) -> None:
+    results[1] = ended(results[1], "stopped early")
+    results[2] = ended(results[2], "failed")
+    results[3] = ended(
+        results[3], "finished", metrics=COST, cause="not scored: it has no checkpoint"
+    )
+    found = outcome.significance(config, results)
+    worse = [lines(result) for result in results[4:]]
+    expected = against_base([lines(results[0])], worse, REFERENCES, "de")
+    assert found == {"E-learned-positions": expected}
+
+
+def test_without_a_finished_base_there_is_nothing_to_compare_with(
+    config: Config, results: list[TrialResult]
+) -> None:
+    results[:2] = [ended(result, "failed") for result in results[:2]]
+    assert outcome.significance(config, results) is None
+
+
+def test_texts_are_lower_cased_where_the_data_is(
+    config: Config, results: list[TrialResult], tmp_path: Path
+) -> None:
+    write_lines(results[4].translations, [text.upper() for text in lines(results[0])])
+    results[5] = ended(results[5], "failed")
+    lower = configuration.with_changes(config, {"prepare.lowercase": True})
+    for used, seen in ((config, True), (lower, False)):
+        found = outcome.significance(used, [results[0], results[4]])
+        assert found is not None
+        assert found["E-learned-positions"]["seen"] is seen

@@ -1,0 +1,41 @@
+"""A store that fails when a test wants it to, and what the store has of an outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from seq2sweep.tracking.runs import Tracker
+
+READS = ("get_", "search_", "list_")
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing in the code under test catches it."""
+
+
+class Unreliable:
+    """A client that asks `fate` before and after each call."""
+
+    def __init__(self, client: Any, fate: Callable[[str], None]) -> None:
+        self._client, self._fate = client, fate
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._client, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._fate(name)
+            answer = real(*args, **kwargs)
+            if not name.startswith(READS):
+                self._fate(name)
+            return answer
+
+        return call
+
+
+def runs(tracker: Tracker, name: str) -> list[Any]:
+    return tracker._search(f"tags.`seq2sweep.key` LIKE '{name}.%'")
+
+
+def steps(tracker: Tracker, run: Any, key: str = "loss") -> list[int]:
+    return [m.step for m in tracker.client.get_metric_history(run.info.run_id, key)]

@@ -1,0 +1,136 @@
+"""A training with curves, files and an evaluation under it: recorded, and what MLflow must have."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seq2sweep.tracking.writer import Writer
+
+STEPS = 20
+CLOCK = 1_700_000_000.0
+
+
+@dataclass
+class Recorded:
+    """Names of the outboxes of both runs, and the training's key."""
+
+    train: str
+    evaluation: str
+    key: str
+
+
+def write_journal(path: Path, first: int, last: int) -> None:
+    """Append the lines of these steps, as training does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as stream:
+        for step in range(first, last + 1):
+            time = CLOCK + step
+            entry = {"kind": "logged", "step": step, "time": time, "loss": 10 / step, "epoch": 1}
+            stream.write(json.dumps(entry) + "\n")
+            if step % 5 == 0:
+                entry = {"kind": "validated", "step": step, "time": time, "valid_loss": 1 / step}
+                stream.write(json.dumps(entry) + "\n")
+
+
+def start(root: Path, name: str, **how: Any) -> Writer:
+    """Begin the training of this name, or go on with it, as pipeline.train does."""
+    run = Writer(
+        root / "tracking",
+        "a training",
+        kind="experiment",
+        name=name,
+        params={"model.heads": 4, "cluster.workers": how.pop("workers", 2)},
+        tags={"git.commit": "abc"},
+        **how,
+    )
+    run.dataset("phrasebook", "f" * 36, "train")
+    run.curves(root / name / "journal.jsonl")
+    return run
+
+
+def end(root: Path, run: Writer) -> None:
+    """What the end of a training records."""
+    receipt = root / "receipt.json"
+    receipt.write_text('{"run": "receipt"}')
+    run.log({"parameters": 1000.0, "flops": 2.0}, STEPS, CLOCK + STEPS)
+    run.artifact(receipt)
+    receipt.write_text("written over by a later stage")
+
+
+def evaluate(root: Path, train: str) -> Writer:
+    """Record an evaluation under a training."""
+    weights = root / "weights"
+    weights.write_bytes(b"weights" * 1000)
+    with Writer(
+        root / "tracking", "an evaluation", kind="evaluation", parent=train, params={"beam": 4}
+    ) as run:
+        run.model(
+            "transformer",
+            files=[weights, root / "receipt.json"],
+            params={"model.heads": 4},
+            metrics={"bleu": 27.5},
+            dataset_name="phrasebook test",
+            dataset_digest="e" * 36,
+            step=STEPS,
+        )
+        run.log({"bleu": 27.5}, STEPS, on_parent=True)
+        run.tag({"bleu.signature": "tok:13a"}, on_parent=True)
+    return run
+
+
+def record(root: Path) -> Recorded:
+    """All of it, as two stages do."""
+    name = f"train-{uuid.uuid4().hex[:12]}"
+    write_journal(root / name / "journal.jsonl", 1, STEPS)
+    with start(root, name) as run:
+        end(root, run)
+    return Recorded(name, evaluate(root, name).name, run.key)
+
+
+def check(tracker: Any, recorded: Recorded) -> None:
+    """MLflow has each thing, and each once."""
+    client, experiment = tracker.client, tracker.experiment_id
+    found = {
+        name: client.search_runs([experiment], filter_string=f"tags.`seq2sweep.key` LIKE '{name}%'")
+        for name in (recorded.train, recorded.evaluation)
+    }
+    assert {name: len(runs) for name, runs in found.items()} == dict.fromkeys(found, 1)
+    ((train,), (evaluation,)) = found.values()
+
+    def history(run: Any, key: str) -> list[tuple[int, float]]:
+        return [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, key)]
+
+    assert train.info.run_name == "a training"
+    assert train.info.status == evaluation.info.status == "FINISHED"
+    for run in (train, evaluation):
+        assert run.info.start_time <= run.info.end_time
+    assert train.data.params == {"model.heads": "4", "cluster.workers": "2"}
+    assert train.data.tags["git.commit"] == "abc"
+    assert train.data.tags["kind"] == "experiment"
+    assert train.data.tags["bleu.signature"] == "tok:13a"
+    assert not {"error", "closed"} & train.data.tags.keys()
+    assert history(train, "loss") == [(s, 10 / s) for s in range(1, STEPS + 1)]
+    assert history(train, "valid_loss") == [(s, 1 / s) for s in range(5, STEPS + 1, 5)]
+    for key, value in (("parameters", 1000.0), ("flops", 2.0), ("bleu", 27.5)):
+        assert history(train, key) == [(STEPS, value)], key
+    assert [used.dataset.name for used in train.inputs.dataset_inputs] == ["phrasebook"]
+    assert [file.path for file in client.list_artifacts(train.info.run_id)] == ["receipt.json"]
+    path = client.download_artifacts(train.info.run_id, "receipt.json")
+    assert Path(path).read_text() == '{"run": "receipt"}'
+
+    assert evaluation.data.tags["mlflow.parentRunId"] == train.info.run_id
+    assert evaluation.data.params == {"beam": "4"}
+    assert history(evaluation, "bleu") == [(STEPS, 27.5)]
+    models = client.search_logged_models(
+        [experiment], filter_string=f"source_run_id = '{evaluation.info.run_id}'"
+    )
+    assert [(model.name, str(model.status)) for model in models] == [("transformer", "READY")]
+    assert [(m.key, m.value) for m in models[0].metrics] == [("bleu", 27.5)]
+    files = sorted(f.path for f in client.list_logged_model_artifacts(models[0].model_id))
+    assert files == ["receipt.json", "weights"]
+    outputs = [output.model_id for output in evaluation.outputs.model_outputs]
+    assert outputs == [models[0].model_id]

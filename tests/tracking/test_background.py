@@ -1,0 +1,289 @@
+"""Delivery beside the work: never held up by it, never silent about what it could not do."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from seq2sweep.errors import Failure
+from seq2sweep.tracking import background
+from seq2sweep.tracking.background import Background, sync
+from seq2sweep.tracking.delivery import Away, Courier
+from seq2sweep.tracking.runs import Run, Tracker
+from seq2sweep.tracking.writer import Writer
+from tests.tracking import scenario
+from tests.tracking.servers import free_port
+
+Place = tuple[Path, str, str, Path]
+
+
+@pytest.fixture
+def place(uri: str, folder: Path, tmp_path: Path, tracker: Tracker) -> Place:
+    return (tmp_path / "tracking", uri, "tests", folder / "artifacts")
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> Place:
+    address = f"http://ada:hunter2@127.0.0.1:{free_port()}"
+    return (tmp_path / "tracking", address, "tests", tmp_path / "artifacts")
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[Place]:
+    """A server that accepts connections, and never answers."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(50)
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        yield (tmp_path / "tracking", address, "tests", tmp_path / "artifacts")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "PATIENCE", 0.3)
+    monkeypatch.setattr(background, "SHORT_PATIENCE", 0.3)
+
+
+def test_all_is_delivered_at_the_end(
+    place: Place, tracker: Tracker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Background(*place):
+        recorded = scenario.record(tmp_path)
+    scenario.check(tracker, recorded)
+    captured = capsys.readouterr()
+    assert "seq2sweep" not in captured.out + captured.err
+
+
+def test_curves_arrive_while_the_work_goes_on(
+    place: Place, tracker: Tracker, tmp_path: Path
+) -> None:
+    with Background(*place, every=0.05) as delivery, scenario.start(tmp_path, "train-b") as run:
+        scenario.write_journal(tmp_path / "train-b" / "journal.jsonl", 1, 5)
+        assert delivery.catch_up(100)
+        run_id = delivery.run_id(run)
+        assert run_id is not None
+        assert len(tracker.client.get_metric_history(run_id, "loss")) == 5
+        assert tracker.client.get_run(run_id).info.status == "RUNNING"
+
+
+def test_recording_never_waits(hanging: Place, tmp_path: Path, impatient: None) -> None:
+    # Its own time limit is 30 s; the bounds here are far from what it takes, and from that.
+    begun = time.monotonic()
+    with Background(*hanging, every=0.01) as delivery, scenario.start(tmp_path, "train-h") as run:
+        assert not delivery.catch_up(0.1)
+        for step in range(500):
+            run.log({"loss": 1.0}, step)
+        assert delivery.run_id(run) is None
+        assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 15
+
+
+def test_an_outage_is_one_line_and_the_end_says_what_is_missing(
+    dead: Place, tmp_path: Path, impatient: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Background(*dead, every=0.01) as delivery, scenario.start(tmp_path, "train-o") as run:
+        for _ in range(5):
+            assert not delivery.catch_up(100)
+        assert delivery.run_id(run) is None
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("seq2sweep: tracking.uri: the MLflow store http://***@127.0.0.1:")
+    assert "Connection refused" in first
+    assert first.endswith(
+        'the work goes on, and what MLflow misses is recorded later by "seq2sweep sync"'
+    )
+    assert last.startswith("seq2sweep: 5 step(s) are not recorded in MLflow yet")
+
+
+def test_a_new_outage_is_a_new_line(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter([True, False, False, True, False])
+
+    def deliver(courier: Courier) -> bool:
+        if not next(answers, True):
+            raise Away("it is away")
+        return True
+
+    monkeypatch.setattr(Courier, "deliver", deliver)
+    monkeypatch.setattr(background, "LONGEST_PAUSE", 0.01)
+    with Background(*place, every=0.01) as delivery:
+        while delivery._passes < 4:
+            time.sleep(0.01)
+    assert capsys.readouterr().err.count("it is away") == 2
+
+
+def test_a_database_that_cannot_be_used_holds_nothing_up(
+    tmp_path: Path, impatient: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mlflow.db").write_text("this is a text file, long enough to be looked at" * 20)
+    place = (tmp_path / "tracking", f"sqlite:///{tmp_path}/mlflow.db", "tests", tmp_path / "a")
+    with Background(*place) as delivery, Writer(place[0], "t", kind="test") as run:
+        run.log({"loss": 1.0}, 1)
+        assert not delivery.catch_up(100)
+    line = capsys.readouterr().err.splitlines()[0]
+    assert "file is not a database" in line
+    assert "move it away to begin a new one" in line
+
+
+def test_what_is_refused_is_said_once(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    with (
+        Background(*place, every=0.01) as delivery,
+        Writer(place[0], "t", kind="test", params={"a": 1}) as run,
+    ):
+        run.params({"a": 2})
+        assert delivery.catch_up(100)
+        run.log({"loss": 1.0}, 1)
+        assert delivery.catch_up(100)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"seq2sweep: not all of the record in {run.folder} can be brought to ")
+    assert "Changing param values" in line
+    with pytest.raises(Failure, match="not all of the record in"):
+        sync(*place)
+
+
+def test_an_interrupted_stage_ends_soon(
+    hanging: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "PATIENCE", 1000.0)
+    monkeypatch.setattr(background, "SHORT_PATIENCE", 0.2)
+
+    def work() -> None:
+        with Background(*hanging), scenario.start(tmp_path, "train-i"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+
+def test_a_parent_that_cannot_come_holds_no_stage_up(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(background, "PATIENCE", 1000.0)
+    with Writer(place[0], "parent", kind="test") as parent:
+        pass
+    (parent.folder / "records.jsonl").write_bytes(b"\xff\xfe\n")
+    with Background(*place), Writer(place[0], "child", kind="test", parent=parent.name):
+        pass
+    assert "2 step(s) are not recorded in MLflow yet" in capsys.readouterr().err
+
+
+def test_a_store_that_comes_back_at_the_end_gets_all(
+    place: Place, tracker: Tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though what it missed takes longer than the patience with one that is away."""
+    monkeypatch.setattr(background, "SHORT_PATIENCE", 3.0)
+    deliver: Callable[[Courier], bool] = Courier.deliver
+    delivery = Background(*place, every=0.01)
+    delivery.courier._tracker = tracker  # opening it anew takes its time
+    step = delivery.courier.on_step
+
+    def slow(size: int) -> None:
+        step(size)
+        time.sleep(0.4)
+
+    def until_the_end(courier: Courier) -> bool:
+        if not delivery._closing:
+            raise Away("it is away")
+        return deliver(courier)
+
+    monkeypatch.setattr(Courier, "deliver", until_the_end)
+    delivery.courier.on_step = slow
+    with delivery:
+        recorded = scenario.record(tmp_path)
+        assert not delivery.catch_up(100)
+    scenario.check(tracker, recorded)
+
+
+@pytest.fixture(params=["deliver", "steps_left"])
+def bug(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """In the thread, or in what the end of the block asks."""
+
+    def fails(courier: Courier) -> bool:
+        raise RuntimeError("a bug at http://ada:hunter2@host\nand more of it")
+
+    monkeypatch.setattr(Courier, request.param, fails)
+
+
+def test_a_bug_is_said_and_does_not_fail_the_stage(
+    place: Place, bug: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Background(*place):
+        pass
+    path = place[0] / "failure.log"
+    line = (
+        "seq2sweep: delivery to MLflow failed: RuntimeError: a bug at http://***@host "
+        f"(the traceback is in {path}); the work goes on"
+    )
+    assert capsys.readouterr().err.count(line) == 1
+    kept = path.read_text()
+    assert kept.startswith("Traceback (most recent call last):")
+    assert kept.endswith("RuntimeError: a bug at http://***@host\nand more of it\n")
+    assert "hunter2" not in kept
+    with pytest.raises(RuntimeError, match="a bug"):
+        sync(*place)
+
+
+def test_a_bug_leaves_the_error_of_the_work_as_it_is(
+    place: Place,
+    bug: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    def work() -> None:
+        with Background(*place):
+            raise ValueError("the work's own")
+
+    monkeypatch.setattr(background, "write_whole", full)
+    with pytest.raises(ValueError, match="the work's own"):
+        work()
+    why = "a bug at http://***@host (the traceback cannot be kept: [Errno 28] No space left"
+    assert capsys.readouterr().err.count(why) == 1
+
+
+def test_what_a_bug_kept_back_is_delivered_by_the_next_stage(
+    place: Place, tracker: Tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Run, values: object, only_new: bool) -> None:
+        raise AssertionError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "params", fails)
+        with Background(*place) as delivery:
+            recorded = scenario.record(tmp_path)
+            assert not delivery.catch_up(100)
+    with Background(*place):
+        pass
+    scenario.check(tracker, recorded)
+
+
+def test_an_upload_that_takes_long_is_waited_for(
+    place: Place, tmp_path: Path, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as it gets on: each step may take its time, and all of them together longer."""
+    monkeypatch.setattr(background, "PATIENCE", 3.0)
+    deliver: Callable[[Courier], bool] = Courier.deliver
+
+    def slowly(courier: Courier) -> bool:
+        step = courier.on_step
+
+        def slow(size: int) -> None:
+            step(size)
+            time.sleep(0.4)
+
+        courier.on_step = slow
+        try:
+            return deliver(courier)
+        finally:
+            courier.on_step = step
+
+    monkeypatch.setattr(Courier, "deliver", slowly)
+    with Background(*place):
+        recorded = scenario.record(tmp_path)
+    scenario.check(tracker, recorded)

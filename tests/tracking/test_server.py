@@ -1,0 +1,111 @@
+"""A real MLflow server that is away at the start, in the middle and at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from seq2sweep.errors import Failure
+from seq2sweep.tracking import background
+from seq2sweep.tracking.background import Background, sync
+from seq2sweep.tracking.runs import Tracker
+from seq2sweep.tracking.writer import Writer
+from tests.tracking import scenario
+from tests.tracking.scenario import STEPS, Recorded
+from tests.tracking.servers import MlflowServer, postgresql
+
+PATIENCE = 120.0
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/mlflow.db"
+    else:
+        with postgresql() as uri:
+            yield uri
+
+
+@pytest.fixture
+def server(database: str, tmp_path: Path) -> Iterator[MlflowServer]:
+    server = MlflowServer(database, tmp_path)
+    yield server
+    server.kill()
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_server_that_comes_and_goes(
+    server: MlflowServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(background, "LONGEST_PAUSE", 0.5)
+    name = "train-0123"
+    journal = tmp_path / name / "journal.jsonl"
+    place = (tmp_path / "tracking", server.uri, "away", tmp_path / "art")
+    begun = time.monotonic()
+    with Background(*place, every=0.1) as delivery:
+        # Down at the start.
+        run = scenario.start(tmp_path, name)
+        scenario.write_journal(journal, 1, 6)
+        assert not delivery.catch_up(PATIENCE)
+        assert time.monotonic() - begun < PATIENCE
+        assert delivery.run_id(run) is None
+
+        server.start()
+        wait_for(lambda: delivery.catch_up(PATIENCE))
+        run_id = delivery.run_id(run)
+        assert run_id is not None
+        tracker = Tracker(*place[1:])
+        assert tracker.client.get_run(run_id).info.status == "RUNNING"
+        assert len(tracker.client.get_metric_history(run_id, "loss")) == 6
+
+        # Killed in the middle, while points arrive.
+        for step in range(7, STEPS + 1):
+            scenario.write_journal(journal, step, step)
+            if step == 12:
+                server.kill()
+            time.sleep(0.02)
+        assert not delivery.catch_up(PATIENCE)
+        server.start()
+        wait_for(lambda: delivery.catch_up(PATIENCE))
+        assert len(tracker.client.get_metric_history(run_id, "loss")) == STEPS
+
+        # Down at the end.
+        server.kill()
+        with run:
+            scenario.end(tmp_path, run)
+        evaluation = scenario.evaluate(tmp_path, name)
+    lines = capsys.readouterr().err.splitlines()
+    away = [line for line in lines if "cannot be used" in line]
+    assert 2 <= len(away) <= 3  # one an outage
+    assert "Connection refused" in away[0]
+    assert lines[-1].endswith('are not recorded in MLflow yet: "seq2sweep sync" does it')
+
+    server.start()
+    assert sync(*place).startswith("recorded ")
+    scenario.check(tracker, Recorded(name, evaluation.name, run.key))
+    assert tracker.find(run.key).info.run_id == run_id  # type: ignore[union-attr]
+    assert sync(*place) == "nothing is left to record"
+
+
+def test_a_postgresql_database_without_a_server(tmp_path: Path) -> None:
+    recorded = scenario.record(tmp_path)
+    with postgresql() as uri:
+        place = (tmp_path / "tracking", uri, "direct", tmp_path / "artifacts")
+        assert sync(*place).startswith("recorded ")
+        scenario.check(Tracker(*place[1:]), recorded)
+    with Writer(tmp_path / "tracking", "t", kind="test"):
+        pass
+    with pytest.raises(Failure, match=r"the MLflow store postgresql.*refused.*2 step\(s\)"):
+        sync(*place)

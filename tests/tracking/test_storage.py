@@ -1,0 +1,295 @@
+"""Storage that several machines and users share, and that loses power."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep.errors import Failure
+from seq2sweep.tracking import outbox, writer
+from seq2sweep.tracking.background import Background, sync
+from seq2sweep.tracking.delivery import Courier
+from seq2sweep.tracking.outbox import Outbox
+from seq2sweep.tracking.runs import Tracker
+from seq2sweep.tracking.writer import Writer
+from tests.tracking import scenario
+from tests.tracking.couriers import runs
+
+# --- several machines ----------------------------------------------------------------------------
+
+
+def test_locks_are_granted_by_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It grants an exclusive lock only to who may write."""
+    real = fcntl.flock
+
+    def as_on_nfs(descriptor: int, how: int) -> None:
+        mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+        if how & fcntl.LOCK_EX and mode == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        real(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", as_on_nfs)
+    with Writer(tmp_path, "t", kind="test") as run:
+        box = Outbox(run.folder)
+        with box.without_writer() as gone:
+            assert not gone
+    with box.without_writer() as gone, box.delivering() as ours:
+        assert gone
+        assert ours
+
+
+def age(path: Path, seconds: float) -> None:
+    os.utime(path, (time.time() - seconds,) * 2)
+
+
+def test_a_run_of_another_host_is_ended_when_nothing_has_come_of_it_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process may live where locks do not reach this host; or the machine is gone."""
+    journal = tmp_path / "train-1" / "journal.jsonl"
+    scenario.write_journal(journal, 1, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(writer.socket, "gethostname", lambda: "a-pod-that-is-gone")
+        run = scenario.start(tmp_path, "train-1")
+    run.close()
+    box = Outbox(run.folder)
+    records = run.folder / "records.jsonl"
+    for recorded, written in ((0, 0), (0, 700), (700, 0), (500, 700)):
+        age(records, recorded)
+        age(journal, written)
+        box.end_if_dead()
+        assert box.records()[-1].content["do"] == "curves"
+    age(records, 700)
+    box.end_if_dead()
+    box.end_if_dead()
+    assert [r.content["do"] for r in box.records()][-2:] == ["curves", "end"]
+    assert box.records()[-1].content["status"] == "KILLED"
+    assert "was gone" in box.records()[-1].content["closed"]
+
+
+def test_a_silent_run_shows_hosts_without_its_lock_that_it_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Writer(tmp_path, "t", kind="test") as run:
+        box = Outbox(run.folder)
+        age(run.folder / "records.jsonl", 10_000)
+        box.end_if_dead()  # as deliveries of this host do every few seconds
+        with monkeypatch.context() as patch:
+            patch.setattr(outbox, "_try_lock", lambda descriptor: True)
+            patch.setattr(outbox.socket, "gethostname", lambda: "another-host")
+            box.end_if_dead()
+        assert [r.content["do"] for r in box.records()] == ["start"]
+
+
+# --- several users -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def another_users(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], None]:
+    """Makes a folder another user's, of mode 0o755 or 0o700; not for real, as root may do all."""
+
+    def take(folder: Path, mode: int) -> None:
+        def guarded(real: Callable[..., Any], writes: Callable[..., bool]) -> Callable[..., Any]:
+            def call(path: Any, *args: Any, **kwargs: Any) -> Any:
+                inside = isinstance(path, str | Path) and folder in Path(path).parents
+                if inside and (mode == 0o700 or writes(*args, **kwargs)):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+                return real(path, *args, **kwargs)
+
+            return call
+
+        def to_write(mode: str = "r", *args: Any, **kwargs: Any) -> bool:
+            return not {*"wax+"}.isdisjoint(mode)
+
+        monkeypatch.setattr(io, "open", guarded(io.open, to_write))
+        monkeypatch.setattr(os, "stat", guarded(os.stat, lambda *a, **k: False))
+
+    return take
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o700])
+def test_another_users_record_stops_neither_others_nor_the_stage(
+    uri: str,
+    folder: Path,
+    tracker: Tracker,
+    tmp_path: Path,
+    another_users: Callable[[Path, int], None],
+    capsys: pytest.CaptureFixture[str],
+    mode: int,
+) -> None:
+    place = (tmp_path / "tracking", uri, "tests", folder / "artifacts")
+    with Writer(place[0], "theirs", kind="theirs") as theirs:
+        pass
+    another_users(theirs.folder, mode)
+    with Background(*place):
+        recorded = scenario.record(tmp_path)
+    scenario.check(tracker, recorded)
+    assert runs(tracker, theirs.name) == []
+    said = f"seq2sweep: not all of the record in {theirs.folder} can be brought to MLflow ("
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith(said)]
+    assert "Permission denied" in line
+    with pytest.raises(Failure, match=f"{theirs.name} can be brought .*Permission denied"):
+        sync(*place)
+
+
+def test_what_becomes_readable_is_delivered_with_its_parent(
+    tracker: Tracker,
+    tmp_path: Path,
+    new: Callable[..., Courier],
+    another_users: Callable[[Path, int], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorded = scenario.record(tmp_path)
+    another_users(tmp_path / "tracking" / recorded.train, 0o700)
+    courier = new()
+    assert courier.deliver()
+    # The child would have no parent.
+    assert courier.refused.keys() == {recorded.train, recorded.evaluation}
+    assert courier.applied == 0
+    monkeypatch.undo()
+    assert courier.deliver()
+    assert courier.refused == {}
+    scenario.check(tracker, recorded)
+
+
+@pytest.mark.parametrize("place", ["tracking/{}/files", "{}"])
+def test_a_file_that_may_not_be_read_holds_up_no_other_run(
+    tracker: Tracker,
+    tmp_path: Path,
+    new: Callable[..., Courier],
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+) -> None:
+    recorded, other = scenario.record(tmp_path), scenario.record(tmp_path)
+    hidden, real = tmp_path / place.format(recorded.train), io.open
+
+    def guarded(name: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(name, str | Path) and hidden in Path(os.path.abspath(name)).parents:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(name))
+        return real(name, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "open", guarded)
+        patch.setattr("builtins.open", guarded)
+        courier = new()
+        assert courier.deliver()
+        assert courier.refused.keys() == {recorded.train}
+        assert "Permission denied" in courier.refused[recorded.train]
+        scenario.check(tracker, other)
+    courier = new()
+    assert courier.deliver()
+    assert courier.refused == {}
+    scenario.check(tracker, recorded)
+
+
+def test_a_record_that_is_removed_while_it_is_delivered_is_given_up(
+    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+) -> None:
+    with Writer(tmp_path / "tracking", "t", kind="test") as removed:
+        pass
+    recorded = scenario.record(tmp_path)
+
+    def fate(call: str) -> None:
+        if call == "create_run" and removed.folder.exists():
+            shutil.rmtree(removed.folder)
+
+    courier = new(fate=fate)
+    assert courier.deliver()
+    assert courier.refused == {}
+    scenario.check(tracker, recorded)
+
+
+# --- power that fails ----------------------------------------------------------------------------
+
+
+def test_every_record_and_file_is_flushed_before_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: dict[tuple[int, int], int] = {}
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        stat = os.fstat(descriptor)
+        flushed[stat.st_dev, stat.st_ino] = stat.st_size
+
+    def safe(path: Path) -> bool:
+        stat = path.stat()
+        return flushed.get((stat.st_dev, stat.st_ino)) == stat.st_size
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    (tmp_path / "file").write_text("text")
+    with Writer(tmp_path / "tracking", "t", kind="test", params={"a": 1}) as run:
+        for say in (
+            lambda: run.params({"b": 2}),
+            lambda: run.log({"loss": 1.0}, 1),
+            lambda: run.tag({"a": "b"}),
+            lambda: run.dataset("phrasebook", "d"),
+            lambda: run.curves(tmp_path / "journal.jsonl"),
+            lambda: run.artifact(tmp_path / "file"),
+            run.finish,
+        ):
+            assert safe(run.folder / "records.jsonl")
+            say()
+        assert safe(run.folder / "records.jsonl")
+    (kept,) = run.folder.glob("files/*/file")
+    assert safe(kept)
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_records_that_power_took_are_said_again(
+    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier], grown: bool
+) -> None:
+    """What is noted as delivered lies beyond the end, or within a line that came since."""
+    name = f"train-{tmp_path.name}"
+    path = tmp_path / "tracking" / name / "records.jsonl"
+    scenario.write_journal(tmp_path / name / "journal.jsonl", 1, 13)
+    run = scenario.start(tmp_path, name)
+    assert new().deliver()
+    first = path.read_bytes().splitlines(keepends=True)[0]
+    with path.open("r+b") as stream:
+        stream.truncate(len(first))
+    run.close()
+    if not grown:
+        assert new().deliver()
+        assert runs(tracker, name)[0].info.status == "KILLED"
+    with scenario.start(tmp_path, name) as run:
+        scenario.write_journal(tmp_path / name / "journal.jsonl", 14, scenario.STEPS)
+        scenario.end(tmp_path, run)
+    evaluation = scenario.evaluate(tmp_path, name)
+    assert new().deliver()
+    scenario.check(tracker, scenario.Recorded(name, evaluation.name, run.key))
+
+
+def test_curves_that_power_took_are_neither_lost_nor_repeated(
+    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+) -> None:
+    name = f"train-{tmp_path.name}"
+    journal = tmp_path / name / "journal.jsonl"
+    scenario.write_journal(journal, 1, 10)
+    whole = journal.read_bytes()
+    scenario.write_journal(journal, 11, 15)
+    with scenario.start(tmp_path, name) as run:
+        courier = new()
+        assert courier.deliver()
+        journal.write_bytes(whole)
+        assert courier.deliver()
+        scenario.write_journal(journal, 11, 13)
+        # Not where a line began before.
+        journal.write_bytes(journal.read_bytes().replace(b'"epoch": 1', b'"epoch": 10'))
+        assert courier.deliver()
+        scenario.write_journal(journal, 14, scenario.STEPS)
+        scenario.end(tmp_path, run)
+    evaluation = scenario.evaluate(tmp_path, name)
+    assert courier.deliver()
+    assert courier.refused == {}
+    scenario.check(tracker, scenario.Recorded(name, evaluation.name, run.key))

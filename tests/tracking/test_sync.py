@@ -1,0 +1,245 @@
+"""`seq2sweep sync`: what was missed is recorded, also of processes that were killed anywhere."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.cli import main
+from seq2sweep.tracking.background import sync
+from seq2sweep.tracking.outbox import Outbox, outboxes
+from seq2sweep.tracking.runs import Tracker
+from seq2sweep.tracking.writer import Writer
+from tests.tracking import scenario
+from tests.tracking.scenario import Recorded
+from tests.tracking.servers import free_port
+
+
+@pytest.fixture
+def project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path, tracker: Tracker
+) -> Path:
+    """A folder with params.yaml, and a store whose tables are made."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    shutil.copy(folder / "mlflow.db", tmp_path / "mlflow.db")
+    set_uri(None)
+    return tmp_path
+
+
+def set_uri(uri: str | None) -> None:
+    config = presets.load("phrasebook").config
+    changed = configuration.with_changes(config, {"tracking.uri": uri})
+    Path("params.yaml").write_text(configuration.dump(changed))
+
+
+def own_store(project: Path) -> Tracker:
+    return Tracker(f"sqlite:///{project}/mlflow.db", "seq2sweep", project / "mlartifacts")
+
+
+def test_what_is_left_is_recorded_once(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = scenario.record(project / "runs")
+    assert main(["sync"]) == 0
+    assert capsys.readouterr().out.startswith("recorded ")
+    scenario.check(own_store(project), recorded)
+    assert main(["sync"]) == 0
+    assert capsys.readouterr().out == "nothing is left to record\n"
+
+
+def test_a_project_that_recorded_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sync"]) == 0
+    assert capsys.readouterr().out == "nothing is left to record\n"
+
+
+def test_a_dead_server_is_one_line_and_status_1(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_uri(f"http://ada:hunter2@127.0.0.1:{free_port()}")
+    scenario.record(project / "runs")
+    assert main(["sync"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("seq2sweep sync: tracking.uri: the MLflow store http://***@127.0.0.1:")
+    assert "Connection refused" in err
+    assert "hunter2" not in err
+
+
+def test_an_address_that_cannot_be_right_is_status_2(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_uri("htp://host:5000")
+    assert main(["sync"]) == 2
+    assert "tracking.uri must be a database or a server" in capsys.readouterr().err
+
+
+def test_what_is_refused_is_status_1_until_it_is_given_up(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = project / "runs" / "tracking"
+    for _ in range(2):
+        with Writer(folder, "t", kind="test", params={"a": 1}) as run:
+            run.params({"a": 2})
+    for _ in range(2):
+        assert main(["sync"]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "Changing param values" in line
+        assert line.endswith("and so for 1 more")
+    shutil.rmtree(folder)
+    assert main(["sync"]) == 0
+
+
+def test_another_process_that_delivers_is_left_to_it(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = scenario.record(project / "runs")
+    boxes = outboxes(project / "runs" / "tracking")
+    with boxes[0].delivering() as first, boxes[1].delivering() as second:
+        assert first
+        assert second
+        assert main(["sync"]) == 0
+        assert capsys.readouterr().out == (
+            "nothing recorded; 2 run(s) wait: another process is recording it right now\n"
+        )
+    assert main(["sync"]) == 0
+    scenario.check(own_store(project), recorded)
+
+
+def test_a_run_that_waits_for_its_parent_is_told_apart(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = scenario.record(project / "runs")
+    parent = Outbox(project / "runs" / "tracking" / recorded.train)
+    with parent.delivering() as ours:
+        assert ours
+        assert main(["sync"]) == 0
+        assert capsys.readouterr().out == (
+            "nothing recorded; 1 run(s) wait: another process is recording it right now; "
+            "1 run(s) wait: the run that it belongs to is not in MLflow yet\n"
+        )
+    assert main(["sync"]) == 0
+    assert "wait" not in capsys.readouterr().out
+    scenario.check(own_store(project), recorded)
+
+
+def test_sync_needs_no_ray(project: Path) -> None:
+    program = (
+        "import sys; from seq2sweep.cli import main; main(['sync']); print('ray' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "nothing is left to record\nFalse\n"
+
+
+# --- processes that are killed -------------------------------------------------------------------
+
+# Imports once; then a child a kill, each one a little later: before a write to disk or a commit.
+KILLED = """
+import itertools, os, signal, sys
+from pathlib import Path
+import sqlalchemy
+from seq2sweep.tracking import background
+from tests.tracking import scenario
+
+root, uri, first, every = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+
+def die_at(number):
+    count = itertools.count()
+    def tick(*ignored):
+        if next(count) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+    def before(real):
+        def wrapped(*args, **kwargs):
+            tick()
+            return real(*args, **kwargs)
+        return wrapped
+    for name in ("write", "fsync", "rename", "replace", "unlink", "rmdir", "mkdir"):
+        setattr(os, name, before(getattr(os, name)))
+    sqlalchemy.event.listen(sqlalchemy.engine.Engine, "commit", tick)
+
+for number in itertools.count(first, every):
+    name = f"train-{number:012d}"
+    scenario.write_journal(root / name / "journal.jsonl", 1, 13)
+    child = os.fork()
+    if child == 0:
+        die_at(number)
+        with scenario.start(root, name) as run:
+            scenario.end(root, run)
+        background.sync(root / "tracking", uri, "killed", root / "mlartifacts")
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(name, status, flush=True)
+    if status != -signal.SIGKILL:
+        sys.exit(status)
+"""
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_killed_before_any_write(project: Path, first: int) -> None:
+    """SIGKILL while recording and delivering; then the stage is run again, and the rest synced."""
+    uri = f"sqlite:///{project}/mlflow.db"
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(project), uri, str(first), "8"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    names = [line.split()[0] for line in done.stdout.splitlines()]
+    assert len(names) > 8
+    recorded = []
+    for name in names:
+        scenario.write_journal(project / name / "journal.jsonl", 11, scenario.STEPS)
+        with scenario.start(project, name) as run:
+            scenario.end(project, run)
+        recorded.append(Recorded(name, scenario.evaluate(project, name).name, run.key))
+    place = (project / "tracking", uri, "killed", project / "mlartifacts")
+    sync(*place)
+    tracker = Tracker(*place[1:])
+    for each in recorded:
+        scenario.check(tracker, each)
+    assert sync(*place) == "nothing is left to record"
+
+
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from tests.tracking import scenario
+run = scenario.start(Path(sys.argv[1]), "train-1")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_run_whose_process_died_is_killed_and_may_go_on(project: Path) -> None:
+    root = project / "runs"
+    scenario.write_journal(root / "train-1" / "journal.jsonl", 1, 5)
+    died = subprocess.run(
+        [sys.executable, "-c", DIES, str(root)], cwd=Path(__file__).parents[2], check=False
+    )
+    assert died.returncode == -signal.SIGKILL
+    assert main(["sync"]) == 0
+    tracker = own_store(project)
+
+    def run() -> Any:
+        return tracker.client.get_run(tracker.newest("train-1"))
+
+    assert run().info.status == "KILLED"
+    assert "was gone without having ended the run" in run().data.tags["closed"]
+    with scenario.start(root, "train-1") as resumed:
+        scenario.write_journal(root / "train-1" / "journal.jsonl", 6, scenario.STEPS)
+        assert main(["sync"]) == 0
+        assert run().info.status == "RUNNING"
+        scenario.end(root, resumed)
+    evaluation = scenario.evaluate(root, "train-1")
+    assert main(["sync"]) == 0
+    scenario.check(tracker, Recorded("train-1", evaluation.name, resumed.key))

@@ -1,0 +1,147 @@
+"""`seq2sweep compare` of two folders of weights: what made them differ."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.cli import main
+from seq2sweep.decode.exported import differences
+from seq2sweep.errors import UserError
+
+CONFIG = configuration.to_dict(presets.load("phrasebook").config)
+RECEIPT = {
+    "run": "train-0123456789ab",
+    "checkpoints": [{"step": 800, "file": "step-00000800.safetensors", "sha256": "0" * 64}],
+    "config": {section: CONFIG[section] for section in ("data", "vocabulary", "model", "train")},
+    "lineage": {
+        "git.commit": "a" * 40,
+        "git.dirty": "false",
+        "data.dataset": "1" * 64,
+        "data.vocabulary": "2" * 64,
+        "input.raw": "3" * 32,
+        "host": "here",
+        "version.torch": "2.13.0",
+    },
+}
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two folders, first and second, with the same receipt."""
+    monkeypatch.chdir(tmp_path)
+    write("first", RECEIPT)
+    write("second", RECEIPT)
+    return tmp_path
+
+
+def write(folder: str, receipt: Any) -> None:
+    Path(folder).mkdir(exist_ok=True)
+    (Path(folder) / "receipt.json").write_text(json.dumps(receipt), encoding="utf-8")
+
+
+def changed(**lineage: str) -> dict[str, Any]:
+    receipt = copy.deepcopy(RECEIPT)
+    receipt["lineage"] |= {key.replace("__", "."): value for key, value in lineage.items()}  # type: ignore[operator]
+    return receipt
+
+
+def found(capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main(["compare", "first", "second"]) == 0
+    out, error = capsys.readouterr()
+    assert error == ""
+    return json.loads(out)
+
+
+def test_the_same_weights_differ_in_nothing(
+    folders: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert found(capsys) == {"parameters": {}, "code": {}, "data": {}}
+
+
+def test_what_differs_is_named_with_both_values(
+    folders: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = changed(git__commit="b" * 40, data__dataset="9" * 64, host="there", input__raw="8" * 32)
+    other["config"]["model"] |= {"heads": 8, "d_k": 16}
+    other["config"]["data"]["phrasebook"]["seed"] = 2
+    write("second", other)
+    assert found(capsys) == {
+        "parameters": {
+            "data.phrasebook.seed": [1, 2],
+            "model.heads": [4, 8],
+            "model.d_k": [32, 16],
+        },
+        "code": {"git.commit": ["a" * 40, "b" * 40]},
+        "data": {"data.dataset": ["1" * 64, "9" * 64]},
+    }
+
+
+@pytest.mark.parametrize("dirty", ["true", "unknown"])
+def test_a_commit_that_is_not_all_of_the_code_is_said_so(folders: Path, dirty: str) -> None:
+    for folder in ("first", "second"):
+        write(folder, changed(git__dirty=dirty))
+    assert differences(Path("first"), Path("second"))["code"] == {"git.dirty": [dirty, dirty]}
+
+
+def test_a_key_that_one_version_does_not_have_is_null(folders: Path) -> None:
+    other = copy.deepcopy(RECEIPT)
+    del other["config"]["train"]["keep_best"]  # type: ignore[index]
+    other["config"]["train"]["warmth"] = 3  # type: ignore[index]
+    write("second", other)
+    assert differences(Path("first"), Path("second"))["parameters"] == {
+        "train.keep_best": [0, None],
+        "train.warmth": [None, 3],
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["first", "empty"], "empty/receipt.json is missing: run `dvc repro`, which makes it"),
+        (["first", "damaged"], "damaged/receipt.json is damaged"),
+        (["first", "odd"], "odd/receipt.json lists no weights"),
+        (["first", "a.txt"], "first is a folder: give two folders of weights, or two files"),
+        (["a.txt", "second"], "second is a folder"),
+        (["a.txt", "first", "a.txt", "--to", "de"], "first is a folder"),
+        (["first", "second", "a.txt", "--to", "de"], "by their receipts, not a reference"),
+        (["a.txt", "a.txt"], "add REFERENCE --to LANGUAGE; or give two folders of weights"),
+        (["a.txt", "a.txt", "a.txt"], "add REFERENCE --to LANGUAGE"),
+        (["a.txt", "nowhere", "a.txt", "--to", "de"], "nowhere is missing"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    folders: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.txt").write_text("eins\n", encoding="utf-8")
+    Path("empty").mkdir()
+    write("odd", RECEIPT | {"lineage": ["no", "names"]})
+    write("damaged", "")
+    Path("damaged/receipt.json").write_text('{"config": ', encoding="utf-8")
+    assert main(["compare", *arguments]) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("seq2sweep compare: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("receipt", [[], "text", None, {"config": {}, "lineage": {}}])
+def test_a_receipt_of_another_shape_is_refused(folders: Path, receipt: Any) -> None:
+    write("second", receipt)
+    with pytest.raises(UserError, match=r"second/receipt\.json lists no weights"):
+        differences(Path("first"), Path("second"))
+
+
+def test_receipts_are_compared_without_torch() -> None:
+    code = "import sys, seq2sweep.decode.exported; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
