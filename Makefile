@@ -32,7 +32,7 @@ ui: install ## compare runs in the MLflow UI, on 127.0.0.1:5000
 
 test: install ## lint, types and the whole test suite
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .
