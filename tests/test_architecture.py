@@ -22,6 +22,7 @@ LAYERS = {
     "seq2sweep": 0,
     "seq2sweep.errors": 1,
     "seq2sweep.console": 2,
+    "seq2sweep.locks": 2,
     "seq2sweep.config": 3,
     "seq2sweep.presets": 4,
     "seq2sweep.data": 5,
@@ -224,11 +225,13 @@ def test_no_parameter_is_hidden_from_the_run_cache() -> None:
 
 
 # What a stage's result cannot depend on: how a parameter is read (its value is a dependency of
-# its own), how lines are printed, which machine computes and where it is recorded.
+# its own), how lines are printed, who waits for whom, which machine
+# computes and where it is recorded.
 NO_DEPENDENCY = {
     "seq2sweep",
     "seq2sweep.errors",
     "seq2sweep.console",
+    "seq2sweep.locks",
     "seq2sweep.config",
     "seq2sweep.tracking",
 }

@@ -84,7 +84,7 @@ def test_a_silent_run_shows_hosts_without_its_lock_that_it_lives(
         age(run.folder / "records.jsonl", 10_000)
         box.end_if_dead()  # as deliveries of this host do every few seconds
         with monkeypatch.context() as patch:
-            patch.setattr(outbox, "_try_lock", lambda descriptor: True)
+            patch.setattr(outbox, "_try_lock", lambda descriptor, path: True)
             patch.setattr(outbox.socket, "gethostname", lambda: "another-host")
             box.end_if_dead()
         assert [r.content["do"] for r in box.records()] == ["start"]

@@ -331,7 +331,7 @@ def test_a_file_system_without_locks_is_told(
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     message = fails(tmp_path, archive(server.address("/x")))
-    assert message.startswith(f"{tmp_path} is on a disk that cannot lock files (No locks available")
+    assert message.startswith(f"{tmp_path} is on a file system without locks (No locks available")
     assert "download.folder" in message
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import functools
 import json
 import shutil
@@ -17,6 +15,7 @@ from seq2sweep.cluster.writer import patiently
 from seq2sweep.config import ClusterConfig
 from seq2sweep.data.files import write_whole
 from seq2sweep.errors import UserError
+from seq2sweep.locks import try_lock
 from seq2sweep.train import journal, state
 from seq2sweep.train.events import Event
 
@@ -127,24 +126,11 @@ def only_writer(folder: Path) -> Iterator[None]:
 def _lock(path: Path, patience: float) -> Iterator[bool]:
     give_up = time.monotonic() + patience
     with path.open("w") as stream:
-        while not (ours := _try_lock(stream.fileno(), path)) and time.monotonic() < give_up:
+        while not (ours := try_lock(stream.fileno(), path, "cluster.storage")):
+            if time.monotonic() >= give_up:
+                break
             time.sleep(0.2)
         yield ours
-
-
-def _try_lock(descriptor: int, path: Path) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
-            raise
-        raise UserError(
-            f"{path.parent} is on a file system without locks ({error.strerror}), which keep two "
-            "workers from writing at once: mount it with flock, or set cluster.storage to another"
-        ) from None
-    return True
 
 
 def write_json(path: Path, value: Any) -> None:

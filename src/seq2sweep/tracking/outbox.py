@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import math
 import os
@@ -29,6 +28,7 @@ from typing import Any, NamedTuple
 
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import UserError
+from seq2sweep.locks import leads_to, try_lock
 from seq2sweep.tracking.address import redact
 
 RECORDS = "records.jsonl"
@@ -72,14 +72,15 @@ class Outbox:
             return
         with stream:
             # Whoever held it before may have removed it all.
-            yield _try_lock(stream.fileno()) and (self.folder / RECORDS).exists()
+            held = _try_lock(stream.fileno(), self.folder / DELIVERY_LOCK)
+            yield held and (self.folder / RECORDS).exists()
 
     @contextlib.contextmanager
     def without_writer(self) -> Iterator[bool]:
         """Hold the outbox as its writer does; False while that lives."""
         # Open for writing, else NFS grants no lock.
         with (self.folder / RECORDS).open("r+b") as stream:
-            yield _try_lock(stream.fileno())
+            yield _try_lock(stream.fileno(), self.folder / RECORDS)
 
     def end_if_dead(self) -> None:
         """Record that the run was killed if its process is gone without an end.
@@ -189,14 +190,14 @@ def _begun(folder: Path) -> tuple[float, str]:
 
 def open_to_write(folder: Path) -> int:
     """A descriptor of records.jsonl for its only writer, with a line that was torn cut off."""
-    deadline = time.monotonic() + _LOCK_SECONDS
+    path, deadline = folder / RECORDS, time.monotonic() + _LOCK_SECONDS
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            descriptor = os.open(folder / RECORDS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except FileNotFoundError:
             continue  # removed in between, as it was empty
-        if _try_lock(descriptor) and _is(descriptor, folder / RECORDS):
+        if _try_lock(descriptor, path) and leads_to(path, descriptor):
             _cut_torn_line(descriptor)
             return descriptor
         os.close(descriptor)
@@ -249,19 +250,8 @@ def begins_a_line(path: Path, position: int) -> bool:
         return stream.read(1) == b"\n"
 
 
-def _is(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _try_lock(descriptor: int, path: Path) -> bool:
+    return try_lock(descriptor, path, "cluster.storage")
 
 
 def _cut_torn_line(descriptor: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -15,7 +14,7 @@ from typing import Any
 
 from seq2sweep import console
 from seq2sweep.data.files import write_whole
-from seq2sweep.errors import UserError
+from seq2sweep.locks import leads_to, try_lock
 
 LOCK_POLL = 0.2
 """Seconds between two looks at whether another process is done."""
@@ -115,21 +114,14 @@ def partial_file(
     told = False
     while True:
         with path.open("ab", buffering=0) as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(stream.fileno(), path, "download.folder"):
                 if not told:
                     console.say(f"{path.name}: another process is at it; waiting")
                 told = True
                 if stop.wait(LOCK_POLL):
-                    raise Stopped from None
+                    raise Stopped
                 continue
-            except OSError as error:  # some cluster file systems
-                raise UserError(
-                    f"{path.parent} is on a disk that cannot lock files ({error.strerror}): "
-                    "set download.folder to another"
-                ) from None
-            if not _is_still_there(stream, path):
+            if not leads_to(path, stream.fileno()):
                 continue
             partial = Partial(path, stream, advance)
             try:
@@ -137,11 +129,3 @@ def partial_file(
             finally:
                 partial.remove_if_empty()
             return
-
-
-def _is_still_there(stream: FileIO, path: Path) -> bool:
-    """Whether the path leads to this file: who had the lock may have renamed or removed it."""
-    try:
-        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
