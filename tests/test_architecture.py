@@ -23,6 +23,7 @@ LAYERS = {
     "seq2sweep.errors": 1,
     "seq2sweep.console": 2,
     "seq2sweep.locks": 2,
+    "seq2sweep.health": 2,
     "seq2sweep.config": 3,
     "seq2sweep.presets": 4,
     "seq2sweep.data": 5,

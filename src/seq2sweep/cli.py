@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -113,6 +114,12 @@ def _parser() -> argparse.ArgumentParser:
         help="how often the test set is drawn (1000)",
     )
     compare.set_defaults(work=_compare)
+
+    doctor = commands.add_parser(
+        "doctor", help="look whether this machine, or each node of the cluster, is fit to train"
+    )
+    doctor.add_argument("--json", action="store_true", help="as JSON")
+    doctor.set_defaults(work=_doctor)
 
     later = commands.add_parser(
         "sync", help="record in MLflow what stages could not, as it was away or they were killed"
@@ -238,6 +245,25 @@ def _compare_weights(options: argparse.Namespace) -> None:
         raise UserError("two folders of weights are compared by their receipts, not a reference")
     result = differences(options.baseline, options.system)
     print(json.dumps(result, indent=2, ensure_ascii=False))
+
+
+def _doctor(options: argparse.Namespace) -> None:
+    from seq2sweep import health
+    from seq2sweep.cluster import doctor
+    from seq2sweep.cluster.session import ray_session
+    from seq2sweep.tracking import doctor as tracking_doctor
+
+    config = configuration.load(Path("params.yaml"))
+    project = Path.cwd()
+    print("looking at every node, which takes about ten seconds ...", file=sys.stderr)
+    with ray_session(config.cluster):
+        findings = doctor.examine(config, project)
+    findings.append(tracking_doctor.examine(config.tracking, project))
+    shown = [dataclasses.asdict(finding) for finding in findings]
+    print(json.dumps(shown, indent=2) if options.json else health.overview(findings))
+    problems = sum(finding.level == "problem" for finding in findings)
+    if problems:
+        raise Failure(f"{problems} problem(s) found")
 
 
 def _sync(options: argparse.Namespace) -> None:

@@ -1,0 +1,248 @@
+"""Is the cluster fit for training? Asked of every node, on the node itself: `seq2sweep doctor`."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from tqdm import tqdm
+
+from seq2sweep.cluster import node, session
+from seq2sweep.config import Config
+from seq2sweep.errors import UserError
+from seq2sweep.health import Finding
+from seq2sweep.model import flops
+
+ALL = "the cluster"
+PATIENCE = 60.0
+"""Seconds that a node may take for an answer: it has to import torch first."""
+MOST_SKEW = 2.0
+"""Seconds that clocks may differ. Journals, records and files' ages are compared between nodes."""
+BLOCK_BYTES = 64 * 2**20
+SLOW_BYTES_PER_SECOND = 100e6
+"""A gigabit. Below it, sending gradients of 60M parameters takes longer than computing them."""
+TEMPORARY_BYTES = 2 * 10**9
+"""What Ray's session and logs may need."""
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """A live node: a name for people, Ray's id, and the GPUs that Ray counts there."""
+
+    name: str
+    id: str
+    gpus: float
+
+
+def examine(config: Config, project: Path) -> list[Finding]:
+    """All findings, inside of a `ray_session`; a folder in the storage is made and removed."""
+    machines = _machines()
+    storage = (project / config.cluster.storage).resolve()
+    meeting = storage / f".doctor-{uuid.uuid4().hex[:12]}"
+    findings = list(_room(config))
+    try:
+        meeting.mkdir(parents=True)
+        (meeting / "driver").write_text("driver")
+    except OSError as error:
+        mend = "set cluster.storage to a folder that may be written"
+        return [*findings, Finding(ALL, "storage", "problem", str(error), mend)]
+    try:
+        findings += _of_all(machines, meeting, config)
+    finally:
+        shutil.rmtree(meeting, ignore_errors=True)
+    return findings
+
+
+def _of_all(machines: list[_Machine], meeting: Path, config: Config) -> Iterator[Finding]:
+    asked = {machine: _ask(machine, node.facts, meeting, machine.id) for machine in machines}
+    told: dict[_Machine, dict[str, Any]] = {}
+    for machine, reference in asked.items():
+        try:
+            told[machine] = _answer(machine, reference)
+        except _Silent as silent:
+            yield silent.finding
+    for machine in told:
+        try:
+            yield from _of_machine(machine, told[machine], config)
+            yield _storage(machine, told, meeting)
+            yield _clock(machine)
+            if machine is not (first := next(iter(told))):
+                yield _bandwidth(first, machine)
+        except _Silent as silent:
+            yield silent.finding
+
+
+# --- asking --------------------------------------------------------------------------------------
+
+
+def _machines() -> list[_Machine]:
+    alive = [found for found in ray.nodes() if found["Alive"]]
+    hosts = Counter(found["NodeManagerHostname"] for found in alive)
+
+    def name(found: dict[str, Any]) -> str:
+        host = str(found["NodeManagerHostname"])
+        return host if hosts[host] == 1 else f"{host} (node {found['NodeID'][:8]})"
+
+    return [
+        _Machine(name(found), found["NodeID"], float(found["Resources"].get("GPU", 0)))
+        for found in alive
+    ]
+
+
+def _ask(machine: _Machine, question: Callable[..., Any], *about: Any) -> ray.ObjectRef[Any]:
+    there = NodeAffinitySchedulingStrategy(machine.id, soft=False)
+    task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(question)
+    return task.remote(*about)
+
+
+class _Silent(Exception):  # noqa: N818 - what the node is
+    """A node did not answer."""
+
+    def __init__(self, machine: _Machine, text: str) -> None:
+        super().__init__(text)
+        mend = (
+            "install the same environment there as here (constraints.txt); if it is there, look "
+            "at the node's logs in Ray's temporary folder"
+        )
+        self.finding = Finding(machine.name, "answer", "problem", text, mend)
+
+
+def _answer(machine: _Machine, reference: ray.ObjectRef[Any]) -> Any:
+    try:
+        return ray.get(reference, timeout=PATIENCE)
+    except ray.exceptions.GetTimeoutError:
+        raise _Silent(machine, f"none in {PATIENCE:g} s") from None
+    except ray.exceptions.RayError as error:
+        cause = getattr(error, "cause", None) or error
+        lines = str(cause).strip().splitlines() or [type(cause).__name__]
+        raise _Silent(machine, lines[-1]) from None
+
+
+# --- each machine --------------------------------------------------------------------------------
+
+
+def _of_machine(machine: _Machine, told: dict[str, Any], config: Config) -> Iterator[Finding]:
+    yield _versions(machine, told["versions"], node.versions())
+    if told["dashboard"] is None:
+        yield Finding(machine.name, "ray[default]", "well", "installed")
+    else:
+        mend = "install ray[default], as constraints.txt has it: the job server needs it"
+        yield Finding(machine.name, "ray[default]", "problem", told["dashboard"], mend)
+    yield _gpus(machine, told)
+    if told["storage"] is None:
+        yield _disk(machine, told["free"], config)
+    room = f"{tqdm.format_sizeof(told['free_temporary'], 'B')} free"
+    if told["free_temporary"] >= TEMPORARY_BYTES:
+        yield Finding(machine.name, "temporary files", "well", room)
+    else:
+        mend = "free some, or set TMPDIR to another disk before Ray starts there"
+        yield Finding(machine.name, "temporary files", "warning", room, mend)
+
+
+def _versions(machine: _Machine, there: dict[str, str], here: dict[str, str]) -> Finding:
+    other = [f"{key} {there[key]} (here {here[key]})" for key in here if there[key] != here[key]]
+    if not other:
+        text = ", ".join(f"{key} {value}" for key, value in there.items())
+        return Finding(machine.name, "versions", "well", text)
+    mend = "install what constraints.txt names, and the same commit of this project, on all nodes"
+    return Finding(machine.name, "versions", "problem", ", ".join(other), mend)
+
+
+def _gpus(machine: _Machine, told: dict[str, Any]) -> Finding:
+    names = [f"{count} x {name}" for name, count in Counter(told["gpus"]).items()]
+    text = ", ".join(names) or "none"
+    if told["driver"]:
+        text += f"; driver {told['driver']}, torch for CUDA {told['cuda'] or '- (CPU only)'}"
+    if machine.gpus and len(told["gpus"]) < machine.gpus:
+        mend = "install a torch for CUDA and a driver that is new enough for it"
+        text = f"Ray counts {machine.gpus:g}, torch sees {text}"
+        return Finding(machine.name, "GPUs", "problem", text, mend)
+    if told["driver"] and not told["gpus"]:
+        mend = "install a torch for CUDA if they are to be used"
+        return Finding(machine.name, "GPUs", "warning", text, mend)
+    return Finding(machine.name, "GPUs", "well", text)
+
+
+def _disk(machine: _Machine, free: int, config: Config) -> Finding:
+    """Whether the checkpoints fit: weights and Adam's two moments, in float32."""
+    train = config.train
+    parameters = flops.parameter_count(config.model, config.vocabulary.size)
+    # One is written before another goes.
+    needed = 3 * 4 * parameters * (train.keep_checkpoints + train.keep_best + 2)
+    size = tqdm.format_sizeof
+    text = f"{size(free, 'B')} free, about {size(needed, 'B')} needed for checkpoints"
+    if free > needed:
+        return Finding(machine.name, "storage's disk", "well", text)
+    mend = "free some, set cluster.storage to another disk, or lower train.keep_checkpoints"
+    return Finding(machine.name, "storage's disk", "problem", text, mend)
+
+
+# --- between machines ----------------------------------------------------------------------------
+
+
+def _storage(machine: _Machine, told: dict[_Machine, dict[str, Any]], meeting: Path) -> Finding:
+    """Whether it wrote to the storage, and reads what the driver and the other nodes wrote."""
+    mend = "mount the same folder, writable, on all nodes, and set cluster.storage to it"
+    error = told[machine]["storage"]
+    if error is not None:
+        return Finding(machine.name, "storage", "problem", error, mend)
+    seen = _answer(machine, _ask(machine, node.names_seen, meeting))
+    others = {"driver": "the driver"} | {
+        other.id: other.name for other in told if told[other]["storage"] is None
+    }
+    unseen = [name for key, name in others.items() if key not in seen]
+    if unseen:
+        text = f"does not see what {' and '.join(unseen)} wrote in {meeting.parent}"
+        return Finding(machine.name, "storage", "problem", text, mend)
+    text = f"{meeting.parent}: written, locked, and what others wrote is read"
+    return Finding(machine.name, "storage", "well", text)
+
+
+def _clock(machine: _Machine) -> Finding:
+    """Its clock against the driver's, by the quickest of a few questions."""
+    rounds = []
+    for _ in range(5):
+        before = time.time()
+        there = _answer(machine, _ask(machine, node.clock))
+        after = time.time()
+        rounds.append((after - before, there - (before + after) / 2))
+    took, ahead = min(rounds)
+    text = f"{ahead:+.3f} s against the driver's (± {took / 2:.3f} s)"
+    if abs(ahead) <= MOST_SKEW + took / 2:
+        return Finding(machine.name, "clock", "well", text)
+    return Finding(machine.name, "clock", "warning", text, "let NTP (chrony) set all nodes' clocks")
+
+
+def _bandwidth(one: _Machine, other: _Machine) -> Finding:
+    """How fast a block comes from one node to another."""
+    where = f"{one.name} to {other.name}"
+    sent = _ask(one, node.block, BLOCK_BYTES)
+    ray.wait([sent], timeout=PATIENCE, fetch_local=False)
+    seconds = _answer(other, _ask(other, node.seconds_to_fetch, [sent]))
+    rate = BLOCK_BYTES / seconds
+    text = f"{tqdm.format_sizeof(rate, 'B')}/s"
+    if rate >= SLOW_BYTES_PER_SECOND:
+        return Finding(ALL, where, "well", text)
+    mend = "train on fewer nodes, or raise train.tokens_per_update: gradients travel every update"
+    return Finding(ALL, where, "warning", text, mend)
+
+
+def _room(config: Config) -> Iterator[Finding]:
+    """Whether the workers of a training and the trials of a sweep fit."""
+    machines = session.nodes()
+    text = session.describe(machines)
+    try:
+        cpus = session.cpus_per_worker(config.cluster, machines)
+    except UserError as error:
+        yield Finding(ALL, "workers", "problem", text, str(error))
+        return
+    workers = f"room for {config.cluster.workers} worker(s) of {cpus} CPU(s)"
+    yield Finding(ALL, "workers", "well", f"{text}: {workers}")

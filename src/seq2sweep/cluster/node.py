@@ -1,0 +1,101 @@
+"""What one machine says of itself, asked by cluster/doctor.py. Ray runs these functions there."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray._private.utils import get_dashboard_dependency_error
+
+import seq2sweep
+from seq2sweep.errors import UserError
+from seq2sweep.locks import try_lock
+
+PACKAGES = ("torch", "ray", "numpy", "safetensors", "sentencepiece")
+"""Whose versions must be the same on all machines for the same result, or for talking at all."""
+
+
+def facts(meeting: Path, name: str) -> dict[str, Any]:
+    """Versions, devices, room, and what became of a file that this machine wrote.
+
+    meeting: a folder in the shared storage, where the driver wrote its own file; name: of ours.
+    """
+    missing = get_dashboard_dependency_error()
+    return {
+        "versions": versions(),
+        "dashboard": None if missing is None else str(missing),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "driver": _driver(),
+        "cuda": torch.version.cuda,
+        "storage": _write(meeting, name),
+        "free": shutil.disk_usage(meeting).free if meeting.exists() else None,
+        "free_temporary": shutil.disk_usage(tempfile.gettempdir()).free,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Python, the packages that count, and a sum of this package's own code."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "missing"
+    root = Path(seq2sweep.__file__).parent
+    code = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        code.update(file.relative_to(root).as_posix().encode() + file.read_bytes())
+    return found | {"seq2sweep": code.hexdigest()[:12]}
+
+
+def clock() -> float:
+    """Unix seconds here."""
+    return time.time()
+
+
+def names_seen(meeting: Path) -> list[str]:
+    """Whose files this machine can read, and reads as they were written."""
+    return [path.name for path in meeting.iterdir() if path.read_text() == path.name]
+
+
+def block(count: int) -> bytes:
+    """So many bytes, to be sent elsewhere."""
+    return bytes(count)
+
+
+def seconds_to_fetch(references: list[ray.ObjectRef[Any]]) -> float:
+    """How long the only object takes to come here."""
+    before = time.perf_counter()
+    ray.get(references[0])
+    return time.perf_counter() - before
+
+
+def _write(meeting: Path, name: str) -> str | None:
+    """Leave a file in the meeting folder, locked once; what went wrong."""
+    path = meeting / name
+    try:
+        path.write_text(name)
+        with path.open("a") as stream:
+            try_lock(stream.fileno(), path, "cluster.storage")
+    except (OSError, UserError) as error:
+        return str(error)
+    return None
+
+
+def _driver() -> str | None:
+    """Version of the NVIDIA driver, if there is one."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        told = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        return told.stdout.strip().splitlines()[0] if told.stdout.strip() else None
+    return None

@@ -1,0 +1,257 @@
+"""What the doctor says of machines that are well, and of those that are not."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep import cli, health
+from seq2sweep import config as configuration
+from seq2sweep.cluster import doctor, node
+from seq2sweep.cluster.doctor import examine
+from seq2sweep.config import Config
+from seq2sweep.health import Finding
+from seq2sweep.model import flops
+from seq2sweep.tracking import doctor as tracking_doctor
+
+MACHINE = doctor._Machine("n1", "id-1", 0.0)
+
+
+def by_name(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.what: finding for finding in findings}
+
+
+def facts(**changes: Any) -> dict[str, Any]:
+    healthy = {
+        "versions": node.versions(),
+        "dashboard": None,
+        "gpus": [],
+        "driver": None,
+        "cuda": None,
+        "storage": None,
+        "free": 10**12,
+        "free_temporary": 10**12,
+    }
+    return healthy | changes
+
+
+def of_machine(config: Config, machine: doctor._Machine = MACHINE, **changes: Any) -> Any:
+    return by_name(list(doctor._of_machine(machine, facts(**changes), config)))
+
+
+def test_a_machine_that_is_well(cluster: None, tiny_config: Config, project: Path) -> None:
+    findings = examine(tiny_config, project)
+    found = by_name(findings)
+    assert set(found) == {
+        "workers",
+        "versions",
+        "ray[default]",
+        "GPUs",
+        "storage's disk",
+        "temporary files",
+        "storage",
+        "clock",
+    }
+    assert [f for f in findings if f.level == "problem"] == []
+    assert found["workers"].text.startswith("1 node of 2 CPUs, 0 GPUs: room for")
+    assert found["clock"].level == "well"
+    assert list((project / "runs").iterdir()) == []
+
+
+def test_a_storage_that_cannot_be_written(
+    cluster: None, tiny_config: Config, project: Path
+) -> None:
+    (project / "runs").write_text("a file where the folder should be")
+    found = by_name(examine(tiny_config, project))
+    assert found["storage"].level == "problem"
+    assert "cluster.storage" in found["storage"].remedy
+
+
+def test_a_node_that_does_not_answer(cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise ModuleNotFoundError("No module named 'seq2sweep'")
+
+    def sleeps() -> None:
+        time.sleep(1.0)
+
+    (machine,) = doctor._machines()
+    with pytest.raises(doctor._Silent) as caught:
+        doctor._answer(machine, doctor._ask(machine, fails))
+    assert caught.value.finding.text == "No module named 'seq2sweep'"
+    monkeypatch.setattr(doctor, "PATIENCE", 0.1)
+    with pytest.raises(doctor._Silent) as caught:
+        doctor._answer(machine, doctor._ask(machine, sleeps))
+    assert caught.value.finding.text == "none in 0.1 s"
+    gone = doctor._Machine("gone", "ab" * 28, 0.0)
+    monkeypatch.setattr(doctor, "PATIENCE", 60.0)
+    with pytest.raises(doctor._Silent):
+        doctor._answer(gone, doctor._ask(gone, node.clock))
+
+
+def test_workers_without_room(cluster: None, tiny_config: Config, project: Path) -> None:
+    wide = configuration.with_changes(tiny_config, {"cluster.workers": 7})
+    found = by_name(examine(wide, project))
+    assert found["workers"].level == "problem"
+    assert found["workers"].remedy.startswith("cluster.workers is 7")
+
+
+# --- from what a machine told --------------------------------------------------------------------
+
+
+def test_other_versions_are_named(tiny_config: Config) -> None:
+    here = node.versions()
+    found = of_machine(tiny_config, versions=here | {"torch": "1.0", "seq2sweep": "abc"})
+    assert found["versions"].level == "problem"
+    assert found["versions"].text == (
+        f"torch 1.0 (here {here['torch']}), seq2sweep abc (here {here['seq2sweep']})"
+    )
+
+
+def test_the_sum_of_the_code_changes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "__init__.py").write_text("")
+    (tmp_path / "a.py").write_text("x = 1\n")
+    monkeypatch.setattr("seq2sweep.__file__", str(tmp_path / "__init__.py"))
+    before = node.versions()["seq2sweep"]
+    assert node.versions()["seq2sweep"] == before
+    (tmp_path / "a.py").write_text("x = 2\n")
+    assert node.versions()["seq2sweep"] != before
+
+
+def test_a_ray_without_its_job_server(tiny_config: Config) -> None:
+    found = of_machine(tiny_config, dashboard="No module named 'aiohttp'")["ray[default]"]
+    assert (found.level, found.text) == ("problem", "No module named 'aiohttp'")
+
+
+@pytest.mark.parametrize(
+    ("counted", "seen", "driver", "level", "text"),
+    [
+        (0.0, [], None, "well", "none"),
+        (2.0, ["H100", "H100"], "570.1", "well", "2 x H100; driver 570.1, torch for CUDA 12.8"),
+        (2.0, ["H100"], "570.1", "problem", "Ray counts 2, torch sees 1 x H100; driver 570.1, "),
+        (0.0, [], "570.1", "warning", "none; driver 570.1"),
+    ],
+)
+def test_gpus(
+    tiny_config: Config, counted: float, seen: list[str], driver: str | None, level: str, text: str
+) -> None:
+    machine = doctor._Machine("n1", "id-1", counted)
+    found = of_machine(tiny_config, machine, gpus=seen, driver=driver, cuda="12.8")["GPUs"]
+    assert found.level == level
+    assert found.text.startswith(text)
+
+
+def test_a_disk_too_small_for_the_checkpoints(tiny_config: Config) -> None:
+    big = configuration.with_changes(
+        tiny_config, {"train.keep_checkpoints": 3, "train.keep_best": 2}
+    )
+    needed = 12 * 7 * flops.parameter_count(big.model, big.vocabulary.size)
+    assert of_machine(big, free=needed + 1)["storage's disk"].level == "well"
+    assert of_machine(big, free=needed)["storage's disk"].level == "problem"
+    assert of_machine(big, free_temporary=10**9)["temporary files"].level == "warning"
+
+
+# --- between machines ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
+    """Lets every question have the answer that a function gives."""
+
+    def use(answer: Callable[[], Any]) -> None:
+        monkeypatch.setattr(doctor, "_ask", lambda *about: None)
+        monkeypatch.setattr(doctor, "_answer", lambda *about: answer())
+
+    return use
+
+
+def test_a_storage_that_is_not_shared(
+    answers: Callable[[Callable[[], Any]], None], tmp_path: Path
+) -> None:
+    other = doctor._Machine("n2", "id-2", 0.0)
+    told = {MACHINE: facts(), other: facts()}
+    answers(lambda: ["id-1"])
+    found = doctor._storage(MACHINE, told, tmp_path / "meeting")
+    assert found.level == "problem"
+    assert found.text == f"does not see what the driver and n2 wrote in {tmp_path}"
+    answers(lambda: ["id-1", "id-2", "driver"])
+    assert doctor._storage(MACHINE, told, tmp_path / "meeting").level == "well"
+    # Who could not write is named for that, not by all others.
+    answers(lambda: ["id-1", "driver"])
+    told[other] = facts(storage="Permission denied")
+    assert doctor._storage(MACHINE, told, tmp_path / "meeting").level == "well"
+    assert doctor._storage(other, told, tmp_path / "meeting").text == "Permission denied"
+
+
+@pytest.mark.parametrize(("ahead", "level"), [(0.0, "well"), (10.0, "warning"), (-10.0, "warning")])
+def test_a_clock_that_is_wrong(
+    answers: Callable[[Callable[[], Any]], None], ahead: float, level: str
+) -> None:
+    answers(lambda: time.time() + ahead)
+    found = doctor._clock(MACHINE)
+    assert found.level == level
+    assert found.text.startswith(f"{ahead:+.1f}" if ahead else "")
+
+
+# --- MLflow and the command ----------------------------------------------------------------------
+
+
+def test_mlflow(tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    fresh = tracking_doctor.examine(tiny_config.tracking, tmp_path)
+    assert fresh.level == "well"
+    assert list(tmp_path.iterdir()) == []
+    away = configuration.with_changes(tiny_config, {"tracking.uri": "http://127.0.0.1:9"})
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    found = tracking_doctor.examine(away.tracking, tmp_path)
+    assert found.level == "problem"
+    assert "http://127.0.0.1:9 cannot be used" in found.text
+    assert "start it" in found.remedy
+    (tmp_path / "mlflow.db").write_text("no database")
+    assert tracking_doctor.examine(tiny_config.tracking, tmp_path).level == "problem"
+
+
+def test_the_command(
+    cluster: None,
+    tiny_config: Config,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(project)
+    Path("params.yaml").write_text(configuration.dump(tiny_config), encoding="utf-8")
+    assert cli.main(["doctor", "--json"]) == 0
+    findings = [Finding(**entry) for entry in json.loads(capsys.readouterr().out)]
+    assert by_name(findings)["store"].where == "MLflow"
+    wide = configuration.with_changes(tiny_config, {"cluster.workers": 7})
+    Path("params.yaml").write_text(configuration.dump(wide), encoding="utf-8")
+    assert cli.main(["doctor"]) == 1
+    told = capsys.readouterr()
+    assert told.out.splitlines()[-1].startswith("  the cluster, workers: cluster.workers is 7")
+    assert told.err.splitlines()[-1] == "seq2sweep doctor: 1 problem(s) found"
+
+
+def test_the_overview_ends_with_what_is_to_be_mended() -> None:
+    findings = [
+        Finding("n1", "clock", "well", "+0.0 s"),
+        Finding("MLflow", "store", "problem", "away", "start it"),
+        Finding("n1", "GPUs", "warning", "none", "install one"),
+    ]
+    assert health.overview(findings).splitlines() == [
+        "n1",
+        "  well     clock  +0.0 s",
+        "  warning  GPUs   none",
+        "MLflow",
+        "  problem  store  away",
+        "",
+        "To mend:",
+        "  MLflow, store: start it",
+        "  n1, GPUs: install one",
+    ]
+    assert "To mend" not in health.overview(findings[:1])
