@@ -24,6 +24,7 @@ from seq2sweep.cluster.storage import checkpoint_name
 from seq2sweep.config import Config
 from seq2sweep.train import journal, loop
 from seq2sweep.train.events import CheckpointDue
+from tests.cluster.chaos import wait_until
 from tests.cluster.driver import events, start
 from tests.conftest import Corpus
 
@@ -60,7 +61,7 @@ def test_storage_that_is_away_for_a_while_ends_nothing(
     def move() -> None:
         folder.rename(away)
         moved.append(time.time())
-        time.sleep(3)
+        wait_until(lambda: checkpoint_after(moved[0], away))
         moved.append(time.time())
         away.rename(folder)
 
@@ -75,6 +76,12 @@ def test_storage_that_is_away_for_a_while_ends_nothing(
     entries, _ = journal.read(folder / "journal.jsonl")
     assert any(e["kind"] == "checkpoint" and moved[0] < e["time"] < moved[1] for e in entries)
     assert same_weights(outcome, reference)
+
+
+def checkpoint_after(moment: float, folder: Path) -> bool:
+    """Whether a checkpoint was begun after it; an open journal goes where its folder goes."""
+    entries, _ = journal.read(folder / "journal.jsonl")
+    return any(entry["kind"] == "checkpoint" and entry["time"] > moment for entry in entries)
 
 
 def same_weights(one: TrainOutcome, other: TrainOutcome) -> bool:

@@ -218,7 +218,7 @@ with ray_session(config.cluster):
             os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=60) == -signal.SIGINT
     assert len(children) > 5
-    assert psutil.wait_procs(children, timeout=1)[1] == []
+    assert psutil.wait_procs(children, timeout=30)[1] == []
     started = [line.split()[1] for line in heard if line.startswith("started")]
     failed = [line.split()[1] for line in heard if line.startswith("failed")]
     assert len(started) == 2

