@@ -11,6 +11,7 @@ from typing import Any
 from seq2sweep.tracking.writer import Writer
 
 STEPS = 20
+ALIAS = "best-of-sweep"
 CLOCK = 1_700_000_000.0
 
 
@@ -61,6 +62,11 @@ def end(root: Path, run: Writer) -> None:
     receipt.write_text("written over by a later stage")
 
 
+def registered_name(train: str) -> str:
+    """The registered model of a training: all tests of a file may have one store."""
+    return f"models of {train}"
+
+
 def evaluate(root: Path, train: str) -> Writer:
     """Record an evaluation under a training."""
     weights = root / "weights"
@@ -77,6 +83,7 @@ def evaluate(root: Path, train: str) -> Writer:
             dataset_digest="e" * 36,
             step=STEPS,
         )
+        run.register("transformer", registered_name(train), ALIAS, {"variant": "base"})
         run.log({"bleu": 27.5}, STEPS, on_parent=True)
         run.tag({"bleu.signature": "tok:13a"}, on_parent=True)
     return run
@@ -134,3 +141,13 @@ def check(tracker: Any, recorded: Recorded) -> None:
     assert files == ["receipt.json", "weights"]
     outputs = [output.model_id for output in evaluation.outputs.model_outputs]
     assert outputs == [models[0].model_id]
+    name = registered_name(recorded.train)
+    (version,) = client.search_model_versions(f"name = '{name}'")
+    assert version.run_id == evaluation.info.run_id
+    assert (version.source, version.status) == (models[0].artifact_location, "READY")
+    assert version.tags["variant"] == "base"
+    assert client.get_model_version_by_alias(name, ALIAS).version == version.version
+    told = client.get_logged_model(models[0].model_id).tags["mlflow.modelVersions"]
+    assert [(v["name"], str(v["version"])) for v in json.loads(told)] == [
+        (name, str(version.version))
+    ]

@@ -89,6 +89,9 @@ def test_killed_at_any_point(
     assert {"create_run", "create_logged_model", "log_artifact", "set_terminated", "note"} <= {
         *kills
     }
+    assert {"create_model_version", "set_registered_model_alias", "set_logged_model_tags"} <= {
+        *kills
+    }
     assert point > 50
 
 

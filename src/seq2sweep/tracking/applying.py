@@ -13,6 +13,7 @@ from seq2sweep.tracking.curves import new_points
 from seq2sweep.tracking.delivered import Delivered
 from seq2sweep.tracking.models import log_model
 from seq2sweep.tracking.outbox import Outbox, begins_a_line
+from seq2sweep.tracking.registry import NoModel, register_model
 from seq2sweep.tracking.runs import Run, Tracker
 from seq2sweep.tracking.store import STORE_ERRORS, refuses
 from seq2sweep.train import journal
@@ -67,6 +68,8 @@ class Applier:
             run.artifact(path, what["folder"])
         elif do == "model":
             self._model(run, what)
+        elif do == "register":
+            self._register(run, what)
         elif do == "curves":
             self.delivered.journal, self.delivered.journal_offset = what["journal"], 0
         elif do == "end":
@@ -116,6 +119,19 @@ class Applier:
             tags=what["tags"],
             on_file=lambda path: self.on_step(_bytes(path)),
         )
+
+    def _register(self, run: Run, what: Mapping[str, Any]) -> None:
+        try:
+            register_model(
+                run,
+                model=what["model"],
+                name=what["name"],
+                alias=what["alias"],
+                time=what["time"],
+                tags=what["tags"],
+            )
+        except NoModel as error:
+            raise Refused(str(error)) from None
 
     def _end(self, run: Run, what: Mapping[str, Any]) -> None:
         trouble = None

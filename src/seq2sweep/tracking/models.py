@@ -36,7 +36,7 @@ def log_model(
     """
     client = run.client
     texts = {key: param_text(value) for key, value in params.items()}
-    model = _find(run, name)
+    model = find_model(run, name)
     if model is None:
         model = client.create_logged_model(
             run.experiment_id,
@@ -77,8 +77,11 @@ def log_model(
     return str(model.model_id)
 
 
-def _find(run: Run, name: str) -> Any | None:
-    """The model that an earlier call began; the first one, should a late answer have made two."""
+def find_model(run: Run, name: str) -> Any | None:
+    """The model of this name that `log_model` began, perhaps not READY.
+
+    The first one, should a late answer have made two.
+    """
     found = run.client.search_logged_models(
         [run.experiment_id], filter_string=f"source_run_id = '{run.id}' AND name = '{name}'"
     )

@@ -154,6 +154,16 @@ class Writer:
                 tags=clean_tags(tags or {}),
             )
 
+    def register(
+        self, model: str, name: str, alias: str, tags: Mapping[str, str] | None = None
+    ) -> None:
+        """Make a model of this run a version of a registered one; see seq2sweep.tracking.registry.
+
+        model: its name in the run. name, alias: of the registered model, and what this version is
+        called until a later record of the same name and alias.
+        """
+        self._append("register", model=model, name=name, alias=alias, tags=clean_tags(tags or {}))
+
     def curves(self, journal: Path, *, copy: bool = False) -> None:
         """Record the curves of a training's journal, with what is appended until the run's end.
 
