@@ -13,6 +13,7 @@ from seq2sweep.data.files import text_name
 from seq2sweep.data.reading import read_lines
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
+from seq2sweep.report.pooled import pooled
 from seq2sweep.train import journal
 
 # Of a trial that did not fail, where they are known.
@@ -26,6 +27,9 @@ FIGURES = (
     "device_hours",
     "energy_kwh",
 )
+
+COUNTS = ("trials", "finished", "stopped_early", "failed", "refused")
+"""The keys of metrics/sweep.json that count trials."""
 
 
 def describe(
@@ -106,16 +110,44 @@ def significance(config: Config, results: list[TrialResult]) -> dict[str, Any] |
     }
 
 
-def summarise(trials: list[dict[str, Any]]) -> dict[str, Any]:
-    """metrics/sweep.json: counts, and the trial with the best BLEU on the validation set."""
-    scored = [trial for trial in trials if trial["bleu"] is not None]
-    best = max(scored, key=lambda trial: trial["bleu"], default=None)
+def summarise(report: dict[str, Any]) -> dict[str, Any]:
+    """metrics/sweep.json, from reports/sweep.json: counts, BLEU and the best variant."""
+    trials = report["trials"]
     return {
         "trials": len(trials),
         "finished": sum(trial["status"] == "finished" for trial in trials),
         "stopped_early": sum(trial["status"] == "stopped early" for trial in trials),
         "failed": sum(trial["status"] == "failed" for trial in trials),
         "refused": sum(trial["status"] == "refused" for trial in trials),
-        "best": {key: best[key] for key in ("name", "bleu", "steps")} if best else None,
+        "best": _best(report),
         "bleu": {trial["name"]: trial["bleu"] for trial in trials},
+    }
+
+
+def _best(report: dict[str, Any]) -> dict[str, Any] | None:
+    """The variant of the highest mean BLEU on the validation set, of finished trials alone.
+
+    name, steps: of its best trial; bleu: the variant's mean.
+    """
+    means = {
+        variant.name: bleu.mean
+        for variant in pooled(report)
+        if variant.state == "finished" and (bleu := variant.figures["bleu"])
+    }
+    if not means:
+        return None
+    variant = max(means, key=lambda name: means[name])
+    trials = [
+        trial
+        for trial in report["trials"]
+        if trial["variant"] == variant
+        and trial["status"] == "finished"
+        and trial["bleu"] is not None
+    ]
+    trial = max(trials, key=lambda trial: trial["bleu"])
+    return {
+        "variant": variant,
+        "name": trial["name"],
+        "bleu": means[variant],
+        "steps": trial["steps"],
     }

@@ -10,14 +10,15 @@ from seq2sweep.config import Config
 from seq2sweep.data.files import RECEIPT, write_whole
 from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
-from seq2sweep.report import formats, numbers, page, samples
+from seq2sweep.report import page, samples
+from seq2sweep.report.files import table_files
 
 TRANSLATION_COLUMNS = ["source", "reference", "translation", "phenomena"]
 
 
 def work(config: Config) -> None:
     results = page.Results(
-        dataset=f"{config.data.source} → {config.data.target}, {config.data.dataset}",
+        dataset=stage.dataset_in_words(config),
         prepare=stage.read_json(stage.METRICS / "prepare.json"),
         train=stage.read_json(stage.METRICS / "train.json"),
         curves=read_curves(stage.METRICS / "curves.csv"),
@@ -26,14 +27,9 @@ def work(config: Config) -> None:
         lineage=stage.read_json(stage.MODEL / RECEIPT)["lineage"],
         sweep=read_sweep(stage.REPORTS / "sweep.json"),
     )
-    tables = page.sweep_tables(results)
-    for name, text in {
-        "table3.md": formats.markdown(tables),
-        "table3.csv": numbers.csv_text(results.sweep),
-        "table3.tex": formats.latex(tables),
-        "table3.html": page.render_tables(tables, results.dataset),
-        "index.html": page.render(results),
-    }.items():
+    texts = table_files(results.sweep, results.dataset, results.train["vocabulary_size"])
+    texts["index.html"] = page.render(results)
+    for name, text in texts.items():
         write_whole(stage.REPORTS / name, text)
 
 

@@ -90,6 +90,11 @@ def code_fingerprint(parts: Sequence[str]) -> str:
     return code.hexdigest()
 
 
+def dataset_in_words(config: configuration.Config) -> str:
+    """What is translated, for the heading of a report."""
+    return f"{config.data.source} → {config.data.target}, {config.data.dataset}"
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, whole or not at all."""
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -1,7 +1,8 @@
 """Train the variants of the `sweep` section with Ray Tune and score each on the validation set.
 
-Writes reports/sweep.json and metrics/sweep.json; in MLflow a parent run with a child a trial: a
-variant with one seed. Trials that are trained already (in `cluster.storage`) are not trained again.
+Writes reports/sweep.json and metrics/sweep.json; in MLflow a run for the sweep, under it one for
+each variant, and under that one for each of its seeds. Trials that are trained already (in
+`cluster.storage`) are not trained again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import stage, tracking
-from pipeline.outcome import describe, describe_refused, significance, summarise
+from pipeline.outcome import COUNTS, describe, describe_refused, significance, summarise
+from pipeline.sweep_result import record_best, record_tables
 from pipeline.sweep_runs import Recorder
 from seq2sweep import config as configuration
 from seq2sweep import console
@@ -24,6 +26,7 @@ from seq2sweep.cluster.variants import variants
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.evaluate.evaluation import score_checkpoint
+from seq2sweep.tracking.background import PATIENCE
 from seq2sweep.tracking.writer import Writer
 from seq2sweep.train import devices
 
@@ -68,7 +71,8 @@ def work(config: Config) -> None:
                 on_trial=recorder.hear,
             )
         vocabulary_size = recorder.vocabulary_size
-        delivery.catch_up()
+        # A store that is slow needs its time for so many runs.
+        delivery.catch_up(PATIENCE + len(recorder.runs))
         run_ids = {name: delivery.run_id(run) for name, run in recorder.runs.items()}
         trials = [describe(result, vocabulary_size, run_ids) for result in results]
         trials += [describe_refused(variant) for variant in refused]
@@ -88,20 +92,25 @@ def work(config: Config) -> None:
             "trials": trials,
             "significance": significance(config, results),
         }
-        summary = summarise(trials)
+        summary = summarise(report)
         stage.write_json(stage.REPORTS / "sweep.json", report)
         stage.write_json(stage.METRICS / "sweep.json", summary)
         parent.artifact(stage.REPORTS / "sweep.json")
-        if summary["best"] is not None:
-            parent.log({"valid_bleu": summary["best"]["bleu"]}, step=summary["best"]["steps"])
-            parent.tag({"best": summary["best"]["name"]})
-    best = summary["best"]
+        parent.log({key: summary[key] for key in COUNTS}, step=0)
+        record_tables(parent, config, report)
+        best = summary["best"]
+        if best is not None:
+            parent.log({"valid_bleu": best["bleu"]}, step=best["steps"])
+            parent.tag({"best": best["variant"]})
+            (result,) = [result for result in results if result.variant.name == best["name"]]
+            run = recorder.runs[best["name"]]
+            record_best(run, result, header=header, lineage=lineage, bleu=best["bleu"])
     console.say(
         f"{summary['finished']} finished, {summary['stopped_early']} stopped early, "
         f"{summary['failed']} failed"
         + (f", {len(refused)} refused" if refused else "")
         + f" in {console.duration(seconds)}"
-        + (f"; best: {best['name']}, BLEU {best['bleu']:.2f} on valid" if best else "")
+        + (f"; best: {best['variant']}, BLEU {best['bleu']:.2f} on valid" if best else "")
     )
     ended = [result.metrics for result in results if "device" in result.metrics]
     warnings = {devices.no_peak_warning(m["device"], m["precision"]) for m in ended}

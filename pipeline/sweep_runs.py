@@ -1,7 +1,9 @@
-"""The runs of a sweep's trials in MLflow."""
+"""The runs of a sweep's variants and of their seeds in MLflow."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -10,17 +12,32 @@ from pipeline import tracking
 from seq2sweep import console
 from seq2sweep.cluster.search import INTERRUPTED
 from seq2sweep.cluster.variants import Variant
+from seq2sweep.config import SweepConfig
 from seq2sweep.model import flops
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.report.seeds import estimate
+from seq2sweep.tracking.curves import CURVES
+from seq2sweep.tracking.values import param_text
+from seq2sweep.tracking.writer import Status, Writer
 from seq2sweep.train import devices
+
+SCORES = ("bleu", "bleu_paper", "chrf")
+COST = ("target_tokens", "wall_seconds", *devices.COSTS)
+MLFLOW_STATUS: dict[str, Status] = {
+    "finished": "FINISHED",
+    "stopped early": "FINISHED",
+    "failed": "FAILED",
+    "interrupted": "KILLED",
+}
 
 
 class Recorder:
-    """A child run in MLflow for each trial, and a console line for what happens to it."""
+    """A run under the sweep's for each variant, under it one for each seed; and console lines."""
 
     def __init__(self, parent: Writer, lineage: dict[str, str], header: dict[str, Any]) -> None:
+        """lineage: tags of every run; header: of the encoded data."""
         self.parent, self.lineage, self.header = parent, lineage, header
         self.vocabulary_size = int(header["vocabulary"]["size"])
+        self.variants: dict[str, VariantRun] = {}
         self.runs: dict[str, Writer] = {}
         self.steps: dict[str, int] = {}
 
@@ -36,6 +53,9 @@ class Recorder:
         """End what has no end yet; scores may come after a trial's end."""
         for run in self.runs.values():
             run.__exit__(kind, error, traceback)
+        for variant in self.variants.values():
+            variant.log_scores()
+            variant.run.__exit__(kind, error, traceback)
 
     def hear(self, event: str, variant: Variant, figures: dict[str, Any]) -> None:
         """What run_sweep tells of a trial; see seq2sweep.cluster.search.run_sweep."""
@@ -51,11 +71,7 @@ class Recorder:
                 f"valid perplexity {figures['valid_perplexity']:.2f}"
             )
         elif event == "scored":
-            run = self.runs[variant.name]
-            scores = known(figures, ("bleu", "bleu_paper", "chrf"))
-            scores = {f"valid_{name}": score for name, score in scores.items()}
-            run.log(scores, step=self.steps[variant.name])
-            run.tag({"bleu.signature": figures["signature"]})
+            self._score(variant, figures)
             console.say(f"{variant.name}: BLEU {figures['bleu']:.2f} on the validation set")
         else:
             self._end(event, variant, figures)
@@ -63,31 +79,142 @@ class Recorder:
             console.say(f"{variant.name}: {event}{cause}")
 
     def _start(self, variant: Variant) -> None:
+        tags = self.lineage | variant_tags(variant)
+        params = tracking.logged_params(variant.config)
+        if variant.variant not in self.variants:
+            self.variants[variant.variant] = VariantRun(
+                Writer(
+                    self.parent.folder.parent,
+                    variant.variant,
+                    kind="variant",
+                    parent=self.parent.name,
+                    params={key: value for key, value in params.items() if key != "train.seed"},
+                    tags=tags,
+                ),
+                variant.config.sweep.seeds,
+            )
         run = Writer(
             self.parent.folder.parent,
-            variant.name,
+            f"{variant.variant} seed={variant.seed}",
             kind="trial",
-            parent=self.parent.name,
-            params=tracking.logged_params(variant.config),
-            tags=self.lineage | {"variant": variant.variant, "seed": str(variant.seed)},
+            parent=self.variants[variant.variant].run.name,
+            params=params,
+            tags=tags | {"seed": str(variant.seed)},
         )
         self.runs[variant.name] = run
         tracking.name_dataset(run, variant.config, self.header, "train")
 
-    def _end(self, outcome: str, variant: Variant, figures: dict[str, Any]) -> None:
+    def _end(self, status: str, variant: Variant, figures: dict[str, Any]) -> None:
         """Store the curve and the cost, and end the run with a true status at a true time."""
-        run = self.runs[variant.name]
+        run, cause = self.runs[variant.name], figures["cause"]
+        outcome = "interrupted" if cause == INTERRUPTED else status
         # A later sweep may train the variant again, from the beginning.
         run.curves(Path(figures["journal"]), copy=True)
-        cost = known(figures, ("target_tokens", "wall_seconds", *devices.COSTS))
+        cost = known(figures, COST)
         cost["parameters"] = flops.parameter_count(variant.config.model, self.vocabulary_size)
         self.steps[variant.name] = int(figures.get("step", 0))
         run.log(cost, step=self.steps[variant.name])
         run.tag({"outcome": outcome})
-        if figures["cause"] == INTERRUPTED:
-            run.finish("KILLED", figures["cause"])
-        else:
-            run.finish("FAILED" if outcome == "failed" else "FINISHED", figures["cause"])
+        run.finish(MLFLOW_STATUS[outcome], cause)
+        shown = known(figures, tuple(name for names in CURVES.values() for name in names)) | cost
+        ended = Ended(outcome, self.steps[variant.name], shown, cause)
+        self.variants[variant.variant].end(f"seed={variant.seed}", ended)
+
+    def _score(self, variant: Variant, figures: dict[str, Any]) -> None:
+        scores = {f"valid_{name}": score for name, score in known(figures, SCORES).items()}
+        for run in (self.runs[variant.name], self.variants[variant.variant].run):
+            run.tag({"bleu.signature": figures["signature"]})
+        self.runs[variant.name].log(scores, step=self.steps[variant.name])
+        self.variants[variant.variant].score(f"seed={variant.seed}", scores)
+
+
+@dataclass
+class Ended:
+    """How a trial ended, and the metrics that its run shows."""
+
+    outcome: str
+    step: int
+    metrics: dict[str, float]
+    cause: str | None
+    scores: dict[str, float] | None = None
+
+
+class VariantRun:
+    """The run of a variant: of each metric of its seeds' runs the mean and the deviation."""
+
+    def __init__(self, run: Writer, seeds: int) -> None:
+        self.run, self.seeds = run, seeds
+        self.ended: dict[str, Ended] = {}
+        self.scores_logged = False
+
+    def end(self, seed: str, ended: Ended) -> None:
+        """A seed has ended; with the last one the variant has."""
+        self.ended[seed] = ended
+        if len(self.ended) < self.seeds:
+            return
+        self._log([trial.metrics for trial in self._measured()])
+        outcomes = {trial.outcome for trial in self.ended.values()}
+        # Of several the one that tells most of what the figures are worth.
+        outcome = next(outcome for outcome in MLFLOW_STATUS if outcome in outcomes)
+        self.run.tag({"outcome": outcome})
+        causes = [f"{name}: {trial.cause}" for name, trial in self.ended.items() if trial.cause]
+        status = MLFLOW_STATUS["interrupted" if "interrupted" in outcomes else outcome]
+        self.run.finish(status, "; ".join(causes) or None)
+
+    def score(self, seed: str, scores: dict[str, float]) -> None:
+        """A seed has its scores; with the last one the variant has."""
+        self.ended[seed].scores = scores
+        if all(trial.scores for trial in self._measured()):
+            self.log_scores()
+
+    def log_scores(self) -> None:
+        """Record what is known of them, once; some may have none."""
+        scores = [trial.scores for trial in self._measured() if trial.scores]
+        if scores and not self.scores_logged:
+            self._log(scores)
+            self.scores_logged = True
+
+    def _measured(self) -> list[Ended]:
+        """Whose figures are compared, as in the report: of the finished ones, if there are any."""
+        for outcome in ("finished", "stopped early"):
+            found = [trial for trial in self.ended.values() if trial.outcome == outcome]
+            if found:
+                return found
+        return []
+
+    def _log(self, trials: list[dict[str, float]]) -> None:
+        names = dict.fromkeys(name for metrics in trials for name in metrics)
+        pooled: dict[str, float] = {}
+        for name in names:
+            values = [metrics[name] for metrics in trials if name in metrics]
+            if all(map(math.isfinite, values)):
+                found = estimate(values)
+                pooled[name] = found.mean
+                if found.deviation is not None:
+                    pooled[f"{name}_std"] = found.deviation
+        if pooled:
+            self.run.log(pooled, step=max(trial.step for trial in self._measured()))
+
+
+def variant_tags(variant: Variant) -> dict[str, str]:
+    """What tells variants apart in MLflow; what is the base's is left out."""
+    row, sweep = variant.row, variant.config.sweep
+    changes = {key: param_text(value) for key, value in variant.changes.items()}
+    tags = {
+        "variant": variant.variant,
+        "row": row.name if row else "",
+        "group": row.group if row else "",
+        "changes": " ".join(f"{key}={value}" for key, value in changes.items()),
+        "changed": " ".join(sorted(changes)),
+        "budget": budget(sweep, variant.config.train.steps),
+        "method": sweep.method,
+    }
+    return {key: value for key, value in tags.items() if value}
+
+
+def budget(sweep: SweepConfig, steps: int) -> str:
+    """What a training may take, in words."""
+    return f"{steps} steps" if sweep.budget == "steps" else f"{sweep.budget} of base"
 
 
 def known(figures: dict[str, Any], names: tuple[str, ...]) -> dict[str, float]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import stage, tracking
+from pipeline.receipt import receipt, weights_entry
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster.relatives import Identity, begin, run_name
@@ -29,12 +30,11 @@ from seq2sweep.cluster.storage import (
 )
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_training_header
-from seq2sweep.data.files import CHECKPOINTS, RECEIPT, sha256, write_whole
+from seq2sweep.data.files import CHECKPOINTS, RECEIPT, write_whole
 from seq2sweep.model import flops
 from seq2sweep.tracking.writer import Writer
-from seq2sweep.train import devices, journal, state
+from seq2sweep.train import devices, journal
 
-RECEIPT_SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
 CURVES = (
     "step",
     "loss",
@@ -71,7 +71,7 @@ def work(config: Config) -> None:
         with ray_session(config.cluster):
             outcome = train(config, name, folder)
         entries, _ = journal.read(folder / JOURNAL_NAME)
-        receipt = export(outcome.checkpoints, config, name, lineage)
+        exported = export(outcome.checkpoints, config, name, lineage)
         delivery.catch_up()
         run_id = delivery.run_id(run)
         metrics = training_metrics(config, header, outcome.summary, entries, parameters, run_id)
@@ -86,7 +86,7 @@ def work(config: Config) -> None:
         f"trained {metrics['steps']} steps in {console.duration(metrics['wall_seconds'])}, "
         f"{metrics['tokens_per_second']:,.0f} target tokens/s, valid perplexity "
         f"{number(metrics['final']['valid_perplexity'])}; "
-        f"{len(receipt['checkpoints'])} checkpoints in {stage.MODEL}"
+        f"{len(exported['checkpoints'])} checkpoints in {stage.MODEL}"
         + ("" if metrics["mfu"] is None else f"; MFU {100 * metrics['mfu']:.1f} %")
     )
     warning = devices.no_peak_warning(metrics["device"], metrics["precision"])
@@ -175,28 +175,14 @@ def export(
     (beside / CHECKPOINTS).mkdir(parents=True)
     exported: list[dict[str, Any]] = []
     for checkpoint in checkpoints:
-        progress = state.read_progress(checkpoint)
-        file = beside / CHECKPOINTS / f"{checkpoint_name(progress.step)}.safetensors"
+        file = beside / CHECKPOINTS / f"{checkpoint_name(checkpoint_step(checkpoint))}.safetensors"
         shutil.copyfile(checkpoint / "model.safetensors", file)
-        exported.append(
-            {
-                "step": progress.step,
-                "file": file.name,
-                "sha256": sha256(file),
-                "valid_loss": progress.valid_loss,
-            }
-        )
-    receipt = {
-        "run": name,
-        "checkpoints": sorted(exported, key=lambda entry: entry["step"]),
-        # Not all of it: addresses of servers may hold passwords.
-        "config": {key: configuration.to_dict(config)[key] for key in RECEIPT_SECTIONS},
-        "lineage": lineage,
-    }
-    stage.write_json(beside / RECEIPT, receipt)
+        exported.append(weights_entry(checkpoint, file))
+    made = receipt(name, exported, config, lineage)
+    stage.write_json(beside / RECEIPT, made)
     shutil.rmtree(stage.MODEL, ignore_errors=True)
     beside.replace(stage.MODEL)
-    return receipt
+    return made
 
 
 def training_metrics(

@@ -138,13 +138,13 @@ def test_all_are_counted_and_the_best_is_named(results: list[TrialResult], confi
     ]
     trials = [outcome.describe(result, 90, {}) for result in given]
     trials += map(outcome.describe_refused, variants(config)[1])
-    assert outcome.summarise(trials) == {
+    assert outcome.summarise({"trials": trials}) == {
         "trials": 5,
         "finished": 2,
         "stopped_early": 1,
         "failed": 1,
         "refused": 1,
-        "best": {"name": "base seed=2", "bleu": 31.0, "steps": 12},
+        "best": {"variant": "base", "name": "base seed=2", "bleu": 25.5, "steps": 12},
         "bleu": {
             "base seed=1": 20.0,
             "base seed=2": 31.0,
@@ -153,6 +153,24 @@ def test_all_are_counted_and_the_best_is_named(results: list[TrialResult], confi
             "C-layers-2": None,
         },
     }
+
+
+def test_the_best_variant_is_the_best_on_average(results: list[TrialResult]) -> None:
+    def best(*bleus: float | None, stopped: int | None = None) -> Any:
+        trials = [outcome.describe(result, 90, {}) for result in results]
+        for number, (trial, bleu) in enumerate(zip(trials, bleus, strict=True)):
+            trial["bleu"] = bleu
+            trial["status"] = "stopped early" if number == stopped else "finished"
+        return outcome.summarise({"trials": trials})["best"]
+
+    # The best single training is the base's.
+    found = best(40.0, 10.0, 27.0, 28.0, 1.0, 2.0)
+    assert found["variant"] == "A-heads-1"
+    assert (found["name"], found["bleu"]) == ("A-heads-1 seed=2", 27.5)
+    # One that was stopped early or has no score says nothing of its variant.
+    assert best(40.0, 10.0, 27.0, 28.0, 1.0, 2.0, stopped=1)["name"] == "base seed=1"
+    assert best(40.0, None, 27.0, 28.0, 1.0, 2.0)["bleu"] == 40.0
+    assert best(*[None] * 6) is None
 
 
 # --- significance --------------------------------------------------------------------------------

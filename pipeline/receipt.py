@@ -1,0 +1,39 @@
+"""receipt.json beside weights: which they are and what made them; decode/exported.py reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.data.files import sha256
+from seq2sweep.train import state
+
+# Not all of the configuration: addresses of servers may hold passwords.
+SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
+
+
+def weights_entry(checkpoint: Path, file: Path) -> dict[str, Any]:
+    """One of the receipt's checkpoints: `file` holds the weights of the folder `checkpoint`."""
+    progress = state.read_progress(checkpoint)
+    return {
+        "step": progress.step,
+        "file": file.name,
+        "sha256": sha256(file),
+        "valid_loss": progress.valid_loss,
+    }
+
+
+def receipt(
+    run: str, entries: Sequence[dict[str, Any]], config: Config, lineage: dict[str, str]
+) -> dict[str, Any]:
+    """run: the name under which the training is recorded. lineage: of seq2sweep.tracking."""
+    values = configuration.to_dict(config)
+    return {
+        "run": run,
+        "checkpoints": sorted(entries, key=lambda entry: entry["step"]),
+        "config": {key: values[key] for key in SECTIONS},
+        "lineage": lineage,
+    }
