@@ -183,8 +183,8 @@ def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
     runs = {run.info.run_id: run for run in client.search_runs([experiment.experiment_id])}
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     kinds = {kind: [r for r in runs.values() if r.data.tags["kind"] == kind] for kind in
-             ("experiment", "evaluation", "sweep", "trial")}  # fmt: skip
-    assert [len(kinds[kind]) for kind in kinds] == [1, 1, 1, 4]
+             ("experiment", "evaluation", "sweep", "variant", "trial")}  # fmt: skip
+    assert [len(kinds[kind]) for kind in kinds] == [1, 1, 1, 4, 4]
     parent = kinds["experiment"][0]
     assert project.json("metrics/train.json")["mlflow_run_id"] == parent.info.run_id
     for kind, path in (("evaluation", "metrics/evaluate.json"), ("sweep", "reports/sweep.json")):
@@ -194,10 +194,12 @@ def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
         trial.info.run_id for trial in kinds["trial"]
     }
     assert kinds["evaluation"][0].data.tags["mlflow.parentRunId"] == parent.info.run_id
-    assert all(
-        trial.data.tags["mlflow.parentRunId"] == kinds["sweep"][0].info.run_id
-        for trial in kinds["trial"]
-    )
+    sweep = kinds["sweep"][0]
+    above = {run.info.run_id: run.data.tags["variant"] for run in kinds["variant"]}
+    for variant in kinds["variant"]:
+        assert variant.data.tags["mlflow.parentRunId"] == sweep.info.run_id
+    for trial in kinds["trial"]:
+        assert above[trial.data.tags["mlflow.parentRunId"]] == trial.data.tags["variant"]
     assert parent.data.metrics["bleu"] == pytest.approx(
         project.json("metrics/evaluate.json")["bleu"]["sacrebleu"]["score"]
     )
@@ -207,12 +209,46 @@ def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
     assert "bleu.signature" in parent.data.tags
     steps = [m.step for m in client.get_metric_history(parent.info.run_id, "loss")]
     assert steps == [6, 12, 18, 24]
-    for trial in kinds["trial"]:
+    for trial in kinds["trial"] + kinds["variant"]:
         assert {"valid_bleu", "flops", "device_hours"} <= trial.data.metrics.keys()
         assert "model.heads" in trial.data.params
-    models = client.search_logged_models([experiment.experiment_id])
+    assert (sweep.data.metrics["trials"], sweep.data.metrics["refused"]) == (5, 1)
+    files = {file.path for file in client.list_artifacts(sweep.info.run_id)}
+    assert files == {"sweep.json", *(f"table3.{kind}" for kind in ("csv", "html", "md", "tex"))}
+    for name in files - {"sweep.json"}:
+        table = Path(client.download_artifacts(sweep.info.run_id, name))
+        assert table.read_text() == (project.folder / "reports" / name).read_text()
+    models = client.search_logged_models(
+        [experiment.experiment_id],
+        filter_string=f"source_run_id = '{kinds['evaluation'][0].info.run_id}'",
+    )
     assert len(models) == 1
     assert {metric.key for metric in models[0].metrics} >= {"bleu", "chrf"}
+
+
+def test_the_best_variant_translates_by_its_alias(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project.folder}/mlflow.db")
+    best = project.json("metrics/sweep.json")["best"]
+    found = mlflow.MlflowClient().get_model_version_by_alias("phrasebook-en-de", "best-of-sweep")
+    assert (found.tags["variant"], found.tags["valid_bleu"]) == (
+        *(best["variant"], f"{best['bleu']:.2f}"),
+    )
+    weights = mlflow.artifacts.download_artifacts(
+        "models:/phrasebook-en-de@best-of-sweep", dst_path=str(tmp_path)
+    )
+    done = subprocess.run(
+        ["seq2sweep", "translate", "--weights", weights, "--vocabulary", f"{weights}/vocabulary"],
+        input="two beers\n",
+        cwd=project.folder,
+        env=project.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
 
 
 def test_no_process_is_left(project: Project) -> None:

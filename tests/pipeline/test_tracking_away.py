@@ -46,7 +46,7 @@ def test_stages_without_a_server_and_sync_with_it(server: MlflowServer, tmp_path
     for path in ("metrics/train.json", "metrics/evaluate.json", "reports/sweep.json"):
         assert project.json(path)["mlflow_run_id"] is None
     recorded = project.folder / "runs" / "tracking"
-    assert len(list(recorded.iterdir())) == 5
+    assert len(list(recorded.iterdir())) == 7
 
     status, out, err = sync(project)
     assert status == 1
@@ -67,10 +67,10 @@ def test_stages_without_a_server_and_sync_with_it(server: MlflowServer, tmp_path
     (experiment,) = [e for e in client.search_experiments() if e.name == "seq2sweep"]
     runs = client.search_runs([experiment.experiment_id])
     kinds = Counter(run.data.tags["kind"] for run in runs)
-    assert kinds == {"experiment": 1, "evaluation": 1, "sweep": 1, "trial": 2}
+    assert kinds == {"experiment": 1, "evaluation": 1, "sweep": 1, "variant": 2, "trial": 2}
     assert {run.info.status for run in runs} == {"FINISHED"}
     of_kind = {run.data.tags["kind"]: run for run in runs}
-    for child, parent in (("evaluation", "experiment"), ("trial", "sweep")):
+    for child, parent in (("evaluation", "experiment"), ("variant", "sweep")):
         parent_id = of_kind[child].data.tags["mlflow.parentRunId"]
         assert parent_id == of_kind[parent].info.run_id
     training = of_kind["experiment"]
@@ -79,7 +79,13 @@ def test_stages_without_a_server_and_sync_with_it(server: MlflowServer, tmp_path
     history = client.get_metric_history(training.info.run_id, "loss")
     assert [point.step for point in history] == [6, 12, 18, 24]
     assert {"valid_bleu", "loss", "flops"} <= of_kind["trial"].data.metrics.keys()
-    (model,) = client.search_logged_models([experiment.experiment_id])
+    (version,) = client.search_model_versions("name = 'phrasebook-en-de'")
+    best = client.get_run(version.run_id)
+    assert best.data.tags["variant"] == project.json("metrics/sweep.json")["best"]["variant"]
+    (model,) = client.search_logged_models(
+        [experiment.experiment_id],
+        filter_string=f"source_run_id = '{of_kind['evaluation'].info.run_id}'",
+    )
     files = {Path(f.path).name for f in client.list_logged_model_artifacts(model.model_id)}
     assert files == {"receipt.json", "vocabulary.model", *_weights(project)}
 
