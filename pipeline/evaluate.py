@@ -16,9 +16,9 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.console import say
 from seq2sweep.data.bitext import read_header
-from seq2sweep.data.files import RECEIPT, write_whole
+from seq2sweep.data.files import RECEIPT, sha256, write_whole
 from seq2sweep.data.reading import read_lines
-from seq2sweep.decode.exported import choose, read_receipt
+from seq2sweep.decode.exported import Weights, choose, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import Data, evaluate
 from seq2sweep.evaluate.phenomena import accuracy_by_phenomenon
@@ -64,6 +64,7 @@ def work(config: Config) -> None:
         if tags is not None:
             metrics["phenomena"] = accuracy_by_phenomenon(result.translations, references, tags)
         write_translations(data.lines("test", "source"), references, result.translations, tags)
+        metrics["made_from"] = made_from(config, receipt, chosen)
         stage.write_json(stage.METRICS / "evaluate.json", metrics)
         run.artifact(stage.METRICS / "evaluate.json")
         run.artifact(stage.REPORTS / "translations.tsv")
@@ -91,6 +92,17 @@ def work(config: Config) -> None:
         f"chrF {metrics['chrf']['score']:.2f}, perplexity {metrics['perplexity']:.3f}, "
         f"{metrics['decode_tokens_per_second']:,.0f} tokens/s"
     )
+
+
+def made_from(config: Config, receipt: dict[str, Any], chosen: list[Weights]) -> dict[str, Any]:
+    """By what `seq2sweep compare` knows that scores and translations are of certain weights."""
+    sums = {entry["step"]: entry["sha256"] for entry in receipt["checkpoints"]}
+    return {
+        "weights": [sums[weights.step] for weights in chosen],
+        "translations": sha256(stage.REPORTS / "translations.tsv"),
+        "test_set": stage.test_set("test"),
+        "evaluate": configuration.to_dict(config)["evaluate"],
+    }
 
 
 def phenomena(path: Path) -> list[list[str]] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from pipeline import stage
@@ -9,7 +11,7 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster.record import TrialResult
 from seq2sweep.cluster.variants import Refused, Variant
 from seq2sweep.config import Config
-from seq2sweep.data.files import text_name
+from seq2sweep.data.files import sha256, text_name
 from seq2sweep.data.reading import read_lines
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
@@ -56,9 +58,11 @@ def describe(
         "parameters": None,
         "wall_seconds": result.wall_seconds,
         "curve": sorted({e["step"]: e["valid_loss"] for e in validated}.items()),
+        "translations": None,
         "mlflow_run_id": run_ids.get(variant.name),
     }
     if result.status != "failed":
+        entry["translations"] = _translations(result)
         entry |= {name: result.metrics.get(name) for name in FIGURES}
         entry["valid_perplexity"] = validated[-1]["valid_perplexity"] if validated else None
         entry["parameters"] = flops.parameter_count(variant.config.model, vocabulary_size)
@@ -83,8 +87,29 @@ def describe_refused(variant: Refused) -> dict[str, Any]:
         "parameters": None,
         "wall_seconds": 0.0,
         "curve": [],
+        "translations": None,
         "mlflow_run_id": None,
     }
+
+
+def provenance(config: Config, lineage: dict[str, str]) -> dict[str, Any]:
+    """What all trials have alike, besides what the base variant's sections say: as a receipt."""
+    values = configuration.to_dict(config)
+    # A trial is scored at its newest checkpoint.
+    values["evaluate"]["average_checkpoints"] = 1
+    return {
+        "config": {key: values[key] for key in ("data", "prepare", "vocabulary", "evaluate")},
+        "lineage": lineage,
+        "test_set": stage.test_set("valid"),
+    }
+
+
+def _translations(result: TrialResult) -> dict[str, str] | None:
+    """Where those of the validation set are, seen from the project, and which they are."""
+    if "bleu" not in result.metrics:
+        return None
+    place = Path(os.path.relpath(result.translations, Path.cwd().resolve()))
+    return {"file": place.as_posix(), "sha256": sha256(result.translations)}
 
 
 def _row(variant: Variant | Refused) -> dict[str, str | None]:

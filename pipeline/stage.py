@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster.variants import variants
-from seq2sweep.data.files import write_whole
+from seq2sweep.data.files import sha256, text_name, write_whole
 from seq2sweep.errors import (
     EXIT_FAILURE,
     EXIT_INTERRUPTED,
@@ -93,6 +93,12 @@ def code_fingerprint(parts: Sequence[str]) -> str:
 def dataset_in_words(config: configuration.Config) -> str:
     """What is translated, for the heading of a report."""
     return f"{config.data.source} → {config.data.target}, {config.data.dataset}"
+
+
+def test_set(split: str) -> dict[str, str]:
+    """What translations are of, and what they are scored against: the sums of two files."""
+    sums = {side: sha256(CLEAN / text_name(split, side)) for side in ("source", "target")}
+    return {"split": split, **sums}
 
 
 def write_json(path: Path, value: Any) -> None:

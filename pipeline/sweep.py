@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import stage, tracking
-from pipeline.outcome import COUNTS, describe, describe_refused, significance, summarise
+from pipeline.outcome import (
+    COUNTS,
+    describe,
+    describe_refused,
+    provenance,
+    significance,
+    summarise,
+)
 from pipeline.sweep_result import record_best, record_tables
 from pipeline.sweep_runs import Recorder
 from seq2sweep import config as configuration
@@ -89,6 +96,7 @@ def work(config: Config) -> None:
             "base": {"model": base_values["model"], "train": base_values["train"]},
             "wall_seconds": seconds,
             "mlflow_run_id": delivery.run_id(parent),
+            **provenance(chosen[0].config, lineage),
             "trials": trials,
             "significance": significance(config, results),
         }

@@ -20,7 +20,8 @@ from seq2sweep.model import flops
 KEYS = {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
     *("steps", "valid_perplexity", "bleu", "bleu_paper", "chrf", "signature", "parameters"),
-    *("flops", "mfu", "device_hours", "energy_kwh", "wall_seconds", "curve", "mlflow_run_id"),
+    *("flops", "mfu", "device_hours", "energy_kwh", "wall_seconds", "curve", "translations"),
+    "mlflow_run_id",
 }
 FIGURES = KEYS - {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),

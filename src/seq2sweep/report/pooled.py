@@ -30,8 +30,8 @@ Trial = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class AgainstBase:
-    """A variant's BLEU less the base's, of finished trainings only.
+class Against:
+    """A variant's BLEU less another's, of finished trainings only.
 
     difference: over seeds; p, low and high: of the paired bootstrap over sentences, None where it
     is not known. seen: whether chance cannot explain it, by each of the two that there is; None
@@ -79,7 +79,7 @@ class Variant:
     figures: Mapping[str, Estimate | None]
     curve: Sequence[tuple[float, float]]
     failures: Sequence[tuple[str, str]]
-    against: AgainstBase | None = None
+    against: Against | None = None
 
     @property
     def is_base(self) -> bool:
@@ -102,14 +102,26 @@ def pooled(sweep: Mapping[str, Any]) -> list[Variant]:
     found = [base]
     for name, of_variant in trials.items():
         variant = _variant(name, of_variant)
-        against = _against(variant, base, significance.get(name))
-        found.append(dataclasses.replace(variant, against=against))
+        to_base = _against(variant, base, significance.get(name))
+        found.append(dataclasses.replace(variant, against=to_base))
     return found
 
 
 def most_seeds(variants: Sequence[Variant]) -> int:
     """The largest number of trainings that a variant's BLEU is the mean of, at least 1."""
     return max((known.n for variant in variants if (known := variant.figures["bleu"])), default=1)
+
+
+def against(ours: Estimate, theirs: Estimate, significance: Mapping[str, Any] | None) -> Against:
+    """Two variants' BLEU over seeds, and what the bootstrap says, `p`, `low`, `high` and `seen`."""
+    over_seeds = difference(ours, theirs)
+    tests = []
+    if significance is not None:
+        tests.append(bool(significance["seen"]))
+    if over_seeds.margin is not None:
+        tests.append(abs(over_seeds.mean) > over_seeds.margin)
+    p, low, high = ((significance or {}).get(key) for key in ("p", "low", "high"))
+    return Against(over_seeds, p, low, high, all(tests) if tests else None)
 
 
 def mean(variant: Variant, figure: str) -> float | None:
@@ -203,15 +215,8 @@ def _curve(trials: Sequence[Trial]) -> list[tuple[float, float]]:
 
 def _against(
     variant: Variant, base: Variant, significance: Mapping[str, Any] | None
-) -> AgainstBase | None:
+) -> Against | None:
     ours, theirs = variant.figures["bleu"], base.figures["bleu"]
     if variant.state != "finished" or base.state != "finished" or ours is None or theirs is None:
         return None
-    over_seeds = difference(ours, theirs)
-    tests = []
-    if significance is not None:
-        tests.append(bool(significance["seen"]))
-    if over_seeds.margin is not None:
-        tests.append(abs(over_seeds.mean) > over_seeds.margin)
-    p, low, high = ((significance or {}).get(key) for key in ("p", "low", "high"))
-    return AgainstBase(over_seeds, p, low, high, all(tests) if tests else None)
+    return against(ours, theirs, significance)
