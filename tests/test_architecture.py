@@ -35,8 +35,9 @@ LAYERS = {
     "seq2sweep.tracking": 10,
     "seq2sweep.report": 10,
     "seq2sweep.plan": 10,
-    "seq2sweep.cli": 11,
-    "pipeline": 11,
+    "seq2sweep.comparison": 11,
+    "seq2sweep.cli": 12,
+    "pipeline": 12,
 }
 CORE = {name for name, layer in LAYERS.items() if layer <= LAYERS["seq2sweep.evaluate"]}
 # presets are configurations only, and the data layer needs none of them.

@@ -95,16 +95,16 @@ def _parser() -> argparse.ArgumentParser:
 
     compare = commands.add_parser(
         "compare",
-        help="two systems' translations: is the difference chance? Paired bootstrap, as JSON; or "
-        "two folders of weights: what differs in parameters, code and data",
+        help="two runs: what differs in parameters, code, data and score, and is it chance? "
+        "Or two systems' translations by a reference",
     )
     compare.add_argument(
-        "baseline",
-        type=Path,
-        help="translations of one system, one a line; or weights with their receipt.json, such as "
-        "models/train",
+        "first",
+        metavar="A",
+        help="a trial or variant of the sweep, such as base; a folder of weights, or of another "
+        "project; FOLDER:TRIAL; or a file of translations, one a line",
     )
-    compare.add_argument("system", type=Path, help="those of the other")
+    compare.add_argument("second", metavar="B", help="what it is compared with")
     _add_reference(compare, needed=False)
     compare.add_argument(
         "--samples",
@@ -112,6 +112,9 @@ def _parser() -> argparse.ArgumentParser:
         default=1000,
         metavar="NUMBER",
         help="how often the test set is drawn (1000)",
+    )
+    compare.add_argument(
+        "--json", action="store_true", help="as JSON, which it always is with a REFERENCE"
     )
     compare.set_defaults(work=_compare)
 
@@ -211,22 +214,27 @@ def _score(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    first, second = options.baseline, options.system
-    if first.is_dir() and second.is_dir():
-        _compare_weights(options)
+    if options.reference is not None:
+        _compare_translations(options)
         return
-    for path in (first, second):
-        if path.is_dir():
-            raise UserError(
-                f"{path} is a folder: give two folders of weights, or two files of translations"
-            )
-    if options.reference is None or options.to is None:
-        raise UserError(
-            "translations are compared by a reference: add REFERENCE --to LANGUAGE; or give two "
-            "folders of weights"
-        )
+    if options.to is not None or options.source is not None:
+        raise UserError("--to and --from go with files of translations and their REFERENCE")
+    from seq2sweep.comparison.comparison import compare, find
+    from seq2sweep.comparison.text import text
+
+    result = compare(find(options.first), find(options.second), samples=options.samples)
+    print(json.dumps(result, indent=2, ensure_ascii=False) if options.json else text(result))
+
+
+def _compare_translations(options: argparse.Namespace) -> None:
     from seq2sweep.evaluate.compare import compare_files
 
+    first, second = Path(options.first), Path(options.second)
+    for path in (first, second):
+        if path.is_dir():
+            raise UserError(f"{path} is a folder: only files are compared by a reference")
+    if options.to is None:
+        raise UserError("say what language the translations are in: add --to LANGUAGE")
     result = compare_files(
         first,
         second,
@@ -235,15 +243,6 @@ def _compare(options: argparse.Namespace) -> None:
         options.source,
         samples=options.samples,
     )
-    print(json.dumps(result, indent=2, ensure_ascii=False))
-
-
-def _compare_weights(options: argparse.Namespace) -> None:
-    from seq2sweep.decode.exported import differences
-
-    if options.reference is not None:
-        raise UserError("two folders of weights are compared by their receipts, not a reference")
-    result = differences(options.baseline, options.system)
     print(json.dumps(result, indent=2, ensure_ascii=False))
 
 

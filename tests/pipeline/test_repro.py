@@ -19,6 +19,7 @@ import pytest
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
+from seq2sweep.cli import main
 from seq2sweep.data.bitext import read_training_header
 
 ROOT = Path(__file__).parents[2]
@@ -175,6 +176,24 @@ def test_sweep_trains_each_variant_and_says_what_became_of_it(project: Project) 
     summary = project.json("metrics/sweep.json")
     assert summary["refused"] == 1
     assert summary["best"]["name"] in {trial["name"] for trial in trials}
+
+
+def test_runs_are_compared_by_what_the_stages_left(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project.folder)
+    finished = [t for t in project.json("reports/sweep.json")["trials"] if t["bleu"] is not None]
+    for names in (("base", finished[1]["name"]), ("models/train", ".")):
+        assert main(["compare", *names, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["code"] == found["data"] == {}
+        assert None not in (found["a"]["scores"], found["b"]["scores"])
+        assert bool(found["parameters"]) is (names[0] == "base")
+        if found["not_tested"] is None:
+            assert 0 < found["difference"]["p"] <= 1
+        else:
+            assert "stopped early" in found["not_tested"]
+            assert names[0] == "base"
 
 
 def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:

@@ -1,4 +1,4 @@
-"""`seq2sweep compare` of two folders of weights: what made them differ."""
+"""`seq2sweep compare` of two folders of weights: what made them differ, and what they scored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.cli import main
-from seq2sweep.decode.exported import differences
+from seq2sweep.comparison import weights
+from seq2sweep.comparison.comparison import differences
 from seq2sweep.errors import UserError
 
 CONFIG = configuration.to_dict(presets.load("phrasebook").config)
@@ -55,10 +56,15 @@ def changed(**lineage: str) -> dict[str, Any]:
 
 
 def found(capsys: pytest.CaptureFixture[str]) -> Any:
-    assert main(["compare", "first", "second"]) == 0
+    assert main(["compare", "first", "second", "--json"]) == 0
     out, error = capsys.readouterr()
     assert error == ""
-    return json.loads(out)
+    result = json.loads(out)
+    return {key: result[key] for key in ("parameters", "code", "data")}
+
+
+def of_folders() -> dict[str, Any]:
+    return differences(weights.find(Path("first")), weights.find(Path("second")))
 
 
 def test_the_same_weights_differ_in_nothing(
@@ -89,7 +95,7 @@ def test_what_differs_is_named_with_both_values(
 def test_a_commit_that_is_not_all_of_the_code_is_said_so(folders: Path, dirty: str) -> None:
     for folder in ("first", "second"):
         write(folder, changed(git__dirty=dirty))
-    assert differences(Path("first"), Path("second"))["code"] == {"git.dirty": [dirty, dirty]}
+    assert of_folders()["code"] == {"git.dirty": [dirty, dirty]}
 
 
 def test_a_key_that_one_version_does_not_have_is_null(folders: Path) -> None:
@@ -97,7 +103,7 @@ def test_a_key_that_one_version_does_not_have_is_null(folders: Path) -> None:
     del other["config"]["train"]["keep_best"]  # type: ignore[index]
     other["config"]["train"]["warmth"] = 3  # type: ignore[index]
     write("second", other)
-    assert differences(Path("first"), Path("second"))["parameters"] == {
+    assert of_folders()["parameters"] == {
         "train.keep_best": [0, None],
         "train.warmth": [None, 3],
     }
@@ -109,12 +115,15 @@ def test_a_key_that_one_version_does_not_have_is_null(folders: Path) -> None:
         (["first", "empty"], "empty/receipt.json is missing: run `dvc repro`, which makes it"),
         (["first", "damaged"], "damaged/receipt.json is damaged"),
         (["first", "odd"], "odd/receipt.json lists no weights"),
-        (["first", "a.txt"], "first is a folder: give two folders of weights, or two files"),
-        (["a.txt", "second"], "second is a folder"),
-        (["a.txt", "first", "a.txt", "--to", "de"], "first is a folder"),
-        (["first", "second", "a.txt", "--to", "de"], "by their receipts, not a reference"),
-        (["a.txt", "a.txt"], "add REFERENCE --to LANGUAGE; or give two folders of weights"),
-        (["a.txt", "a.txt", "a.txt"], "add REFERENCE --to LANGUAGE"),
+        (["first", "a.txt"], "a.txt is a file: two files of translations are compared by a ref"),
+        (["a.txt", "second"], "a.txt is a file"),
+        (["a.txt", "first", "a.txt", "--to", "de"], "first is a folder: only files are compared"),
+        (["first", "second", "a.txt", "--to", "de"], "first is a folder: only files are compared"),
+        (["first", "second", "--to", "de"], "--to and --from go with files of translations"),
+        (["a.txt", "a.txt"], "add REFERENCE --to LANGUAGE"),
+        (["a.txt", "a.txt", "a.txt"], "add --to LANGUAGE"),
+        (["first", "second", "--samples", "0"], "--samples must be a whole number from 1, not 0"),
+        (["first", "nowhere"], "nowhere is missing, and there is no reports/sweep.json"),
         (["a.txt", "nowhere", "a.txt", "--to", "de"], "nowhere is missing"),
     ],
 )
@@ -138,10 +147,10 @@ def test_a_mistake_is_one_line_and_status_2(
 def test_a_receipt_of_another_shape_is_refused(folders: Path, receipt: Any) -> None:
     write("second", receipt)
     with pytest.raises(UserError, match=r"second/receipt\.json lists no weights"):
-        differences(Path("first"), Path("second"))
+        of_folders()
 
 
-def test_receipts_are_compared_without_torch() -> None:
-    code = "import sys, seq2sweep.decode.exported; print('torch' in sys.modules)"
+def test_runs_are_compared_without_torch() -> None:
+    code = "import sys, seq2sweep.comparison.comparison; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -7,7 +7,6 @@ sha256 sums, and what made them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,44 +47,6 @@ def read_receipt(folder: Path) -> dict[str, Any]:
     if not complete:
         raise UserError(f"{path} lists no weights: remove it and run `dvc repro`")
     return receipt
-
-
-def differences(first: Path, second: Path) -> dict[str, dict[str, list[Any]]]:
-    """What made the weights of two folders differ, by their receipts; nothing of their scores.
-
-    Returns `parameters` by dotted key, `code` (`git.commit`; `git.dirty` where a commit does not
-    say all of the code) and `data` (fingerprints of data set and vocabulary): each
-    {name: [of the first, of the second]} of what is not the same in both, null where one of them
-    has no such value. Raises UserError when a receipt is missing or damaged.
-    """
-    receipts = [read_receipt(folder) for folder in (first, second)]
-    lineages = [receipt["lineage"] for receipt in receipts]
-    code = _unequal(*(_named(lineage, "git.commit") for lineage in lineages))
-    dirty = [lineage.get("git.dirty") for lineage in lineages]
-    if dirty != ["false", "false"]:
-        code["git.dirty"] = dirty
-    return {
-        "parameters": _unequal(*(dict(_leaves(receipt["config"])) for receipt in receipts)),
-        "code": code,
-        "data": _unequal(*(_named(lineage, "data.") for lineage in lineages)),
-    }
-
-
-def _unequal(first: dict[str, Any], second: dict[str, Any]) -> dict[str, list[Any]]:
-    pairs = {key: [first.get(key), second.get(key)] for key in first | second}
-    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _named(lineage: dict[str, Any], beginning: str) -> dict[str, Any]:
-    return {key: value for key, value in lineage.items() if key.startswith(beginning)}
 
 
 def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:

@@ -1,0 +1,1 @@
+"""What two runs differ in, and whether one of them is better: `seq2sweep compare`."""

@@ -1,0 +1,226 @@
+"""Two runs side by side: their differences, their scores, and whether those differ by chance."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seq2sweep.comparison import trials, weights
+from seq2sweep.comparison.side import Missing, Scores, Side
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES
+from seq2sweep.evaluate.significance import against_base
+from seq2sweep.report.pooled import Against, against
+from seq2sweep.report.seeds import estimate
+from seq2sweep.report.text import p_value
+
+SIDES = ("a", "b")
+
+
+def find(name: str) -> Side:
+    """The run that a name stands for: a folder of weights, another project's folder, or a trial.
+
+    `FOLDER:TRIAL` is a trial of the project in that folder. Raises UserError for anything else.
+    """
+    path = Path(name)
+    if path.is_dir():
+        return weights.find(path)
+    if path.is_file():
+        raise UserError(
+            f"{name} is a file: two files of translations are compared by a reference, add "
+            "REFERENCE --to LANGUAGE"
+        )
+    folder, separator, trial = name.partition(":")
+    if separator and Path(folder).is_dir():
+        return trials.find(Path(folder), trial)
+    if not trials.REPORT.exists():
+        raise UserError(
+            f"{name} is missing, and there is no {trials.REPORT} that could have a trial of that "
+            "name: run `dvc repro sweep`, which makes it"
+        )
+    return trials.find(Path(), name)
+
+
+def compare(first: Side, second: Side, *, samples: int = BOOTSTRAP_SAMPLES) -> dict[str, Any]:
+    """All that two runs differ in.
+
+    Returns `a` and `b`, each {name, about, remarks, scores}; `parameters` by dotted key, `code` and
+    `data` by tag: {key: [of the first, of the second]} of what is not the same in both; `remarks`:
+    what must be known before scores are looked at; `difference`: the second's BLEU less the
+    first's, with `low`, `high` and `p` as `against_base` says, `seeds_margin`, Welch's 95 % of the
+    seeds, and `seen`, each null where not known, all of it null where scores cannot be compared;
+    `not_tested`: why there is no p; `conclusion`, a sentence.
+
+    Raises UserError when `samples` is below one.
+    """
+    if samples < 1:
+        raise UserError(f"--samples must be a whole number from 1, not {samples}")
+    sides = (first, second)
+    found, why = _difference(first, second, samples)
+    unlike = differences(first, second)
+    return {
+        **{key: _about(side) for key, side in zip(SIDES, sides, strict=True)},
+        **unlike,
+        "remarks": [*_warnings(first, second, unlike), *first.remarks, *second.remarks],
+        "difference": None if found is None else _numbers(found),
+        "not_tested": why,
+        "conclusion": _conclusion(first, second, found, why),
+    }
+
+
+def differences(first: Side, second: Side) -> dict[str, dict[str, list[Any]]]:
+    """`parameters`, `code` and `data` of which the two have not the same.
+
+    What is null is not known, or one of them does not have it. Sections of parameters that nothing
+    is known of on one side are left out.
+    """
+    lineages = [side.lineage for side in (first, second)]
+    code = _tags(lineages, "git.commit")
+    dirty = [lineage.get("git.dirty") for lineage in lineages]
+    # A commit does not say all of the code then.
+    if dirty != ["false", "false"]:
+        code["git.dirty"] = dirty
+    sections = [key for key in first.config if key in second.config]
+    configs = [{key: side.config[key] for key in sections} for side in (first, second)]
+    return {
+        "parameters": _unequal(*(dict(_leaves(config)) for config in configs)),
+        "code": code,
+        "data": _tags(lineages, "data.dataset", "data.vocabulary"),
+    }
+
+
+def _tags(lineages: Sequence[Mapping[str, Any]], *names: str) -> dict[str, list[Any]]:
+    """Of these tags, those that differ or that one side does not have."""
+    pairs = {name: [lineage.get(name) for lineage in lineages] for name in names}
+    return {name: pair for name, pair in pairs.items() if None in pair or pair[0] != pair[1]}
+
+
+def _about(side: Side) -> dict[str, Any]:
+    scores = side.scores
+    return {
+        "name": side.name,
+        "about": side.about,
+        "remarks": side.remarks,
+        "scores": None
+        if scores is None
+        else {
+            **scores.figures,
+            "bleu_of_each": scores.bleu,
+            "signature": scores.signature,
+            "test_set": scores.test_set,
+        },
+    }
+
+
+def _unequal(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
+    pairs = {key: [first.get(key), second.get(key)] for key in dict(first) | dict(second)}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+# --- scores --------------------------------------------------------------------------------------
+
+
+def _difference(first: Side, second: Side, samples: int) -> tuple[Against | None, str | None]:
+    """How the second's BLEU differs from the first's, and why it was not tested, if it was not."""
+    try:
+        one, other = _comparable(first, second)
+    except Missing as unlike:
+        return None, str(unlike)
+    ours, theirs = estimate(other.bleu), estimate(one.bleu)
+    why = one.missing or other.missing
+    if why is not None:
+        return dataclasses.replace(against(ours, theirs, None), seen=None), why
+    assert one.test_set is not None
+    significance = against_base(
+        one.translations,
+        other.translations,
+        one.references,
+        one.test_set["to"],
+        lowercase=one.test_set["lowercase"],
+        samples=samples,
+    )
+    return against(ours, theirs, significance), None
+
+
+def _comparable(first: Side, second: Side) -> tuple[Scores, Scores]:
+    """The scores of both, if they are of the same test set; else raises Missing."""
+    for letter, side in zip("AB", (first, second), strict=True):
+        if side.scores is None:
+            raise Missing(f"{letter} ({side.name}) has no known score: {side.unknown}")
+        if side.scores.test_set is None:
+            raise Missing(str(side.scores.missing))
+    assert first.scores is not None
+    assert second.scores is not None
+    if first.scores.test_set != second.scores.test_set:
+        raise Missing("their test sets are not the same")
+    return first.scores, second.scores
+
+
+def _warnings(first: Side, second: Side, unlike: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """What makes the two another experiment altogether."""
+    tests = [side.scores.test_set for side in (first, second) if side.scores]
+    if len(tests) == 2 and None not in tests and tests[0] != tests[1]:
+        yield f"Different test sets: {_unlike(tests[0] or {}, tests[1] or {})}."
+    if any(None not in pair for pair in unlike["data"].values()):
+        yield "Trained on different data."
+
+
+def _unlike(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    """How two test sets differ."""
+    if first["split"] != second["split"]:
+        return f"A is scored on {first['split']}, B on {second['split']}"
+    if [first["source"], first["target"]] != [second["source"], second["target"]]:
+        return f"{first['split']} is not the same text in both"
+    return "; ".join(
+        f"{key} is {a} for A, {b} for B" for key, (a, b) in _unequal(first, second).items()
+    )
+
+
+def _numbers(found: Against) -> dict[str, Any]:
+    return {
+        "bleu": round(found.difference.mean, 4),
+        "low": found.low,
+        "high": found.high,
+        "p": found.p,
+        "seeds_margin": found.difference.margin,
+        "seen": found.seen,
+    }
+
+
+def _conclusion(first: Side, second: Side, found: Against | None, why: str | None) -> str:
+    """One sentence."""
+    if found is None:
+        return f"Whether one is better cannot be said: {why}."
+    if found.seen is None:
+        return f"Whether the difference is chance cannot be said: {why}."
+    margin = found.difference.margin
+    if found.seen:
+        better = second if found.difference.mean > 0 else first
+        letter = "B" if better is second else "A"
+        tests = []
+        if found.p is not None and found.low is not None and found.high is not None:
+            low, high = (found.low, found.high) if better is second else (-found.high, -found.low)
+            tests.append(f"95 % interval {low:.1f} to {high:.1f}, {_p(found.p)}")
+        if margin is not None:
+            tests.append(f"over seeds ± {margin:.1f}")
+        size = abs(found.difference.mean)
+        return f"{letter} ({better.name}) is better by {size:.1f} BLEU, {'; '.join(tests)}."
+    tests = [_p(found.p)] if found.p is not None else []
+    if margin is not None and abs(found.difference.mean) <= margin:
+        tests.append(f"seeds alone explain up to {margin:.1f} BLEU")
+    return f"No difference can be seen between them ({', '.join(tests)})."
+
+
+def _p(p: float) -> str:
+    shown = p_value(p)
+    return f"p {shown}" if shown.startswith("<") else f"p = {shown}"

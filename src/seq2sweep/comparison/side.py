@@ -1,0 +1,92 @@
+"""One of two runs that are compared: what made it, and what it scored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from seq2sweep.data.files import sha256, text_name
+from seq2sweep.data.reading import read_lines
+from seq2sweep.errors import UserError
+
+CLEAN = Path("data/clean")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a run scored.
+
+    bleu: sacreBLEU's of each of its trainings; figures: means over them by name, such as `chrf`,
+    None where not known; test_set: what was translated, the same exactly where scores can be
+    compared, None if not known; translations: a list a training, in the order of `references`;
+    missing: why there are none, or why they should not be tested.
+    """
+
+    bleu: list[float]
+    figures: dict[str, float | None]
+    signature: str
+    test_set: dict[str, Any] | None
+    translations: list[list[str]] = field(default_factory=list)
+    references: list[str] = field(default_factory=list)
+    missing: str | None = None
+
+
+@dataclass(frozen=True)
+class Side:
+    """A run.
+
+    about: what it is, in words; remarks: how trainings of it ended that did not finish; config:
+    sections as params.yaml has them, as far as they are known; lineage: tags that name code and
+    data; unknown: why there are no scores, and how to get them.
+    """
+
+    name: str
+    about: str
+    remarks: list[str]
+    config: Mapping[str, Any]
+    lineage: Mapping[str, Any]
+    scores: Scores | None = None
+    unknown: str | None = None
+
+
+class Missing(Exception):  # noqa: N818 - no error: it says why two runs cannot be tested
+    """A text is not there, or is not the one that was scored."""
+
+
+def read_json(path: Path) -> Any:
+    """Raises UserError when it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): remove it and run `dvc repro`") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def read_scored(path: Path, wanted: str, remedy: str) -> list[str]:
+    """The lines of a text, if it is the one with this sha256; raises Missing."""
+    if not path.is_file():
+        raise Missing(f"{path} is missing: {remedy}")
+    if sha256(path) != wanted:
+        raise Missing(f"{path} is not the text that was scored: {remedy}")
+    return list(read_lines(path))
+
+
+def read_references(project: Path, test_set: Mapping[str, Any]) -> list[str]:
+    """What the translations of a test set were scored against; raises Missing."""
+    file = project / CLEAN / text_name(test_set["split"], "target")
+    return read_scored(file, test_set["target"], "run `dvc checkout data/clean`, or `dvc repro`")
+
+
+def scored_on(test_set: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """All that two scores must agree on to be compared."""
+    return {
+        **test_set,
+        "to": config["data"]["target"],
+        "lowercase": config["prepare"]["lowercase"],
+    }

@@ -1,0 +1,114 @@
+"""A comparison as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from seq2sweep.report.text import MISSING, fixed, signed
+
+FIGURES = {
+    "bleu": ("BLEU", 2),
+    "bleu_paper": ("BLEU as in the paper", 2),
+    "chrf": ("chrF", 2),
+    "perplexity": ("perplexity", 3),
+}
+UNKNOWN = "unknown"
+SHORT = 12
+"""Characters of a commit or fingerprint that tell it from others."""
+
+
+def text(comparison: Mapping[str, Any]) -> str:
+    """What `comparison.compare` found."""
+    sections = [
+        _names(comparison),
+        "\n".join(_differences(comparison)),
+        _scores(comparison),
+        _ending(comparison),
+    ]
+    return "\n\n".join(section for section in sections if section)
+
+
+def _names(comparison: Mapping[str, Any]) -> str:
+    lines = [
+        f"{letter}  {comparison[key]['name']}  ({comparison[key]['about']})"
+        for letter, key in (("A", "a"), ("B", "b"))
+    ]
+    return "\n".join([*lines, *(f"   {remark}" for remark in comparison["remarks"])])
+
+
+def _differences(comparison: Mapping[str, Any]) -> Iterator[str]:
+    rows = [
+        [key, *(_value(value, section) for value in values)]
+        for section in ("parameters", "code", "data")
+        for key, values in comparison[section].items()
+    ]
+    if rows:
+        yield from _columns([["", "A", "B"], *rows])
+    same = [section for section in ("parameters", "code", "data") if not comparison[section]]
+    if same:
+        yield f"No difference in {', '.join(same)}."
+    if "git.dirty" in comparison["code"]:
+        yield "A commit is not all of the code where git.dirty is not false."
+
+
+def _value(value: Any, section: str) -> str:
+    if section != "parameters":
+        return UNKNOWN if value is None else str(value)[:SHORT]
+    if value is None:
+        return MISSING
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _scores(comparison: Mapping[str, Any]) -> str:
+    scores = [comparison[key]["scores"] for key in ("a", "b")]
+    if not any(scores):
+        return ""
+    rows = [["", "A", "B"], ["scored on", *map(_test_set, scores)]]
+    for figure, (name, decimals) in FIGURES.items():
+        shown = [UNKNOWN if s is None else fixed(s[figure], decimals) for s in scores]
+        rows.append([name, *shown])
+    many = [s is not None and len(s["bleu_of_each"]) > 1 for s in scores]
+    if any(many):
+        each = [
+            " ".join(fixed(bleu, 2) for bleu in s["bleu_of_each"]) if s else UNKNOWN for s in scores
+        ]
+        rows.append(["BLEU of each seed", *each])
+    signatures = [s and s["signature"] for s in scores]
+    lines = list(_columns(rows))
+    named = dict.fromkeys(signature for signature in signatures if signature)
+    if len(named) == 1:
+        lines.append(f"BLEU is {next(iter(named))}")
+    else:
+        lines += [f"BLEU of {letter} is {s}" for letter, s in zip("AB", signatures, strict=True)]
+    return "\n".join(lines)
+
+
+def _test_set(scores: Mapping[str, Any] | None) -> str:
+    if scores is None or scores["test_set"] is None:
+        return UNKNOWN
+    return str(scores["test_set"]["split"])
+
+
+def _ending(comparison: Mapping[str, Any]) -> str:
+    lines = []
+    found = comparison["difference"]
+    if found is not None:
+        lines.append(f"B less A: {signed(found['bleu'], 2)} BLEU")
+        if found["p"] is not None:
+            low, high = signed(found["low"], 2), signed(found["high"], 2)
+            lines[0] += f", 95 % interval {low} to {high} (paired bootstrap)"
+    lines.append(comparison["conclusion"])
+    trained = [len(s["bleu_of_each"]) for key in ("a", "b") if (s := comparison[key]["scores"])]
+    if found is not None and found["p"] is not None and 1 in trained:
+        lines.append(
+            "That is about the choice of sentences; what another seed would change is not in it."
+        )
+    return "\n".join(lines)
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        yield "  ".join(cells).rstrip()

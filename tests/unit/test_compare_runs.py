@@ -1,0 +1,465 @@
+"""`seq2sweep compare` of trials, variants and evaluated weights: scores, and are they chance."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.cli import main
+from seq2sweep.data.files import sha256, write_lines
+from seq2sweep.evaluate import bleu
+from seq2sweep.evaluate.significance import against_base
+from seq2sweep.report.pooled import pooled
+
+CONFIG = configuration.to_dict(presets.load("phrasebook").config)
+REFERENCES = [f"das ist Satz {n} von allen vierzig Sätzen hier" for n in range(40)]
+SOURCES = [f"this is sentence {n}" for n in range(40)]
+LINEAGE = {
+    "git.commit": "a" * 40,
+    "git.dirty": "false",
+    "data.dataset": "1" * 64,
+    "data.vocabulary": "2" * 64,
+    "host": "here",
+}
+
+
+def wrong(lines: int) -> list[str]:
+    """A translation that misses so many sentences."""
+    return ["nichts davon"] * lines + REFERENCES[lines:]
+
+
+@functools.cache
+def scores_of(lines: int) -> dict[str, Any]:
+    return bleu.score(wrong(lines), REFERENCES, "de")
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def write_test_set(project: Path, split: str) -> dict[str, str]:
+    clean = project / "data/clean"
+    clean.mkdir(parents=True, exist_ok=True)
+    files = {side: clean / f"{split}.{side}.txt" for side in ("source", "target")}
+    write_lines(files["source"], SOURCES)
+    write_lines(files["target"], REFERENCES)
+    return {"split": split} | {side: sha256(path) for side, path in files.items()}
+
+
+def trial(
+    project: Path, variant: str, seed: int, lines: int | None, **changes: Any
+) -> dict[str, Any]:
+    """An entry of reports/sweep.json whose translations miss so many lines; None: not scored."""
+    name = f"{variant} seed={seed}"
+    entry: dict[str, Any] = {
+        "name": name,
+        "variant": variant,
+        "changes": {} if variant == "base" else {"model.heads": 1},
+        "model": CONFIG["model"] | ({} if variant == "base" else {"heads": 1}),
+        "train": CONFIG["train"] | {"steps": 300, "seed": seed},
+        "status": "finished",
+        "cause": None,
+        "steps": 300,
+        "valid_perplexity": None,
+        **dict.fromkeys(("bleu", "bleu_paper", "chrf", "signature", "translations")),
+        "curve": [],
+    }
+    if lines is not None:
+        file = project / f"runs/{name}.txt"
+        file.parent.mkdir(exist_ok=True)
+        write_lines(file, wrong(lines))
+        scores = scores_of(lines)
+        entry |= {
+            "valid_perplexity": 2.5,
+            "bleu": scores["bleu"]["sacrebleu"]["score"],
+            "bleu_paper": scores["bleu"]["paper"]["score"],
+            "chrf": scores["chrf"]["score"],
+            "signature": scores["bleu"]["sacrebleu"]["signature"],
+            "translations": {"file": f"runs/{name}.txt", "sha256": sha256(file)},
+        }
+    return entry | changes
+
+
+def write_sweep(project: Path, **changes: Any) -> dict[str, Any]:
+    """Two seeds of each variant."""
+    test_set = write_test_set(project, "valid")
+    refused = "model.d_model must be even for sinusoidal positions, not 33"
+    stopped = {"status": "stopped early", "steps": 100}
+    failed = {"status": "failed", "cause": "RuntimeError: out\nof memory"}
+    sweep = {
+        "config": {key: CONFIG[key] for key in ("data", "prepare", "vocabulary", "evaluate")},
+        "lineage": LINEAGE,
+        "test_set": test_set,
+        "base": {"model": CONFIG["model"], "train": CONFIG["train"]},
+        "trials": [
+            *(trial(project, "base", seed, lines) for seed, lines in ((1, 4), (2, 5))),
+            *(trial(project, "A-heads-1", seed, lines) for seed, lines in ((1, 25), (2, 26))),
+            *(trial(project, "equal", seed, lines) for seed, lines in ((1, 5), (2, 4))),
+            *(trial(project, "wide", seed, lines) for seed, lines in ((1, 4), (2, 30))),
+            trial(project, "half", 1, 5),
+            trial(project, "half", 2, None, **failed),
+            *(trial(project, "stopped", seed, 20, **stopped) for seed in (1, 2)),
+            trial(project, "refused", 1, None, status="refused", cause=refused),
+        ],
+        **changes,
+    }
+    write_json(project / "reports/sweep.json", sweep)
+    return sweep
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_sweep(Path())
+    return tmp_path
+
+
+def compared(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["compare", *arguments, "--json"]) == 0
+    out, error = capsys.readouterr()
+    assert error == ""
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["compare", *arguments]) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.count("\n") == 1
+    return error
+
+
+# --- variants and trials -------------------------------------------------------------------------
+
+
+def test_variants_are_pooled_over_their_seeds_as_in_the_report(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = compared(capsys, "base", "A-heads-1")
+    sets = [[wrong(4), wrong(5)], [wrong(25), wrong(26)]]
+    expected = against_base(*sets, REFERENCES, "de")
+    assert expected["seen"]
+    difference = found["difference"]
+    assert {key: difference[key] for key in ("p", "low", "high")} == {
+        key: expected[key] for key in ("p", "low", "high")
+    }
+    assert difference["bleu"] == pytest.approx(expected["bleu_difference"], abs=2e-4)
+    sweep = json.loads(Path("reports/sweep.json").read_text("utf-8"))
+    sweep["significance"] = {"A-heads-1": expected}
+    in_report = next(variant.against for variant in pooled(sweep) if variant.name == "A-heads-1")
+    assert in_report is not None
+    assert difference["seeds_margin"] == in_report.difference.margin
+    assert difference["seen"] is in_report.seen is True
+    assert found["parameters"] == {"model.heads": [4, 1]}
+    assert found["code"] == found["data"] == {}
+    assert found["conclusion"].startswith("A (base) is better by ")
+    assert f"p {expected['p']:.3f}".replace("p ", "p = ") in found["conclusion"]
+
+
+def test_the_other_way_round_only_the_sign_changes(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there, back = (
+        compared(capsys, *names) for names in (("base", "A-heads-1"), ("A-heads-1", "base"))
+    )
+    assert there["difference"]["bleu"] == -back["difference"]["bleu"]
+    assert there["difference"]["low"] == pytest.approx(-back["difference"]["high"])
+    assert back["conclusion"] == there["conclusion"].replace("A (base)", "B (base)")
+
+
+def test_no_difference_is_said_where_none_can_be_seen(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = compared(capsys, "base", "equal")
+    assert found["difference"]["seen"] is False
+    assert found["conclusion"].startswith("No difference can be seen between them (p = ")
+
+
+def test_what_seeds_explain_is_no_difference(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = compared(capsys, "base", "wide")
+    assert found["difference"]["p"] < 0.05
+    assert found["difference"]["seen"] is False
+    assert "seeds alone explain up to" in found["conclusion"]
+
+
+def test_a_single_trial_by_its_name(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = compared(capsys, "base seed=1", "base seed=2")
+    assert found["parameters"] == {"train.seed": [1, 2]}
+    assert [len(found[side]["scores"]["bleu_of_each"]) for side in ("a", "b")] == [1, 1]
+    assert found["difference"]["seeds_margin"] is None
+    expected = against_base([wrong(4)], [wrong(5)], REFERENCES, "de")
+    assert found["difference"]["p"] == expected["p"]
+
+
+def test_one_reads_a_table_and_a_sentence(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", "base", "A-heads-1"]) == 0
+    out, _ = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[:2] == [
+        "A  base  (reports/sweep.json, 2 trainings)",
+        "B  A-heads-1  (reports/sweep.json, 2 trainings)",
+    ]
+    assert "model.heads  4  1" in lines
+    assert "No difference in code, data." in lines
+    assert [line.split()[0] for line in lines if line.startswith(("BLEU ", "chrF"))][:3] == [
+        *("BLEU", "BLEU", "chrF"),
+    ]
+    assert any("tok:13a" in line for line in lines)
+    assert lines[-2].startswith("B less A: −")
+    assert lines[-1].startswith("A (base) is better by ")
+
+
+def test_of_one_training_it_is_said_what_is_not_tested(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", "base seed=1", "A-heads-1 seed=1"]) == 0
+    assert "what another seed would change is not in it" in capsys.readouterr().out
+
+
+# --- what did not finish -------------------------------------------------------------------------
+
+
+def test_what_failed_in_part_is_said_and_the_rest_compared(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = compared(capsys, "base", "half")
+    assert found["remarks"] == ["half seed=2 failed (RuntimeError: out of memory)"]
+    expected = against_base([wrong(4), wrong(5)], [wrong(5)], REFERENCES, "de")
+    assert found["difference"]["p"] == expected["p"]
+    assert found["parameters"]["train.seed"] == [[1, 2], 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("refused", "refused was refused (model.d_model must be even for sinusoidal positions"),
+        ("half seed=2", "half seed=2 failed (RuntimeError: out of memory)"),
+    ],
+)
+def test_what_has_no_score_is_said_with_its_cause(
+    project: Path, name: str, cause: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = json.loads(Path("reports/sweep.json").read_text("utf-8"))
+    refused = sweep["trials"][-1]
+    refused["name"] = "refused"
+    write_json(Path("reports/sweep.json"), sweep)
+    found = compared(capsys, "base", name)
+    assert found["difference"] is None
+    assert found["b"]["scores"] is None
+    assert cause in found["conclusion"]
+    assert "model.heads" in found["parameters"]
+
+
+def test_what_was_stopped_early_has_a_score_but_is_not_tested(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = compared(capsys, "base", "stopped")
+    assert found["remarks"][0] == "stopped seed=1 was stopped early at step 100 of 300"
+    assert found["difference"]["bleu"] < 0
+    assert found["difference"]["p"] is found["difference"]["seen"] is None
+    assert found["conclusion"].startswith("Whether the difference is chance cannot be said: ")
+    assert "stopped seed=1 was stopped early" in found["not_tested"]
+
+
+# --- never the wrong texts -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("runs/base seed=1.txt", "runs/base seed=1.txt is not the text that was scored"),
+        ("data/clean/valid.target.txt", "valid.target.txt is not the text that was scored"),
+    ],
+)
+@pytest.mark.parametrize("gone", [True, False])
+def test_other_texts_than_those_that_were_scored_are_not_used(
+    project: Path, file: str, why: str, gone: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(file).unlink()
+    if not gone:
+        write_lines(Path(file), wrong(7))
+    found = compared(capsys, "base", "A-heads-1")
+    assert found["difference"]["p"] is None
+    assert found["difference"]["bleu"] < 0
+    assert (f"{file} is missing" if gone else why) in found["not_tested"]
+    assert found["a"]["scores"]["bleu"] > found["b"]["scores"]["bleu"]
+
+
+def test_a_report_of_an_earlier_version_is_compared_by_what_it_has(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = json.loads(Path("reports/sweep.json").read_text("utf-8"))
+    for key in ("config", "lineage", "test_set"):
+        del sweep[key]
+    for each in sweep["trials"]:
+        del each["translations"]
+    write_json(Path("reports/sweep.json"), sweep)
+    found = compared(capsys, "base", "A-heads-1")
+    assert found["parameters"] == {"model.heads": [4, 1]}
+    assert found["code"]["git.commit"] == found["data"]["data.dataset"] == [None, None]
+    assert found["difference"] is None
+    assert "run `dvc repro sweep`" in found["not_tested"]
+
+
+# --- another project -----------------------------------------------------------------------------
+
+
+def test_a_trial_of_another_project(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = Path("other")
+    write_sweep(other, lineage=LINEAGE | {"git.commit": "b" * 40, "data.vocabulary": "9" * 64})
+    found = compared(capsys, "base", "other:A-heads-1")
+    assert found["code"] == {"git.commit": ["a" * 40, "b" * 40]}
+    assert found["data"] == {"data.vocabulary": ["2" * 64, "9" * 64]}
+    assert found["remarks"] == ["Trained on different data."]
+    assert found["difference"]["p"] == compared(capsys, "base", "A-heads-1")["difference"]["p"]
+
+
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [
+        ("text", "valid is not the same text in both"),
+        ("lowercase", "lowercase is False for A, True for B"),
+        ("language", "to is de for A, fr for B"),
+    ],
+)
+def test_scores_on_different_test_sets_are_not_compared(
+    project: Path, what: str, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = Path("other")
+    sweep = write_sweep(other)
+    if what == "text":
+        write_lines(other / "data/clean/valid.source.txt", SOURCES[::-1])
+        sweep["test_set"]["source"] = sha256(other / "data/clean/valid.source.txt")
+    section, key, value = {
+        "text": ("prepare", "lowercase", False),
+        "lowercase": ("prepare", "lowercase", True),
+        "language": ("data", "target", "fr"),
+    }[what]
+    sweep["config"] = copy.deepcopy(sweep["config"])
+    sweep["config"][section][key] = value
+    write_json(other / "reports/sweep.json", sweep)
+    found = compared(capsys, "base", "other:A-heads-1")
+    assert found["difference"] is None
+    [warning] = found["remarks"]
+    assert warning == f"Different test sets: {how}."
+    assert main(["compare", "base", "other:A-heads-1"]) == 0
+    assert warning in capsys.readouterr().out.split("\n\n")[0]
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+
+def write_weights(project: Path, lines: int, sums: str = "5") -> None:
+    """A training and its evaluation."""
+    test_set = write_test_set(project, "test")
+    receipt = {
+        "checkpoints": [
+            {"step": step, "file": f"step-{step}.safetensors", "sha256": sums * 60 + str(step)}
+            for step in (1000, 2000)
+        ],
+        "config": {k: CONFIG[k] for k in ("data", "prepare", "vocabulary", "model", "train")},
+        "lineage": LINEAGE,
+        "run": "train-1",
+    }
+    write_json(project / "models/train/receipt.json", receipt)
+    rows = zip(SOURCES, REFERENCES, wrong(lines), strict=True)
+    table = project / "reports/translations.tsv"
+    table.parent.mkdir(exist_ok=True)
+    header = "source\treference\ttranslation\tphenomena"
+    write_lines(table, [header, *("\t".join([*row, ""]) for row in rows)])
+    metrics = scores_of(lines) | {
+        "perplexity": 2.0,
+        "averaged_checkpoints": [1000, 2000],
+        "made_from": {
+            "weights": [entry["sha256"] for entry in receipt["checkpoints"]],
+            "translations": sha256(table),
+            "test_set": test_set,
+            "evaluate": CONFIG["evaluate"],
+        },
+    }
+    write_json(project / "metrics/evaluate.json", metrics)
+
+
+def test_weights_are_compared_by_their_own_evaluations(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_weights(Path(), 4)
+    write_weights(Path("other"), 25, sums="6")
+    expected = against_base([wrong(4)], [wrong(25)], REFERENCES, "de")
+    for names in (("models/train", "other/models/train"), (".", "other")):
+        found = compared(capsys, *names)
+        assert found["difference"]["p"] == expected["p"]
+        assert found["difference"]["bleu"] == pytest.approx(expected["bleu_difference"], abs=2e-4)
+        assert found["parameters"] == found["code"] == found["data"] == {}
+
+
+def test_a_copy_of_the_weights_has_the_scores_of_the_same_weights_only(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_weights(Path(), 4)
+    shutil.copytree("models/train", "copy")
+    found = compared(capsys, "models/train", "copy")
+    assert found["a"]["scores"] == found["b"]["scores"] is not None
+    write_weights(Path(), 4, sums="7")  # trained again, with the same scores
+    found = compared(capsys, "models/train", "copy")
+    assert found["b"]["scores"] is None
+    assert "`dvc repro evaluate` there makes it" in found["conclusion"]
+
+
+def test_an_evaluation_that_does_not_say_of_what_is_not_used(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_weights(Path(), 4)
+    metrics = json.loads(Path("metrics/evaluate.json").read_text("utf-8"))
+    del metrics["made_from"]
+    write_json(Path("metrics/evaluate.json"), metrics)
+    found = compared(capsys, "models/train", "models/train")
+    assert found["a"]["scores"] is None
+
+
+def test_weights_and_a_trial_have_different_test_sets(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_weights(Path(), 4)
+    found = compared(capsys, "models/train", "base seed=1")
+    assert found["remarks"] == ["Different test sets: A is scored on test, B on valid."]
+    assert found["difference"] is None
+    assert found["parameters"] == {"train.steps": [800, 300]}
+
+
+# --- mistakes ------------------------------------------------------------------------------------
+
+
+def test_a_mistyped_trial_is_one_line_with_the_nearest(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refusal(capsys, "base", "A-head-1") == (
+        "seq2sweep compare: A-head-1 is neither a file, a folder nor a trial of "
+        "reports/sweep.json, did you mean A-heads-1?\n"
+    )
+    assert "did you mean base seed=2?" in refusal(capsys, "Base seed=2", "base")
+    assert "it has base, A-heads-1, equal, wide" in refusal(capsys, "zzz", "base")
+
+
+def test_other_mistakes_are_one_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bare").mkdir()
+    assert "bare/reports/sweep.json is missing" in refusal(capsys, "base", "bare:base")
+    assert "bare/receipt.json is missing" in refusal(capsys, "base", "bare")
+    write_json(Path("bare/reports/sweep.json"), ["no", "sweep"])
+    assert "bare/reports/sweep.json is no report of a sweep" in refusal(capsys, "base", "bare:base")
+    Path("bare/reports/sweep.json").write_text("{", encoding="utf-8")
+    assert "bare/reports/sweep.json is damaged" in refusal(capsys, "base", "bare:base")
