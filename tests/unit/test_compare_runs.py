@@ -463,3 +463,6 @@ def test_other_mistakes_are_one_line(project: Path, capsys: pytest.CaptureFixtur
     assert "bare/reports/sweep.json is no report of a sweep" in refusal(capsys, "base", "bare:base")
     Path("bare/reports/sweep.json").write_text("{", encoding="utf-8")
     assert "bare/reports/sweep.json is damaged" in refusal(capsys, "base", "bare:base")
+    write_weights(Path(), 4)
+    write_json(Path("metrics/evaluate.json"), {"made_from": {}})
+    assert "metrics/evaluate.json is no evaluation" in refusal(capsys, "base", "models/train")

@@ -13,6 +13,8 @@ from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
 
 CLEAN = Path("data/clean")
+Texts = tuple[list[list[str]], list[str]]
+"""Translations, a list a training, and their references."""
 
 
 @dataclass(frozen=True)

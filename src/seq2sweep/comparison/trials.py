@@ -13,6 +13,7 @@ from seq2sweep.comparison.side import (
     Missing,
     Scores,
     Side,
+    Texts,
     read_json,
     read_references,
     read_scored,
@@ -37,8 +38,10 @@ def find(project: Path, name: str) -> Side:
     sweep = read_json(path)
     try:
         return _side(path, project, sweep, name)
-    except (KeyError, TypeError, AttributeError):
-        raise UserError(f"{path} is no report of a sweep: run `dvc repro -f sweep`") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path} is no report of a sweep ({error!r}): run `dvc repro -f sweep`"
+        ) from None
 
 
 def _side(path: Path, project: Path, sweep: Mapping[str, Any], name: str) -> Side:
@@ -97,17 +100,10 @@ def _scores(
     bleu = [float(trial["bleu"]) for trial in trials]
     figures = {name: _mean([trial.get(key) for trial in trials]) for name, key in FIGURES.items()}
     test_set = sweep.get("test_set")
-    translations: list[list[str]] = []
-    references: list[str] = []
+    texts: Texts = ([], [])
     missing = None
     try:
-        if test_set is None:
-            raise Missing(f"{project / REPORT} does not say where they are: run `dvc repro sweep`")
-        for trial in trials:
-            if trial["status"] != "finished":
-                raise Missing(f"{_remark(trial)}, and only what finished is compared")
-        translations = [_translations(project, trial) for trial in trials]
-        references = read_references(project, test_set)
+        texts = _texts(project, test_set, trials)
     except Missing as why:
         missing = str(why)
     return Scores(
@@ -115,10 +111,21 @@ def _scores(
         figures={"bleu": statistics.fmean(bleu), **figures},
         signature=trials[0]["signature"],
         test_set=None if test_set is None else scored_on(test_set, config),
-        translations=[] if missing else translations,
-        references=[] if missing else references,
+        translations=texts[0],
+        references=texts[1],
         missing=missing,
     )
+
+
+def _texts(project: Path, test_set: Mapping[str, Any] | None, trials: Sequence[Trial]) -> Texts:
+    """Raises Missing where there are none that should be tested."""
+    if test_set is None:
+        raise Missing(f"{project / REPORT} does not say where they are: run `dvc repro sweep`")
+    for trial in trials:
+        if trial["status"] != "finished":
+            raise Missing(f"{_remark(trial)}, and only what finished is compared")
+    translations = [_translations(project, trial) for trial in trials]
+    return translations, read_references(project, test_set)
 
 
 def _translations(project: Path, trial: Trial) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from seq2sweep.comparison.side import (
     Missing,
     Scores,
     Side,
+    Texts,
     read_json,
     read_references,
     read_scored,
@@ -17,6 +19,7 @@ from seq2sweep.comparison.side import (
 )
 from seq2sweep.data.files import RECEIPT
 from seq2sweep.decode.exported import read_receipt
+from seq2sweep.errors import UserError
 
 WEIGHTS = Path("models/train")
 METRICS = Path("metrics/evaluate.json")
@@ -32,58 +35,57 @@ def find(folder: Path) -> Side:
         folder = folder / WEIGHTS
     receipt = read_receipt(folder)
     steps = ", ".join(str(entry["step"]) for entry in receipt["checkpoints"])
-    found = _evaluation(folder, receipt)
-    config = dict(receipt["config"])
-    scores = unknown = None
-    if found is None:
-        unknown = (
-            f"{METRICS} of its project is missing or of other weights; `dvc repro evaluate` there "
-            "makes it"
-        )
-    else:
-        project, metrics = found
-        config["evaluate"] = metrics["made_from"]["evaluate"]
-        scores = _scores(project, metrics, config)
-    return Side(
+    side = Side(
         name=str(folder),
         about=f"weights of steps {steps}",
         remarks=[],
-        config=config,
+        config=receipt["config"],
         lineage=receipt["lineage"],
-        scores=scores,
-        unknown=unknown,
+        unknown=f"{METRICS} of its project is missing or of other weights; `dvc repro evaluate` "
+        "there makes it",
     )
-
-
-def _evaluation(folder: Path, receipt: Mapping[str, Any]) -> tuple[Path, dict[str, Any]] | None:
-    """The project whose evaluation used these very weights, and its metrics/evaluate.json.
-
-    It is the folder's own project, or this one where the folder is a copy.
-    """
-    sums = {entry["step"]: entry["sha256"] for entry in receipt["checkpoints"]}
-    above = Path(*folder.parts[:-2]) if folder.parts[-2:] == WEIGHTS.parts else None
-    for project in dict.fromkeys([above or Path(), Path()]):
-        if not (project / METRICS).is_file():
+    for project in _projects(folder):
+        path = project / METRICS
+        if not path.is_file():
             continue
-        metrics = read_json(project / METRICS)
-        used = metrics.get("made_from", {}).get("weights")
-        averaged = metrics.get("averaged_checkpoints", [])
-        if used and used == [sums.get(step) for step in averaged]:
-            return project, metrics
-    return None
+        try:
+            found = _evaluated(side, receipt, project, read_json(path))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{path} is no evaluation ({error!r}): run `dvc repro -f evaluate`"
+            ) from None
+        if found is not None:
+            return found
+    return side
+
+
+def _projects(folder: Path) -> list[Path]:
+    """Where the evaluation of weights may be: in their own project, or in this one."""
+    own = [Path(*folder.parts[:-2])] if folder.parts[-2:] == WEIGHTS.parts else []
+    return list(dict.fromkeys([*own, Path()]))
+
+
+def _evaluated(
+    side: Side, receipt: Mapping[str, Any], project: Path, metrics: Mapping[str, Any]
+) -> Side | None:
+    """With its scores, if the evaluation used these very weights."""
+    made_from = metrics.get("made_from")
+    if made_from is None:  # of an earlier version
+        return None
+    sums = {entry["step"]: entry["sha256"] for entry in receipt["checkpoints"]}
+    if made_from["weights"] != [sums.get(step) for step in metrics["averaged_checkpoints"]]:
+        return None
+    config = {**side.config, "evaluate": made_from["evaluate"]}
+    scores = _scores(project, metrics, config)
+    return dataclasses.replace(side, config=config, scores=scores, unknown=None)
 
 
 def _scores(project: Path, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> Scores:
     bleu, made_from = metrics["bleu"], metrics["made_from"]
-    translations: list[list[str]] = []
-    references: list[str] = []
+    texts: Texts = ([], [])
     missing = None
     try:
-        table = read_scored(
-            project / TRANSLATIONS, made_from["translations"], "run `dvc checkout reports`"
-        )
-        references = read_references(project, made_from["test_set"])
-        translations = [[line.split("\t")[2] for line in table[1:]]]
+        texts = _texts(project, made_from)
     except Missing as why:
         missing = str(why)
     return Scores(
@@ -96,7 +98,15 @@ def _scores(project: Path, metrics: Mapping[str, Any], config: Mapping[str, Any]
         },
         signature=bleu["sacrebleu"]["signature"],
         test_set=scored_on(made_from["test_set"], config),
-        translations=translations,
-        references=references,
+        translations=texts[0],
+        references=texts[1],
         missing=missing,
     )
+
+
+def _texts(project: Path, made_from: Mapping[str, Any]) -> Texts:
+    """Raises Missing where they are not those that were scored."""
+    remedy = "run `dvc checkout reports/translations.tsv`, or `dvc repro -f evaluate`"
+    table = read_scored(project / TRANSLATIONS, made_from["translations"], remedy)
+    translations = [line.split("\t")[2] for line in table[1:]]
+    return [translations], read_references(project, made_from["test_set"])
