@@ -145,8 +145,6 @@ def sweep(
     load, begun = os.getloadavg()[0], time.time()
 
     def hear(event: str, variant: Variant, figures: dict[str, Any]) -> None:
-        if event == "failed":
-            raise RuntimeError(f"{variant.name} failed: {figures['cause']}")
         bar.update(event == "finished")
 
     with ray_session(config.cluster):
@@ -161,6 +159,9 @@ def sweep(
         )
         scored = time.time()
     ended = time.time()
+    failed = [f"{r.variant.name}: {r.status}, {r.cause}" for r in results if r.status != "finished"]
+    if failed:
+        raise RuntimeError("; ".join(failed))
     # A trial takes its lock when its process has loaded all it needs.
     starts = [(result.journal.parent / "writer.lock").stat().st_mtime for result in results]
     ends = [journal.read(result.journal)[0][-1]["time"] for result in results]
