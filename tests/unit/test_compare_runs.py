@@ -108,6 +108,8 @@ def write_sweep(project: Path, **changes: Any) -> dict[str, Any]:
             trial(project, "half", 1, 5),
             trial(project, "half", 2, None, **failed),
             *(trial(project, "stopped", seed, 20, **stopped) for seed in (1, 2)),
+            trial(project, "mixed", 1, 5),
+            trial(project, "mixed", 2, 20, **stopped),
             trial(project, "refused", 1, None, status="refused", cause=refused),
         ],
         **changes,
@@ -273,6 +275,16 @@ def test_what_was_stopped_early_has_a_score_but_is_not_tested(
     assert found["difference"]["p"] is found["difference"]["seen"] is None
     assert found["conclusion"].startswith("Whether the difference is chance cannot be said: ")
     assert "stopped seed=1 was stopped early" in found["not_tested"]
+
+
+def test_what_was_stopped_early_does_not_count_beside_what_finished(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = compared(capsys, "base", "mixed")
+    assert found["remarks"] == ["mixed seed=2 was stopped early at step 100 of 300"]
+    finished = scores_of(5)["bleu"]["sacrebleu"]["score"]
+    assert found["b"]["scores"]["bleu_of_each"] == [finished]
+    assert found["parameters"]["train.seed"] == [[1, 2], 1]
 
 
 # --- never the wrong texts -----------------------------------------------------------------------
