@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,10 +16,13 @@ import psutil
 import torch
 from safetensors.torch import load_file
 
+from seq2sweep import config as configuration
 from seq2sweep.cluster.storage import JOURNAL_NAME, checkpoint_name
+from seq2sweep.config import Config
 from seq2sweep.train import journal
 from tests.unit.test_interruption import told
 
+ROOT = Path(__file__).parents[2]
 LONGEST_WAIT = 180.0
 
 
@@ -163,3 +169,45 @@ def assert_same(folder: Path, undisturbed: Path, steps: int) -> None:
         assert found.keys() == expected.keys()
         assert all(torch.equal(found[key], expected[key]) for key in expected), name
     assert not [path.name for path in folder.iterdir() if "partial" in path.name]
+
+
+class StageProcess:
+    """A stage of the pipeline in a project folder of its own, started as `dvc repro` does."""
+
+    def __init__(self, name: str, project: Path, config: Config, temporary: Path) -> None:
+        """temporary: where its Ray is to lie."""
+        self.name, self.project = name, project
+        project.mkdir(exist_ok=True)
+        (project / "params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "RAY_"))},
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+            "TMPDIR": str(temporary),
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> psutil.Process:
+        with (self.project / "said.txt").open("ab") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", f"pipeline.{self.name}"],
+                cwd=self.project,
+                env=self.environment,
+                stdout=said,
+            )
+        return psutil.Process(self.process.pid)
+
+    def ended(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def finish(self) -> None:
+        assert self.process is not None
+        assert self.process.wait(timeout=300) == 0, self.said()[-2000:]
+
+    def said(self) -> str:
+        """What all of its processes have said."""
+        return (self.project / "said.txt").read_text(encoding="utf-8")

@@ -68,3 +68,11 @@ def local() -> ClusterConfig:
 def project(tmp_path: Path) -> Path:
     """An empty project folder."""
     return tmp_path
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """An empty folder with a path that is short enough for Ray's sockets."""
+    folder = Path(tempfile.mkdtemp(prefix="s2s-test-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)

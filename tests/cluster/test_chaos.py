@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import subprocess
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,6 +27,7 @@ from seq2sweep.data.bitext import read_training_header
 from seq2sweep.train import journal
 from tests.cluster.chaos import (
     Moment,
+    StageProcess,
     Target,
     assert_same,
     below_this_process,
@@ -40,7 +37,6 @@ from tests.cluster.chaos import (
 )
 from tests.conftest import Corpus
 
-ROOT = Path(__file__).parents[2]
 STEPS = 400
 KILLS: Counter[str] = Counter()
 """SIGKILLs by whom they hit and when, of all tests here."""
@@ -131,42 +127,14 @@ def test_a_worker_that_stands_still_is_started_again(
 # --- drivers -------------------------------------------------------------------------------------
 
 
-class Stage:
-    """The train stage in a project folder of its own, started as `dvc repro` does."""
+class Stage(StageProcess):
+    """The train stage in a project folder of its own."""
 
     def __init__(self, project: Path, config: Config, corpus: Corpus, temporary: Path) -> None:
+        super().__init__("train", project, config, temporary)
         shutil.copytree(corpus.encoded, project / "data" / "encoded")
-        (project / "params.yaml").write_text(configuration.dump(config), encoding="utf-8")
-        self.project = project
-        self.environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "RAY_"))},
-            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
-            "TMPDIR": str(temporary),
-        }
         what = identity(config, read_training_header(corpus.encoded))
         self.folder = project / "runs" / run_name(what)
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> psutil.Process:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.train"],
-            cwd=self.project,
-            env=self.environment,
-            stdout=subprocess.DEVNULL,
-        )
-        return psutil.Process(self.process.pid)
-
-    def ended(self) -> bool:
-        return self.process is not None and self.process.poll() is not None
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def finish(self) -> None:
-        assert self.process is not None
-        assert self.process.wait(timeout=300) == 0
 
     def assert_recorded(self) -> None:
         """In MLflow no run goes on, and the last one has each point of each curve once."""
@@ -180,14 +148,6 @@ class Stage:
             points = client.get_metric_history(newest.info.run_id, curve)
             expected = [(e["step"], e[curve]) for e in entries if e["kind"] == kind]
             assert sorted((point.step, point.value) for point in points) == expected
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """An empty folder with a path that is short enough for Ray's sockets."""
-    folder = Path(tempfile.mkdtemp(prefix="s2s-test-", dir="/tmp"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.fixture
