@@ -58,6 +58,7 @@ def go_on(
     stop: Callable[[], bool] = lambda: False,
     rank: int = 0,
     world_size: int = 1,
+    until: int | None = None,
 ) -> None:
     """As a training worker does, from where the folder's run stands."""
     folder.mkdir(exist_ok=True)
@@ -70,6 +71,7 @@ def go_on(
         device=torch.device("cpu"),
         resume=resume_point(folder),
         stop=stop,
+        until=until,
     ):
         if isinstance(event, Interrupted):
             if rank == 0:
@@ -130,6 +132,20 @@ def test_stopped_after_every_update(
         go_on(config, tiny_corpus.encoded, tmp_path / "often", after(1))
     assert told(tmp_path / "often") == told(undisturbed)
     found, expected = end(tmp_path / "often"), end(undisturbed)
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+def test_from_checkpoint_to_checkpoint(
+    config: Config, tiny_corpus: Corpus, tmp_path: Path, undisturbed: Path
+) -> None:
+    folder = tmp_path / "by parts"
+    for step in (4, 12):
+        go_on(config, tiny_corpus.encoded, folder, until=step)
+        assert resume_point(folder) == folder / checkpoint_name(step)
+        assert told(folder) == [entry for entry in told(undisturbed) if entry["step"] <= step]
+    go_on(config, tiny_corpus.encoded, folder, until=STEPS)
+    assert told(folder) == told(undisturbed)
+    found, expected = end(folder), end(undisturbed)
     assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 

@@ -96,26 +96,53 @@ def run_training(
     folder = run_folder(config.cluster, project, name)
     folder.mkdir(parents=True, exist_ok=True)
     with only_user(folder):
-        return _train(config, encoded.resolve(), folder, on_event)
+        outcome = _train(config, encoded.resolve(), folder, on_event)
+    assert outcome is not None
+    return outcome
+
+
+def train_until(
+    config: Config,
+    step: int,
+    *,
+    encoded: Path,
+    folder: Path,
+    on_event: Callable[[dict[str, Any]], None],
+) -> None:
+    """As `run_training`, in a given folder, to a step with a checkpoint: no worker trains beyond.
+
+    Whoever calls this sees to it that nobody else works in the folder. Returns when the workers
+    have left; at once when training has got there before.
+    """
+    _train(config, encoded, folder, on_event, step)
 
 
 def _train(
-    config: Config, encoded: Path, folder: Path, on_event: Callable[[dict[str, Any]], None]
-) -> TrainOutcome:
+    config: Config,
+    encoded: Path,
+    folder: Path,
+    on_event: Callable[[dict[str, Any]], None],
+    until: int | None = None,
+) -> TrainOutcome | None:
+    """None: not at the end, but at step `until`."""
     for damage in remove_damaged(folder):
         console.say(f"{damage}; removed")
+
+    def is_there() -> bool:
+        return until is not None and _reached(folder) >= until
+
     outcome = _outcome(config, folder)
-    if outcome is not None:
+    if outcome is not None or is_there():
         return outcome
     cpus = session.cpus_per_worker(config.cluster, session.nodes())
     meanwhile = _Meanwhile(config.cluster, cpus, folder / JOURNAL_NAME, on_event)
-    while outcome is None:
+    while outcome is None and not is_there():
         before = _reached(folder)
         attempt = uuid.uuid4().hex
         stop = stop_file(folder, attempt)
         for old in _hang_logs(folder):
             old.unlink()
-        trainer = _trainer(config, encoded, folder, cpus, attempt)
+        trainer = _trainer(config, encoded, folder, cpus, attempt, until)
         try:
             session.while_waiting(trainer.fit, meanwhile, functools.partial(_ask, stop))
         except (TrainingFailedError, ray.exceptions.RayActorError) as error:
@@ -192,7 +219,9 @@ def _reached(folder: Path) -> int:
     return checkpoint_step(kept) if kept else 0
 
 
-def _trainer(config: Config, encoded: Path, folder: Path, cpus: int, attempt: str) -> TorchTrainer:
+def _trainer(
+    config: Config, encoded: Path, folder: Path, cpus: int, attempt: str, until: int | None
+) -> TorchTrainer:
     cluster = config.cluster
     gpus = cluster.gpus_per_worker
     return TorchTrainer(
@@ -203,6 +232,7 @@ def _trainer(config: Config, encoded: Path, folder: Path, cpus: int, attempt: st
             "folder": str(folder),
             "cpus": cpus,
             "attempt": attempt,
+            "until": until,
         },
         scaling_config=ScalingConfig(
             num_workers=(cluster.min_workers, cluster.workers)
@@ -259,10 +289,7 @@ def _failure(error: Exception, folder: Path) -> TrainingFailed:
         logs = ", ".join(map(str, hung))
         what = f"workers got no update done in cluster.hang_seconds; where they stood is in {logs}"
     elif _is_lack_of_memory(cause):
-        what = (
-            f"{who}out of memory ({one_line(cause)}): lower train.tokens_per_pass, which changes "
-            "no update"
-        )
+        what = f"{who}{plain_cause(cause)}"
     elif isinstance(cause, ray.exceptions.ActorDiedError):
         what = f"{who}its process was killed, by hand or by the system (out of memory?)"
     elif isinstance(cause, OSError) and cause.strerror:
@@ -279,6 +306,16 @@ def _failure(error: Exception, folder: Path) -> TrainingFailed:
 
 def _hang_logs(folder: Path) -> list[Path]:
     return sorted(folder.glob(HANG_LOG_NAME.format(rank="*")))
+
+
+def plain_cause(error: BaseException) -> str:
+    """An error of a training in one line, with what to do where that is known."""
+    if isinstance(error, TrainingFailed):
+        return error.cause
+    line = one_line(error)
+    if _is_lack_of_memory(error):
+        return f"out of memory ({line}): lower train.tokens_per_pass, which changes no update"
+    return line
 
 
 def _is_lack_of_memory(error: BaseException) -> bool:

@@ -44,7 +44,8 @@ def train_worker(settings: dict[str, Any]) -> None:
     """Train as one of several workers, from the newest checkpoint if there is one.
 
     settings: `config` (nested dictionaries), `encoded` and `folder` (absolute paths), `cpus`
-    (of this worker), `attempt` (differs for every call of `run_training`).
+    (of this worker), `attempt` (differs for every call of `run_training`), `until` (as of
+    `seq2sweep.train.loop.train`).
     """
     folder = Path(settings["folder"])
     if read_user_error(folder, settings["attempt"]) is not None:
@@ -127,6 +128,7 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
             device=ray.train.torch.get_device(),
             resume=folder / name if name else None,
             stop=should_stop,
+            until=settings["until"],
         ):
             if keeper:
                 keeper.keep(event)

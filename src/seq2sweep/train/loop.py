@@ -64,16 +64,18 @@ def train(
     device: torch.device,
     resume: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
+    until: int | None = None,
 ) -> Iterator[Event]:
     """Train on the encoded bitext to `train.steps`, from the start or a checkpoint folder.
 
     stop: asked after every update; when it says so on any worker, all of them end with an
     Interrupted, at most an update later.
+    until: a step with a checkpoint, which is then the last event; the same for all workers.
 
     Uses the initialised torch.distributed process group when world_size > 1. Raises
     state.CheckpointError when the checkpoint is damaged, UserError when it is of another run.
     """
-    return _Training(config, encoded, rank, world_size, device, resume, stop).events()
+    return _Training(config, encoded, rank, world_size, device, resume, stop, until).events()
 
 
 class _Training:
@@ -86,6 +88,7 @@ class _Training:
         device: torch.device,
         resume: Path | None,
         stop: Callable[[], bool],
+        until: int | None,
     ) -> None:
         self.config, self.settings = config, config.train
         self.rank, self.world_size, self.device = rank, world_size, device
@@ -121,6 +124,7 @@ class _Training:
         self.energy = devices.energy_counter(device)
         self.any_says = Agreement(world_size)
         self.stop = stop
+        self.until = until
 
     def identity(self) -> dict[str, Any]:
         """What a checkpoint must agree on with the run that goes on from it."""
@@ -171,6 +175,9 @@ class _Training:
                 self.checkpoints.append(progress.step)
                 known = {k: v for k, v in self._totals().items() if v is not None}
                 yield CheckpointDue(progress.step, progress.newest | known, self._capture)
+            if progress.step == self.until and not last:
+                self.any_says.settle()
+                return
             if interrupted:
                 self._require_finite_weights()
                 self.any_says.settle()
