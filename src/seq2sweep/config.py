@@ -193,11 +193,12 @@ class SweepConfig:
     )
     grace_steps: int = _field("no trial is stopped before this step", at_least=1)
     reduction_factor: int = _field("asha keeps one in this many at each rung")
+    workers_per_trial: int = _field("processes that train a trial together", at_least=1)
     cpus_per_trial: float = _field(
-        "CPUs a trial gets; how many run at once follows from the cluster"
+        "CPUs each of them gets; how many trials run at once follows from the cluster"
     )
     gpus_per_trial: float = _field(
-        "GPUs a trial gets; a fraction lets several share one", at_least=0
+        "GPUs each of them gets; a fraction lets several trials share one", at_least=0
     )
     max_failures: int = _field("times a failed trial is tried again", at_least=0)
 
@@ -491,6 +492,10 @@ def _check(config: Config, name: str) -> None:
             "of sweep.rows say"
         )
     require(config.sweep.cpus_per_trial > 0, "sweep.cpus_per_trial", "above 0")
+    for key in ("sweep.cpus_per_trial", "sweep.gpus_per_trial"):
+        several = config.sweep.workers_per_trial > 1
+        rule = "a whole number where sweep.workers_per_trial is above 1"
+        require(not several or values[key] == int(values[key]), key, rule)
     train = config.train
     require(
         train.checkpoint_every % train.validate_every == 0 or not train.keep_best,

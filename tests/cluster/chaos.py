@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import torch
+from ray.cluster_utils import Cluster
 from safetensors.torch import load_file
 
 from seq2sweep import config as configuration
@@ -211,3 +212,18 @@ class StageProcess:
     def said(self) -> str:
         """What all of its processes have said."""
         return (self.project / "said.txt").read_text(encoding="utf-8")
+
+
+def lose(machines: Cluster, worker: psutil.Process, alone: bool) -> None:
+    """Kill the raylet above a worker and, unless `alone`, all below it."""
+    raylet = worker.parent()
+    below = raylet.children(recursive=True)
+    for process in [raylet] if alone else [raylet, *below]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    (node,) = (
+        node
+        for node in machines.worker_nodes
+        if node.all_processes["raylet"][0].process.pid == raylet.pid
+    )
+    machines.remove_node(node, allow_graceful=False)

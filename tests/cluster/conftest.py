@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,11 @@ import pytest
 # Sets what Ray reads when it is imported.
 from seq2sweep.cluster import session  # isort: skip
 import ray
+from ray.cluster_utils import Cluster
 
-from seq2sweep.config import ClusterConfig
+from seq2sweep.config import ClusterConfig, Config
+from tests.cluster.sweeps import SweepStage
+from tests.conftest import Corpus
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -76,3 +79,40 @@ def temporary() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="s2s-test-", dir="/tmp"))
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def make_stage(
+    tiny_corpus: Corpus, project: Path, temporary: Path
+) -> Iterator[Callable[[str, Config], SweepStage]]:
+    stages: list[SweepStage] = []
+
+    def make(name: str, config: Config) -> SweepStage:
+        stages.append(SweepStage(project / name, config, tiny_corpus, temporary))
+        return stages[-1]
+
+    yield make
+    for stage in stages:
+        stage.kill()
+
+
+@pytest.fixture
+def machines(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A head without room for workers, and two machines with room for one each; Ray believes that
+    these have a GPU."""
+    # It would have every `ray.init` of this computer join the cluster.
+    monkeypatch.setattr("ray._private.utils.write_ray_address", lambda address: None)
+    made = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 0,
+            "temp_dir": str(temporary),
+            "include_dashboard": False,
+            "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 3},
+        },
+    )
+    for _ in range(2):
+        made.add_node(num_cpus=1, num_gpus=1)
+    yield made
+    for node in made.list_all_nodes():
+        made.remove_node(node, allow_graceful=False)

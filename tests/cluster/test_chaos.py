@@ -32,6 +32,7 @@ from tests.cluster.chaos import (
     assert_same,
     below_this_process,
     is_gone,
+    lose,
     schedule,
     wait_until,
 )
@@ -198,27 +199,6 @@ def test_drivers(
 # --- machines ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def machines(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A head without room for workers, and two machines with room for one each."""
-    # It would have every `ray.init` of this computer join the cluster.
-    monkeypatch.setattr("ray._private.utils.write_ray_address", lambda address: None)
-    made = Cluster(
-        initialize_head=True,
-        head_node_args={
-            "num_cpus": 0,
-            "temp_dir": str(temporary),
-            "include_dashboard": False,
-            "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 3},
-        },
-    )
-    for _ in range(2):
-        made.add_node(num_cpus=1)
-    yield made
-    for node in made.list_all_nodes():
-        made.remove_node(node, allow_graceful=False)
-
-
 def test_machines(
     config: Config,
     undisturbed: Path,
@@ -249,21 +229,6 @@ def test_machines(
     # What killed drivers have left on the cluster goes a moment later.
     wait_until(lambda: below_this_process("RayTrainWorker", "TrainController") == [])
     assert live(machines.global_state.placement_group_table()) == []
-
-
-def lose(machines: Cluster, worker: psutil.Process, alone: bool) -> None:
-    """Kill the raylet above a worker and, unless `alone`, all below it."""
-    raylet = worker.parent()
-    below = raylet.children(recursive=True)
-    for process in [raylet] if alone else [raylet, *below]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    (node,) = (
-        node
-        for node in machines.worker_nodes
-        if node.all_processes["raylet"][0].process.pid == raylet.pid
-    )
-    machines.remove_node(node, allow_graceful=False)
 
 
 def test_there_were_enough_kills() -> None:

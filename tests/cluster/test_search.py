@@ -108,6 +108,7 @@ def test_a_sweep_and_the_same_again(
 
     assert huge.status == "failed"
     assert huge.cause is not None
+    assert huge.cause.startswith("out of memory (RuntimeError: ")
     assert "can't allocate memory" in huge.cause
     assert (huge.steps, huge.checkpoint) == (0, None)
     assert [base.status, idle.status, quick.status] == ["finished", "stopped early", "finished"]
@@ -161,6 +162,19 @@ def test_a_sweep_and_the_same_again(
     assert listener.of("base").count("result") == 0
     assert listener.of(idle.variant.name).count("result") == 4
     assert idle.journal.read_bytes().startswith(journals[idle.journal])
+
+    # Values that are added train alone: one of them to its end, the other one diverges.
+    space = {"train.learning_rate_scale": [1e-9, 1e30, 5.0]}
+    more = configuration.with_changes(patient, {"sweep.space": space})
+    (*before, lost, added), listener = sweep(more, tiny_corpus, project)
+    listener.check([*before, lost, added])
+    assert [listener.of(result.variant.name).count("result") for result in before] == [0, 0]
+    assert [(result.status, result.steps) for result in before] == [("finished", 16)] * 2
+    assert [result.metrics for result in before] == [result.metrics for result in finished]
+    assert (added.status, added.steps) == ("finished", 16)
+    assert lost.status == "failed"
+    assert lost.cause is not None
+    assert lost.cause.startswith("UserError: the run diverged: loss or gradient was not finite")
 
 
 def test_ctrl_c_ends_every_trial_that_began_and_leaves_no_process(

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
-from mlflow import MlflowClient
+from ray.cluster_utils import Cluster
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import guard
-from seq2sweep.cluster.record import RESULT_NAME
 from seq2sweep.cluster.storage import checkpoint_step, newest_checkpoint
 from seq2sweep.config import Config
-from tests.cluster.chaos import StageProcess, assert_same, wait_until
+from tests.cluster.chaos import assert_same, lose, wait_until
+from tests.cluster.sweeps import SweepStage, alone, last_steps, scale_of
 from tests.conftest import Corpus
+from tests.unit.test_interruption import told
 
-COUNTING = Path(__file__).parent / "counting"
 KILLS = 3
 SCALES = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.5, 2.0, 3.0]
 
@@ -44,62 +42,6 @@ def config(tiny_config: Config) -> Config:
     )
 
 
-Update = tuple[float, int]
-"""Learning rate scale of the trial, and step."""
-
-
-class SweepStage(StageProcess):
-    """The sweep stage, with a count of all updates that its trials have ever begun."""
-
-    def __init__(self, project: Path, config: Config, corpus: Corpus, temporary: Path) -> None:
-        super().__init__("sweep", project, config, temporary)
-        for folder in (corpus.clean, corpus.vocabulary, corpus.encoded):
-            shutil.copytree(folder, project / "data" / folder.name)
-        self.counts = project / "updates.txt"
-        self.environment["COUNT_UPDATES"] = str(self.counts)
-        self.environment["PYTHONPATH"] += f"{os.pathsep}{COUNTING}"
-
-    def updates(self) -> list[Update]:
-        lines = self.counts.read_text().splitlines() if self.counts.exists() else []
-        return [(float(scale), int(step)) for scale, step in map(str.split, lines)]
-
-    def trials(self) -> dict[str, Path]:
-        return {path.name: path for path in self.project.glob("runs/sweep-*/trials/*")}
-
-    def statuses(self) -> dict[str, str]:
-        """How each trial ended that has ended."""
-        ended = {
-            name: json.loads((folder / RESULT_NAME).read_text())["status"]
-            for name, folder in self.trials().items()
-            if (folder / RESULT_NAME).exists()
-        }
-        return dict(sorted(ended.items()))
-
-    def run_statuses(self) -> dict[str, Counter[str]]:
-        """Of the runs in MLflow, by kind."""
-        client = MlflowClient(f"sqlite:///{self.project / 'mlflow.db'}")
-        experiment = client.get_experiment_by_name("seq2sweep")
-        found: dict[str, Counter[str]] = {"sweep": Counter(), "trial": Counter()}
-        for run in client.search_runs([experiment.experiment_id], max_results=1000):
-            found[run.data.tags["kind"]][run.info.status] += 1
-        return found
-
-
-@pytest.fixture
-def make_stage(
-    tiny_corpus: Corpus, project: Path, temporary: Path
-) -> Iterator[Callable[[str, Config], SweepStage]]:
-    stages: list[SweepStage] = []
-
-    def make(name: str, config: Config) -> SweepStage:
-        stages.append(SweepStage(project / name, config, tiny_corpus, temporary))
-        return stages[-1]
-
-    yield make
-    for stage in stages:
-        stage.kill()
-
-
 def test_killed_three_times(
     config: Config, temporary: Path, make_stage: Callable[[str, Config], SweepStage]
 ) -> None:
@@ -107,7 +49,7 @@ def test_killed_three_times(
     quiet.start()
     quiet.finish()
     least = len(quiet.updates())
-    assert len(set(quiet.updates())) == least, "nothing is done twice where nothing happens"
+    assert len(quiet.steps()) == least, "nothing is done twice where nothing happens"
     assert set(quiet.statuses().values()) == {"finished", "stopped early"}
     assert len(quiet.statuses()) == 12
 
@@ -120,7 +62,7 @@ def test_killed_three_times(
 
         def has_come(moment: float = moment) -> bool:
             assert not stage.ended(), stage.said()[-2000:]
-            return len(set(stage.updates())) >= moment
+            return len(stage.steps()) >= moment
 
         wait_until(has_come, 0.02)
         sessions |= set(temporary.glob("s2s-*"))
@@ -138,7 +80,7 @@ def test_killed_three_times(
         f"{100 * extra / least:.1f} %"
     )
     assert 0 < extra < 0.1 * least
-    assert set(stage.updates()) == set(quiet.updates())
+    assert stage.steps() == quiet.steps()
     assert stage.statuses() == quiet.statuses()
     assert [trial["status"] for trial in report["trials"]].count("failed") == 0
     for name, folder in stage.trials().items():
@@ -149,7 +91,9 @@ def test_killed_three_times(
     assert 1 <= len(finished) < 12
     for name, at in finished.items():
         scale = scale_of(name, config)
-        assert scale not in {trial for trial, _ in stage.updates()[at:]}, f"{name} trained again"
+        assert scale not in {update.scale for update in stage.updates()[at:]}, (
+            f"{name} trained again"
+        )
 
     statuses = stage.run_statuses()
     assert statuses["sweep"] == {"FINISHED": 1, "KILLED": KILLS}
@@ -160,8 +104,50 @@ def test_killed_three_times(
     assert (len(sessions), left) == (KILLS, [])
 
 
-def scale_of(slug: str, config: Config) -> float:
-    """The learning rate scale of a trial, by its folder's name."""
-    name = slug.rpartition("-")[0]
-    value = name.removeprefix("learning_rate_scale=")
-    return config.train.learning_rate_scale if name == "base" else float(value)
+def test_nodes_that_are_lost_and_come(
+    config: Config,
+    machines: Cluster,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+    make_stage: Callable[[str, Config], SweepStage],
+) -> None:
+    """Two trials share the GPU of a node, in which Ray alone believes."""
+    config = configuration.with_changes(
+        config,
+        {
+            "cluster.address": machines.address,
+            "train.steps": 60,
+            "sweep.space": {"train.learning_rate_scale": SCALES[::2]},
+            "sweep.grace_steps": 20,
+            "sweep.cpus_per_trial": 0.5,
+            "sweep.gpus_per_trial": 0.5,
+        },
+    )
+    expected = alone(config, tiny_corpus, tmp_path / "alone")
+    ends = last_steps(config, expected)
+    assert set(ends.values()) == {20, 60}
+    stage = make_stage("sweep", config)
+    stage.start()
+
+    def trains_on(nodes: int) -> bool:
+        assert not stage.ended(), stage.said()[-2000:]
+        return len({update.node for update in stage.updates()}) == nodes
+
+    wait_until(lambda: trains_on(2))
+    lose(machines, psutil.Process(stage.updates()[-1].process), alone=False)
+    machines.add_node(num_cpus=1, num_gpus=1)
+    wait_until(lambda: trains_on(3))
+    stage.finish()
+    report = json.loads((stage.project / "reports" / "sweep.json").read_text())
+    assert {trial["status"] for trial in report["trials"]} == {"finished", "stopped early"}
+    for name, folder in stage.trials().items():
+        until = [entry for entry in told(expected[name]) if entry["step"] <= ends[name]]
+        assert told(folder) == until
+    updates = stage.updates()
+    assert {update.gpus for update in updates} == {"0"}
+    assert any(
+        (one.process, one.node) == (three.process, three.node)
+        and one.process != two.process
+        and one.node == two.node
+        for one, two, three in zip(updates, updates[1:], updates[2:], strict=False)
+    ), "no two trials have shared a GPU"

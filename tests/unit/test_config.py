@@ -153,6 +153,7 @@ def test_a_value_of_the_wrong_type_is_named(key: str, value: Any, expected: str)
         ("sweep.seeds", 0),
         ("sweep.seeds", 2**31),
         ("sweep.cpus_per_trial", 0),
+        ("sweep.workers_per_trial", 0),
         ("cluster.workers", 0),
         ("cluster.cpus_per_worker", 0),
         ("cluster.max_failures", -1),

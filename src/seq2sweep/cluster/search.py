@@ -1,4 +1,4 @@
-"""Sweeps: Ray Tune schedules the trials; what they leave on disk is ours.
+"""Sweeps: Ray Tune runs the trials (tuning.py); what they leave on disk is ours.
 
 Each variant has a folder `<cluster.storage>/<name>/trials/<slug>/` with its journal, its
 checkpoints and, once it has ended, result.json. A sweep that is run again under the same name
@@ -7,26 +7,18 @@ reads those, so it owes nothing to the state of the Tune run before.
 
 from __future__ import annotations
 
-import json
-import logging
-import queue
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray import tune
-from ray.tune.schedulers import FIFOScheduler
 
-from seq2sweep import config as configuration
-from seq2sweep.cluster import session
 from seq2sweep.cluster.record import OnTrial, TrialRecord, TrialResult
 from seq2sweep.cluster.rungs import Rungs
-from seq2sweep.cluster.scheduler import OrderedScheduler
 from seq2sweep.cluster.storage import only_user, run_folder
-from seq2sweep.cluster.trial import FAILURE_NAME, METRIC, run_trial, validations
+from seq2sweep.cluster.trial import FAILURE_NAME, validations
+from seq2sweep.cluster.tuning import Room, train_all
 from seq2sweep.cluster.variants import Variant
 from seq2sweep.cluster.worker import one_line, use_threads
 from seq2sweep.config import Config
@@ -65,7 +57,7 @@ def run_sweep(
     Results come in the order of the variants. A failed trial is a result, not an error.
     Raises UserError when a trial does not fit the cluster.
     """
-    at_once = _trials_at_once(config)
+    Room(config.sweep).require()
     folder = run_folder(config.cluster, project, name)
     schedule = _schedule(config)
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,9 +68,7 @@ def run_sweep(
         ]
         rungs = _rungs(config, records)
         _forget_stops(records, rungs)
-        _train_records(
-            config, records, encoded.resolve(), folder / "tune", at_once, rungs, on_trial
-        )
+        _train_records(config, records, encoded.resolve(), folder / "tune", rungs, on_trial)
         _score_all(config, records, encoded.resolve(), score, on_trial)
     return [record.result() for record in records]
 
@@ -88,7 +78,6 @@ def _train_records(
     records: list[TrialRecord],
     encoded: Path,
     scratch: Path,
-    at_once: int,
     rungs: Rungs | None,
     on_trial: OnTrial,
 ) -> None:
@@ -98,7 +87,7 @@ def _train_records(
             if record.earlier:
                 record.end(record.earlier["status"], None, on_trial, time.monotonic())
         if not all(record.status for record in records):
-            _train_all(config, records, encoded, scratch, at_once, rungs, on_trial)
+            train_all(config, records, encoded, scratch, rungs, on_trial)
     finally:
         for record in records:
             if record.started and not record.status:
@@ -142,137 +131,6 @@ def _forget_stops(records: list[TrialRecord], rungs: Rungs | None) -> None:
     for index, record in enumerate(records):
         if rungs is not None and record.earlier is None:
             rungs.begin_again(index)
-
-
-def _trials_at_once(config: Config) -> int:
-    """How many trials the cluster holds; UserError if none, because Ray would wait for ever."""
-    sweep, machines = config.sweep, session.nodes()
-    count = session.places(machines, sweep.cpus_per_trial, sweep.gpus_per_trial)
-    if count == 0:
-        raise UserError(
-            f"a trial of {sweep.cpus_per_trial:g} CPUs (sweep.cpus_per_trial) and "
-            f"{sweep.gpus_per_trial:g} GPUs (sweep.gpus_per_trial) fits no node of the cluster, "
-            f"{session.describe(machines)}: lower them"
-        )
-    return count
-
-
-# --- training ------------------------------------------------------------------------------------
-
-
-class _Events(tune.Callback):  # type: ignore[misc]
-    """Puts what Tune tells into a queue, for the main thread to act on.
-
-    These hooks are called for trials that the scheduler stops too, where nothing runs any more
-    in the trial itself.
-    """
-
-    def __init__(self) -> None:
-        self.events: queue.SimpleQueue[tuple[str, int, Any, float]] = queue.SimpleQueue()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Tune keeps a pickle of its settings, never read by us; a queue does not go into one."""
-        return {}
-
-    def put(self, kind: str, trial: Any, content: Any = None) -> None:
-        self.events.put((kind, trial.config["index"], content, time.monotonic()))
-
-    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        self.put("start", trial)
-
-    def on_trial_result(
-        self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any
-    ) -> None:
-        if METRIC in result:
-            self.put("result", trial, {key: result[key] for key in ("step", METRIC)})
-
-    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        self.put("complete", trial)
-
-    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        error = trial.get_error()
-        self.put("error", trial, one_line(error) if error else "unknown")
-
-
-def _train_all(
-    config: Config,
-    records: list[TrialRecord],
-    encoded: Path,
-    scratch: Path,
-    at_once: int,
-    rungs: Rungs | None,
-    on_trial: OnTrial,
-) -> None:
-    """Train what is not done, as many at once as fit, and keep `records` up to date."""
-    sweep = config.sweep
-    left = [index for index, record in enumerate(records) if not record.earlier]
-    if rungs is None:
-        # The longest first, or it would train alone in the end.
-        left.sort(key=lambda index: -records[index].variant.config.train.steps)
-    callback = _Events()
-    tuner = tune.Tuner(
-        tune.with_resources(
-            tune.with_parameters(
-                run_trial,
-                trials=[
-                    {
-                        "config": configuration.to_dict(record.variant.config),
-                        "encoded": str(encoded),
-                        "folder": str(record.folder),
-                        "cpus": sweep.cpus_per_trial,
-                        "gpus": sweep.gpus_per_trial,
-                    }
-                    for record in records
-                ],
-            ),
-            {"cpu": sweep.cpus_per_trial, "gpu": sweep.gpus_per_trial},
-        ),
-        param_space={"index": tune.grid_search(left)},
-        tune_config=tune.TuneConfig(
-            scheduler=OrderedScheduler(rungs) if rungs else FIFOScheduler(),
-            max_concurrent_trials=at_once,
-            # A process that trained one variant has torch loaded for the next.
-            reuse_actors=True,
-            trial_dirname_creator=lambda trial: str(trial.trial_id),
-        ),
-        run_config=tune.RunConfig(
-            name=scratch.name,
-            storage_path=str(scratch.parent),
-            failure_config=tune.FailureConfig(max_failures=sweep.max_failures),
-            callbacks=[callback],
-            verbose=0,
-        ),
-    )
-
-    def follow() -> None:
-        while not callback.events.empty():
-            kind, index, content, at = callback.events.get()
-            record = records[index]
-            if kind == "start":
-                record.start(on_trial, at)
-            elif kind == "result":
-                record.report(content, on_trial)
-            elif kind == "complete":
-                record.end(record.ended_as(), None, on_trial, at)
-            else:
-                record.end("failed", _cause(record.folder, content), on_trial, at)
-
-    shutil.rmtree(scratch, ignore_errors=True)
-    # It complains of failed trials, which are results here.
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    session.while_waiting(tuner.fit, follow)
-    for record in records:
-        if not record.status:
-            record.end("failed", "Tune ended without it", on_trial, time.monotonic())
-    shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _cause(folder: Path, otherwise: str) -> str:
-    """What the trial wrote of its exception; Tune's word when its process died without one."""
-    try:
-        return str(json.loads((folder / FAILURE_NAME).read_text(encoding="utf-8"))["cause"])
-    except (FileNotFoundError, ValueError):
-        return otherwise
 
 
 # --- scoring -------------------------------------------------------------------------------------

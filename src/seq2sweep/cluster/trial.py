@@ -8,6 +8,7 @@ import functools
 import json
 import math
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ray import tune
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster.retention import prune
+from seq2sweep.cluster.run import plain_cause, train_until
 from seq2sweep.cluster.storage import (
     JOURNAL_NAME,
     Recorder,
@@ -25,7 +27,7 @@ from seq2sweep.cluster.storage import (
     resume_point,
 )
 from seq2sweep.cluster.watchdog import Watchdog
-from seq2sweep.cluster.worker import HANG_LOG_NAME, one_line, use_threads
+from seq2sweep.cluster.worker import HANG_LOG_NAME, use_threads
 from seq2sweep.cluster.writer import patiently
 from seq2sweep.config import Config
 from seq2sweep.train import journal
@@ -40,15 +42,19 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     """Train variant `trials[assignment["index"]]` in this process, reporting validations to Tune.
 
     A trial is described by `config` (nested dictionaries), `encoded` and `folder` (absolute
-    paths), `cpus` and `gpus`.
+    paths), `workers`, `cpus` and `gpus` (of each worker), and `rungs` (the steps after which Tune
+    may stop or pause it). Several workers train in processes of their own.
     """
     settings = trials[assignment["index"]]
     folder = Path(settings["folder"])
     (folder / FAILURE_NAME).unlink(missing_ok=True)
     try:
-        _train(settings, folder)
+        if settings["workers"] > 1:
+            _train_together(settings, folder)
+        else:
+            _train(settings, folder)
     except Exception as error:
-        content = {"cause": one_line(error), "traceback": traceback.format_exc()}
+        content = {"cause": plain_cause(error), "traceback": traceback.format_exc()}
         (folder / FAILURE_NAME).write_text(json.dumps(content, indent=2), encoding="utf-8")
         raise
 
@@ -59,13 +65,7 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
     Tune stops a trial inside a report, and nothing after it runs. So a validation is reported
     when all else of its step, the checkpoint or the end, is on disk.
     """
-    config = configuration.from_dict(settings["config"])
-    # Where Tune may stop a trial there must be a checkpoint, or its BLEU would be of another step
-    # than its perplexity. Only the newest is scored: none is kept for averaging.
-    trained = dataclasses.replace(
-        config.train, checkpoint_every=config.train.validate_every, keep_best=0, keep_every=0
-    )
-    config = dataclasses.replace(config, train=trained)
+    config = _as_trained(settings)
     use_threads(settings["cpus"])
     with (
         only_writer(folder),
@@ -73,6 +73,60 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
         contextlib.closing(Recorder(folder / JOURNAL_NAME)) as recorder,
     ):
         _train_from(resume_point(folder), config, settings, folder, watchdog, recorder)
+
+
+def _as_trained(settings: dict[str, Any]) -> Config:
+    """The configuration of a trial with a checkpoint at each validation.
+
+    Where Tune may stop a trial there must be one, or its BLEU would be of another step than its
+    perplexity. Only the newest is scored: none is kept for averaging.
+    """
+    config = configuration.from_dict(settings["config"])
+    trained = dataclasses.replace(
+        config.train, checkpoint_every=config.train.validate_every, keep_best=0, keep_every=0
+    )
+    return dataclasses.replace(config, train=trained)
+
+
+def _train_together(settings: dict[str, Any], folder: Path) -> None:
+    """Train from rung to rung, on workers that have left when Tune may stop or pause the trial."""
+    config = _as_trained(settings)
+    config = dataclasses.replace(
+        config,
+        cluster=dataclasses.replace(
+            config.cluster,
+            workers=settings["workers"],
+            min_workers=None,
+            cpus_per_worker=int(settings["cpus"]),
+            gpus_per_worker=int(settings["gpus"]),
+            max_failures=0,  # Tune counts them
+        ),
+    )
+    told = 0
+
+    def tell(before: float, entry: object = None) -> None:
+        nonlocal told
+        for step, perplexity in validations(folder):
+            if told < step < before:
+                told = step
+                tune.report(_result(step, perplexity))
+
+    for end in segments(config, settings["rungs"]):
+        train_until(
+            config,
+            end,
+            encoded=Path(settings["encoded"]),
+            folder=folder,
+            # A decision never depends on figures between two rungs.
+            on_event=functools.partial(tell, end),
+        )
+        tell(end + 1)
+
+
+def segments(config: Config, rungs: Sequence[int]) -> list[int]:
+    """The steps of the first validations at the rungs or after them, and the last step."""
+    often, last = config.train.validate_every, config.train.steps
+    return sorted({min(math.ceil(rung / often) * often, last) for rung in [*rungs, last]})
 
 
 def _train_from(

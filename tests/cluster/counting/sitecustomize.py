@@ -1,7 +1,8 @@
 """Python runs this in every process whose PYTHONPATH has this folder: it counts updates.
 
 Each update that a training loop begins leaves a line in the file $COUNT_UPDATES: the learning rate
-scale, which is what tells the trials apart here, and the step.
+scale, which is what tells the trials apart here, the step, the process, its parent (the raylet of
+its node) and the GPUs that it sees, if it trains on one. That may be one that only Ray believes in.
 """
 
 from __future__ import annotations
@@ -34,15 +35,23 @@ class _Counting(MetaPathFinder):
 
 
 def _count(training: Any) -> None:
-    update = training._update
+    update, begin = training._update, training.__init__
     file = os.open(os.environ["COUNT_UPDATES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def counted(self: Any, ids: Any) -> Any:
-        scale = self.config.train.learning_rate_scale
-        os.write(file, f"{scale!r} {self.progress.step + 1}\n".encode())
+        scale, step = self.config.train.learning_rate_scale, self.progress.step + 1
+        line = f"{scale!r} {step} {os.getpid()} {os.getppid()} {self.seen}\n"
+        os.write(file, line.encode())
         return update(self, ids)
 
-    training._update = counted
+    def without_a_gpu(self: Any, *arguments: Any) -> None:
+        import torch
+
+        *before, device, resume, stop, until = arguments
+        self.seen = os.environ["CUDA_VISIBLE_DEVICES"] if device.type == "cuda" else "-"
+        begin(self, *before, torch.device("cpu"), resume, stop, until)
+
+    training._update, training.__init__ = counted, without_a_gpu
 
 
 sys.meta_path.insert(0, _Counting())

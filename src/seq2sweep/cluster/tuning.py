@@ -1,0 +1,217 @@
+"""The part of a sweep that Ray Tune does: run the trials, as many at once as there is room for."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import queue
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+
+from seq2sweep import config as configuration
+from seq2sweep import console
+from seq2sweep.cluster import session
+from seq2sweep.cluster.record import OnTrial, TrialRecord
+from seq2sweep.cluster.run import plain_cause
+from seq2sweep.cluster.rungs import Rungs
+from seq2sweep.cluster.scheduler import OrderedScheduler
+from seq2sweep.cluster.trial import FAILURE_NAME, METRIC, run_trial
+from seq2sweep.config import Config, SweepConfig
+from seq2sweep.errors import UserError
+
+LOOK_SECONDS = 1.0
+"""How often the cluster is looked at."""
+ROOM_SECONDS = 60.0
+"""How often it is told that there is no room for any trial."""
+
+
+class Room:
+    """For how many trials the cluster has room in all, as it is at the moment.
+
+    Used by two threads.
+    """
+
+    def __init__(self, sweep: SweepConfig) -> None:
+        self.sweep = sweep
+        self.looked, self.count = -math.inf, 0
+        self.said = time.monotonic()
+
+    def __call__(self) -> int:
+        """Looks at the cluster once in LOOK_SECONDS."""
+        if time.monotonic() - self.looked > LOOK_SECONDS:
+            self.count = self._count(session.nodes())
+            self.looked = time.monotonic()
+        return self.count
+
+    def _count(self, machines: list[session.Node]) -> int:
+        sweep = self.sweep
+        places = session.places(machines, sweep.cpus_per_trial, sweep.gpus_per_trial)
+        return places // sweep.workers_per_trial
+
+    def require(self) -> None:
+        """UserError when there is none, because Ray would wait for ever."""
+        machines = session.nodes()
+        if self._count(machines) == 0:
+            raise UserError(
+                f"{self._trial()} does not fit the cluster, {session.describe(machines)}: lower "
+                "them"
+            )
+
+    def say_if_none(self) -> None:
+        """Say now and then that trials wait for nodes."""
+        if time.monotonic() - self.said > ROOM_SECONDS:
+            self.said = time.monotonic()
+            machines = session.nodes()
+            if self._count(machines) == 0:
+                console.say(
+                    f"waiting for room for {self._trial()}; the cluster is "
+                    f"{session.describe(machines)}"
+                )
+
+    def _trial(self) -> str:
+        sweep = self.sweep
+        each = (
+            f"{sweep.cpus_per_trial:g} CPUs (sweep.cpus_per_trial) and "
+            f"{sweep.gpus_per_trial:g} GPUs (sweep.gpus_per_trial)"
+        )
+        if sweep.workers_per_trial == 1:
+            return f"a trial of {each}"
+        return f"a trial of {sweep.workers_per_trial} workers (sweep.workers_per_trial) of {each}"
+
+
+class _Events(tune.Callback):  # type: ignore[misc]
+    """Puts what Tune tells into a queue, for the main thread to act on.
+
+    These hooks are called for trials that the scheduler stops too, where nothing runs any more
+    in the trial itself.
+    """
+
+    def __init__(self) -> None:
+        self.events: queue.SimpleQueue[tuple[str, int, Any, float]] = queue.SimpleQueue()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune keeps a pickle of its settings, never read by us; a queue does not go into one."""
+        return {}
+
+    def put(self, kind: str, trial: Any, content: Any = None) -> None:
+        self.events.put((kind, trial.config["index"], content, time.monotonic()))
+
+    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        self.put("start", trial)
+
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        if METRIC in result:
+            self.put("result", trial, {key: result[key] for key in ("step", METRIC)})
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        self.put("complete", trial)
+
+    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        error = trial.get_error()
+        self.put("error", trial, plain_cause(error) if error else "unknown")
+
+
+def train_all(
+    config: Config,
+    records: list[TrialRecord],
+    encoded: Path,
+    scratch: Path,
+    rungs: Rungs | None,
+    on_trial: OnTrial,
+) -> None:
+    """Train what is not done, and keep `records` up to date; scratch: a folder for Tune's files."""
+    left = [index for index, record in enumerate(records) if not record.earlier]
+    if rungs is None:
+        # The longest first, or it would train alone in the end.
+        left.sort(key=lambda index: -records[index].variant.config.train.steps)
+    trials = [_trial(config.sweep, record, encoded, rungs) for record in records]
+    room, callback = Room(config.sweep), _Events()
+    several = config.sweep.workers_per_trial > 1
+    tuner = tune.Tuner(
+        tune.with_resources(
+            tune.with_parameters(run_trial, trials=trials), _reserved(config.sweep)
+        ),
+        param_space={"index": tune.grid_search(left)},
+        tune_config=tune.TuneConfig(
+            scheduler=OrderedScheduler(left, rungs, room if several else None),
+            # A process that trained one variant has torch loaded for the next.
+            reuse_actors=True,
+            trial_dirname_creator=lambda trial: str(trial.trial_id),
+        ),
+        run_config=tune.RunConfig(
+            name=scratch.name,
+            storage_path=str(scratch.parent),
+            failure_config=tune.FailureConfig(max_failures=config.sweep.max_failures),
+            callbacks=[callback],
+            verbose=0,
+        ),
+    )
+
+    def follow() -> None:
+        room.say_if_none()
+        while not callback.events.empty():
+            _follow(records, *callback.events.get(), on_trial)
+
+    shutil.rmtree(scratch, ignore_errors=True)
+    # It complains of failed trials, which are results here.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    session.while_waiting(tuner.fit, follow)
+    for record in records:
+        if not record.status:
+            record.end("failed", "Tune ended without it", on_trial, time.monotonic())
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _trial(
+    sweep: SweepConfig, record: TrialRecord, encoded: Path, rungs: Rungs | None
+) -> dict[str, Any]:
+    """What `run_trial` is to know."""
+    return {
+        "config": configuration.to_dict(record.variant.config),
+        "encoded": str(encoded),
+        "folder": str(record.folder),
+        "workers": sweep.workers_per_trial,
+        "cpus": sweep.cpus_per_trial,
+        "gpus": sweep.gpus_per_trial,
+        "rungs": rungs.steps if rungs else [],
+    }
+
+
+def _reserved(sweep: SweepConfig) -> dict[str, float]:
+    """What Tune keeps for a trial's process.
+
+    With several workers that is next to nothing, as the process only waits for them, and Ray Train
+    asks for theirs.
+    """
+    if sweep.workers_per_trial > 1:
+        return {"cpu": 0, "memory": 1}
+    return {"cpu": sweep.cpus_per_trial, "gpu": sweep.gpus_per_trial}
+
+
+def _follow(
+    records: list[TrialRecord], kind: str, index: int, content: Any, at: float, on_trial: OnTrial
+) -> None:
+    record = records[index]
+    if kind == "start":
+        record.start(on_trial, at)
+    elif kind == "result":
+        record.report(content, on_trial)
+    elif kind == "complete":
+        record.end(record.ended_as(), None, on_trial, at)
+    else:
+        record.end("failed", _cause(record.folder, content), on_trial, at)
+
+
+def _cause(folder: Path, otherwise: str) -> str:
+    """What the trial wrote of its exception; Tune's word when its process died without one."""
+    try:
+        return str(json.loads((folder / FAILURE_NAME).read_text(encoding="utf-8"))["cause"])
+    except (FileNotFoundError, ValueError):
+        return otherwise

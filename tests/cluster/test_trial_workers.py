@@ -1,0 +1,95 @@
+"""Trials of several workers each come out as those of one worker do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep.cluster.trial import segments
+from seq2sweep.config import Config
+from seq2sweep.errors import UserError
+from seq2sweep.train import journal
+from tests.cluster.chaos import wait_until
+from tests.cluster.sweeps import SweepStage, alone, last_steps, scale_of
+from tests.conftest import Corpus
+
+IDLE = 1e-9
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    """Three trials, one of which learns nothing; figures do not depend on the workers."""
+    return configuration.with_changes(
+        tiny_config,
+        {
+            "train.steps": 40,
+            "train.log_every": 5,
+            "train.validate_every": 5,
+            "model.dropout": 0.0,
+            "evaluate.beam": 1,
+            "sweep.space": {"train.learning_rate_scale": [IDLE, 2.0]},
+            "sweep.grace_steps": 18,
+            "sweep.reduction_factor": 3,
+            "sweep.workers_per_trial": 2,
+        },
+    )
+
+
+def test_segments_end_where_tune_decides(config: Config) -> None:
+    assert segments(config, []) == [40]
+    assert segments(config, [18]) == [20, 40]
+    assert segments(config, [5, 18, 39]) == [5, 20, 40]
+
+
+def test_workers_have_whole_cpus_and_gpus(config: Config) -> None:
+    for key in ("sweep.cpus_per_trial", "sweep.gpus_per_trial"):
+        with pytest.raises(UserError, match=rf"{key} must be a whole number where"):
+            configuration.with_changes(config, {key: 0.5})
+
+
+def figures(folder: Path, until: int) -> list[dict[str, Any]]:
+    entries, _ = journal.read(folder / "journal.jsonl")
+    names = ("kind", "step", "loss", "perplexity", "gradient_norm", "valid_loss")
+    return [{n: e[n] for n in names if n in e} for e in entries if e["step"] <= until]
+
+
+def test_two_workers_a_trial(
+    config: Config,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+    make_stage: Callable[[str, Config], SweepStage],
+) -> None:
+    """With ASHA, the driver killed in the middle; then without, where the stopped one goes on."""
+    expected = alone(config, tiny_corpus, tmp_path / "alone")
+    ends = last_steps(config, expected)
+    assert sorted(ends.values()) == [20, 40, 40]
+    stage = make_stage("sweep", config)
+    stage.start()
+    wait_until(lambda: len(stage.steps()) > 30)
+    stage.kill()
+    stage.start()
+    stage.finish()
+    for scheduler in ("asha", "none"):
+        if scheduler == "none":
+            patient = configuration.with_changes(config, {"sweep.scheduler": "none"})
+            (stage.project / "params.yaml").write_text(configuration.dump(patient))
+            stage.start()
+            stage.finish()
+            ends = dict.fromkeys(ends, 40)
+        report = json.loads((stage.project / "reports" / "sweep.json").read_text())
+        assert {t["status"] for t in report["trials"]} <= {"finished", "stopped early"}
+        reached = dict.fromkeys(ends, 0)
+        scales = {scale_of(name, config): name for name in ends}
+        for scale, step in stage.steps():
+            reached[scales[scale]] = max(reached[scales[scale]], step)
+        assert reached == ends, "no worker trains beyond the step where its trial was stopped"
+        for name, folder in stage.trials().items():
+            found = figures(folder, 40)
+            assert len(found) == len(figures(expected[name], ends[name]))
+            for here, there in zip(found, figures(expected[name], ends[name]), strict=True):
+                assert here == pytest.approx(there, rel=1e-4), name
