@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from seq2sweep.cluster.rungs import Rungs
 from seq2sweep.cluster.trial import validations
 from seq2sweep.cluster.variants import variants
 from seq2sweep.config import Config
-from tests.cluster.chaos import StageProcess
+from tests.cluster.chaos import StageProcess, wait_until
 from tests.conftest import Corpus
 from tests.unit.test_interruption import go_on
 
@@ -47,6 +48,15 @@ class SweepStage(StageProcess):
         self.counts = project / "updates.txt"
         self.environment["COUNT_UPDATES"] = str(self.counts)
         self.environment["PYTHONPATH"] += f"{os.pathsep}{COUNTING}"
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until it holds, or the stage has ended, which is an error."""
+
+        def has_come() -> bool:
+            assert not self.ended(), self.said()[-2000:]
+            return condition()
+
+        wait_until(has_come, 0.02)
 
     def updates(self) -> list[Update]:
         """All that were ever begun, in order."""

@@ -59,12 +59,7 @@ def test_killed_three_times(
     for kill in range(KILLS):
         stage.start()
         moment = draw.uniform((kill + 0.3) / KILLS, (kill + 0.8) / KILLS) * least
-
-        def has_come(moment: float = moment) -> bool:
-            assert not stage.ended(), stage.said()[-2000:]
-            return len(stage.steps()) >= moment
-
-        wait_until(has_come, 0.02)
+        stage.wait_for(lambda moment=moment: len(stage.steps()) >= moment)
         sessions |= set(temporary.glob("s2s-*"))
         stage.kill()
         done.append(len(stage.updates()))
@@ -129,14 +124,13 @@ def test_nodes_that_are_lost_and_come(
     stage = make_stage("sweep", config)
     stage.start()
 
-    def trains_on(nodes: int) -> bool:
-        assert not stage.ended(), stage.said()[-2000:]
-        return len({update.node for update in stage.updates()}) == nodes
+    def nodes() -> int:
+        return len({update.node for update in stage.updates()})
 
-    wait_until(lambda: trains_on(2))
+    stage.wait_for(lambda: nodes() == 2)
     lose(machines, psutil.Process(stage.updates()[-1].process), alone=False)
     machines.add_node(num_cpus=1, num_gpus=1)
-    wait_until(lambda: trains_on(3))
+    stage.wait_for(lambda: nodes() == 3)
     stage.finish()
     report = json.loads((stage.project / "reports" / "sweep.json").read_text())
     assert {trial["status"] for trial in report["trials"]} == {"finished", "stopped early"}
