@@ -56,7 +56,7 @@ class SweepStage(StageProcess):
             assert not self.ended(), self.said()[-2000:]
             return condition()
 
-        wait_until(has_come, 0.02)
+        wait_until(has_come, 0.1)
 
     def updates(self) -> list[Update]:
         """All that were ever begun, in order."""
