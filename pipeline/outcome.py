@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline import stage
 from seq2sweep import config as configuration
+from seq2sweep.cluster.proposals import FIGURE_OF, HIGHER_IS_BETTER
 from seq2sweep.cluster.record import TrialResult
+from seq2sweep.cluster.rounds import Proposal
 from seq2sweep.cluster.variants import Refused, Variant
 from seq2sweep.config import Config
 from seq2sweep.data.files import sha256, text_name
@@ -92,6 +95,20 @@ def describe_refused(variant: Refused) -> dict[str, Any]:
     }
 
 
+def describe_method(config: Config, base: Config) -> dict[str, Any]:
+    """How variants were chosen and trained, and what they vary."""
+    sections = configuration.to_dict(base)
+    return {
+        "method": config.sweep.method,
+        "scheduler": config.sweep.scheduler,
+        "budget": config.sweep.budget,
+        "seeds": config.sweep.seeds,
+        "split": "valid",
+        "dataset": config.data.dataset,
+        "base": {"model": sections["model"], "train": sections["train"]},
+    }
+
+
 def provenance(config: Config, lineage: dict[str, str]) -> dict[str, Any]:
     """What all trials have alike, besides what the base variant's sections say: as a receipt."""
     values = configuration.to_dict(config)
@@ -110,6 +127,40 @@ def _translations(result: TrialResult) -> dict[str, str] | None:
         return None
     place = Path(os.path.relpath(result.translations, Path.cwd().resolve()))
     return {"file": place.as_posix(), "sha256": sha256(result.translations)}
+
+
+def refused_of(proposals: Sequence[Proposal]) -> list[Refused]:
+    """The variants of a search that nothing was trained of, each once."""
+    return [p.made for p in proposals if isinstance(p.made, Refused) and not p.repeats]
+
+
+def describe_search(config: Config, proposals: Sequence[Proposal]) -> dict[str, Any]:
+    """What reports/sweep.json says of a search besides its trials; nothing of other methods.
+
+    Of each objective the figure of a trial that it is, and of each proposal the variant, which
+    is an earlier one's where it repeats it.
+    """
+    if config.sweep.method != "optuna":
+        return {}
+    return {
+        "objectives": [
+            {
+                "name": name,
+                "figure": FIGURE_OF.get(name, name),
+                "better": "higher" if HIGHER_IS_BETTER[name] else "lower",
+            }
+            for name in config.sweep.objectives
+        ],
+        "proposals": [
+            {
+                "number": proposal.number,
+                "round": proposal.round,
+                "variant": proposal.variant,
+                "repeats": proposal.repeats,
+            }
+            for proposal in proposals
+        ],
+    }
 
 
 def _row(variant: Variant | Refused) -> dict[str, str | None]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,11 @@ from pipeline import stage, tracking
 from pipeline.outcome import (
     COUNTS,
     describe,
+    describe_method,
     describe_refused,
+    describe_search,
     provenance,
+    refused_of,
     significance,
     summarise,
 )
@@ -27,9 +32,11 @@ from pipeline.sweep_result import record_best, record_tables
 from pipeline.sweep_runs import Recorder
 from seq2sweep import config as configuration
 from seq2sweep import console
+from seq2sweep.cluster.record import TrialResult
+from seq2sweep.cluster.rounds import Proposal, search
 from seq2sweep.cluster.search import run_sweep
 from seq2sweep.cluster.session import ray_session
-from seq2sweep.cluster.variants import variants
+from seq2sweep.cluster.variants import Refused, Variant, variants
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.evaluate.evaluation import score_checkpoint
@@ -39,12 +46,9 @@ from seq2sweep.train import devices
 
 
 def work(config: Config) -> None:
-    project = Path.cwd()
     header = read_training_header(stage.ENCODED)
     chosen, refused = variants(config, Bitext.open(stage.ENCODED, "train"))
-    names = list(dict.fromkeys(variant.variant for variant in chosen))
-    seeds = f", with {config.sweep.seeds} seeds each" if config.sweep.seeds > 1 else ""
-    console.say(f"{len(names)} variants{seeds}: {', '.join(names)}")
+    console.say(outline(config, chosen))
     for variant in refused:
         console.say(f"{variant.name}: refused ({variant.cause})")
     started = time.perf_counter()
@@ -62,42 +66,23 @@ def work(config: Config) -> None:
         Recorder(parent, lineage, header) as recorder,
     ):
         tracking.name_dataset(parent, config, header, "train")
-        with ray_session(config.cluster):
-            results = run_sweep(
-                config,
-                chosen,
-                encoded=stage.ENCODED.resolve(),
-                project=project,
-                name=sweep_name(header),
-                score=functools.partial(
-                    score_checkpoint,
-                    clean=stage.CLEAN.resolve(),
-                    vocabulary=stage.VOCABULARY.resolve(),
-                ),
-                scorer=stage.code_fingerprint(stage.SCORING_CODE),
-                on_trial=recorder.hear,
-            )
-        vocabulary_size = recorder.vocabulary_size
+        results, proposals = train(config, header, chosen, recorder)
         # A store that is slow needs its time for so many runs.
         delivery.catch_up(PATIENCE + len(recorder.runs))
         run_ids = {name: delivery.run_id(run) for name, run in recorder.runs.items()}
-        trials = [describe(result, vocabulary_size, run_ids) for result in results]
-        trials += [describe_refused(variant) for variant in refused]
-        base_values = configuration.to_dict(chosen[0].config)
+        refused += refused_of(proposals)
         seconds = time.perf_counter() - started
         report = {
-            "method": config.sweep.method,
-            "scheduler": config.sweep.scheduler,
-            "budget": config.sweep.budget,
-            "seeds": config.sweep.seeds,
-            "split": "valid",
-            "dataset": config.data.dataset,
-            "vocabulary_size": vocabulary_size,
-            "base": {"model": base_values["model"], "train": base_values["train"]},
             "wall_seconds": seconds,
             "mlflow_run_id": delivery.run_id(parent),
+            "vocabulary_size": recorder.vocabulary_size,
             **provenance(chosen[0].config, lineage),
-            "trials": trials,
+            **describe_method(config, chosen[0].config),
+            **describe_search(config, proposals),
+            "trials": [
+                *(describe(result, recorder.vocabulary_size, run_ids) for result in results),
+                *map(describe_refused, refused),
+            ],
             "significance": significance(config, results),
         }
         summary = summarise(report)
@@ -124,6 +109,59 @@ def work(config: Config) -> None:
     warnings = {devices.no_peak_warning(m["device"], m["precision"]) for m in ended}
     for warning in sorted(warning for warning in warnings if warning):
         console.say(warning)
+
+
+def train(
+    config: Config, header: dict[str, Any], chosen: list[Variant], recorder: Recorder
+) -> tuple[list[TrialResult], list[Proposal]]:
+    """Train and score what is chosen, or search from there on; with what a search proposed."""
+    run = functools.partial(
+        run_sweep,
+        config,
+        encoded=stage.ENCODED.resolve(),
+        project=Path.cwd(),
+        name=sweep_name(header),
+        score=functools.partial(
+            score_checkpoint, clean=stage.CLEAN.resolve(), vocabulary=stage.VOCABULARY.resolve()
+        ),
+        scorer=stage.code_fingerprint(stage.SCORING_CODE),
+    )
+    with ray_session(config.cluster):
+        if config.sweep.method != "optuna":
+            return run(chosen, on_trial=recorder.hear), []
+        return search(
+            config,
+            Bitext.open(stage.ENCODED, "train"),
+            lambda asked, hear: run(asked, final=True, on_trial=hear),
+            on_trial=recorder.hear,
+            on_round=functools.partial(say_round, config),
+        )
+
+
+def outline(config: Config, chosen: Sequence[Variant]) -> str:
+    """What will be trained, in a line."""
+    sweep = config.sweep
+    names = list(dict.fromkeys(variant.variant for variant in chosen))
+    seeds = f", with {sweep.seeds} seeds each" if sweep.seeds > 1 else ""
+    if sweep.method == "optuna":
+        return (
+            f"{names[0]} and {sweep.samples} variants{seeds}, proposed by Optuna {sweep.round} at "
+            f"a time for {' and '.join(sweep.objectives)}"
+        )
+    return f"{len(names)} variants{seeds}: {', '.join(names)}"
+
+
+def say_round(config: Config, proposals: Sequence[Proposal]) -> None:
+    """What Optuna proposed, before it is trained."""
+    rounds = math.ceil(config.sweep.samples / config.sweep.round)
+    console.say(f"round {proposals[0].round} of {rounds}")
+    for proposal in proposals:
+        note = ""
+        if isinstance(proposal.made, Refused):
+            note = f": refused ({proposal.made.cause})"
+        elif proposal.repeats:
+            note = ": proposed before, not trained again"
+        console.say(f"  #{proposal.number} {proposal.variant}{note}")
 
 
 def sweep_name(header: dict[str, Any]) -> str:

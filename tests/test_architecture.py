@@ -42,7 +42,11 @@ LAYERS = {
 CORE = {name for name, layer in LAYERS.items() if layer <= LAYERS["seq2sweep.evaluate"]}
 # presets are configurations only, and the data layer needs none of them.
 NEVER_TOGETHER = [{"seq2sweep.data", "seq2sweep.presets"}]
-HOMES = {"ray": "seq2sweep.cluster", "mlflow": "seq2sweep.tracking"}
+HOMES = {
+    "ray": "seq2sweep.cluster",
+    "optuna": "seq2sweep.cluster",
+    "mlflow": "seq2sweep.tracking",
+}
 CORE_MAY_USE = {
     "fsspec",
     "numpy",
@@ -153,6 +157,7 @@ def test_modules_were_found() -> None:
         ("seq2sweep.train.loop", "def f():\n    import ray.train", "line 2 imports ray.train"),
         ("seq2sweep.data.clean", "from mlflow import log_metric", "only seq2sweep.tracking"),
         ("pipeline.train", "import ray", "only seq2sweep.cluster imports ray"),
+        ("seq2sweep.report.front", "import optuna", "only seq2sweep.cluster imports optuna"),
         ("seq2sweep.cli", "import mlflow", "only seq2sweep.tracking imports mlflow"),
         ("seq2sweep.cluster.run", "import mlflow", "only seq2sweep.tracking imports mlflow"),
         ("seq2sweep.model.layers", "import dvc.api", "runs without dvc"),

@@ -172,16 +172,28 @@ class EvaluateConfig:
 
 @dataclass(frozen=True)
 class SweepConfig:
-    method: Literal["table3", "one_at_a_time", "grid", "random"] = _field(
-        "table3 (the paper's rows), one_at_a_time, grid (all combinations) or random"
+    method: Literal["table3", "one_at_a_time", "grid", "random", "optuna"] = _field(
+        "table3 (the paper's rows), one_at_a_time, grid (all combinations), random or optuna "
+        "(which learns from the trials before)"
     )
     rows: tuple[str, ...] = _field(
         "of table3: rows (A-heads-1), groups (base, A to E, big) or all; sized to the base variant"
     )
     base: dict[str, Any] = _field("dotted keys that differ from above in every trial")
-    space: dict[str, Any] = _field("dotted key: list of values, or {low:, high:, log:} for random")
-    samples: int = _field("variants drawn when method is random", at_least=1)
-    seed: int = _field("for random", at_least=0)
+    space: dict[str, Any] = _field(
+        "dotted key: list of values, or {low:, high:, log:} for random and optuna"
+    )
+    samples: int = _field("variants drawn when method is random or optuna", at_least=1)
+    seed: int = _field("for random and optuna", at_least=0)
+    objectives: tuple[
+        Literal["bleu", "bleu_paper", "chrf", "perplexity", "flops", "parameters"], ...
+    ] = _field(
+        "what optuna looks for, one or several of bleu, bleu_paper, chrf (high), perplexity, "
+        "flops, parameters (low)"
+    )
+    round: int = _field(
+        "variants that optuna proposes together; it sees their figures before the next", at_least=1
+    )
     seeds: int = _field(
         "trainings of each variant: with train.seed and the seeds after it", at_least=1
     )
@@ -413,16 +425,17 @@ def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
     if origin is Literal:
         options = typing.get_args(hint)
         if value not in options:
-            close = difflib.get_close_matches(str(value), options, n=1)
-            hint_text = f", did you mean {close[0]}?" if close else ""
-            raise wrong("one of " + ", ".join(options) + hint_text)
+            raise wrong("one of " + ", ".join(options) + _near(value, options))
         return value
     if origin is tuple:
         kind = typing.get_args(hint)[0]
         if typing.get_origin(kind) is Literal:
             options = typing.get_args(kind)
-            if not isinstance(value, list | tuple) or any(item not in options for item in value):
-                raise wrong("a list, each one of " + ", ".join(options))
+            items = value if isinstance(value, list | tuple) else [value]
+            strange = [item for item in items if item not in options]
+            if strange or items is not value:
+                near = _near(strange[0], options) if strange else ""
+                raise wrong("a list, each one of " + ", ".join(options) + near)
             return tuple(value)
         # type, not isinstance: true and false are no whole numbers here.
         if not isinstance(value, list | tuple) or not all(type(v) is kind for v in value):
@@ -452,6 +465,11 @@ def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
     if not isinstance(value, str):
         raise wrong("text (in quotes if YAML reads it as something else)")
     return value
+
+
+def _near(value: Any, options: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(str(value), options, n=1)
+    return f", did you mean {close[0]}?" if close else ""
 
 
 # --- ranges ------------------------------------------------------------------------------------
@@ -496,6 +514,7 @@ def _check(config: Config, name: str) -> None:
         several = config.sweep.workers_per_trial > 1
         rule = "a whole number where sweep.workers_per_trial is above 1"
         require(not several or values[key] == int(values[key]), key, rule)
+    _check_search(config.sweep, name)
     train = config.train
     require(
         train.checkpoint_every % train.validate_every == 0 or not train.keep_best,
@@ -547,6 +566,31 @@ def _check(config: Config, name: str) -> None:
             require(len(values[key]) == 2, key, "two files, [source, target]")
     if config.model.positions == "sinusoidal":
         require(config.model.d_model % 2 == 0, "model.d_model", "even for sinusoidal positions")
+
+
+def _check_search(sweep: SweepConfig, name: str) -> None:
+    """What sweep.method optuna asks of the other keys of its section."""
+    objectives, problem = sweep.objectives, None
+    if sweep.method != "optuna":
+        return
+    if not sweep.space:
+        problem = "sweep.space must name what sweep.method optuna may vary: it is {}"
+    elif not objectives:
+        problem = "sweep.objectives must name what sweep.method optuna looks for, such as [bleu]"
+    elif len(set(objectives)) < len(objectives):
+        problem = f"sweep.objectives names one twice: {', '.join(objectives)}"
+    elif len(objectives) > 1 and sweep.scheduler != "none":
+        problem = (
+            f"sweep.scheduler must be none for several sweep.objectives, not {sweep.scheduler}: it "
+            "stops trials by their perplexity alone"
+        )
+    elif "flops" in objectives and sweep.budget == "flops":
+        problem = (
+            "sweep.objectives names flops, which sweep.budget flops makes equal for all: leave it "
+            "out, or set sweep.budget to steps or tokens"
+        )
+    if problem:
+        raise UserError(f"{name}: {problem}")
 
 
 def _kept_steps(train: TrainConfig) -> tuple[list[int], range]:

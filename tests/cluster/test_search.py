@@ -72,7 +72,11 @@ class Listener:
 
 
 def sweep(
-    config: Config, corpus: Corpus, project: Path, score: Any = scoring.score
+    config: Config,
+    corpus: Corpus,
+    project: Path,
+    score: Any = scoring.score,
+    final: bool = False,
 ) -> tuple[list[TrialResult], Listener]:
     listener = Listener()
     results = run_sweep(
@@ -82,6 +86,7 @@ def sweep(
         project=project,
         name="sweep",
         score=score,
+        final=final,
         on_trial=listener,
     )
     return results, listener
@@ -282,6 +287,18 @@ def test_what_scoring_raises_is_raised(
     assert result.status == "finished"
     assert result.cause == "not scored: ZeroDivisionError: no sentences"
     assert "scored" not in [event for event, _, _ in listener.heard]
+    # It is made up for by the next sweep, but not where others were proposed without it.
+    for score, final, bleu in (
+        (scoring.crash, True, None),
+        (scoring.score, True, None),
+        (scoring.score, False, 12.0),
+        (scoring.crash, True, 12.0),
+    ):
+        [result], listener = sweep(alone, tiny_corpus, project, score, final)
+        assert result.metrics.get("bleu") == bleu
+        assert result.cause == (None if bleu else "not scored: ZeroDivisionError: no sentences")
+        told = ["started", "finished", *(["scored"] if bleu else [])]
+        assert listener.of("base") == told
 
 
 def test_a_trial_that_fits_nowhere_is_an_error_at_once(

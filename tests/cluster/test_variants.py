@@ -99,6 +99,11 @@ def test_without_a_space_there_is_the_base_alone(base: Config) -> None:
         assert [v.name for v in accepted(swept(base, {}, method=method))] == ["base"]
 
 
+def test_the_variants_of_a_search_are_not_known_before_it(base: Config) -> None:
+    found = accepted(swept(base, RANGES, method="optuna", scheduler="none", seeds=2))
+    assert [v.name for v in found] == ["base seed=1", "base seed=2"]
+
+
 def test_names_of_folders_are_plain_and_differ(base: Config) -> None:
     found = accepted(
         swept(base, {"train.precision": ["bf16"], "model.dropout": [0.30000001, 0.3]}),
@@ -265,6 +270,29 @@ WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"model.dropout": {"low": 0.1, "high": 0.2}}, {}, "sweep.method random"),
     ({"model.dropout": {"low": 0.1, "high": 0.2}}, {"method": "grid"}, "sweep.method random"),
     ({"model.dropout": {"low": 0.1}}, {"method": "random"}, "{low: , high: , log: true}"),
+    ({"model.dropout": {"low": 0.1}}, {"method": "optuna"}, "{low: , high: , log: true}"),
+    ({"model.head": [1]}, {"method": "optuna"}, "did you mean model.heads?"),
+    ({}, {"method": "optuna"}, "sweep.space must name what sweep.method optuna may vary"),
+    (
+        {"model.heads": [1]},
+        {"method": "optuna", "objectives": []},
+        "sweep.objectives must name what sweep.method optuna looks for",
+    ),
+    (
+        {"model.heads": [1]},
+        {"method": "optuna", "objectives": ["bleu", "chrf", "bleu"]},
+        "sweep.objectives names one twice: bleu, chrf, bleu",
+    ),
+    (
+        {"model.heads": [1]},
+        {"method": "optuna", "objectives": ["bleu", "flops"]},
+        "sweep.scheduler must be none for several sweep.objectives, not asha",
+    ),
+    (
+        {"model.heads": [1]},
+        {"method": "optuna", "objectives": ["flops"], "budget": "flops"},
+        "sweep.objectives names flops, which sweep.budget flops makes equal for all",
+    ),
     ({"model.dropout": {"low": 0.2, "high": 0.1}}, {"method": "random"}, "must be below high"),
     ({"model.dropout": {"low": 0, "high": 0.1, "log": True}}, {"method": "random"}, "above 0"),
     ({"model.dropout": {"low": "x", "high": 1}}, {"method": "random"}, "must be numbers"),

@@ -11,7 +11,8 @@ import pytest
 from pipeline import outcome, stage
 from seq2sweep import config as configuration
 from seq2sweep.cluster.record import Status, TrialResult
-from seq2sweep.cluster.variants import variants
+from seq2sweep.cluster.rounds import Proposal
+from seq2sweep.cluster.variants import Refused, variants
 from seq2sweep.config import Config
 from seq2sweep.data.files import write_lines
 from seq2sweep.evaluate.significance import against_base
@@ -128,6 +129,41 @@ def test_a_refused_variant_has_the_same_keys_and_its_reason(config: Config) -> N
     assert entry["changes"] == {"model.layers": pytest.approx(2 / 3)}
     assert (entry["model"]["heads"], entry["train"]["seed"], entry["steps"]) == (8, 1, 0)
     json.dumps(entry)
+
+
+def test_a_search_is_described_by_its_objectives_and_proposals(tiny_config: Config) -> None:
+    searched = configuration.with_changes(
+        tiny_config,
+        {
+            "sweep.method": "optuna",
+            "sweep.objectives": ["bleu", "perplexity", "flops"],
+            "sweep.scheduler": "none",
+            "sweep.space": {"model.d_model": [32, 33]},
+        },
+    )
+    base, _ = variants(searched)
+    odd = Refused("d_model=33", {}, "it is odd", {})
+    proposals = [
+        Proposal(1, 1, odd, repeats=False),
+        Proposal(2, 1, base, repeats=True),
+        Proposal(3, 2, odd, repeats=True),
+    ]
+    assert outcome.refused_of(proposals) == [odd]
+    assert outcome.describe_search(searched, proposals) == {
+        "objectives": [
+            {"name": "bleu", "figure": "bleu", "better": "higher"},
+            {"name": "perplexity", "figure": "valid_perplexity", "better": "lower"},
+            {"name": "flops", "figure": "flops", "better": "lower"},
+        ],
+        "proposals": [
+            {"number": 1, "round": 1, "variant": "d_model=33", "repeats": False},
+            {"number": 2, "round": 1, "variant": "base", "repeats": True},
+            {"number": 3, "round": 2, "variant": "d_model=33", "repeats": True},
+        ],
+    }
+    assert outcome.describe_search(tiny_config, []) == {}
+    figures = {entry["figure"] for entry in outcome.describe_search(searched, [])["objectives"]}
+    assert figures <= KEYS
 
 
 def test_all_are_counted_and_the_best_is_named(results: list[TrialResult], config: Config) -> None:

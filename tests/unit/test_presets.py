@@ -41,7 +41,7 @@ def test_a_sweep_has_its_base_and_something_to_compare_it_with(name: str) -> Non
     found, refused = variants(config)
     assert refused == []
     assert found[0].changes == {}
-    assert len(found) > 1
+    assert len(found) > 1 or config.sweep.method == "optuna"  # which proposes the others later
     most = max(variant.config.train.steps for variant in found)
     assert config.sweep.grace_steps <= most
     for variant in found:

@@ -24,7 +24,7 @@ from tests.unit.made_up_results import papers_own_sweep, results, sweep, table3_
 
 
 def rows(record: dict[str, Any]) -> dict[str, table.Row]:
-    return {row.cells[0]: row for row in table.rows(pooled(record))}
+    return {row.cells[0]: row for row in table.rows(pooled(record), record)}
 
 
 def column(name: str) -> int:
@@ -290,17 +290,24 @@ def test_names_of_points_avoid_each_other() -> None:
         taken.append(box)
 
 
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=12))
-def test_the_pareto_front_is_what_nothing_beats_in_both(places: list[tuple[int, int]]) -> None:
+PLACES = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=12)
+
+
+@given(PLACES, st.booleans(), st.booleans())
+def test_the_pareto_front_is_what_nothing_beats_in_both(
+    places: list[tuple[int, int]], right: bool, up: bool
+) -> None:
     points = [scatter.Point(str(number), *place) for number, place in enumerate(places)]
-    front = scatter.pareto(points)
+    front = scatter.pareto(points, right, up)
     for point in points:
         beaten = any(
-            other.x <= point.x and other.y >= point.y and (other.x, other.y) != (point.x, point.y)
+            (other.x >= point.x if right else other.x <= point.x)
+            and (other.y >= point.y if up else other.y <= point.y)
+            and (other.x, other.y) != (point.x, point.y)
             for other in points
         )
         assert any((f.x, f.y) == (point.x, point.y) for f in front) == (not beaten)
-    assert [point.x for point in front] == sorted({point.x for point in front})
+    assert [point.x for point in front] == sorted({point.x for point in front}, reverse=right)
 
 
 def test_only_finished_points_are_on_the_front() -> None:
@@ -309,7 +316,10 @@ def test_only_finished_points_are_on_the_front() -> None:
         scatter.Point("cheap and good, but stopped", 1, 9, hollow=True),
         scatter.Point("b", 2, 2),
     ]
-    drawing = {"about": "", "x_label": "", "y_label": "", "name": "n"}
-    with_front = scatter.scatter(points, **drawing).count("stroke-dasharray")
-    assert with_front == 1
-    assert "stroke-dasharray" not in scatter.scatter(points[:2], **drawing)
+    axes = scatter.Axis("cost", higher=False), scatter.Axis("quality", higher=True)
+
+    def drawn(points: list[scatter.Point]) -> str:
+        return scatter.scatter(points, *axes, about="", name="n")
+
+    assert drawn(points).count("stroke-dasharray") == 1
+    assert "stroke-dasharray" not in drawn(points[:2])

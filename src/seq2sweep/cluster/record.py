@@ -46,7 +46,8 @@ class TrialRecord:
     """What this process knows of a variant, and its folder.
 
     schedule: by what rule trials are stopped; scorer: names the code that scores; earlier:
-    result.json, if the variant needs no training because it ended in a sweep before.
+    result.json, if the variant needs no training because it ended in a sweep before; final: what
+    has no figures is not tried again.
     """
 
     variant: Variant
@@ -54,6 +55,7 @@ class TrialRecord:
     schedule: str
     scorer: str
     earlier: dict[str, Any] | None
+    final: bool = False
     started: float = 0.0
     wall_seconds: float = 0.0
     status: Status | None = None
@@ -62,7 +64,9 @@ class TrialRecord:
     scores: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, variant: Variant, folder: Path, schedule: str, scorer: str) -> TrialRecord:
+    def open(
+        cls, variant: Variant, folder: Path, schedule: str, scorer: str, final: bool
+    ) -> TrialRecord:
         """Read what an earlier sweep left; one that stopped the trial by another rule is void."""
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -71,9 +75,10 @@ class TrialRecord:
             earlier = None
         if earlier:
             same = earlier["status"] == "finished" or earlier["schedule"] == schedule
-            if earlier["fingerprint"] != variant.fingerprint or not same:
+            again = earlier["status"] == "failed" and not final
+            if earlier["fingerprint"] != variant.fingerprint or not same or again:
                 earlier = None
-        return cls(variant, folder, schedule, scorer, earlier)
+        return cls(variant, folder, schedule, scorer, earlier, final)
 
     def start(self, on_trial: OnTrial, at: float) -> None:
         """Tell once that the trial began; `at` and other times here are of time.monotonic."""
@@ -115,18 +120,31 @@ class TrialRecord:
             {
                 "fingerprint": self.variant.fingerprint,
                 "status": self.status,
+                "cause": self.cause,
                 "schedule": self.schedule,
                 "wall_seconds": self.wall_seconds,
                 "scores": self.scores,
-                "scored_as": self.scored_as() if self.scores else None,
+                "scored_as": self.scored_as() if self.scores or self.cause else None,
             },
         )
+
+    def settle(self) -> None:
+        """Keep in the folder that the trial has no figures, if it has none and that is final."""
+        if self.final and self.cause:
+            self.save()
+
+    def reuse_cause(self) -> bool:
+        """Take why there are no scores from an earlier sweep, if that is final."""
+        if not self.final or not self.earlier or self.earlier["scored_as"] != self.scored_as():
+            return False
+        self.cause = self.earlier.get("cause")
+        return self.cause is not None
 
     def reuse_scores(self) -> bool:
         """Take what an earlier sweep scored in the same way, if it did."""
         if not self.earlier or self.earlier["scored_as"] != self.scored_as():
             return False
-        if not (self.folder / TRANSLATIONS_NAME).exists():
+        if not self.earlier["scores"] or not (self.folder / TRANSLATIONS_NAME).exists():
             return False
         self.scores = self.earlier["scores"]
         return True

@@ -40,6 +40,7 @@ def run_sweep(
     name: str,
     score: Score,
     scorer: str = "",
+    final: bool = False,
     on_trial: OnTrial,
 ) -> list[TrialResult]:
     """Train all variants inside a `ray_session`, then score their checkpoints.
@@ -50,6 +51,8 @@ def run_sweep(
     processes, several at once, and gives figures of a checkpoint on the validation set; its
     `translations`, one a line, are kept in the trial's folder.
     scorer: names the code behind `score`; scores that other code gave are not used again.
+    final: a trial that failed, or whose scoring did, is not tried again by the next call that says
+    so too: what follows from it must stay as it is.
     on_trial: called in this thread with an event, its variant and figures. Each variant has one
     "started" and one "finished", "stopped early" or "failed", whatever happens, with "result" for
     every validation between them; then "scored" if it has a checkpoint.
@@ -63,13 +66,15 @@ def run_sweep(
     folder.mkdir(parents=True, exist_ok=True)
     with only_user(folder):
         records = [
-            TrialRecord.open(variant, folder / "trials" / variant.slug, schedule, scorer)
+            TrialRecord.open(variant, folder / "trials" / variant.slug, schedule, scorer, final)
             for variant in variants
         ]
         rungs = _rungs(config, records)
         _forget_stops(records, rungs)
         _train_records(config, records, encoded.resolve(), folder / "tune", rungs, on_trial)
         _score_all(config, records, encoded.resolve(), score, on_trial)
+        for record in records:
+            record.settle()
     return [record.result() for record in records]
 
 
@@ -85,7 +90,8 @@ def _train_records(
     try:
         for record in records:
             if record.earlier:
-                record.end(record.earlier["status"], None, on_trial, time.monotonic())
+                cause = record.earlier["cause"] if record.earlier["status"] == "failed" else None
+                record.end(record.earlier["status"], cause, on_trial, time.monotonic())
         if not all(record.status for record in records):
             train_all(config, records, encoded, scratch, rungs, on_trial)
     finally:
@@ -146,7 +152,7 @@ def _score_all(
     )
     waiting: dict[Any, TrialRecord] = {}
     for record in records:
-        if record.status == "failed":
+        if record.status == "failed" or record.reuse_cause():
             continue
         checkpoint = record.checkpoint()
         if checkpoint is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,19 +23,40 @@ RANGE_KEYS = {"low", "high", "log"}
 def changes(config: Config) -> Iterator[Changes]:
     """What each variant but the base changes, by dotted key, in the order of the space.
 
+    Nothing for method optuna, which is asked later (`seq2sweep.cluster.proposals`).
+
+    Raises UserError as `spelt_out` does.
+    """
+    sweep, space = config.sweep, spelt_out(config)
+    if sweep.method == "one_at_a_time":
+        return _one_at_a_time(space)
+    if sweep.method == "grid":
+        return _grid(space)
+    if sweep.method == "random":
+        return _random(space, sweep.samples, sweep.seed)
+    return iter(())
+
+
+def spelt_out(config: Config) -> Space:
+    """`sweep.space` with its keys taken apart.
+
     A key of the space may be several, joined by commas, whose values vary together:
     `"model.heads, model.d_k": [[1, 128], [8, 16]]`.
 
     Raises UserError naming the entry that is wrong. Values are not looked at.
     """
-    sweep = config.sweep
-    _check_keys(config, [_keys(joined) for joined in sweep.space])
-    space = {_keys(joined): _choices(joined, given) for joined, given in sweep.space.items()}
-    if sweep.method == "one_at_a_time":
-        return _one_at_a_time(space)
-    if sweep.method == "grid":
-        return _grid(space)
-    return _random(space, sweep.samples, sweep.seed)
+    entries = config.sweep.space
+    _check_keys(config, [_keys(joined) for joined in entries])
+    return {_keys(joined): _choices(joined, given) for joined, given in entries.items()}
+
+
+def merged(space: Space, row: Iterable[tuple[Any, ...]]) -> Changes:
+    """The changes of one combination, which has the values of each entry's keys as a tuple."""
+    return {
+        key: value
+        for keys, values in zip(space, row, strict=True)
+        for key, value in zip(keys, values, strict=True)
+    }
 
 
 def check_section(key: str, place: str, sections: tuple[str, ...]) -> None:
@@ -76,27 +97,37 @@ Keys = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class _Range:
+class Range:
     """Numbers from low to high, both included; whole if both ends are."""
 
     low: float
     high: float
     log: bool
 
+    @property
+    def whole(self) -> bool:
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
     def draw(self, chance: random.Random) -> float:
-        whole = isinstance(self.low, int) and isinstance(self.high, int)
+        """Each number is as likely, or with `log` each order of magnitude."""
         if self.log:
             value = math.exp(chance.uniform(math.log(self.low), math.log(self.high)))
-        elif whole:
+        elif self.whole:
             return chance.randint(int(self.low), int(self.high))
         else:
             value = chance.uniform(self.low, self.high)
-        # Four digits: names and tables stay readable, and nobody needs more.
-        short = round(value) if whole else float(f"{value:.4g}")
+        return self.shortened(value)
+
+    def shortened(self, value: float) -> float:
+        """Four digits: names and tables stay readable, and nobody needs more."""
+        short = round(value) if self.whole else float(f"{value:.4g}")
         return min(max(short, self.low), self.high)
 
 
-Choices = list[tuple[Any, ...]] | _Range
+Choices = list[tuple[Any, ...]] | Range
+"""Values of an entry, each a tuple with an item a key, or a range for the one key that it has."""
+
+Space = dict[Keys, Choices]
 
 
 def _keys(joined: str) -> Keys:
@@ -123,7 +154,7 @@ def _choices(joined: str, given: Any) -> Choices:
     return [tuple(values) for values in given]
 
 
-def _range(place: str, given: Mapping[str, Any]) -> _Range:
+def _range(place: str, given: Mapping[str, Any]) -> Range:
     if not {"low", "high"} <= given.keys() or not given.keys() <= RANGE_KEYS:
         raise UserError(f"{place} must be a list of values or {{low: , high: , log: true}}")
     low, high = (_number(place, given[end]) for end in ("low", "high"))
@@ -134,7 +165,7 @@ def _range(place: str, given: Mapping[str, Any]) -> _Range:
         raise UserError(f"{place}: low {low} must be below high {high}")
     if log and low <= 0:
         raise UserError(f"{place}: low must be above 0 with log, not {low}")
-    return _Range(low, high, log)
+    return Range(low, high, log)
 
 
 def _number(place: str, value: Any) -> float:
@@ -153,41 +184,33 @@ def _number(place: str, value: Any) -> float:
 # --- methods -------------------------------------------------------------------------------------
 
 
-def _one_at_a_time(space: dict[Keys, Choices]) -> Iterator[Changes]:
+def _one_at_a_time(space: Space) -> Iterator[Changes]:
     for keys, choices in space.items():
         for values in _listed(keys, choices):
             yield dict(zip(keys, values, strict=True))
 
 
-def _grid(space: dict[Keys, Choices]) -> Iterator[Changes]:
+def _grid(space: Space) -> Iterator[Changes]:
     if not space:
         return
     for row in itertools.product(*(_listed(keys, choices) for keys, choices in space.items())):
-        yield _merged(space, row)
+        yield merged(space, row)
 
 
-def _random(space: dict[Keys, Choices], samples: int, seed: int) -> Iterator[Changes]:
+def _random(space: Space, samples: int, seed: int) -> Iterator[Changes]:
     chance = random.Random(seed)
     for _ in range(samples):
         row = [
-            (choices.draw(chance),) if isinstance(choices, _Range) else chance.choice(choices)
+            (choices.draw(chance),) if isinstance(choices, Range) else chance.choice(choices)
             for choices in space.values()
         ]
-        yield _merged(space, row)
+        yield merged(space, row)
 
 
 def _listed(keys: Keys, choices: Choices) -> list[tuple[Any, ...]]:
-    if isinstance(choices, _Range):
+    if isinstance(choices, Range):
         raise UserError(
-            f"params.yaml: sweep.space.{keys[0]} is a range, which only sweep.method random draws "
-            "from: list its values, or set the method to random"
+            f"params.yaml: sweep.space.{keys[0]} is a range, which only sweep.method random and "
+            "optuna draw from: list its values, or set the method to one of them"
         )
     return choices
-
-
-def _merged(space: dict[Keys, Choices], row: Iterator[Any] | Any) -> Changes:
-    return {
-        key: value
-        for keys, values in zip(space, row, strict=True)
-        for key, value in zip(keys, values, strict=True)
-    }

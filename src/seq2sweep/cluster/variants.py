@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,19 +67,15 @@ class Refused:
 def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant], list[Refused]]:
     """The base variant and those that `config.sweep` makes of it, each with all of its seeds.
 
-    Beside them the variants whose values are not valid. What is there already is left out.
+    Beside them the variants whose values are not valid. What is there already is left out. For
+    method optuna there is the base variant alone: `seq2sweep.cluster.rounds` asks for the others.
 
     data: the training split; `Budget` says what for.
 
     Raises UserError naming the entry of the section that is wrong.
     """
-    sweep = config.sweep
-    for key in sweep.base:
-        space.check_section(key, f"sweep.base.{key}", BASE_SECTIONS)
-    # Trials are scored at their newest checkpoint, whatever is averaged elsewhere.
-    changes = sweep.base | {"evaluate.checkpoint_steps": []}
-    base = configuration.with_changes(config, changes, "params.yaml: sweep.base")
-    budget = Budget(sweep.budget, base, data)
+    base = base_of(config)
+    budget = Budget(base.sweep.budget, base, data)
     found: dict[str, Variant] = {}
     refused: dict[str, Refused] = {}
     for draft in _drafts(base):
@@ -90,8 +86,29 @@ def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant],
                 continue
             made = _refuse(draft, base, f"it is the same as {first.name} here")
         refused.setdefault(made.name, made)
-    seeded = [trial for variant in found.values() for trial in _seeded(variant, sweep.seeds)]
+    seeds = base.sweep.seeds
+    seeded = [trial for variant in found.values() for trial in _seeded(variant, seeds)]
     return seeded, list(refused.values())
+
+
+def base_of(config: Config) -> Config:
+    """What every variant of the sweep starts from; UserError when `sweep.base` is wrong."""
+    for key in config.sweep.base:
+        space.check_section(key, f"sweep.base.{key}", BASE_SECTIONS)
+    # Trials are scored at their newest checkpoint, whatever is averaged elsewhere.
+    changes = config.sweep.base | {"evaluate.checkpoint_steps": []}
+    return configuration.with_changes(config, changes, "params.yaml: sweep.base")
+
+
+def proposed(base: Config, data: Bitext) -> Callable[[Changes], list[Variant] | Refused]:
+    """What makes a variant, of all its seeds, of changes to `base_of` a configuration."""
+    budget = Budget(base.sweep.budget, base, data)
+
+    def make(changes: Changes) -> list[Variant] | Refused:
+        made = _make(_Draft(changes), base, budget)
+        return made if isinstance(made, Refused) else list(_seeded(made, base.sweep.seeds))
+
+    return make
 
 
 @dataclass(frozen=True)

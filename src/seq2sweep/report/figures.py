@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from seq2sweep.report import plots, scatter
+from seq2sweep.report.front import Objective, front
 from seq2sweep.report.paper import kind_of
 from seq2sweep.report.pooled import Variant, mean
 
@@ -18,24 +19,38 @@ _EFFECTS = (
 )
 
 
-def quality_against_cost(variants: Sequence[Variant]) -> Markup | None:
-    """BLEU over training FLOPs, with the Pareto front."""
+def objectives(variants: Sequence[Variant], sought: Sequence[Objective]) -> dict[str, str] | None:
+    """Heading, drawing and caption of one objective over another, with their Pareto front.
+
+    Of a search for two it is these; else BLEU over training FLOPs.
+    """
+    pair = sought if len(sought) == 2 else [Objective("bleu", True), Objective("flops", False)]
+    y, x = sorted(pair, key=lambda objective: objective.is_cost)
     points = [
         point
         for variant in variants
-        if (flops := mean(variant, "flops")) and (point := _point(variant, flops))
+        if (value := mean(variant, x.figure)) is not None
+        # What nothing was spent on has shown nothing.
+        and (value > 0 or not x.is_cost)
+        and (point := _point(variant, value, y.figure))
     ]
     if not points:
         return None
-    return Markup(
-        scatter.scatter(
-            points,
-            about="BLEU of each variant against the FLOPs of its training",
-            x_label="training FLOPs",
-            y_label="BLEU (dev)",
-            name="scatter",
-        )
+    drawing = scatter.scatter(
+        points,
+        scatter.Axis(x.axis, x.higher, powers=x.is_cost),
+        scatter.Axis(y.axis, y.higher),
+        about=f"{y.name} of each variant against its {x.name}",
+        name="scatter",
     )
+    best = ", ".join(variant.label for variant in front(variants, pair))
+    return {
+        "title": "Quality against cost" if x.is_cost else f"{y.name} against {x.name}",
+        "svg": Markup(drawing),
+        "caption": f"{'Up' if y.higher else 'Down'} is better, {'right' if x.higher else 'left'} "
+        f"is {'cheaper' if x.is_cost else 'better'}; dashed: the Pareto front, of what nothing "
+        f"beats in both{f' ({best})' if sought else ''}.",
+    }
 
 
 def effects(variants: Sequence[Variant]) -> list[dict[str, str]]:
@@ -81,15 +96,15 @@ def validation_losses(variants: Sequence[Variant]) -> Markup | None:
     )
 
 
-def _point(variant: Variant, x: float) -> scatter.Point | None:
-    bleu = variant.figures["bleu"]
-    if bleu is None:
+def _point(variant: Variant, x: float, figure: str = "bleu") -> scatter.Point | None:
+    y = variant.figures[figure]
+    if y is None:
         return None
     return scatter.Point(
         variant.label,
         x,
-        bleu.mean,
-        margin=bleu.margin,
+        y.mean,
+        margin=y.margin,
         hollow=variant.state != "finished",
         base=variant.is_base,
     )

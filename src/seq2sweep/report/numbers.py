@@ -37,6 +37,7 @@ def _line(variant: Variant, base: Variant) -> dict[str, Any]:
     line: dict[str, Any] = {
         "variant": variant.name,
         "row": variant.row,
+        "proposal": variant.number,
         "group": variant.group,
         **{setting: variant.settings.get(setting) for setting in SETTINGS.values()},
         "positions": variant.settings.get("positions"),

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from seq2sweep import console
 from seq2sweep.report import figures, plots, samples
+from seq2sweep.report.front import objectives
 from seq2sweep.report.pooled import most_seeds, pooled
 from seq2sweep.report.table import Tables, tables
 from seq2sweep.report.text import MISSING, fixed, millions, percent, plain, powers, whole
@@ -222,7 +223,7 @@ def _sweep(results: Results) -> dict[str, Any] | None:
     return {
         "summary": ", ".join(f"{n} {status}" for status, n in counts.items() if n),
         "time": console.duration(sweep["wall_seconds"]),
-        "scatter": figures.quality_against_cost(variants),
+        "scatter": figures.objectives(variants, objectives(sweep)),
         "effects": figures.effects(variants),
         "curves": figures.validation_losses(variants),
         "seeds": most_seeds(variants),

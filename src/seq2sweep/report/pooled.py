@@ -62,7 +62,8 @@ class Against:
 class Variant:
     """One variant: what it is, how its trials ended, and its figures over seeds.
 
-    row: of Table 3 that it is (method table3), else None; settings: of model and train by their
+    row: of Table 3 that it is (method table3), else None; number: of the proposal of a search
+    that it is, from 1 on, else None; settings: of model and train by their
     plain names; status: in words; figures: of its finished trials, else of those stopped early,
     None where nothing is known; curve: (step, validation loss), mean over the same trials;
     failures: what failed, was refused or has no score, and its cause. Settings of a variant that
@@ -80,6 +81,7 @@ class Variant:
     curve: Sequence[tuple[float, float]]
     failures: Sequence[tuple[str, str]]
     against: Against | None = None
+    number: int | None = None
 
     @property
     def is_base(self) -> bool:
@@ -88,6 +90,8 @@ class Variant:
     @property
     def label(self) -> str:
         """What it is called in tables and figures."""
+        if self.number is not None:
+            return f"#{self.number}"
         return "base" if self.is_base else self.row or self.name
 
 
@@ -99,11 +103,16 @@ def pooled(sweep: Mapping[str, Any]) -> list[Variant]:
     bases = [name for name, found in trials.items() if not found[0]["changes"]]
     base = _variant(bases[0], trials.pop(bases[0])) if bases else _untrained(sweep["base"])
     significance = sweep.get("significance") or {}
+    numbers = {
+        proposal["variant"]: proposal["number"]
+        for proposal in sweep.get("proposals", [])
+        if not proposal["repeats"]
+    }
     found = [base]
     for name, of_variant in trials.items():
         variant = _variant(name, of_variant)
         to_base = _against(variant, base, significance.get(name))
-        found.append(dataclasses.replace(variant, against=to_base))
+        found.append(dataclasses.replace(variant, against=to_base, number=numbers.get(name)))
     return found
 
 

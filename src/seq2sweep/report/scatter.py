@@ -31,8 +31,17 @@ class Point:
     base: bool = False
 
 
-def scatter(points: Sequence[Point], *, about: str, x_label: str, y_label: str, name: str) -> str:
-    """Named points, quality over cost, and the line of those that no other beats in both.
+@dataclass(frozen=True)
+class Axis:
+    """Its label, whether more is better, and whether its values may differ by powers of ten."""
+
+    label: str
+    higher: bool
+    powers: bool = False
+
+
+def scatter(points: Sequence[Point], x: Axis, y: Axis, *, about: str, name: str) -> str:
+    """Named points over two objectives, and the line of those that no other beats in both.
 
     No name covers a point, another name or that line; intervals would only hide each other here.
     """
@@ -40,27 +49,31 @@ def scatter(points: Sequence[Point], *, about: str, x_label: str, y_label: str, 
         height = 4.6 + 0.1 * max(0, len(points) - 10)
         figure = Figure(figsize=(9.0, height), layout="constrained")
         axes = figure.subplots()
-        front = pareto([point for point in points if not point.hollow])
+        front = pareto([point for point in points if not point.hollow], x.higher, y.higher)
         if len(front) > 1:
-            x, y = [point.x for point in front], [point.y for point in front]
-            axes.plot(x, y, drawstyle="steps-post", color=MUTED, linewidth=1, dashes=(4, 3))
+            corners = [point.x for point in front], [point.y for point in front]
+            axes.plot(*corners, drawstyle="steps-post", color=MUTED, linewidth=1, dashes=(4, 3))
         for number, point in enumerate(points):
             _mark(axes, point, SERIES[number % len(SERIES)], bar=False)
-        _cost_axis(axes, [point.x for point in points])
+        _x_axis(axes, [point.x for point in points], x.powers)
         axes.margins(y=0.15)
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
+        axes.set_xlabel(x.label)
+        axes.set_ylabel(y.label)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
         _name_points(axes, points, front)
         return svg(figure, about, name)
 
 
-def pareto(points: Sequence[Point]) -> list[Point]:
-    """Those that no other reaches in quality at the same or a lower cost, cheapest first."""
+def pareto(points: Sequence[Point], x_higher: bool, y_higher: bool) -> list[Point]:
+    """Those that no other reaches in y at the same or a better x, best x first.
+
+    x_higher, y_higher: whether more is better. Of equal points the first is taken.
+    """
+    x_sign, y_sign = (1 if higher else -1 for higher in (x_higher, y_higher))
     front: list[Point] = []
-    for point in sorted(points, key=lambda point: (point.x, -point.y)):
-        if not front or point.y > front[-1].y:
+    for point in sorted(points, key=lambda point: (-x_sign * point.x, -y_sign * point.y)):
+        if not front or y_sign * point.y > y_sign * front[-1].y:
             front.append(point)
     return front
 
@@ -121,10 +134,10 @@ def _mark(axes: Any, point: Point, colour: str, bar: bool = True) -> None:
     )
 
 
-def _cost_axis(axes: Any, values: Sequence[float]) -> None:
+def _x_axis(axes: Any, values: Sequence[float], in_powers: bool) -> None:
     """Logarithmic where costs differ much; more room at the right, where names prefer to stand."""
     low, high = min(values), max(values)
-    if high > 4 * low:
+    if in_powers and high > 4 * low:
         axes.set_xscale("log")
         margin = (high / low) ** 0.12
         axes.set_xlim(low / margin, high * margin**2)
@@ -134,7 +147,8 @@ def _cost_axis(axes: Any, values: Sequence[float]) -> None:
         margin = 0.12 * (high - low) or 0.2 * high
         axes.set_xlim(low - margin, high + 2 * margin)
         axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: powers(value)))
+    if in_powers:
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: powers(value)))
 
 
 def _name_points(axes: Any, points: Sequence[Point], front: Sequence[Point]) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from seq2sweep.report import findings, paper
+from seq2sweep.report.front import front, objectives
+from seq2sweep.report.front import notes as notes_of_search
 from seq2sweep.report.pooled import Variant, mean, most_seeds, pooled
 from seq2sweep.report.text import MISSING, fixed, millions, plain, powers, whole, with_margin
 
@@ -45,10 +47,14 @@ _BUDGETS = {
 
 @dataclass(frozen=True)
 class Row:
-    """Cells under HEADINGS; `state` is base, or how the variant ended."""
+    """Cells under HEADINGS; `state` is base, or how the variant ended.
+
+    front: whether it is on the Pareto front of a search for several objectives.
+    """
 
     cells: tuple[str, ...]
     state: str
+    front: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,13 @@ def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) 
     """From reports/sweep.json; `dataset` says in words what was translated."""
     variants = pooled(sweep)
     return Tables(
-        rows=rows(variants),
+        rows=rows(variants, sweep),
         notes=notes(sweep, variants, dataset, vocabulary_size),
-        failures=[failure for variant in variants for failure in variant.failures],
+        failures=[
+            (name if variant.number is None else f"{variant.label} {name}", cause)
+            for variant in variants
+            for name, cause in variant.failures
+        ],
         comparisons=paper.comparisons(variants),
         comparison_notes=paper.notes(variants),
         findings=findings.findings(variants),
@@ -83,10 +93,11 @@ def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) 
     )
 
 
-def rows(variants: Sequence[Variant]) -> list[Row]:
+def rows(variants: Sequence[Variant], sweep: Mapping[str, Any]) -> list[Row]:
     """The base row with all settings, then each variant; a cell that equals the base's is empty."""
-    base = variants[0]
-    return [_row(variant, base) for variant in variants]
+    base, sought = variants[0], objectives(sweep)
+    best = front(variants, sought) if len(sought) > 1 else []
+    return [_row(variant, base, variant in best) for variant in variants]
 
 
 def notes(
@@ -100,6 +111,7 @@ def notes(
     seeds = most_seeds(variants)
     tested = [v for v in variants if v.against is not None and v.against.p is not None]
     result = [
+        *notes_of_search(sweep, variants),
         "Empty cells are the base row's, as in the paper.",
         f"Data: {dataset}, {_split(sweep)} set; no checkpoint averaging.",
         "PPL is per word piece, not per word, of a shared vocabulary of "
@@ -138,16 +150,17 @@ def notes(
     return result
 
 
-def _row(variant: Variant, base: Variant) -> Row:
+def _row(variant: Variant, base: Variant, on_front: bool) -> Row:
     own = [_setting(variant, key) for key in SETTINGS.values()]
     parameters = millions(mean(variant, "parameters"))
-    name = variant.label
+    name = _name(variant)
     if variant is not base:
         same = [_setting(base, key) for key in SETTINGS.values()]
         own = ["" if a == b else a for a, b in zip(own, same, strict=True)]
         parameters = "" if parameters == millions(mean(base, "parameters")) else parameters
         kind = paper.kind_of(variant, base)
-        name = f"({kind[0]}) {name}" if kind and variant.row is None else name
+        named = variant.row is None and variant.number is None
+        name = f"({kind[0]}) {name}" if kind and named else name
     cells = (
         name,
         *own,
@@ -158,9 +171,18 @@ def _row(variant: Variant, base: Variant) -> Row:
         # A trial that failed before its first step has cost nothing worth a figure.
         powers(mean(variant, "flops") or None),
         _hours(mean(variant, "device_hours")),
-        variant.status,
+        variant.status + ", Pareto front" * on_front,
     )
-    return Row(cells, "base" if variant is base else variant.state)
+    return Row(cells, "base" if variant is base else variant.state, on_front)
+
+
+def _name(variant: Variant) -> str:
+    """A proposal's number, and what it changes that no column shows."""
+    if variant.number is None:
+        return variant.label
+    shown = {key.rpartition(".")[2]: value for key, value in variant.changes.items()}
+    others = [f"{k}={plain(v)}" for k, v in shown.items() if k not in SETTINGS.values()]
+    return " ".join([variant.label, *others])
 
 
 def _setting(variant: Variant, key: str) -> str:

@@ -1,0 +1,121 @@
+"""What a search looked for, and the variants that no other beats in all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seq2sweep.report.pooled import Variant, mean
+from seq2sweep.report.text import fixed, millions, powers
+
+_NAMES = {
+    "bleu": "BLEU",
+    "bleu_paper": "BLEU as in the paper",
+    "chrf": "chrF",
+    "valid_perplexity": "perplexity",
+    "flops": "training FLOPs",
+    "parameters": "parameters",
+}
+_COSTS = ("flops", "parameters")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A figure of a variant (`pooled.FIGURES`), and whether more of it is better."""
+
+    figure: str
+    higher: bool
+
+    @property
+    def name(self) -> str:
+        return _NAMES[self.figure]
+
+    @property
+    def axis(self) -> str:
+        """What stands beside an axis."""
+        return self.name if self.is_cost else f"{self.name} (dev)"
+
+    @property
+    def is_cost(self) -> bool:
+        """Whether it grows with the model: known before, and drawn to the right."""
+        return self.figure in _COSTS
+
+    def text(self, variant: Variant) -> str:
+        """The variant's mean: `BLEU 31.4`."""
+        value = mean(variant, self.figure)
+        if self.figure == "flops":
+            return f"{powers(value)} {self.name}"
+        if self.figure == "parameters":
+            return f"{millions(value)} M {self.name}"
+        return f"{self.name} {fixed(value, 2 if self.figure == 'valid_perplexity' else 1)}"
+
+
+def objectives(sweep: Mapping[str, Any]) -> list[Objective]:
+    """Of reports/sweep.json, in its order; none where the sweep was no search."""
+    return [
+        Objective(given["figure"], given["better"] == "higher")
+        for given in sweep.get("objectives", [])
+    ]
+
+
+def front(variants: Sequence[Variant], sought: Sequence[Objective]) -> list[Variant]:
+    """Those that no other equals in all objectives and beats in one.
+
+    Of the finished ones whose figures are all known; none where nothing is sought. The cheapest
+    comes first, or where no cost is sought the best in the last objective.
+    """
+    values = {
+        place: [
+            value if objective.higher else -value
+            for objective in sought
+            if (value := mean(variant, objective.figure)) is not None
+        ]
+        for place, variant in enumerate(variants)
+        if variant.state == "finished"
+    }
+    known = {place: own for place, own in values.items() if len(own) == len(sought) > 0}
+    kept = [
+        place
+        for place, own in known.items()
+        if not any(_beats(other, own) for other in known.values())
+    ]
+    order = next((i for i, objective in enumerate(sought) if objective.is_cost), -1)
+    return [variants[place] for place in sorted(kept, key=lambda place: -known[place][order])]
+
+
+def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
+    pairs = list(zip(one, other, strict=True))
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def notes(sweep: Mapping[str, Any], variants: Sequence[Variant]) -> list[str]:
+    """What was looked for, what was found, and what was proposed in vain; none of other sweeps."""
+    sought = objectives(sweep)
+    if not sought:
+        return []
+    aims = " and ".join(f"{'high' if one.higher else 'low'} {one.name}" for one in sought)
+    result = [
+        f"#1 is the variant that Optuna proposed first, and so on. It looked for {aims}.",
+    ]
+    found = front(variants, sought)
+    if found:
+        named = "; ".join(
+            f"{variant.label} ({', '.join(one.text(variant) for one in sought)})"
+            for variant in found
+        )
+        several = len(sought) > 1
+        result.append(
+            f"Pareto front, of what no variant beats in one without losing in another: {named}."
+            if several
+            else f"Best: {named}."
+        )
+    labels = {variant.name: variant.label for variant in variants}
+    again = [
+        f"#{proposal['number']} (as {labels.get(proposal['variant'], proposal['variant'])})"
+        for proposal in sweep["proposals"]
+        if proposal["repeats"]
+    ]
+    if again:
+        result.append(f"Proposed again, and not trained again: {', '.join(again)}.")
+    return result
