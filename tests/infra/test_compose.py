@@ -1,0 +1,140 @@
+"""compose.yaml: what may be reached from where, and how confined each container is."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.infra.files import INFRA, compose, dockerfile, documents
+
+
+def faults(content: dict[str, Any]) -> list[str]:
+    """What is not as docs/security.md promises."""
+    found = []
+    for name, service in content["services"].items():
+        user, _, group = str(service.get("user", "0")).partition("}:")
+        checks = {
+            "a port on more than loopback": not all(
+                str(port).startswith("127.0.0.1:") for port in service.get("ports", [])
+            ),
+            "root": user.split(":")[0] in ("0", "root") or "0:" in group,
+            "may gain privileges": "no-new-privileges:true" not in service.get("security_opt", []),
+            "has capabilities": service.get("cap_drop") != ["ALL"] or "cap_add" in service,
+            "privileged": bool(service.get("privileged")),
+            "the host's network": service.get("network_mode") == "host",
+            "may write to its root": service.get("read_only") is not True,
+            "no limit of memory": "mem_limit" not in service,
+            "is not started again": service.get("restart") not in ("unless-stopped", "no"),
+        }
+        found += [f"{name}: {what}" for what, bad in checks.items() if bad]
+    return found
+
+
+def test_compose_is_confined() -> None:
+    assert set(compose()["services"]) == {
+        "head", "worker", "mlflow", "postgres", "s3", "s3-folder",
+    }  # fmt: skip
+    assert faults(compose()) == []
+
+
+def _change(service: str, **values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content["services"][service].update(values)
+
+
+@pytest.mark.parametrize(
+    ("plant", "fault"),
+    [
+        (_change("head", ports=["8265:8265"]), "head: a port on more than loopback"),
+        (_change("mlflow", ports=["0.0.0.0:5000:5000"]), "mlflow: a port on more than loopback"),
+        (_change("postgres", user="0:0"), "postgres: root"),
+        (_change("s3", user="root"), "s3: root"),
+        (lambda content: content["services"]["worker"].pop("user"), "worker: root"),
+        (_change("worker", cap_add=["SYS_ADMIN"]), "worker: has capabilities"),
+        (_change("head", network_mode="host"), "head: the host's network"),
+        (_change("head", privileged=True), "head: privileged"),
+        (_change("head", read_only=False), "head: may write to its root"),
+        (lambda content: content["services"]["head"].pop("mem_limit"), "head: no limit of memory"),
+    ],
+)
+def test_a_planted_fault_is_found(plant: Callable[[dict[str, Any]], None], fault: str) -> None:
+    content = copy.deepcopy(compose())
+    plant(content)
+    assert faults(content) == [fault]
+
+
+def test_ray_wants_a_token() -> None:
+    assert "RAY_AUTH_MODE=token" in dockerfile()
+    for name in ("head", "worker"):
+        service = compose()["services"][name]
+        assert service["environment"]["RAY_AUTH_MODE"] == "token"
+        assert service["environment"]["RAY_AUTH_TOKEN_PATH"] == "/run/secrets/ray_token"
+        assert "ray_token" in service["secrets"]
+    # What trains needs no password of the tracking server: the head records.
+    assert compose()["services"]["worker"]["secrets"] == ["ray_token"]
+
+
+def test_the_database_is_reached_through_mlflow_alone() -> None:
+    services = compose()["services"]
+    assert {name for name, each in services.items() if "database" in each.get("networks", [])} == {
+        "mlflow", "postgres",
+    }  # fmt: skip
+    assert services["postgres"]["networks"] == ["database"]
+    assert "ports" not in services["postgres"]
+    assert compose()["networks"]["database"] == {"internal": True}
+
+
+def test_mlflow_answers_by_its_names_alone() -> None:
+    hosts = compose()["services"]["mlflow"]["environment"]["ALLOWED_HOSTS"].split(",")
+    assert hosts[0] == "mlflow:5000"
+    assert all(host.startswith(("mlflow", "localhost", "127.0.0.1")) for host in hosts)
+
+
+def test_every_service_says_whether_it_is_well() -> None:
+    """By a check of its own, or that of our image, which is of Ray nodes."""
+    assert "\nHEALTHCHECK " in dockerfile()
+    for name, service in compose()["services"].items():
+        if name not in ("head", "worker"):
+            assert "healthcheck" in service, name
+    waits = {
+        name: {other: how["condition"] for other, how in service.get("depends_on", {}).items()}
+        for name, service in compose()["services"].items()
+    }
+    assert waits["worker"] == {"head": "service_healthy"}
+    assert waits["head"] == {"mlflow": "service_healthy"}
+    assert waits["mlflow"] == {"postgres": "service_healthy"}
+
+
+def test_object_storage_is_optional() -> None:
+    profiles = {
+        name: each["profiles"] for name, each in compose()["services"].items() if "profiles" in each
+    }
+    assert profiles == {"s3": ["s3"], "s3-folder": ["s3"]}
+
+
+def test_the_gpu_file_changes_workers_alone() -> None:
+    (content,) = documents(INFRA / "compose.cuda.yaml")
+    assert set(content["services"]) == {"worker"}
+
+
+@pytest.mark.parametrize("files", [["compose.yaml"], ["compose.yaml", "compose.cuda.yaml"]])
+def test_compose_itself_takes_the_file(files: list[str]) -> None:
+    docker = shutil.which("docker")
+    if (
+        docker is None
+        or subprocess.run([docker, "compose", "version"], capture_output=True).returncode
+    ):
+        pytest.skip("docker compose is not installed")
+    named = [part for file in files for part in ("--file", str(INFRA / file))]
+    done = subprocess.run(
+        [docker, "compose", *named, "--profile", "s3", "config", "--quiet"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"USER_ID": "1000", "GROUP_ID": "1000"},
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,147 @@
+"""Every file of infra/ can be read by what it is for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from seq2sweep.train.devices import peak_flops
+from tests.infra.files import INFRA, ROOT, documents, own_files, scripts, yaml_files
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", yaml_files(), ids=name)
+def test_yaml_can_be_read(path: Path) -> None:
+    assert documents(path)
+
+
+def test_all_was_found() -> None:
+    found = {name(path) for path in own_files()}
+    assert {
+        "infra/docker/Dockerfile", "infra/compose.yaml", "infra/ray/aws.yaml",
+        "infra/ray/local.yaml", "infra/kubernetes/kustomization.yaml", "infra/prices.yaml",
+        "infra/slurm/repro.sbatch", "infra/make-secrets", "infra/in-project",
+    } <= found  # fmt: skip
+
+
+@pytest.mark.parametrize("path", scripts(), ids=name)
+def test_scripts_stop_at_the_first_error(path: Path) -> None:
+    assert subprocess.run(["bash", "-n", path]).returncode == 0
+    text = path.read_text(encoding="utf-8")
+    assert "\nset -euo pipefail\n" in text
+    if path.suffix != ".sbatch":
+        assert os.access(path, os.X_OK), "not executable"
+
+
+@pytest.mark.parametrize("path", scripts(), ids=name)
+def test_shellcheck_finds_nothing(path: Path) -> None:
+    if shutil.which("shellcheck") is None:
+        pytest.skip("shellcheck is not installed")
+    done = subprocess.run(["shellcheck", path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_hadolint_finds_nothing() -> None:
+    beside = Path(sys.executable).parent
+    hadolint = shutil.which("hadolint", path=f"{beside}:{os.environ['PATH']}")
+    if hadolint is None:
+        pytest.skip("hadolint is not installed")
+    done = subprocess.run([hadolint, INFRA / "docker/Dockerfile"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_image_is_not_roots_and_has_its_programs() -> None:
+    text = (INFRA / "docker/Dockerfile").read_text(encoding="utf-8")
+    last = text.split("\nFROM ")[-1]
+    assert [line for line in last.splitlines() if line.startswith("USER ")] == ["USER 1000:1000"]
+    assert 'ENTRYPOINT ["with-secrets"]' in last
+    assert "--no-install-recommends" in last
+    for program in ("docker/with-secrets", "docker/ray-healthy", "docker/tracking-server"):
+        assert f"infra/{program}" in last
+        assert (INFRA / program).is_file()
+    # COPY takes all that .dockerignore lets through, which is named file by file.
+    kept = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    for path in [line[1:] for line in kept if line.startswith("!")]:
+        assert (ROOT / path).exists(), path
+
+
+# --- Ray's cluster launcher ----------------------------------------------------------------------
+
+LAUNCHER = [INFRA / "ray/aws.yaml", INFRA / "ray/local.yaml"]
+
+
+@pytest.mark.parametrize("path", LAUNCHER, ids=name)
+def test_the_launcher_takes_its_files(path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    autoscaler = pytest.importorskip("ray.autoscaler")
+    schema = json.loads((Path(autoscaler.__file__).parent / "ray-schema.json").read_text())
+    (content,) = documents(path)
+    jsonschema.validate(content, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(content | {"min_wokers": 1}, schema)
+
+
+@pytest.mark.parametrize("path", LAUNCHER, ids=name)
+def test_ray_wants_a_token_and_its_dashboard_stays_on_loopback(path: Path) -> None:
+    (content,) = documents(path)
+    starts = [
+        command
+        for key in ("head_start_ray_commands", "worker_start_ray_commands")
+        for command in content[key]
+        if "ray start" in command
+    ]
+    assert len(starts) == 2
+    assert all("RAY_AUTH_MODE=token" in command for command in starts)
+    assert "--dashboard-host=127.0.0.1" in starts[0]
+    mounts = content["file_mounts"]
+    assert [to for to, source in mounts.items() if source == "infra/secrets/ray_token"]
+    for source in mounts.values():
+        assert source.startswith("infra/secrets/") or (ROOT / source).exists(), source
+
+
+def test_the_head_stays_and_workers_are_on_spot_machines() -> None:
+    (content,) = documents(INFRA / "ray/aws.yaml")
+    types = content["available_node_types"]
+    assert "InstanceMarketOptions" not in types[content["head_node_type"]]["node_config"]
+    workers = {key: each for key, each in types.items() if key != content["head_node_type"]}
+    assert workers
+    for each in workers.values():
+        assert each["node_config"]["InstanceMarketOptions"]["MarketType"] == "spot"
+        assert each["max_workers"] <= content["max_workers"]
+    for each in types.values():
+        machine = each["node_config"]
+        # Ray's own security group would let everyone in by SSH.
+        assert machine["SecurityGroupIds"] == ["sg-REPLACE"]
+        assert machine["MetadataOptions"]["HttpTokens"] == "required"
+        assert all(disk["Ebs"]["Encrypted"] for disk in machine["BlockDeviceMappings"])
+
+
+# --- prices --------------------------------------------------------------------------------------
+
+
+def test_prices_are_numbers_with_their_source() -> None:
+    text = (INFRA / "prices.yaml").read_text(encoding="utf-8")
+    prices = yaml.safe_load(text)
+    assert prices["currency"] == "USD"
+    assert len(prices["devices"]) > 3
+    for device, figures in prices["devices"].items():
+        assert set(figures) <= {"per_hour", "watts"}, device
+        assert figures, device
+        assert all(isinstance(value, int | float) and value > 0 for value in figures.values())
+        assert peak_flops(device, "float32"), f"{device} is no name that a driver gives"
+    figures = re.findall(r"^    (per_hour|watts): \S+(?:  # (.+))?$", text, re.MULTILINE)
+    assert len(figures) == sum(map(len, prices["devices"].values()))
+    for kind, source in figures:
+        assert source
+        assert kind == "watts" or re.search(r"; 20\d\d-\d\d-\d\d$", source), source

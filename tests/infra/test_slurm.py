@@ -1,0 +1,204 @@
+"""infra/slurm/repro.sbatch against stand-ins for Slurm, Ray and dvc, which note their calls."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.infra.files import INFRA
+
+SCRIPT = INFRA / "slurm/repro.sbatch"
+NOTE = 'echo "$(basename "$0") $*" >>"$CALLS"\n'
+STAND_INS = {
+    "srun": NOTE
+    + """
+        name=
+        while [[ $1 == --* ]]; do
+            case $1 in --nodelist=*) name=${1#*=} ;; esac
+            shift
+        done
+        if [ "$1" = hostname ]; then
+            echo "10.0.0.7 fe80::7"
+        else
+            NODE=$name exec "$@"
+        fi""",
+    "scontrol": NOTE + '[ "$1" != show ] || printf "%s\\n" ${3//,/ }',
+    "ray": """
+        if [ "$1" = start ]; then
+            trap 'echo "ray on $NODE ends" >>"$CALLS"; exit 0' TERM
+            echo "ray on $NODE mode $RAY_AUTH_MODE token $(stat -c %a "$RAY_AUTH_TOKEN_PATH")" \\
+                "$(stat -c %a "$(dirname "$RAY_AUTH_TOKEN_PATH")")" >>"$CALLS"
+            while true; do sleep 0.1; done
+        fi
+        for _ in $(seq "$ALIVE"); do echo '        "node_id": "1f",'; done""",
+    "dvc": NOTE
+    + """
+        trap 'echo "dvc saves" >>"$CALLS"; exit "$ON_SIGNAL"' INT
+        echo "address $RAY_ADDRESS" >>"$CALLS"
+        [ -z "$ENDS" ] || exit "$ENDS"
+        while true; do sleep 0.1; done""",
+}
+
+RAY_RUNS = "ray on {} mode token token 600 700"
+
+
+class Job:
+    """The script, run as Slurm would, on nodes a and b."""
+
+    def __init__(self, folder: Path, *command: str, **settings: str) -> None:
+        self.folder = folder
+        self.calls_path = folder / "calls"
+        programs = folder / "programs"
+        programs.mkdir()
+        for name, text in STAND_INS.items():
+            (programs / name).write_text("#!/bin/bash\n" + text + "\n")
+            (programs / name).chmod(0o755)
+        environment = {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "CALLS": str(self.calls_path),
+            "SLURM_SUBMIT_DIR": str(folder),
+            "SLURM_JOB_ID": "4242",
+            "SLURM_JOB_NODELIST": "a,b",
+            "SLURM_CPUS_PER_TASK": "8",
+            "RAY_START_PAUSE": "0.05",
+            "RAY_START_TRIES": "3",
+            "ALIVE": "2",
+            "ENDS": "",
+            "ON_SIGNAL": "1",
+        }
+        self.log = (folder / "log").open("wb")
+        self.process = subprocess.Popen(
+            ["bash", SCRIPT, *command],
+            env=environment | settings,
+            stdout=self.log,
+            stderr=self.log,
+            start_new_session=True,
+        )
+
+    @property
+    def calls(self) -> list[str]:
+        return self.calls_path.read_text().splitlines() if self.calls_path.exists() else []
+
+    def wait_for(self, call: str) -> None:
+        deadline = time.monotonic() + 60
+        while call not in self.calls:
+            assert self.process.poll() is None, (self.folder / "log").read_text()
+            assert time.monotonic() < deadline, self.calls
+            time.sleep(0.02)
+
+    def end(self) -> int:
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def submit(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    jobs = []
+
+    def start(*command: str, **settings: str) -> Job:
+        jobs.append(Job(tmp_path, *command, **settings))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        if job.process.poll() is None:
+            os.killpg(job.process.pid, signal.SIGKILL)
+        job.log.close()
+
+
+def test_it_starts_ray_on_all_nodes_and_then_the_stage(submit: Callable[..., Job]) -> None:
+    job = submit(ENDS="0", SLURM_GPUS_ON_NODE="4")
+    assert job.end() == 0
+    starts = [call for call in job.calls if call.startswith("srun") and " ray start " in call]
+    head, worker = starts
+    assert "--nodelist=a --export=ALL ray start --head" in head
+    assert "--node-ip-address=10.0.0.7 --port=24242" in head
+    assert "--dashboard-host=127.0.0.1" in head
+    assert "--nodelist=b --export=ALL ray start --address=10.0.0.7:24242" in worker
+    for start in starts:
+        assert "--block" in start
+        assert "--num-cpus=8" in start
+        assert "--num-gpus=4" in start
+    assert "dvc repro" in job.calls
+    assert "address 10.0.0.7:24242" in job.calls
+
+
+def test_ray_wants_a_token_that_this_user_alone_can_read(submit: Callable[..., Job]) -> None:
+    job = submit()
+    job.wait_for("dvc repro")
+    for node in "ab":
+        job.wait_for(RAY_RUNS.format(node))
+    token = job.folder / ".slurm/4242/token"
+    assert len(token.read_text()) == 64
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert token.read_text() not in (job.folder / "log").read_text()
+    assert not any(token.read_text() in call for call in job.calls)
+
+
+def test_it_saves_before_its_time_is_up_and_goes_back_into_the_queue(
+    submit: Callable[..., Job],
+) -> None:
+    job = submit()
+    for call in ("address 10.0.0.7:24242", *map(RAY_RUNS.format, "ab")):
+        job.wait_for(call)
+    os.kill(job.process.pid, signal.SIGUSR1)
+    assert job.end() == 0
+    saved, requeued = job.calls.index("dvc saves"), job.calls.index("scontrol requeue 4242")
+    assert saved < requeued
+    for node in "ab":
+        assert saved < job.calls.index(f"ray on {node} ends") < requeued
+    assert not (job.folder / ".slurm/4242").exists()
+
+
+def test_a_stage_that_says_75_itself_goes_back_too(submit: Callable[..., Job]) -> None:
+    job = submit("dvc", "train", ON_SIGNAL="75")
+    job.wait_for("address 10.0.0.7:24242")
+    assert "dvc train" in job.calls
+    os.kill(job.process.pid, signal.SIGUSR1)
+    assert job.end() == 0
+    assert "scontrol requeue 4242" in job.calls
+
+
+def test_what_ends_well_in_its_last_minutes_is_done(submit: Callable[..., Job]) -> None:
+    job = submit(ON_SIGNAL="0")
+    job.wait_for("address 10.0.0.7:24242")
+    os.kill(job.process.pid, signal.SIGUSR1)
+    assert job.end() == 0
+    assert "scontrol requeue 4242" not in job.calls
+
+
+@pytest.mark.parametrize("status", [1, 2])
+def test_what_fails_is_not_tried_again(submit: Callable[..., Job], status: int) -> None:
+    job = submit(ENDS=str(status))
+    assert job.end() == status
+    assert "scontrol requeue 4242" not in job.calls
+    assert not (job.folder / ".slurm/4242").exists()
+
+
+def test_a_cancelled_job_saves_and_stays_away(submit: Callable[..., Job]) -> None:
+    job = submit()
+    job.wait_for("address 10.0.0.7:24242")
+    os.kill(job.process.pid, signal.SIGTERM)
+    assert job.end() == 1
+    assert "dvc saves" in job.calls
+    assert "scontrol requeue 4242" not in job.calls
+
+
+def test_a_node_that_does_not_come_up_ends_the_job(submit: Callable[..., Job]) -> None:
+    job = submit(ALIVE="1")
+    assert job.end() == 1
+    assert "Ray has not come up on all of a b" in (job.folder / "log").read_text()
+    assert "dvc repro" not in job.calls
+    assert not (job.folder / ".slurm/4242").exists()
+
+
+def test_slurm_is_told_what_the_script_relies_on() -> None:
+    header = SCRIPT.read_text(encoding="utf-8")
+    for option in ("--requeue", "--open-mode=append", "--signal=B:USR1@300", "--exclusive"):
+        assert f"\n#SBATCH {option}\n" in header
