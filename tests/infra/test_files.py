@@ -76,6 +76,40 @@ def test_the_image_is_not_roots_and_has_its_programs() -> None:
         assert (ROOT / path).exists(), path
 
 
+def test_a_project_in_the_shared_folder_has_new_code_and_old_results(tmp_path: Path) -> None:
+    source, shared, programs = (tmp_path / name for name in ("source", "shared", "programs"))
+    old = {"src/gone.py": "old", "data/kept": "data", "params.yaml": "old", "dvc.yaml": "old"}
+    new = {"src/new.py": "new", "pipeline/train.py": "new", "params.yaml": "image", "dvc.yaml": "n"}
+    for folder, files in ((source, new), (shared, old)):
+        for file, text in files.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(text)
+    (shared / "dvc.yaml").chmod(0o444)
+    (tmp_path / "params.yaml").write_text("mine")
+    programs.mkdir()
+    (programs / "dvc").write_text('#!/bin/sh\necho "dvc $*"\n')
+    (programs / "dvc").chmod(0o755)
+    done = subprocess.run(
+        [INFRA / "in-project", shared, "sh", "-c", "pwd; echo $PYTHONPATH"],
+        env={
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "SOURCE": str(source),
+            "PARAMS": str(tmp_path / "params.yaml"),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    without_git = "dvc config --local core.no_scm true"
+    assert done.stdout.splitlines() == [without_git, str(shared), str(shared / "src")]
+    found = {
+        path.relative_to(shared).as_posix(): path.read_text()
+        for path in shared.rglob("*")
+        if path.is_file()
+    }
+    assert found == new | {"params.yaml": "mine", "data/kept": "data"}
+
+
 # --- Ray's cluster launcher ----------------------------------------------------------------------
 
 LAUNCHER = [INFRA / "ray/aws.yaml", INFRA / "ray/local.yaml"]

@@ -1,0 +1,74 @@
+"""The pages on clusters: what they name exists, and what must be said is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.infra.files import INFRA, ROOT, compose, yaml_files
+
+PAGES = [ROOT / "docs/clusters.md", ROOT / "docs/security.md", *(ROOT / "docs/clusters").glob("*")]
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_and_files_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#]+)\)", text):
+        assert link.startswith("http") or (page.parent / link).is_file(), link
+    # Made on the way: secrets, settings, files of one's own.
+    made = re.compile(r"infra/(secrets|\.env|ray/my\.local\.yaml)")
+    for path in re.findall(r"(?<![\w/])infra/[\w./-]*\w", text):
+        assert made.match(path) or (ROOT / path).exists(), path
+    for test in re.findall(r"tests/[\w/]+\.py", text):
+        assert (ROOT / test).is_file(), test
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/clusters").glob("*")), ids=name)
+def test_a_page_says_first_what_it_costs_and_is_linked(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    first = next(line for line in text.splitlines()[1:] if line and not line.startswith(("#", "R")))
+    assert first.startswith("**Cost:**") or page.name == "cloud.md"
+    assert f"clusters/{page.name}" in (ROOT / "docs/clusters.md").read_text(encoding="utf-8")
+
+
+def test_what_is_to_be_replaced_is_explained() -> None:
+    page = (ROOT / "docs/clusters/cloud.md").read_text(encoding="utf-8")
+    placeholders = {
+        found
+        for path in yaml_files()
+        for found in re.findall(r"\w+-REPLACE", path.read_text(encoding="utf-8"))
+    }
+    assert placeholders == {"ami-REPLACE", "subnet-REPLACE", "sg-REPLACE", "fs-REPLACE"}
+    for placeholder in placeholders:
+        assert f"# {placeholder}: " in page
+
+
+def test_every_published_port_is_on_the_security_page() -> None:
+    page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    ports = {
+        port.rpartition(":")[2]
+        for service in compose()["services"].values()
+        for port in service.get("ports", [])
+    }
+    assert ports == {"8265", "5000", "8333"}
+    for port in ports | {"6379", "5432"}:
+        assert re.search(rf"^\| [^|]*\b{port}\b", page, re.MULTILINE), port
+
+
+def test_the_pages_give_the_names_that_the_files_have() -> None:
+    kubernetes = (ROOT / "docs/clusters/kubernetes.md").read_text(encoding="utf-8")
+    for secret in ("seq2sweep", "seq2sweep-ray"):
+        assert f"create secret generic {secret} " in kubernetes
+    manifests = "".join(
+        path.read_text(encoding="utf-8") for path in (INFRA / "kubernetes").rglob("*.yaml")
+    )
+    used = set(re.findall(r"[{ ]key: ([a-z]+_[a-z]+)\b", manifests))
+    assert len(used) == 4
+    for key in used:
+        assert re.search(rf"--from-file=(infra/secrets/)?{key}\b", kubernetes), key
