@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from seq2sweep import config as configuration
 from seq2sweep import console
+from seq2sweep.cluster import jobs
 from seq2sweep.cluster.variants import variants
 from seq2sweep.data.files import sha256, text_name, write_whole
 from seq2sweep.errors import (
@@ -35,9 +36,16 @@ METRICS = Path("metrics")
 REPORTS = Path("reports")
 
 
-def run(name: str, about: str, work: Callable[[configuration.Config], None]) -> NoReturn:
+def run(
+    name: str,
+    about: str,
+    work: Callable[[configuration.Config], None],
+    *,
+    as_job: bool = False,
+) -> NoReturn:
     """Run one stage on params.yaml and exit.
 
+    as_job: with `cluster.job_server` it runs there, and what it leaves is brought here.
     Status: 0 done, 2 the input is wrong, 75 interrupted (Ctrl-C or SIGTERM), else a failure.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -48,7 +56,10 @@ def run(name: str, about: str, work: Callable[[configuration.Config], None]) -> 
         # A mistake in the sweep is told now, not when everything before it has been trained.
         variants(config)
         console.banner(name, about)
-        work(config)
+        if as_job and jobs.goes_elsewhere(config):
+            jobs.bring_home(Path.cwd(), config, name)
+        else:
+            work(config)
     except UserError as error:
         print(f"seq2sweep {name}: {error}", file=sys.stderr)
         sys.exit(EXIT_USER_ERROR)

@@ -175,4 +175,4 @@ def sweep_name(header: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    stage.run("sweep", "variants of the Transformer, on Ray Tune", work)
+    stage.run("sweep", "variants of the Transformer, on Ray Tune", work, as_job=True)

@@ -18,6 +18,7 @@ from pipeline import stage, tracking
 from pipeline.receipt import receipt, weights_entry
 from seq2sweep import config as configuration
 from seq2sweep import console
+from seq2sweep.cluster import inside
 from seq2sweep.cluster.relatives import Identity, begin, run_name
 from seq2sweep.cluster.run import TrainOutcome, run_training
 from seq2sweep.cluster.session import ray_session
@@ -69,7 +70,7 @@ def work(config: Config) -> None:
         open_run(config, folder, lineage, header) as run,
     ):
         with ray_session(config.cluster):
-            outcome = train(config, name, folder)
+            outcome = train(config, name, folder, header["fingerprint"])
         entries, _ = journal.read(folder / JOURNAL_NAME)
         exported = export(outcome.checkpoints, config, name, lineage)
         delivery.catch_up()
@@ -94,12 +95,15 @@ def work(config: Config) -> None:
         console.say(warning)
 
 
-def train(config: Config, name: str, folder: Path) -> TrainOutcome:
-    """Run the training; an interruption says from where it will go on."""
+def train(config: Config, name: str, folder: Path, data: str) -> TrainOutcome:
+    """Run the training; an interruption says from where it will go on.
+
+    data: the fingerprint of the encoded data.
+    """
     try:
         return run_training(
             config,
-            encoded=stage.ENCODED.resolve(),
+            encoded=inside.seen_by_all_nodes(stage.ENCODED, folder.parent, data),
             project=Path.cwd(),
             name=name,
             on_event=functools.partial(say_progress, steps=config.train.steps),
@@ -241,4 +245,4 @@ def write_curves(entries: list[dict[str, Any]], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    stage.run("train", "the Transformer, on Ray Train workers", work)
+    stage.run("train", "the Transformer, on Ray Train workers", work, as_job=True)

@@ -244,6 +244,9 @@ NO_DEPENDENCY = {
 }
 NO_DEPENDENCY_EITHER = {
     "seq2sweep.cluster",
+    "seq2sweep.cluster.inside",
+    "seq2sweep.cluster.parcels",
+    "seq2sweep.cluster.stages",
     "seq2sweep.cluster.session",
     "pipeline.stage",
     # How the same bytes come here, which their check sum says, and how many processes share work.

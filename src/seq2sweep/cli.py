@@ -124,6 +124,27 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.set_defaults(work=_doctor)
 
+    submit = commands.add_parser(
+        "submit",
+        help="run a stage as a job on a cluster, or attach to the job that does; Ctrl-C detaches",
+    )
+    submit.add_argument(
+        "stage",
+        nargs="?",
+        default="train",
+        help="train (without a name), sweep, evaluate or another of dvc.yaml; all: `dvc repro`",
+    )
+    submit.add_argument(
+        "--address",
+        metavar="http://HOST:8265",
+        help="the job server, instead of cluster.job_server or $RAY_API_SERVER_ADDRESS",
+    )
+    submit.add_argument("--detach", action="store_true", help="do not follow the job")
+    submit.add_argument(
+        "--dry-run", action="store_true", help="list what would be uploaded, and the job's id"
+    )
+    submit.set_defaults(work=_submit)
+
     later = commands.add_parser(
         "sync", help="record in MLflow what stages could not, as it was away or they were killed"
     )
@@ -263,6 +284,17 @@ def _doctor(options: argparse.Namespace) -> None:
     problems = sum(finding.level == "problem" for finding in findings)
     if problems:
         raise Failure(f"{problems} problem(s) found")
+
+
+def _submit(options: argparse.Namespace) -> None:
+    from seq2sweep.cluster import jobs
+
+    config = configuration.load(Path("params.yaml"))
+    wanted = jobs.order(Path.cwd(), config, options.stage)
+    if options.dry_run:
+        print(jobs.overview(wanted))
+    else:
+        jobs.run(config, wanted, options.address, detach=options.detach)
 
 
 def _sync(options: argparse.Namespace) -> None:

@@ -220,6 +220,12 @@ class ClusterConfig:
     address: str | None = _field(
         "null starts Ray on this machine; else a running cluster's address"
     )
+    job_server: str | None = _field(
+        "http://host:8265 of a cluster: train and sweep run there as jobs; null: here"
+    )
+    job_environment: tuple[str, ...] = _field(
+        "names of environment variables that a job gets from here, such as [MLFLOW_TRACKING_URI]"
+    )
     workers: int = _field("processes that train together", at_least=1)
     min_workers: int | None = _field(
         "fewest to go on with while nodes are missing; null: all of them", at_least=1
@@ -502,6 +508,21 @@ def _check(config: Config, name: str) -> None:
         (config.cluster.min_workers or 1) <= config.cluster.workers,
         "cluster.min_workers",
         f"at most cluster.workers ({config.cluster.workers})",
+    )
+    server = config.cluster.job_server
+    if server is not None:
+        # The value is not shown: it may hold a password.
+        if not is_address(server) or urlsplit(server).scheme not in ("http", "https"):
+            raise UserError(f"{name}: cluster.job_server must be as http://host:8265")
+        if "@" in urlsplit(server).netloc:
+            raise UserError(
+                f"{name}: cluster.job_server holds a user or password: put the cluster's token "
+                "into ~/.ray/auth_token or $RAY_AUTH_TOKEN instead"
+            )
+    require(
+        all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", v) for v in config.cluster.job_environment),
+        "cluster.job_environment",
+        "names of variables, without their values",
     )
     require(config.sweep.reduction_factor >= 2, "sweep.reduction_factor", "at least 2")
     if config.sweep.method == "table3" and config.sweep.space:

@@ -57,6 +57,8 @@ def local() -> ClusterConfig:
     """Two workers on this machine."""
     return ClusterConfig(
         address=None,
+        job_server=None,
+        job_environment=(),
         workers=2,
         min_workers=None,
         cpus_per_worker=None,

@@ -145,7 +145,7 @@ def run_script(body: str, **environment: str) -> subprocess.Popen[str]:
         "from seq2sweep.cluster import session\n"
         "from seq2sweep.cluster.session import *\n"
         "import ray, time\n"
-        "config = ClusterConfig(None, 1, None, None, 0, 'runs', 0, 600)\n"
+        "config = ClusterConfig(None, None, (), 1, None, None, 0, 'runs', 0, 600)\n"
     )
     return subprocess.Popen(
         [sys.executable, "-u", "-c", head + body],

@@ -1,0 +1,291 @@
+"""Submit or attach: a stage as a job on a cluster, once for the same code, parameters and data.
+
+The job's id is made from these three. Whoever asks for it again, from whichever machine, gets the
+finished one's results, follows the one that is running, or starts the one that failed anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from seq2sweep import config as configuration
+from seq2sweep.cluster import inside, parcels, stages, upload
+from seq2sweep.config import Config
+from seq2sweep.console import say
+from seq2sweep.data.files import write_whole
+from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
+
+if TYPE_CHECKING:
+    from seq2sweep.cluster.server import JobServer
+
+NO_RESULT = ("cluster", "download", "tracking")
+"""Sections that change no result: with another value of theirs it is the same job."""
+ENTRY = "python -m seq2sweep.cluster.inside"
+# As in the environment of `make`; the copy's library comes before an installed one.
+VARIABLES = {"PYTHONPATH": "src", "DVC_NO_ANALYTICS": "1"}
+LAG_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """A job before it is submitted.
+
+    inputs: for each path that is taken from here its sum; empty when the stages before the one
+    that is asked for run in the cluster too.
+    """
+
+    project: Path
+    job: str
+    stage: str
+    upload: upload.Upload
+    commit: str
+    inputs: dict[str, str]
+
+
+def goes_elsewhere(config: Config) -> bool:
+    """Whether a stage is to run as a job: a job server is set, and this is not yet one."""
+    return config.cluster.job_server is not None and not inside.is_inside()
+
+
+def order(project: Path, config: Config, stage: str, *, current: bool | None = None) -> Order:
+    """What would be submitted; nothing leaves this machine.
+
+    current: what is known of whether all that the stage reads is up to date; None asks DVC.
+    """
+    if stage != stages.ALL and stage not in (known := stages.stage_names(project)):
+        raise UserError(f"there is no stage {stage}: give one of {', '.join(known)}, or all")
+    content = upload.collect(project)
+    _check_no_password(config)
+    inputs = _inputs(project, stage, current)
+    identity = {
+        "stage": stage,
+        "code": content.fingerprint(),
+        "params": {
+            key: value
+            for key, value in configuration.flatten(config).items()
+            if key.split(".")[0] not in NO_RESULT
+        },
+        "data": inputs,
+    }
+    text = json.dumps(identity, sort_keys=True)
+    job = f"{stage}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return Order(project, job, stage, content, upload.commit(project), inputs)
+
+
+def overview(wanted: Order) -> str:
+    """The order for a reader."""
+    files = wanted.upload.files
+    lines = [f"{len(content):>10,}  {path}" for path, content in files.items()]
+    lines += [f"  left out  {path}: {why}" for path, why in wanted.upload.left_out.items()]
+    lines.append(f"{len(files)} files, {upload.mebibytes(wanted.upload.bytes)}, would be uploaded")
+    if wanted.inputs:
+        lines.append(f"from here, by cluster.storage: {', '.join(wanted.inputs)}")
+    else:
+        lines.append("the stages before it would run in the cluster too")
+    lines += [f"commit {wanted.commit}", f"job {wanted.job}"]
+    return "\n".join(lines)
+
+
+def run(
+    config: Config, wanted: Order, address: str | None = None, *, detach: bool = False
+) -> Path | None:
+    """Submit or attach, and follow to the end; gives the folder of the results.
+
+    detach: do not follow; gives None unless the job has finished already.
+    Raises UserError and Failure with the job's own reason, and KeyboardInterrupt (after a line)
+    when the job was interrupted or goes on without being followed.
+    """
+    storage = parcels.storage_folder(config.cluster)
+    results = parcels.job_folder(storage, wanted.job)
+    if parcels.has_results(results):
+        say(f"{wanted.job} has finished; its results are in {results}")
+        return results
+    # Ray takes a second to load.
+    from seq2sweep.cluster.server import JobServer
+
+    server = JobServer(_address(config, address))
+    name = _submit_or_attach(server, config, wanted, storage)
+    if name is None:
+        return results
+    if detach:
+        say(_how_to_go_on(server, name, wanted.stage))
+        return None
+    _follow(server, name, wanted.stage)
+    if not parcels.wait_for(results / parcels.MANIFEST, LAG_SECONDS):
+        raise Failure(f"{name} has finished, but its results are not in {results} as seen here")
+    return results
+
+
+def bring_home(project: Path, config: Config, stage: str) -> None:
+    """A stage's work by a job: submit or attach, follow, and put the outputs in their places.
+
+    For a stage that DVC has called, so all that it reads is up to date.
+    """
+    wanted = order(project, config, stage, current=True)
+    results = run(config, wanted)
+    assert results is not None  # as it was followed
+    brought = parcels.bring_home(results, project)
+    say(f"from {results}: {', '.join(brought)}")
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+def _inputs(project: Path, stage: str, current: bool | None) -> dict[str, str]:
+    """What the stage reads and other stages have made here, with its sums."""
+    read = stages.inputs(project, stage)
+    sums = stages.sums(project)
+    if not read or not all(path in sums and (project / path).exists() for path in read):
+        return {}
+    if current is None:
+        current = stages.is_current(project, set(read.values()))
+    return {path: sums[path] for path in read} if current else {}
+
+
+def _check_no_password(config: Config) -> None:
+    user, at, _ = urlsplit(config.tracking.uri or "").netloc.rpartition("@")
+    if at and ":" in user:
+        raise UserError(
+            "tracking.uri holds a password, which would be uploaded with params.yaml: set it to "
+            "null, $MLFLOW_TRACKING_URI to the address and cluster.job_environment to "
+            "[MLFLOW_TRACKING_URI]"
+        )
+
+
+def _address(config: Config, address: str | None) -> str:
+    found = address or config.cluster.job_server or os.environ.get("RAY_API_SERVER_ADDRESS")
+    if not found:
+        raise UserError(
+            "where to? Set cluster.job_server (http://host:8265), --address or "
+            "$RAY_API_SERVER_ADDRESS"
+        )
+    return found
+
+
+def _submit_or_attach(
+    server: JobServer, config: Config, wanted: Order, storage: Path
+) -> str | None:
+    """The name of the attempt to follow; None if the job has finished meanwhile."""
+    from seq2sweep.cluster.server import attempt, attempt_name
+
+    while True:
+        newest = server.newest(wanted.job)
+        number = attempt(wanted.job, newest.submission_id) if newest else 0
+        if newest is not None and not newest.status.is_terminal():
+            name = attempt_name(wanted.job, number)
+            there = (newest.metadata or {}).get("storage")
+            if there != str(storage):
+                raise UserError(
+                    f"{name} is running already, with cluster.storage {there}: set the same, or "
+                    "wait for its end"
+                )
+            say(f"{name} is {newest.status.value.lower()}: attached; its log from the beginning:")
+            return name
+        if parcels.has_results(parcels.job_folder(storage, wanted.job)):
+            return None
+        name = attempt_name(wanted.job, number + 1)
+        if _submit(server, config, wanted, storage, name):
+            why = f" anew, as {newest.submission_id} {_ended(newest.status)}" if newest else ""
+            say(f"{name} submitted{why}")
+            return name
+        # Somebody else submitted it in this moment.
+
+
+def _ended(status: str) -> str:
+    return {"FAILED": "failed", "STOPPED": "was stopped"}.get(status, "has left no results here")
+
+
+def _submit(server: JobServer, config: Config, wanted: Order, storage: Path, name: str) -> bool:
+    if config.tracking.uri is None and "MLFLOW_TRACKING_URI" not in config.cluster.job_environment:
+        say(
+            "tracking.uri is null: what the job would record in MLflow is lost with its copy of "
+            "the project, unless the cluster sets $MLFLOW_TRACKING_URI"
+        )
+    for path, total in wanted.inputs.items():
+        parcels.publish(wanted.project / path, storage, total)
+    about = {"stage": wanted.stage, "commit": wanted.commit, "storage": str(storage)}
+    _write_order(parcels.job_folder(storage, wanted.job), about)
+    values = parcels.leave_values(config.cluster.job_environment, storage)
+    started = False
+    try:
+        with _archive(wanted, storage) as archive:
+            started = server.submit(
+                name,
+                ENTRY,
+                archive,
+                VARIABLES | {"SEQ2SWEEP_COMMIT": wanted.commit},
+                **about,
+                **({inside.VALUES: values} if values else {}),
+            )
+    finally:
+        if values and not started:
+            parcels.drop_values(storage, values)
+    return started
+
+
+def _write_order(folder: Path, about: dict[str, str]) -> None:
+    written = about | {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    write_whole(folder / parcels.ORDER, json.dumps(written, indent=2) + "\n")
+
+
+@contextlib.contextmanager
+def _archive(wanted: Order, storage: Path) -> Iterator[Path]:
+    description = inside.Description(wanted.job, wanted.stage, str(storage), wanted.inputs)
+    files = wanted.upload.files | {inside.DESCRIPTION: description.to_json()}
+    files.pop("dvc.lock", None)
+    if wanted.inputs:
+        files["dvc.lock"] = stages.lock_of_inputs(wanted.project, wanted.stage)
+    with tempfile.TemporaryDirectory(prefix="s2s-job-") as folder:
+        file = Path(folder) / "project.zip"
+        upload.write_zip(file, files)
+        yield file
+
+
+def _follow(server: JobServer, name: str, stage: str) -> None:
+    """Show the log until the job ends; its reason when it did not end well."""
+    from seq2sweep.cluster.server import Away
+
+    tail = [""]
+
+    def write(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        tail[0] = (tail[0] + text)[-inside.TAIL :]
+
+    try:
+        ended = server.follow(name, write)
+    except KeyboardInterrupt:
+        say(f"\ndetached. {_how_to_go_on(server, name, stage)}")
+        raise
+    except Away:
+        say(f"\nno answer any more. {_how_to_go_on(server, name, stage)}")
+        raise KeyboardInterrupt from None
+    if ended.status == "SUCCEEDED":
+        return
+    line = inside.reason(tail[0] or ended.message or "")
+    line = re.sub(r"^seq2sweep \w+: ", "", line)
+    if ended.status == "STOPPED" or ended.driver_exit_code == EXIT_INTERRUPTED:
+        say(f"{name} was {'stopped' if ended.status == 'STOPPED' else f'interrupted: {line}'}")
+        raise KeyboardInterrupt
+    if ended.driver_exit_code == EXIT_USER_ERROR:
+        raise UserError(line)
+    raise Failure(f"{name} failed: {line}; submit again to start it anew")
+
+
+def _how_to_go_on(server: JobServer, name: str, stage: str) -> str:
+    return (
+        f"{name} goes on. Attach: seq2sweep submit {stage} --address {server.address}. Stop it: "
+        f"ray job stop --address {server.address} {name}"
+    )

@@ -1,0 +1,212 @@
+"""A cluster's job server: find a job's attempts, submit one, follow it. All by Ray's own client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+import aiohttp
+import ray
+import requests
+from ray._private.authentication.authentication_token_setup import (
+    maybe_enable_token_auth_if_token_available,
+)
+from ray.job_submission import JobDetails, JobSubmissionClient, JobType
+
+from seq2sweep.errors import Failure, UserError
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 60.0
+SILENCE_SECONDS = 60.0
+"""Of a log: then it is asked for anew, as a connection may be dead without a word (a laptop that
+slept)."""
+PATIENCE_SECONDS = 600.0
+"""How long a server may be away before following is given up; the job does not need it."""
+START_SECONDS = 120.0
+"""How long a head may take, after its server answers, until it can start jobs."""
+# These come before what is asked for, in Ray's client.
+OVERRIDES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
+
+_TROUBLE = (OSError, RuntimeError, requests.RequestException, aiohttp.ClientError, TimeoutError)
+
+
+class Away(Exception):  # noqa: N818 - what the server is
+    """The job server has not answered for PATIENCE_SECONDS."""
+
+
+class _Client(JobSubmissionClient):  # type: ignore[misc]
+    """Ray's client, which would wait for ever for a server that does not answer."""
+
+    def _do_request(self, method: str, endpoint: str, **more: Any) -> requests.Response:
+        timeout = (CONNECT_SECONDS, ANSWER_SECONDS)
+        response: requests.Response = super()._do_request(method, endpoint, timeout=timeout, **more)
+        return response
+
+
+class JobServer:
+    """A connection to the job server at an address such as http://host:8265.
+
+    Where the cluster wants a token, it is that of $RAY_AUTH_TOKEN or ~/.ray/auth_token.
+    Raises UserError where none answers, or does not take the token.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        _check_reachable(address)
+        for name in ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+        try:
+            with _unset(OVERRIDES):
+                self._client = _Client(address)
+        except ray.exceptions.AuthenticationError:
+            raise UserError(
+                f"the job server at {address} wants this cluster's token: put it into "
+                "~/.ray/auth_token or $RAY_AUTH_TOKEN, and set RAY_AUTH_MODE=token"
+            ) from None
+        except (*_TROUBLE, KeyError, ValueError) as error:
+            _unreachable(address, error)
+
+    def newest(self, job: str) -> JobDetails | None:
+        """The last attempt at a job; None if there was none, or the cluster has forgotten it."""
+        try:
+            jobs = self._client.list_jobs()
+        except _TROUBLE as error:
+            raise Failure(f"the job server does not say its jobs: {_first_line(error)}") from None
+        attempts = {
+            number: found
+            for found in jobs
+            if found.type == JobType.SUBMISSION and (number := attempt(job, found.submission_id))
+        }
+        return attempts[max(attempts)] if attempts else None
+
+    def submit(
+        self, name: str, entry: str, archive: Path, variables: Mapping[str, str], **about: str
+    ) -> bool:
+        """Upload the project and start an attempt; False if one of that name is there already."""
+        give_up = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self._client.submit_job(
+                    entrypoint=entry,
+                    submission_id=name,
+                    runtime_env={"working_dir": str(archive), "env_vars": dict(variables)},
+                    metadata=about,
+                )
+                return True
+            except RuntimeError as error:
+                if "already exists" in str(error):
+                    return False
+                if "No available agent" not in str(error) or time.monotonic() > give_up:
+                    reason = _first_line(error)
+                    raise Failure(f"the job server refused the job: {reason}") from None
+                # The cluster is still starting.
+            except OSError as error:
+                raise Failure(
+                    f"the job server did not answer ({_first_line(error)}): submit again, which "
+                    "attaches to the job if it has been taken"
+                ) from None
+
+    def follow(self, name: str, write: Callable[[str], object]) -> JobDetails:
+        """Hand on a job's log from its beginning until the job ends; gives how it ended.
+
+        Goes on by itself after a broken connection. Raises Away when the server stays silent, and
+        Failure when it knows the job no more.
+        """
+        log = _Log(write)
+        answered = time.monotonic()
+        while True:
+            try:
+                asyncio.run(self._tail(name, log))
+                details = self._client.get_job_info(name)
+                answered = time.monotonic()
+                if details.status.is_terminal():
+                    log.take(self._client.get_job_logs(name), 0)
+                    return details
+            except _TROUBLE as error:
+                if "status code 404" in str(error):
+                    raise Failure(
+                        f"the cluster knows {name} no more, as it was started anew: submit again"
+                    ) from None
+                if time.monotonic() - answered > PATIENCE_SECONDS:
+                    raise Away from None
+                time.sleep(1)
+
+    async def _tail(self, name: str, log: _Log) -> None:
+        position = 0
+        stream = self._client.tail_job_logs(name)
+        try:
+            while True:
+                text = await asyncio.wait_for(anext(stream), SILENCE_SECONDS)
+                log.take(text, position)
+                position += len(text)
+        except (StopAsyncIteration, TimeoutError):
+            return
+        finally:
+            await stream.aclose()
+
+
+class _Log:
+    """Hands on each character of a log once, however often it is read from the beginning."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self.write, self.seen = write, 0
+
+    def take(self, text: str, position: int) -> None:
+        new = text[max(0, self.seen - position) :]
+        if new:
+            self.write(new)
+            self.seen = position + len(text)
+
+
+def attempt(job: str, name: str | None) -> int:
+    """The number of an attempt at a job by its name: `job` 1, `job-2` 2; 0 of any other name."""
+    found = re.fullmatch(re.escape(job) + r"(?:-(\d+))?", name or "")
+    return int(found[1] or 1) if found else 0
+
+
+def attempt_name(job: str, number: int) -> str:
+    """Ray takes no name twice, and appends to the log of one that was deleted: so each its own."""
+    return job if number == 1 else f"{job}-{number}"
+
+
+def _check_reachable(address: str) -> None:
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        # Not shown: it may hold a password.
+        raise UserError("the job server's address must be as http://host:8265")
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        with socket.create_connection((parts.hostname, port), timeout=CONNECT_SECONDS):
+            pass
+    except (OSError, ValueError) as error:
+        _unreachable(address, error)
+
+
+def _unreachable(address: str, error: Exception) -> NoReturn:
+    raise UserError(
+        f"no job server of Ray answers at {address} ({_first_line(error)}): start the cluster, or "
+        "mend cluster.job_server (http://host:8265)"
+    ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
+@contextlib.contextmanager
+def _unset(names: tuple[str, ...]) -> Iterator[None]:
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(before)

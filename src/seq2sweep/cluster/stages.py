@@ -1,0 +1,120 @@
+"""What DVC knows of the pipeline, read from its files and its command; nothing is run here but
+`dvc status`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from seq2sweep.errors import Failure, UserError
+
+ALL = "all"
+"""Stands for every stage."""
+DATA = "data/"
+"""What lies here is made from texts, not by training."""
+DAMAGED = "dvc.lock is damaged: restore it from git, or remove it and run `dvc repro`"
+
+
+def stage_names(project: Path) -> list[str]:
+    """The stages of dvc.yaml. Raises UserError where there is none."""
+    return list(_stages(project))
+
+
+def outputs(project: Path, stage: str) -> list[str]:
+    """What a stage leaves behind; for ALL that of every stage, data excepted."""
+    return [
+        out
+        for name, description in _stages(project).items()
+        for out in _outs(description)
+        if name == stage or (stage == ALL and not out.startswith(DATA))
+    ]
+
+
+def inputs(project: Path, stage: str) -> dict[str, str]:
+    """What other stages make and a stage reads: the path, and the stage that makes it.
+
+    For ALL: what the stages read that make no data.
+    """
+    stages = _stages(project)
+    running = _running(stages, stage)
+    read = [dep for name in running for dep in stages[name].get("deps", ())]
+    return {
+        out: name
+        for name, description in stages.items()
+        if name not in running
+        for out in _outs(description)
+        if any(dep == out or dep.startswith(f"{out}/") for dep in read)
+    }
+
+
+def is_current(project: Path, stages: set[str]) -> bool:
+    """Whether these stages and all before them have nothing to do, as `dvc status` says."""
+    command = [sys.executable, "-m", "dvc", "status", "--quiet", "--with-deps", *sorted(stages)]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        said = done.stderr.strip().splitlines()
+        raise Failure(f"dvc status failed: {said[-1] if said else f'status {done.returncode}'}")
+    return done.returncode == 0
+
+
+def sums(project: Path) -> dict[str, str]:
+    """The sum of every output, as dvc.lock has it."""
+    try:
+        return {
+            out["path"]: out[out.get("hash", "md5")]
+            for stage in _lock(project)["stages"].values()
+            for out in stage.get("outs", ())
+        }
+    except (AttributeError, KeyError, TypeError):
+        raise UserError(DAMAGED) from None
+
+
+def lock_of_inputs(project: Path, stage: str) -> bytes:
+    """dvc.lock without what is to run, which DVC might take for done."""
+    lock = _lock(project)
+    for name in _running(_stages(project), stage):
+        lock["stages"].pop(name, None)
+    return yaml.safe_dump(lock).encode()
+
+
+def _lock(project: Path) -> dict[str, Any]:
+    try:
+        return dict(yaml.safe_load((project / "dvc.lock").read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return {"schema": "2.0", "stages": {}}
+    except (yaml.YAMLError, TypeError, ValueError):
+        raise UserError(DAMAGED) from None
+
+
+def _running(stages: dict[str, dict[str, Any]], stage: str) -> list[str]:
+    """The stages that run in a cluster whatever was made here."""
+    if stage != ALL:
+        return [stage]
+    return [
+        name
+        for name, description in stages.items()
+        if not any(out.startswith(DATA) for out in _outs(description))
+    ]
+
+
+def _stages(project: Path) -> dict[str, dict[str, Any]]:
+    try:
+        content = yaml.safe_load((project / "dvc.yaml").read_text(encoding="utf-8"))
+        return dict(content["stages"])
+    except FileNotFoundError:
+        raise UserError("dvc.yaml is missing: call this in the project's folder") from None
+    except (yaml.YAMLError, KeyError, TypeError, ValueError):
+        raise UserError("dvc.yaml has no `stages` that can be read") from None
+
+
+def _outs(description: dict[str, Any]) -> Iterator[str]:
+    for key in ("outs", "metrics", "plots"):
+        for out in description.get(key, ()):
+            # With settings it is a mapping of one key.
+            yield out if isinstance(out, str) else next(iter(out))

@@ -1,0 +1,427 @@
+"""What makes two jobs the same, what a job reads and leaves, and how one is followed: without Ray's
+server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray.job_submission import JobStatus
+
+from seq2sweep import cli
+from seq2sweep import config as configuration
+from seq2sweep.cluster import inside, jobs, parcels, server, stages, upload
+from seq2sweep.errors import Failure, UserError
+from tests.cluster.job_cluster import ROOT, Head, Project
+
+NOBODY = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> Project:
+    return Project(tmp_path, Head(NOBODY, tmp_path, {}))
+
+
+def load(stub: Project) -> configuration.Config:
+    return configuration.load(stub.folder / "params.yaml")
+
+
+def order(stub: Project, stage: str = "train") -> jobs.Order:
+    return jobs.order(stub.folder, load(stub), stage, current=True)
+
+
+def make_data(stub: Project, total: str) -> None:
+    """What `dvc repro encode` would leave."""
+    (stub.folder / "data/encoded").mkdir(parents=True, exist_ok=True)
+    (stub.folder / "data/encoded/train.json").write_text(total)
+    outs = [{"path": "data/encoded", "hash": "md5", "md5": total}]
+    stages = {"encode": {"cmd": "a", "outs": outs}, "train": {"cmd": "b"}}
+    (stub.folder / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": stages}))
+
+
+# --- the id --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tracking.uri": "http://elsewhere:5000"},
+        {"cluster.workers": 1},
+        {"cluster.job_server": None},
+        {"download.parallel": 1},
+    ],
+    ids=str,
+)
+def test_where_it_runs_is_recorded_and_fetched_from_makes_no_other_job(
+    stub: Project, change: dict[str, object]
+) -> None:
+    before = order(stub).job
+    stub.set(change)
+    assert order(stub).job == before
+
+
+def test_parameters_code_data_and_stage_make_another_job(stub: Project) -> None:
+    found = [order(stub).job, order(stub, "encode").job, order(stub, stages.ALL).job]
+    stub.set({"model.dropout": 0.2})
+    found.append(order(stub).job)
+    (stub.folder / "new.py").write_text("")
+    found.append(order(stub).job)
+    for total in ("aaaa", "bbbb"):
+        make_data(stub, total)
+        found.append(order(stub).job)
+    assert len(set(found)) == len(found)
+    assert all(job.startswith(("train-", "encode-", "all-")) for job in found)
+
+
+def test_an_unknown_stage_is_one_line(stub: Project) -> None:
+    with pytest.raises(UserError, match="no stage trian: give one of encode, train, or all"):
+        order(stub, "trian")
+
+
+def test_a_password_does_not_go_along(stub: Project) -> None:
+    stub.set({"tracking.uri": "postgresql://me:hunter2@db/runs"})
+    with pytest.raises(UserError, match=r"tracking\.uri holds a password") as caught:
+        order(stub)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_overview_names_files_sizes_and_the_job(stub: Project) -> None:
+    wanted = order(stub)
+    text = jobs.overview(wanted)
+    size = (stub.folder / "dvc.yaml").stat().st_size
+    assert f"{size:>10,}  dvc.yaml" in text
+    assert text.splitlines()[-1] == f"job {wanted.job}"
+    assert "the stages before it would run in the cluster too" in text
+    make_data(stub, "aaaa")
+    assert "from here, by cluster.storage: data/encoded" in jobs.overview(order(stub))
+
+
+def test_a_dry_run_sends_nothing(
+    stub: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(stub.folder)
+    assert cli.main(["submit", "--dry-run"]) == 0  # nobody is at the address
+    assert capsys.readouterr().out.splitlines()[-1] == f"job {order(stub).job}"
+    assert cli.main(["submit"]) == 2
+    assert f"no job server of Ray answers at {NOBODY}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [".env", "big.bin"])
+def test_what_must_not_go_is_refused_before_the_network_is_touched(
+    stub: Project, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(stub.folder)
+    with (stub.folder / name).open("wb") as stream:
+        stream.truncate(upload.LARGEST if name == "big.bin" else 1)
+    assert cli.main(["submit"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("seq2sweep submit: ")
+    assert name in line
+    assert "job server" not in line
+
+
+@pytest.mark.parametrize("names", [["A=b"], ["a b"], [""]], ids=str)
+def test_variables_are_named_without_their_values(stub: Project, names: list[str]) -> None:
+    with pytest.raises(UserError, match=r"cluster\.job_environment must be names of variables"):
+        stub.set({"cluster.job_environment": names})
+
+
+# --- what a job reads and leaves -----------------------------------------------------------------
+
+
+def test_dvc_yaml_says_what_a_stage_reads_and_leaves() -> None:
+    data = {"data/clean": "prepare", "data/vocabulary": "vocabulary", "data/encoded": "encode"}
+    assert stages.inputs(ROOT, "train") == {"data/encoded": "encode"}
+    assert stages.inputs(ROOT, "sweep") == data
+    assert stages.inputs(ROOT, "evaluate") == data | {"models/train": "train"}
+    assert stages.inputs(ROOT, "all") == data | {"metrics/prepare.json": "prepare"}
+    train = ["models/train", "metrics/train.json", "metrics/curves.csv"]
+    assert stages.outputs(ROOT, "train") == train
+    assert {*train, "metrics/sweep.json", "reports/index.html"} < {*stages.outputs(ROOT, "all")}
+    assert not [out for out in stages.outputs(ROOT, "all") if out.startswith("data/")]
+
+
+def test_what_runs_is_not_taken_for_done(stub: Project) -> None:
+    make_data(stub, "aaaa")
+    lock = yaml.safe_load(stages.lock_of_inputs(stub.folder, "train"))
+    assert list(lock["stages"]) == ["encode"]
+
+
+@pytest.mark.parametrize("storage", ["runs", "s3://bucket/runs"])
+def test_the_storage_must_be_one_that_both_see(stub: Project, storage: str) -> None:
+    stub.set({"cluster.storage": storage})
+    with pytest.raises(UserError, match=f"cluster.storage is {storage}: .*full path"):
+        jobs.run(load(stub), order(stub))
+
+
+def test_results_come_home_whole_or_not_at_all(tmp_path: Path) -> None:
+    there, here, folder = tmp_path / "there", tmp_path / "here", tmp_path / "jobs" / "train-1"
+    for project, text in ((there, "new"), (here, "old")):
+        (project / "models/train/deep").mkdir(parents=True)
+        (project / "models/train/deep/weights").write_text(text)
+    (here / "models/train/older").write_text("older")
+    (there / "metrics.json").write_text("{}")
+    outputs = ["models/train", "metrics.json", "missing.csv"]
+    parcels.put_results(there, outputs, folder)
+    assert parcels.has_results(folder)
+
+    (folder / "models/train/deep/weights").write_text("bad")
+    with pytest.raises(Failure, match="weights is not what the job wrote"):
+        parcels.bring_home(folder, here)
+    assert (here / "models/train/deep/weights").read_text() == "old"
+
+    parcels.put_results(there, outputs, folder)
+    assert parcels.bring_home(folder, here) == ["models/train", "metrics.json"]
+    assert [path.name for path in (here / "models/train").rglob("*")] == ["deep", "weights"]
+    assert (here / "models/train/deep/weights").read_text() == "new"
+    assert not list((here / ".dvc/tmp").iterdir())
+
+
+def test_nothing_is_written_outside_of_the_project(tmp_path: Path) -> None:
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    (folder / parcels.MANIFEST).write_text(json.dumps({"outputs": ["../out"], "files": {}}))
+    with pytest.raises(Failure, match="outside of the project"):
+        parcels.bring_home(folder, tmp_path / "project")
+
+
+def test_data_is_published_once(tmp_path: Path) -> None:
+    (tmp_path / "encoded").mkdir()
+    (tmp_path / "encoded" / "a").write_text("a")
+    place = parcels.publish(tmp_path / "encoded", tmp_path / "storage", "sum")
+    assert (place / "a").read_text() == "a"
+    (tmp_path / "encoded" / "a").write_text("b")
+    assert parcels.publish(tmp_path / "encoded", tmp_path / "storage", "sum") == place
+    assert (place / "a").read_text() == "a"
+    assert [path.name for path in place.parent.iterdir()] == ["sum"]
+
+
+def test_values_are_for_this_user_and_taken_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET", "value")
+    name = parcels.leave_values(["A_SECRET"], tmp_path)
+    assert name is not None
+    assert (tmp_path / "jobs" / name).stat().st_mode & 0o777 == 0o600
+    assert parcels.take_values(tmp_path, name) == {"A_SECRET": "value"}
+    with pytest.raises(Failure, match="submit again"):
+        parcels.take_values(tmp_path, name)
+    with pytest.raises(UserError, match=r"job_environment names NOT_SET, which is not set"):
+        parcels.leave_values(["NOT_SET"], tmp_path)
+
+
+# --- inside --------------------------------------------------------------------------------------
+
+
+def test_inside_of_a_job_nothing_is_submitted(
+    stub: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(inside.JOB_CONFIG, raising=False)
+    assert jobs.goes_elsewhere(load(stub))
+    monkeypatch.setenv(inside.JOB_CONFIG, "{}")
+    assert not jobs.goes_elsewhere(load(stub))
+
+
+def test_workers_on_other_nodes_see_what_was_made_on_the_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, storage = tmp_path / "copy" / "encoded", tmp_path / "storage"
+    made.mkdir(parents=True)
+    (made / "train.json").write_text("made there")
+    monkeypatch.delenv(inside.JOB_CONFIG, raising=False)
+    assert inside.seen_by_all_nodes(made, storage, "sum") == made
+    monkeypatch.setenv(inside.JOB_CONFIG, "{}")
+    seen = inside.seen_by_all_nodes(made, storage, "sum")
+    assert seen.is_relative_to(storage)
+    assert (seen / "train.json").read_text() == "made there"
+    (tmp_path / "link").symlink_to(seen)
+    assert inside.seen_by_all_nodes(tmp_path / "link", storage, "other") == seen
+
+
+@pytest.mark.parametrize(
+    ("log", "line", "status"),
+    [
+        ("seq2sweep train: no\nERROR: failed: python, exited with 2\n", "seq2sweep train: no", 2),
+        (
+            "a\nERROR: failed: python, exited with 75\n\n",
+            "ERROR: failed: python, exited with 75",
+            75,
+        ),
+        ("Traceback\nValueError: x\nERROR: exited with -9", "ERROR: exited with -9", 1),
+        ("", "it left no word", 1),
+    ],
+)
+def test_the_reason_and_the_status_of_a_stage(log: str, line: str, status: int) -> None:
+    assert inside.reason(log) == line
+    assert inside._status_of_stage(log) == status
+
+
+# --- submit or attach ----------------------------------------------------------------------------
+
+
+@dataclass
+class Attempt:
+    """What Ray knows of one."""
+
+    submission_id: str
+    status: JobStatus
+    metadata: dict[str, str]
+
+
+@dataclass
+class FakeServer:
+    """A job server that tells of these attempts, one after another, and takes no job."""
+
+    attempts: list[Attempt | None]
+    asked: list[str] = field(default_factory=list)
+    address: str = NOBODY
+
+    def newest(self, job: str) -> Attempt | None:
+        return self.attempts.pop(0)
+
+    def submit(self, name: str, *rest: object, **about: str) -> bool:
+        self.asked.append(name)
+        return False
+
+
+def test_who_comes_second_in_the_same_moment_attaches(
+    stub: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub.set({"cluster.job_environment": ["PATH"]})
+    wanted, here = order(stub), {"storage": str(stub.storage)}
+    fake: Any = FakeServer(
+        [
+            Attempt(f"{wanted.job}-4", JobStatus.STOPPED, here),
+            Attempt(f"{wanted.job}-5", JobStatus.PENDING, here),
+        ]
+    )
+    found = jobs._submit_or_attach(fake, load(stub), wanted, stub.storage)
+    assert found == f"{wanted.job}-5"
+    assert fake.asked == [found]
+    assert f"{found} is pending: attached" in capsys.readouterr().out
+    assert not list(stub.storage.glob("jobs/.*"))  # the values that it would have got
+
+
+def test_a_job_that_works_elsewhere_is_not_followed(stub: Project) -> None:
+    wanted = order(stub)
+    fake: Any = FakeServer([Attempt(wanted.job, JobStatus.RUNNING, {"storage": "/elsewhere"})])
+    with pytest.raises(UserError, match=r"is running already, with cluster\.storage /elsewhere"):
+        jobs._submit_or_attach(fake, load(stub), wanted, stub.storage)
+
+
+# --- following -----------------------------------------------------------------------------------
+
+
+@dataclass
+class FakeClient:
+    """Ray's client: each connection gives pieces of the log and ends as told."""
+
+    connections: list[list[str | Exception]]
+    status: JobStatus = JobStatus.SUCCEEDED
+    log: str = ""
+    asked: list[str] = field(default_factory=list)
+
+    async def tail_job_logs(self, name: str) -> AsyncIterator[str]:
+        self.asked.append(name)
+        for piece in self.connections.pop(0):
+            if isinstance(piece, Exception):
+                raise piece
+            if piece == "silence":
+                await asyncio.sleep(3600)
+            yield piece
+
+    def get_job_info(self, name: str) -> Any:
+        @dataclass
+        class Details:
+            status: JobStatus
+            driver_exit_code: int | None = 75
+            message: str = "a message"
+
+        return Details(JobStatus.RUNNING if self.connections else self.status)
+
+    def get_job_logs(self, name: str) -> str:
+        return self.log
+
+
+def job_server(client: FakeClient) -> server.JobServer:
+    made = server.JobServer.__new__(server.JobServer)
+    made.address, made._client = NOBODY, client
+    return made
+
+
+def test_a_log_is_shown_once_however_often_the_connection_breaks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "SILENCE_SECONDS", 0.05)
+    broken = ConnectionResetError("gone")
+    client = FakeClient(
+        [["one\n", broken], ["one\n", "tw", "silence"], ["one\ntwo\n"]], log="one\ntwo\nthree\n"
+    )
+    shown: list[str] = []
+    ended = job_server(client).follow("train-1", shown.append)
+    assert "".join(shown) == "one\ntwo\nthree\n"
+    assert ended.status == JobStatus.SUCCEEDED
+
+
+def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PATIENCE_SECONDS", 0.0)
+    client = FakeClient([[ConnectionResetError("gone")]] * 2)
+    with pytest.raises(server.Away):
+        job_server(client).follow("train-1", lambda text: None)
+
+
+def test_a_job_that_the_cluster_has_forgotten_is_one_line() -> None:
+    client = FakeClient([[RuntimeError("Request failed with status code 404: no")]])
+    with pytest.raises(Failure, match=r"knows train-1 no more.*submit again"):
+        job_server(client).follow("train-1", lambda text: None)
+
+
+def test_an_interrupted_job_is_told_as_that(capsys: pytest.CaptureFixture[str]) -> None:
+    client = FakeClient([["seq2sweep train: saved\n"]], JobStatus.FAILED)
+    client.log = "seq2sweep train: saved\n"
+    with pytest.raises(KeyboardInterrupt):
+        jobs._follow(job_server(client), "train-1", "train")
+    assert capsys.readouterr().out.splitlines()[-1] == "train-1 was interrupted: saved"
+
+
+def test_a_stopped_job_may_be_submitted_again(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        jobs._follow(job_server(FakeClient([[]], JobStatus.STOPPED)), "train-1", "train")
+    assert capsys.readouterr().out.splitlines()[-1] == "train-1 was stopped"
+
+
+def test_attempts_have_numbers() -> None:
+    names = [server.attempt_name("train-a", number) for number in (1, 2, 11)]
+    assert names == ["train-a", "train-a-2", "train-a-11"]
+    assert [server.attempt("train-a", name) for name in names] == [1, 2, 11]
+    assert not any(server.attempt("train-a", name) for name in ("train-ab", "train", None))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:8265", "http://me:hunter2@host:8265", "ftp://host"])
+def test_a_wrong_address_is_one_line_without_its_password(stub: Project, address: str) -> None:
+    with pytest.raises(UserError, match="must be as http://host:8265") as caught:
+        jobs.run(load(stub), order(stub), address)
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(UserError, match=r"cluster\.job_server"):
+        stub.set({"cluster.job_server": address})
+
+
+def test_nobody_at_the_address_is_one_line(stub: Project) -> None:
+    with pytest.raises(UserError, match=f"no job server of Ray answers at {NOBODY}"):
+        jobs.run(load(stub), order(stub))
+
+
+def test_an_address_is_asked_for(stub: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub.set({"cluster.job_server": None})
+    monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
+    with pytest.raises(UserError, match="where to"):
+        jobs.run(load(stub), order(stub))
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", NOBODY)
+    with pytest.raises(UserError, match=f"answers at {NOBODY}"):
+        jobs.run(load(stub), order(stub))
