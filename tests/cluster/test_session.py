@@ -238,6 +238,28 @@ def test_no_process_and_no_file_is_left(
     assert not folder.parent.exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_whole_group_is_the_drivers_to_answer(number: signal.Signals) -> None:
+    """As a closed terminal, systemd and Slurm send it: Ray must live until the driver has ended."""
+    script = run_script(
+        "with ray_session(config):\n"
+        f"{BUSY}"
+        "    try:\n"
+        "        time.sleep(1000)\n"
+        "    except KeyboardInterrupt:\n"
+        "        time.sleep(2)\n"
+        "        print(ray.get(ray.remote(num_cpus=0)(lambda: 'alive').remote()))\n"
+        "        raise\n"
+    )
+    folder, processes = started(script)
+    os.killpg(script.pid, number)
+    said, _ = script.communicate(timeout=120)
+    assert said.split() == ["alive"]
+    assert script.returncode == -signal.SIGINT
+    assert psutil.wait_procs(processes, timeout=30)[1] == []
+    assert not Path(folder).exists()
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     """For half a minute at most."""
     give_up = time.monotonic() + 30

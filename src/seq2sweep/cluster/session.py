@@ -191,7 +191,7 @@ def _start(stack: contextlib.ExitStack) -> None:
     watching = guard.start(folder)
     stack.callback(_undisturbed, lambda: _end(watching))
     stack.enter_context(_environment(LOCAL_ENVIRONMENT))
-    with _environment(WORKER_ENVIRONMENT), guard.marked(folder):
+    with _environment(WORKER_ENVIRONMENT), guard.marked(folder), _held_back(*_ENDINGS):
         ray.init(
             address="local",
             namespace=NAMESPACE,
@@ -281,7 +281,22 @@ def _restore(handlers: dict[signal.Signals, Any]) -> None:
         signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+_INTERRUPTS = (signal.SIGINT, *_ENDINGS)
+
+
+@contextlib.contextmanager
+def _held_back(*numbers: signal.Signals) -> Iterator[None]:
+    """Signals wait until the end of the block; for processes started in it, as long as they live.
+
+    A closed terminal, systemd and Slurm send them to the whole group, and the driver, who alone is
+    to answer, needs its Ray to save and end.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager
@@ -297,7 +312,7 @@ def _signals_as_interrupts() -> Iterator[Callable[[], None]]:
     # One that is ignored stays so: that is how nohup works.
     before = {
         number: signal.getsignal(number)
-        for number in (signal.SIGTERM, signal.SIGHUP)
+        for number in _ENDINGS
         if signal.getsignal(number) is not signal.SIG_IGN
     }
 
