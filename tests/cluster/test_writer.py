@@ -237,6 +237,21 @@ def test_a_watchdog_that_is_left_bites_nobody(tmp_path: Path) -> None:
     assert (tmp_path / "hang.log").read_text() == ""
 
 
+def test_what_a_watchdog_has_said_is_kept(tmp_path: Path) -> None:
+    log = tmp_path / "hang-0.log"
+    for said in ("first", "second"):
+        log.write_text(said)
+        with Watchdog(1000, log):
+            assert log.read_text() == ""
+    with Watchdog(1000, log):
+        pass  # that of one who had nothing to say is used again
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "hang-0.log": "",
+        "hang-0.1.log": "first",
+        "hang-0.2.log": "second",
+    }
+
+
 def _hold(folder: Path, lock: Callable[[Path], Any], held: Any) -> None:
     with lock(folder):
         held.set()

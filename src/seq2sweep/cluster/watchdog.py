@@ -19,8 +19,12 @@ class Watchdog:
     """
 
     def __init__(self, seconds: float, log: Path) -> None:
-        """seconds: longest time between two calls of `feed`; log: emptied now."""
+        """seconds: longest time between two calls of `feed`; log: a new file.
+
+        What a process that ended itself has left there stays, with a number in its name.
+        """
         self._seconds = seconds
+        _keep(log)
         self._log = log.open("w", encoding="utf-8")
         self._fed = 0.0
 
@@ -43,3 +47,10 @@ class Watchdog:
     ) -> None:
         faulthandler.cancel_dump_traceback_later()
         self._log.close()
+
+
+def _keep(log: Path) -> None:
+    """Rename one that says something."""
+    if log.exists() and log.stat().st_size > 0:
+        earlier = len(list(log.parent.glob(f"{log.stem}.*.log")))
+        log.rename(log.with_suffix(f".{earlier + 1}.log"))
