@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -114,6 +115,25 @@ def test_waiting_ticks_meanwhile_and_once_after_the_end() -> None:
 def test_waiting_raises_what_the_work_raises() -> None:
     with pytest.raises(ZeroDivisionError):
         while_waiting(lambda: 1 // 0, lambda: None)
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_last_words_are_waited_for_where_there_is_somebody_to_say_them(heard: bool) -> None:
+    interrupted, done = threading.Event(), threading.Event()
+    ticks: list[bool] = []
+
+    def tick() -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+        ticks.append(done.is_set())
+        done.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        while_waiting(lambda: done.wait(60), tick, lambda: heard, every=0.05)
+    assert done.is_set() == heard
+    assert bool(ticks) == heard
+    done.set()
 
 
 # --- joining -------------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ def _train(
             old.unlink()
         trainer = _trainer(config, encoded, folder, cpus, attempt, until)
         try:
-            session.while_waiting(trainer.fit, meanwhile, functools.partial(_ask, stop))
+            session.while_waiting(trainer.fit, meanwhile, functools.partial(_ask, folder, stop))
         except (TrainingFailedError, ray.exceptions.RayActorError) as error:
             _raise_user_error(folder, attempt)
             failure = _failure(error, folder)
@@ -164,10 +164,12 @@ def _train(
     return outcome
 
 
-def _ask(stop: Path) -> None:
-    """Ask the workers to save and end; where the storage fails they are just ended."""
+def _ask(folder: Path, stop: Path) -> bool:
+    """Ask the workers to save and end; False where none has begun, or the storage fails."""
     with contextlib.suppress(OSError):
         stop.touch()
+        return any(_hang_logs(folder))
+    return False
 
 
 class _Meanwhile:

@@ -144,15 +144,16 @@ on a network file system."""
 def while_waiting(
     work: Callable[[], T],
     tick: Callable[[], None],
-    on_interrupt: Callable[[], None] | None = None,
+    on_interrupt: Callable[[], bool] | None = None,
     every: float = 0.2,
 ) -> T:
     """Run `work` in a thread; call `tick` here every so many seconds and once after the end.
 
     Ray's blocking calls take over Ctrl-C when they run in the main thread, so they do not.
 
-    on_interrupt: asks the work to end by itself; a KeyboardInterrupt then goes on its way when it
-    has, after LAST_WORDS_SECONDS, or with the next KeyboardInterrupt.
+    on_interrupt: asks the work to end by itself, and says whether it can have heard; then a
+    KeyboardInterrupt goes on its way when it has ended, after LAST_WORDS_SECONDS, or with the next
+    KeyboardInterrupt.
     """
     outcome: Future[T] = Future()
 
@@ -172,8 +173,7 @@ def while_waiting(
     try:
         wait_until(math.inf)
     except KeyboardInterrupt:
-        if on_interrupt is not None:
-            on_interrupt()
+        if on_interrupt is not None and on_interrupt():
             wait_until(time.monotonic() + LAST_WORDS_SECONDS)
         raise
     tick()
