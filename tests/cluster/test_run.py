@@ -10,6 +10,8 @@ from typing import Any
 
 import psutil
 import pytest
+from ray.exceptions import ActorDiedError
+from ray.train import TrainingFailedError
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import run
@@ -234,6 +236,32 @@ def test_storage_must_be_a_folder(config: Config, tiny_corpus: Corpus, project: 
     bucket = configuration.with_changes(config, {"cluster.storage": "s3://bucket/runs"})
     with pytest.raises(UserError, match=r"cluster\.storage must be a folder"):
         train(bucket, tiny_corpus, project, pytest.fail)
+
+
+def test_a_hang_is_the_cause_of_a_death_only(tmp_path: Path) -> None:
+    """The log is of another worker, which hung before."""
+    log = tmp_path / "hang-1.log"
+    log.write_text("Timeout (0:10:00)!")
+    (tmp_path / "hang-0.log").touch()
+
+    def cause(error: Exception) -> str:
+        failure = TrainingFailedError("failed")
+        failure.worker_failures = {0: error}
+        return run._failure(failure, tmp_path).cause
+
+    assert cause(ActorDiedError()).endswith(f"where they stood is in {log}")
+    assert cause(MemoryError("no memory")).startswith("worker 0: out of memory")
+    log.unlink()
+    assert "its process was killed" in cause(ActorDiedError())
+
+
+def test_workers_that_have_not_begun_cannot_be_asked(tmp_path: Path) -> None:
+    stop = tmp_path / "stop-1"
+    assert not run._ask(tmp_path, stop)
+    assert stop.exists()
+    (tmp_path / "hang-0.log").touch()
+    assert run._ask(tmp_path, stop)
+    assert not run._ask(tmp_path, tmp_path / "gone" / "stop-1")
 
 
 def test_repeated_steps_stand_once_in_the_journal(tmp_path: Path) -> None:

@@ -286,7 +286,7 @@ def _failure(error: Exception, folder: Path) -> TrainingFailed:
             f"run `dvc repro` again, which goes on after step {_reached(folder)}",
             final=True,
         )
-    hung = [path for path in _hang_logs(folder) if path.stat().st_size > 0]
+    hung = _hung(folder) if isinstance(cause, ray.exceptions.RayActorError) else []
     if hung:
         logs = ", ".join(map(str, hung))
         what = f"workers got no update done in cluster.hang_seconds; where they stood is in {logs}"
@@ -307,7 +307,15 @@ def _failure(error: Exception, folder: Path) -> TrainingFailed:
 
 
 def _hang_logs(folder: Path) -> list[Path]:
+    """Each worker has one from its beginning on, empty unless it hung."""
     return sorted(folder.glob(HANG_LOG_NAME.format(rank="*")))
+
+
+def _hung(folder: Path) -> list[Path]:
+    """The logs of workers that have ended themselves; none when the storage fails."""
+    with contextlib.suppress(OSError):
+        return [path for path in _hang_logs(folder) if path.stat().st_size > 0]
+    return []
 
 
 def plain_cause(error: BaseException) -> str:
