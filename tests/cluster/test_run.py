@@ -16,11 +16,12 @@ from ray.train import TrainingFailedError
 from seq2sweep import config as configuration
 from seq2sweep.cluster import run
 from seq2sweep.cluster.run import TrainingFailed, TrainOutcome, run_training
-from seq2sweep.cluster.storage import Recorder
+from seq2sweep.cluster.storage import Recorder, checkpoint_name
 from seq2sweep.config import Config
 from seq2sweep.errors import Failure, UserError
 from seq2sweep.train import journal
 from seq2sweep.train.events import Logged, Validated
+from tests.cluster.checkpoints import save
 from tests.cluster.driver import events, start
 from tests.conftest import Corpus
 
@@ -114,12 +115,12 @@ def test_a_killed_worker_costs_no_result(
         patch.setattr(run, "_trainer", pytest.fail)
         assert train(config, tiny_corpus, project, pytest.fail) == outcome
 
-    # Unless the last checkpoint was lost since: then its steps are done again.
-    weights = outcome.checkpoints[-1] / "model.safetensors"
-    content = weights.read_bytes()
-    weights.write_bytes(content[:-1])
+    # Unless checkpoints were lost since: then the steps to them are done again.
+    before = [(path / "model.safetensors").read_bytes() for path in outcome.checkpoints]
+    for path, content in zip(outcome.checkpoints, before, strict=True):
+        (path / "model.safetensors").write_bytes(content[:-1])
     assert train(config, tiny_corpus, project, pytest.fail).checkpoints == outcome.checkpoints
-    assert len(weights.read_bytes()) == len(content)
+    assert before == [(path / "model.safetensors").read_bytes() for path in outcome.checkpoints]
 
 
 def test_sigterm_ends_all_and_the_next_call_goes_on(
@@ -247,7 +248,7 @@ def test_a_hang_is_the_cause_of_a_death_only(tmp_path: Path) -> None:
     def cause(error: Exception) -> str:
         failure = TrainingFailedError("failed")
         failure.worker_failures = {0: error}
-        return run._failure(failure, tmp_path).cause
+        return run._failure(failure, tmp_path, 0).cause
 
     assert cause(ActorDiedError()).endswith(f"where they stood is in {log}")
     assert cause(MemoryError("no memory")).startswith("worker 0: out of memory")
@@ -262,6 +263,41 @@ def test_workers_that_have_not_begun_cannot_be_asked(tmp_path: Path) -> None:
     (tmp_path / "hang-0.log").touch()
     assert run._ask(tmp_path, stop)
     assert not run._ask(tmp_path, tmp_path / "gone" / "stop-1")
+
+
+class Fails:
+    """A trainer whose workers fail at once."""
+
+    def __init__(self, *arguments: Any) -> None:
+        pass
+
+    def fit(self) -> None:
+        raise TrainingFailedError("no worker lives")
+
+
+def test_storage_that_goes_away_has_not_got_on(
+    cluster: None,
+    config: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a failure its folder is gone: that is neither step 0 nor progress."""
+    folder = project / "runs" / "run"
+    save(folder / checkpoint_name(20), 20)
+    attempts: list[int] = []
+
+    class Vanishes(Fails):
+        def fit(self) -> None:
+            attempts.append(1)
+            folder.rename(project / "away")
+            super().fit()
+
+    monkeypatch.setattr("seq2sweep.cluster.writer.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(run, "_trainer", Vanishes)
+    with pytest.raises(Failure, match=r"run cannot be used \(No such file"):
+        train(config, tiny_corpus, project, pytest.fail)
+    assert len(attempts) == 1
 
 
 def test_repeated_steps_stand_once_in_the_journal(tmp_path: Path) -> None:

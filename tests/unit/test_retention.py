@@ -26,7 +26,9 @@ from seq2sweep.cluster.retention import prune
 from seq2sweep.cluster.storage import (
     checkpoint_name,
     checkpoint_step,
+    checkpoints,
     interrupted_name,
+    newest_checkpoint,
     remove_damaged,
     resume_point,
     whole_checkpoints,
@@ -163,6 +165,24 @@ def test_storage_that_cannot_be_read_loses_nothing(
     monkeypatch.undo()
     prune(tmp_path, rule(1, best=1))
     assert steps(tmp_path) == [4, 12]
+
+
+def test_a_folder_that_is_gone_is_not_an_empty_one(tmp_path: Path) -> None:
+    for look in (resume_point, newest_checkpoint, whole_checkpoints, checkpoints):
+        assert not look(tmp_path)
+        with pytest.raises(FileNotFoundError):
+            look(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError):
+        prune(tmp_path / "gone", rule(1))
+
+
+def test_a_copy_that_the_user_made_is_no_checkpoint(tmp_path: Path) -> None:
+    saved = save(tmp_path / checkpoint_name(4), 4)
+    for copy in ("step-00000008.bak", "step-9", "interrupted-00000008 (copy)"):
+        save(tmp_path / copy, 8)
+    assert checkpoints(tmp_path) == [saved]
+    prune(tmp_path, rule(1))
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_what_an_interruption_left_stays_until_training_has_got_further(tmp_path: Path) -> None:

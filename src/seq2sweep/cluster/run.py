@@ -26,16 +26,8 @@ from ray.train.torch import TorchTrainer
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster import session
-from seq2sweep.cluster.retention import prune
-from seq2sweep.cluster.storage import (
-    JOURNAL_NAME,
-    checkpoint_step,
-    only_user,
-    remove_damaged,
-    resume_point,
-    run_folder,
-    whole_checkpoints,
-)
+from seq2sweep.cluster.standing import Standing, from_storage, look, reached
+from seq2sweep.cluster.storage import JOURNAL_NAME, checkpoint_name, only_user, run_folder
 from seq2sweep.cluster.worker import (
     HANG_LOG_NAME,
     one_line,
@@ -43,7 +35,6 @@ from seq2sweep.cluster.worker import (
     stop_file,
     train_worker,
 )
-from seq2sweep.cluster.writer import patiently
 from seq2sweep.config import ClusterConfig, Config
 from seq2sweep.errors import NO_ROOM, Failure, UserError
 from seq2sweep.train import journal
@@ -125,43 +116,66 @@ def _train(
     until: int | None = None,
 ) -> TrainOutcome | None:
     """None: not at the end, but at step `until`."""
-    for damage in remove_damaged(folder):
-        console.say(f"{damage}; removed")
-
-    def is_there() -> bool:
-        return until is not None and _reached(folder) >= until
-
-    outcome = _outcome(config, folder)
-    if outcome is not None or is_there():
-        return outcome
+    standing = look(config, folder, until)
+    if _is_done(standing, until):
+        return _outcome(standing)
     cpus = session.cpus_per_worker(config.cluster, session.nodes())
-    meanwhile = _Meanwhile(config.cluster, cpus, folder / JOURNAL_NAME, on_event)
-    while outcome is None and not is_there():
-        before = _reached(folder)
-        attempt = uuid.uuid4().hex
-        stop = stop_file(folder, attempt)
-        for old in _hang_logs(folder):
-            old.unlink()
-        trainer = _trainer(config, encoded, folder, cpus, attempt, until)
-        try:
-            session.while_waiting(trainer.fit, meanwhile, functools.partial(_ask, folder, stop))
-        except (TrainingFailedError, ray.exceptions.RayActorError) as error:
-            _raise_user_error(folder, attempt)
-            failure = _failure(error, folder)
-            if failure.final or _reached(folder) == before:
-                raise failure from None
-            # It got on between its failures, so it may fail as often again.
-            console.say(f"{failure.cause}; workers start again after step {_reached(folder)}")
-            continue
-        finally:
-            with contextlib.suppress(OSError):
-                stop.unlink()
-        _raise_user_error(folder, attempt)
-        outcome = _outcome(config, folder)
-        if outcome is None and _reached(folder) == before:
+    path = folder / JOURNAL_NAME
+    offset = from_storage(folder, lambda: journal.read(path)[1])
+    meanwhile = _Meanwhile(config.cluster, cpus, path, offset, on_event)
+    while not _is_done(standing, until):
+        before = standing
+        if before.lost is not None:
+            console.say(
+                f"{folder / checkpoint_name(before.lost)} is wanted and not there: the steps after "
+                f"{before.reached} are done again"
+            )
+        trainer = functools.partial(_trainer, config, encoded, folder, cpus, until, before)
+        _attempt(folder, trainer, meanwhile, before)
+        standing = look(config, folder, until, again=True)
+        if (standing.lost, standing.reached) == (before.lost, before.reached):
             raise RuntimeError(f"training ended without its last checkpoint in {folder}")
-        # None: a node was about to be taken away, and the workers saved and left.
-    return outcome
+        # Not at its end, where a node was about to be taken away: the workers saved and left.
+    return _outcome(standing)
+
+
+def _attempt(
+    folder: Path,
+    make_trainer: Callable[[str], TorchTrainer],
+    meanwhile: Callable[[], None],
+    before: Standing,
+) -> None:
+    """Train on once, with whatever failures Ray meets itself; raises unless that got on."""
+    attempt = uuid.uuid4().hex
+    stop = stop_file(folder, attempt)
+    from_storage(folder, lambda: _clear_hang_logs(folder))
+    trainer = make_trainer(attempt)
+    try:
+        session.while_waiting(trainer.fit, meanwhile, functools.partial(_ask, folder, stop))
+    except (TrainingFailedError, ray.exceptions.RayActorError) as error:
+        _raise_user_error(folder, attempt)
+        step = reached(folder, before.lost)
+        failure = _failure(error, folder, step)
+        if failure.final or step <= before.reached:
+            raise failure from None
+        # It got on between its failures, so it may fail as often again.
+        console.say(f"{failure.cause}; workers start again after step {step}")
+    else:
+        _raise_user_error(folder, attempt)
+    finally:
+        with contextlib.suppress(OSError):
+            stop.unlink()
+
+
+def _is_done(standing: Standing, until: int | None) -> bool:
+    return _outcome(standing) is not None or (until is not None and standing.reached >= until)
+
+
+def _outcome(standing: Standing) -> TrainOutcome | None:
+    """What a run that is at its end, with all that it should have, left behind."""
+    if standing.summary is None or standing.lost is not None:
+        return None
+    return TrainOutcome(standing.checkpoints, standing.summary)
 
 
 def _ask(folder: Path, stop: Path) -> bool:
@@ -181,10 +195,12 @@ class _Meanwhile:
         cluster: ClusterConfig,
         cpus: int,
         path: Path,
+        offset: int,
         on_event: Callable[[dict[str, Any]], None],
     ) -> None:
-        self.cluster, self.cpus, self.path, self.on_event = cluster, cpus, path, on_event
-        self.offset = journal.read(path)[1]
+        """path: of the journal; offset: where in it the entries begin that are news."""
+        self.cluster, self.cpus, self.on_event = cluster, cpus, on_event
+        self.path, self.offset = path, offset
         self.looked = time.monotonic()
 
     def __call__(self) -> None:
@@ -209,20 +225,14 @@ class _Meanwhile:
             )
 
 
-def _reached(folder: Path) -> int:
-    """The step that training would go on after. Raises Failure when the storage stays away."""
-    try:
-        kept = patiently(lambda: resume_point(folder))
-    except OSError as error:
-        raise Failure(
-            f"{folder} cannot be read ({error.strerror}): mend the storage and run `dvc repro` "
-            "again, which goes on from there"
-        ) from None
-    return checkpoint_step(kept) if kept else 0
-
-
 def _trainer(
-    config: Config, encoded: Path, folder: Path, cpus: int, attempt: str, until: int | None
+    config: Config,
+    encoded: Path,
+    folder: Path,
+    cpus: int,
+    until: int | None,
+    standing: Standing,
+    attempt: str,
 ) -> TorchTrainer:
     cluster = config.cluster
     gpus = cluster.gpus_per_worker
@@ -234,7 +244,8 @@ def _trainer(
             "folder": str(folder),
             "cpus": cpus,
             "attempt": attempt,
-            "until": until,
+            "lost": standing.lost,
+            "until": standing.lost or until,
         },
         scaling_config=ScalingConfig(
             num_workers=(cluster.min_workers, cluster.workers)
@@ -252,29 +263,13 @@ def _trainer(
     )
 
 
-def _outcome(config: Config, folder: Path) -> TrainOutcome | None:
-    """What a run that has reached its last step left behind; None if it has not."""
-    entries, _ = journal.read(folder / JOURNAL_NAME)
-    finished = [entry for entry in entries if entry["kind"] == "finished"]
-    if not finished:
-        return None
-    # Where training was killed before it could.
-    prune(folder, config.train, config.evaluate.checkpoint_steps)
-    checkpoints = whole_checkpoints(folder)
-    if not checkpoints or checkpoint_step(checkpoints[-1]) != finished[-1]["step"]:
-        # The last one was lost or damaged since: the steps to it are done again.
-        return None
-    summary = {key: value for key, value in finished[-1].items() if key not in ("kind", "time")}
-    return TrainOutcome(checkpoints, summary)
-
-
 def _raise_user_error(folder: Path, attempt: str) -> None:
-    message = read_user_error(folder, attempt)
+    message = from_storage(folder, lambda: read_user_error(folder, attempt))
     if message is not None:
         raise UserError(message) from None
 
 
-def _failure(error: Exception, folder: Path) -> TrainingFailed:
+def _failure(error: Exception, folder: Path, step: int) -> TrainingFailed:
     """Ray's wall of frames as the one error that started it; the wall is kept in a file."""
     who, cause = _cause(error)
     if isinstance(cause, OSError) and cause.errno in NO_ROOM:
@@ -283,7 +278,7 @@ def _failure(error: Exception, folder: Path) -> TrainingFailed:
         return TrainingFailed(
             f"no room left in {folder} ({free:.1f} MB free): free some, or set cluster.storage to "
             "another disk",
-            f"run `dvc repro` again, which goes on after step {_reached(folder)}",
+            f"run `dvc repro` again, which goes on after step {step}",
             final=True,
         )
     hung = _hung(folder) if isinstance(cause, ray.exceptions.RayActorError) else []
@@ -304,6 +299,11 @@ def _failure(error: Exception, folder: Path) -> TrainingFailed:
     except OSError as failure:
         return TrainingFailed(what, f"{log} could not be written ({failure.strerror})")
     return TrainingFailed(what, f"tracebacks are in {log}")
+
+
+def _clear_hang_logs(folder: Path) -> None:
+    for old in _hang_logs(folder):
+        old.unlink(missing_ok=True)
 
 
 def _hang_logs(folder: Path) -> list[Path]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
+import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from seq2sweep import console
 from seq2sweep.cluster.writer import patiently
 from seq2sweep.config import ClusterConfig
 from seq2sweep.data.files import write_whole
@@ -20,6 +23,7 @@ from seq2sweep.train import journal, state
 from seq2sweep.train.events import Event
 
 JOURNAL_NAME = "journal.jsonl"
+_CHECKPOINT = re.compile(r"(step|interrupted)-\d{8,}")
 OLD_WRITER_SECONDS = 240.0
 """NFS gives the locks of a machine that is gone away after 90 s; then some."""
 
@@ -49,39 +53,58 @@ def checkpoint_step(folder: Path) -> int:
     return int(folder.name.rpartition("-")[2])
 
 
+def is_regular(checkpoint: Path) -> bool:
+    """Whether it is one that every run of these settings has, not what an interruption left."""
+    return checkpoint.name.startswith("step-")
+
+
 def whole_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder whose files match their manifests, oldest first."""
-    return [path for path in sorted(folder.glob("step-*")) if _is_whole(path)]
+    return [path for path in checkpoints(folder) if is_regular(path) and _is_whole(path)]
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
     """The newest of `whole_checkpoints`."""
-    return _newest_whole(sorted(folder.glob("step-*")))
+    return _newest_whole([path for path in checkpoints(folder) if is_regular(path)])
 
 
-def resume_point(folder: Path) -> Path | None:
-    """Where training goes on: the newest whole checkpoint, also one that an interruption left."""
-    return _newest_whole(checkpoints(folder))
+def resume_point(folder: Path, before: int | None = None) -> Path | None:
+    """Where training goes on: the newest whole checkpoint, also one that an interruption left.
+
+    before: only those of steps below it, for a finished run that has lost one of this step.
+    """
+    return _newest_whole(
+        [path for path in checkpoints(folder) if before is None or checkpoint_step(path) < before]
+    )
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """All of them by step, whether whole or not, also those that an interruption left."""
-    return sorted([*folder.glob("step-*"), *folder.glob("interrupted-*")], key=checkpoint_step)
+    """All of them by step, whether whole or not, also those that an interruption left.
 
-
-def remove_damaged(folder: Path) -> list[str]:
-    """Remove checkpoints that do not match their manifests; says what was wrong with each.
-
-    Nothing can go on from them, and none may be counted among those that are kept.
+    Raises OSError where the folder is not there or cannot be read: that says nothing of them.
     """
-    found = []
+    # Not Path.glob(), which finds nothing then.
+    found = [folder / name for name in os.listdir(folder) if _CHECKPOINT.fullmatch(name)]
+    return sorted(found, key=lambda path: (checkpoint_step(path), path.name))
+
+
+def remove_damaged(folder: Path, tell: Callable[[str], None] = lambda damage: None) -> list[Path]:
+    """Remove checkpoints that do not match their manifests; returns the others, oldest first.
+
+    Nothing can go on from them, and none may be counted among those that are kept. Only whoever
+    holds `only_writer` may do this.
+    tell: gets what was wrong with each.
+    """
+    whole = []
     for path in checkpoints(folder):
         try:
             state.verify(path)
         except state.CheckpointError as error:
-            found.append(str(error))
-            shutil.rmtree(path, ignore_errors=True)  # the worker of a killed driver may be at it
-    return found
+            shutil.rmtree(path)
+            tell(str(error))
+        else:
+            whole.append(path)
+    return whole
 
 
 def _newest_whole(oldest_first: list[Path]) -> Path | None:
@@ -97,12 +120,12 @@ def _is_whole(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def only_user(folder: Path, name: str = "lock") -> Iterator[None]:
+def only_user(folder: Path, name: str = "lock", patience: float = 0.0) -> Iterator[None]:
     """Hold a run's folder for this process, as long as it lives; UserError when another one does.
 
-    name: of the lock.
+    name: of the lock; patience: seconds to wait for it, which is said.
     """
-    with _lock(folder / name, 0.0) as ours:
+    with _lock(folder / name, patience) as ours:
         if not ours:
             raise UserError(f"another process is working in {folder}: wait for its end, or end it")
         yield
@@ -126,10 +149,12 @@ def only_writer(folder: Path) -> Iterator[None]:
 def _lock(path: Path, patience: float) -> Iterator[bool]:
     give_up = time.monotonic() + patience
     with path.open("w") as stream:
-        while not (ours := try_lock(stream.fileno(), path, "cluster.storage")):
-            if time.monotonic() >= give_up:
-                break
+        ours = try_lock(stream.fileno(), path, "cluster.storage")
+        if patience and not ours:
+            console.say(f"waiting for another process, which holds {path}")
+        while not ours and time.monotonic() < give_up:
             time.sleep(0.2)
+            ours = try_lock(stream.fileno(), path, "cluster.storage")
         yield ours
 
 

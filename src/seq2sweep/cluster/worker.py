@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -44,8 +45,8 @@ def train_worker(settings: dict[str, Any]) -> None:
     """Train as one of several workers, from the newest checkpoint if there is one.
 
     settings: `config` (nested dictionaries), `encoded` and `folder` (absolute paths), `cpus`
-    (of this worker), `attempt` (differs for every call of `run_training`), `until` (as of
-    `seq2sweep.train.loop.train`).
+    (of this worker), `attempt` (differs for every call of `run_training`), `lost` (a step to go on
+    from below, or None), `until` (as of `seq2sweep.train.loop.train`).
     """
     folder = Path(settings["folder"])
     if read_user_error(folder, settings["attempt"]) is not None:
@@ -96,7 +97,7 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
             patiently(lambda: stack.enter_context(only_writer(folder)))
             # Not ray.train.get_checkpoint(): that one may be damaged, and then the one before will
             # do.
-            resume = patiently(lambda: resume_point(folder))
+            resume = patiently(lambda: resume_point(folder, settings["lost"]))
         name = ray.train.collective.broadcast_from_rank_zero(resume and resume.name)
         hang_log = folder / HANG_LOG_NAME.format(rank=rank)
         watchdog = stack.enter_context(
@@ -154,12 +155,11 @@ class Keeper:
             self.writer.wait()  # a run that says so has its last checkpoint
         self.recorder.append(event)
         if isinstance(event, CheckpointDue):
-            self.writer.submit(
-                event.capture, self.folder / checkpoint_name(event.step), self._prune
-            )
+            place = self.folder / checkpoint_name(event.step)
+            self.writer.submit(event.capture, place, functools.partial(self._prune, place))
 
-    def _prune(self) -> None:
-        prune(self.folder, self.config.train, self.config.evaluate.checkpoint_steps)
+    def _prune(self, newest: Path) -> None:
+        prune(self.folder, self.config.train, self.config.evaluate.checkpoint_steps, newest)
 
     def __enter__(self) -> Self:
         self.writer.__enter__()

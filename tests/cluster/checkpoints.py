@@ -1,0 +1,26 @@
+"""Checkpoints of no training, for tests of what becomes of folders of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from seq2sweep.train import state
+
+
+def save(place: Path, step: int, loss: float | None = None) -> Path:
+    """Write a whole one of a model of two numbers; its folder is made."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    model = torch.nn.Linear(1, 1)
+    progress = state.Progress(step)
+    if loss is not None:
+        progress.newest["valid_loss"], progress.validated = loss, step
+    state.capture(model, torch.optim.SGD(model.parameters()), progress, {}).write(place)
+    return place
+
+
+def damage(checkpoint: Path) -> None:
+    """Tear off the last byte of its weights."""
+    weights = checkpoint / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
