@@ -22,14 +22,16 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster.retention import prune
 from seq2sweep.cluster.storage import (
     JOURNAL_NAME,
+    OLD_WRITER_SECONDS,
     Recorder,
     checkpoint_name,
     interrupted_name,
     only_writer,
     resume_point,
+    write_json,
 )
 from seq2sweep.cluster.watchdog import Watchdog
-from seq2sweep.cluster.writer import CheckpointWriter, patiently
+from seq2sweep.cluster.writer import PAUSES, CheckpointWriter, patiently
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
@@ -39,6 +41,8 @@ USER_ERROR_NAME = "user-error.json"
 HANG_LOG_NAME = "hang-{rank}.log"
 STOP_SECONDS = 0.5
 """How often the first worker looks whether it is to stop: storage may be far away."""
+START_SECONDS = OLD_WRITER_SECONDS + 3 * sum(PAUSES)
+"""How long the first worker may take until it knows where to begin: then none is waited for."""
 
 
 def train_worker(settings: dict[str, Any]) -> None:
@@ -49,14 +53,11 @@ def train_worker(settings: dict[str, Any]) -> None:
     from below, or None), `until` (as of `seq2sweep.train.loop.train`).
     """
     folder = Path(settings["folder"])
-    if read_user_error(folder, settings["attempt"]) is not None:
-        # Ray starts failed workers again, but what the user must mend fails again.
-        return
     try:
         _train(settings, folder)
     except UserError as error:
         content = {"attempt": settings["attempt"], "message": str(error)}
-        (folder / USER_ERROR_NAME).write_text(json.dumps(content), encoding="utf-8")
+        patiently(lambda: write_json(folder / USER_ERROR_NAME, content))
         raise
 
 
@@ -91,15 +92,14 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
     context = ray.train.get_context()
     rank = context.get_world_rank()
     stop = stop_file(folder, settings["attempt"])
+    hang_log = folder / HANG_LOG_NAME.format(rank=rank)
     with contextlib.ExitStack() as stack:
-        resume = None
-        if rank == 0:
-            patiently(lambda: stack.enter_context(only_writer(folder)))
-            # Not ray.train.get_checkpoint(): that one may be damaged, and then the one before will
-            # do.
-            resume = patiently(lambda: resume_point(folder, settings["lost"]))
-        name = ray.train.collective.broadcast_from_rank_zero(resume and resume.name)
-        hang_log = folder / HANG_LOG_NAME.format(rank=rank)
+        with patiently(lambda: Watchdog(START_SECONDS, hang_log)):
+            start = _first(settings, folder, stack) if rank == 0 else None
+            # All do what the first one says: on a network file system they may see different files.
+            start = ray.train.collective.broadcast_from_rank_zero(start)
+        if start is None:
+            return
         watchdog = stack.enter_context(
             patiently(lambda: Watchdog(config.cluster.hang_seconds, hang_log))
         )
@@ -127,7 +127,7 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
             rank=rank,
             world_size=context.get_world_size(),
             device=ray.train.torch.get_device(),
-            resume=folder / name if name else None,
+            resume=folder / start["resume"] if start["resume"] else None,
             stop=should_stop,
             until=settings["until"],
         ):
@@ -136,18 +136,40 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
             watchdog.feed()
 
 
+def _first(
+    settings: dict[str, Any], folder: Path, stack: contextlib.ExitStack
+) -> dict[str, str | None] | None:
+    """What the first worker decides for all: the name of the checkpoint to `resume` from.
+
+    None: they are to end, since what the user must mend fails again, however often Ray starts them.
+    The folder is its own until the stack is closed.
+    """
+    if patiently(lambda: read_user_error(folder, settings["attempt"])) is not None:
+        return None
+    patiently(lambda: stack.enter_context(only_writer(folder)))
+    # Not ray.train.get_checkpoint(): that one may be damaged, and then the one before will do.
+    resume = patiently(lambda: resume_point(folder, settings["lost"]))
+    return {"resume": resume.name if resume else None}
+
+
 class Keeper:
     """What one worker of all does with the events: journal and checkpoints."""
 
     def __init__(self, folder: Path, config: Config) -> None:
         self.folder, self.config = folder, config
-        for torn in folder.glob(".*.partial"):  # of a worker that was killed as it wrote
-            shutil.rmtree(torn)
+        for torn in folder.glob(".*.partial"):  # of a process that was killed as it wrote
+            if torn.is_dir():
+                shutil.rmtree(torn)
+            else:
+                torn.unlink()
         self.recorder = Recorder(folder / JOURNAL_NAME)
         self.writer = CheckpointWriter()
+        self.submitted = -1
 
     def keep(self, event: Event) -> None:
         if isinstance(event, Interrupted):
+            if event.step == self.submitted:
+                return  # this very state is being written, and waited for at the end
             self.recorder.journal.sync()
             self.writer.submit(event.capture, self.folder / interrupted_name(event.step))
             return
@@ -155,7 +177,7 @@ class Keeper:
             self.writer.wait()  # a run that says so has its last checkpoint
         self.recorder.append(event)
         if isinstance(event, CheckpointDue):
-            place = self.folder / checkpoint_name(event.step)
+            place, self.submitted = self.folder / checkpoint_name(event.step), event.step
             self.writer.submit(event.capture, place, functools.partial(self._prune, place))
 
     def _prune(self, newest: Path) -> None:
