@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import itertools
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,6 +31,17 @@ def test_several_may_write_the_same_file_at_once(tmp_path: Path) -> None:
     assert len(lines) == 1000
     assert len(set(lines)) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_what_a_kill_leaves_of_a_file_is_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a name by which whoever works in a run's folder knows it."""
+    found: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: found.extend(tmp_path.iterdir()))
+    files.write_whole(tmp_path / "run.json", "{}")
+    assert len(found) == 1
+    assert found[0].match(".run.json.*.partial")
 
 
 def test_sha256_is_that_of_the_bytes(tmp_path: Path) -> None:

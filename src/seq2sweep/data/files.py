@@ -35,8 +35,9 @@ def count_lines(path: Path) -> int:
 def write_whole(path: Path, text: str) -> None:
     """Write text beside its place and rename it: never half a file under the final name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A name of its own: two processes may write the same file at once.
-    beside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
+    # A name of its own, as two processes may write the same file at once; hidden, like all that a
+    # kill may leave.
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
         with beside.open("w", encoding="utf-8", newline="\n") as stream:
             stream.write(text)
