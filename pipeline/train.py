@@ -20,6 +20,7 @@ from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster import inside
 from seq2sweep.cluster.relatives import Identity, begin, run_name
+from seq2sweep.cluster.retention import always_kept
 from seq2sweep.cluster.run import TrainOutcome, run_training
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.storage import (
@@ -61,7 +62,7 @@ def work(config: Config) -> None:
         f"{header['sentences']} pairs, {config.train.steps} steps, "
         f"{config.cluster.workers} worker(s)"
     )
-    line = begin(folder, what)
+    line = begin(folder, what, always_kept(config.train, config.evaluate.checkpoint_steps))
     if line is not None:
         console.say(line)
     lineage = tracking.lineage(config, header)

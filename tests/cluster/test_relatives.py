@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,22 @@ import torch
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster.relatives import Identity, begin, run_name
+from seq2sweep.cluster.retention import always_kept
 from seq2sweep.cluster.storage import (
     JOURNAL_NAME,
     Recorder,
     checkpoint_name,
     checkpoints,
     interrupted_name,
+    only_user,
     resume_point,
+    whole_checkpoints,
 )
 from seq2sweep.config import Config
 from seq2sweep.train import journal
 from seq2sweep.train.events import CheckpointDue, Interrupted
 from seq2sweep.train.loop import train
+from tests.cluster.checkpoints import damage
 from tests.conftest import Corpus
 
 TIMES = {"time", "tokens_per_second", "seconds_left", "train_seconds", "wall_seconds",
@@ -47,7 +53,8 @@ class Project:
         config = configuration.with_changes(self.config, changes)
         what = identity(config, **other)
         folder = self.storage / run_name(what)
-        self.said = begin(folder, what)
+        kept = always_kept(config.train, config.evaluate.checkpoint_steps)
+        self.said = begin(folder, what, kept)
         recorder = Recorder(folder / JOURNAL_NAME)
         self.computed = 0
 
@@ -219,6 +226,51 @@ def test_damaged_checkpoints_of_a_relative_are_left_out(project: Project) -> Non
     longer = project.run({"train.steps": 16})
     assert "goes on after step 8 of" in str(project.said)
     assert resume_point(longer) == longer / checkpoint_name(16)
+
+
+def test_a_damaged_one_that_is_to_be_kept_is_done_again(project: Project) -> None:
+    short = project.run({"train.steps": 12})
+    damage(short / checkpoint_name(8))
+    longer = project.run({"train.steps": 16, "train.keep_checkpoints": 3})
+    assert "goes on after step 4 of" in str(project.said)
+    assert whole_checkpoints(longer) == [longer / checkpoint_name(s) for s in (4, 8, 12, 16)]
+
+
+def test_a_damaged_one_may_be_among_the_best(project: Project) -> None:
+    short = project.run({"train.steps": 12, "train.keep_best": 1})
+    damage(short / checkpoint_name(4))
+    project.run({"train.steps": 16, "train.keep_best": 1})
+    assert project.computed == 16
+
+
+def test_an_end_between_checkpoints_may_have_displaced_the_best(project: Project) -> None:
+    """A run that was stopped before its end has not."""
+    project.run({"train.steps": 11, "train.keep_best": 1})
+    project.run({"train.steps": 16, "train.keep_best": 1})
+    assert project.computed == 16
+    other = {"train.seed": 2, "train.keep_best": 1}
+    project.run({**other, "train.steps": 11}, until=10)
+    project.run({**other, "train.steps": 16})
+    assert "goes on after step 10 of" in str(project.said)
+
+
+def test_a_step_that_is_named_must_be_there(project: Project) -> None:
+    short = project.run({"train.steps": 12, "train.keep_best": 1})
+    shutil.rmtree(short / checkpoint_name(4))
+    longer = {"train.steps": 16, "train.keep_best": 1}
+    project.run({**longer, "evaluate.checkpoint_steps": [4]})
+    assert project.computed == 16
+
+
+def test_several_may_begin_at_once(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """One after the other."""
+    project.storage.mkdir()
+    with contextlib.ExitStack() as another:
+        another.enter_context(only_user(project.storage, "begin.lock"))
+        threading.Timer(0.5, another.close).start()
+        project.run({"train.steps": 4})
+    assert project.computed == 4
+    assert "waiting for another process" in capsys.readouterr().out
 
 
 def test_a_folder_brought_from_elsewhere_is_taken_as_it_is(

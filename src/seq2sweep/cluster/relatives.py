@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ LENGTH = {
     "train.tokens_per_pass",
 }
 PRECISION = "train.precision"
+BEGIN_SECONDS = 3600.0
+"""Whoever begins reads all that it takes over, which may be many gigabytes."""
 
 Identity = dict[str, Any]
 """All that determines a run's result: parameters by dotted key, fingerprints of data and code."""
@@ -51,15 +54,18 @@ def run_name(identity: Identity) -> str:
     return f"train-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def begin(folder: Path, identity: Identity) -> str | None:
+def begin(folder: Path, identity: Identity, kept: Collection[int]) -> str | None:
     """Make a run's folder, unless it is there, with the steps that a relative has done already.
+
+    kept: steps whose checkpoints the run is to have in the end, whatever their losses. Waits while
+    another process does this in the same storage.
 
     Returns a line for the user: from which run it goes on, or from which unfinished one it does
     not, and the difference; None when there is nothing to tell.
     """
     storage = folder.parent
     storage.mkdir(parents=True, exist_ok=True)
-    with only_user(storage, "begin.lock"):
+    with only_user(storage, "begin.lock", BEGIN_SECONDS):
         if folder.exists():
             # Without run.json if somebody has brought it from another storage.
             write_json(folder / RUN_NAME, identity)
@@ -67,7 +73,7 @@ def begin(folder: Path, identity: Identity) -> str | None:
         beside = storage / f".{folder.name}.partial"
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir()
-        line = _first_steps(_relatives(storage), identity, beside)
+        line = _first_steps(_relatives(storage), identity, kept, beside)
         write_json(beside / RUN_NAME, identity)
         beside.rename(folder)
         return line
@@ -89,36 +95,47 @@ class _Relative:
 
     @property
     def reached(self) -> int:
-        return max(map(checkpoint_step, checkpoints(self.folder)), default=0)
+        return max(map(checkpoint_step, self.checkpoints()), default=0)
+
+    def checkpoints(self) -> list[Path]:
+        """Oldest first; none of a run that is being removed."""
+        with contextlib.suppress(FileNotFoundError):
+            return checkpoints(self.folder)
+        return []
 
     def differences(self, identity: Identity) -> str:
         return "; ".join(state.differences(self.identity, identity))
 
-    def shared(self, identity: Identity) -> list[Path]:
+    def shared(self, identity: Identity, kept: Collection[int]) -> list[Path]:
         """Its checkpoints that the other run would have as well, newest first."""
         keys = {key for key in identity if identity[key] != self.identity.get(key)}
         if not keys <= LENGTH | {PRECISION} or not self._has_kept_the_best(identity):
             return []
         usable = [
             path
-            for path in reversed(checkpoints(self.folder))
+            for path in reversed(self.checkpoints())
             if checkpoint_step(path) < identity["train.steps"]
             and self._is_on_the_way(checkpoint_step(path))
             and (PRECISION not in keys or _precision(path) == identity[PRECISION])
         ]
-        wanted = _kept_in_the_end(identity)
         has = {checkpoint_step(path) for path in usable}
-        missing = min(wanted - has, default=identity["train.steps"])
+        missing = min(set(kept) - has, default=identity["train.steps"])
         # Whoever goes on from after a step that is to be kept and is gone would end without it.
         return [path for path in usable if checkpoint_step(path) < missing]
 
     def _has_kept_the_best(self, identity: Identity) -> bool:
-        """Which are the best can only be told from those that were kept."""
+        """Which are the best can only be told from those that were kept.
+
+        A last one between two others' steps, which a longer run does not have, may have displaced
+        one of the best.
+        """
+        last = self.identity["train.steps"]
+        on_grid = last % self.identity["train.checkpoint_every"] == 0 or self.reached < last
         alike = all(
             self.identity.get(key) == identity[key]
             for key in ("train.checkpoint_every", "train.keep_best")
         )
-        return alike or not identity["train.keep_best"]
+        return (alike and on_grid) or not identity["train.keep_best"]
 
     def _is_on_the_way(self, step: int) -> bool:
         """Whether a longer run had done the same: at its end a run logs and validates once more."""
@@ -129,29 +146,24 @@ class _Relative:
 def _relatives(storage: Path) -> list[_Relative]:
     """All runs of a storage, those that came last first."""
     found = []
-    for path in sorted(storage.glob(f"train-*/{RUN_NAME}"), key=os.path.getmtime, reverse=True):
+    for path in storage.glob(f"train-*/{RUN_NAME}"):
         # One that is being removed, or is damaged, is not this run's concern.
         with contextlib.suppress(FileNotFoundError, ValueError):
-            found.append(_Relative(path.parent, json.loads(path.read_text(encoding="utf-8"))))
-    return found
+            identity = json.loads(path.read_text(encoding="utf-8"))
+            found.append((path.stat().st_mtime, _Relative(path.parent, identity)))
+    return [relative for _, relative in sorted(found, key=lambda item: item[0], reverse=True)]
 
 
-def _kept_in_the_end(identity: Identity) -> set[int]:
-    """Steps whose checkpoints a run keeps, whatever their losses."""
-    last, every = identity["train.steps"], identity["train.checkpoint_every"]
-    newest = sorted({*range(every, last + 1, every), last})[-identity["train.keep_checkpoints"] :]
-    often = identity["train.keep_every"]
-    return {*newest, *(range(often, last + 1, often) if often else ())}
-
-
-def _first_steps(relatives: list[_Relative], identity: Identity, folder: Path) -> str | None:
+def _first_steps(
+    relatives: list[_Relative], identity: Identity, kept: Collection[int], folder: Path
+) -> str | None:
     """Fill a new run's folder with what the relative that has most of it has; a line of it."""
 
     def newest(relative: _Relative) -> int:
-        return max(map(checkpoint_step, relative.shared(identity)), default=0)
+        return max(map(checkpoint_step, relative.shared(identity, kept)), default=0)
 
     for relative in sorted(relatives, key=newest, reverse=True):
-        step = _take_over(relative, identity, folder)
+        step = _take_over(relative, identity, kept, folder)
         if step:
             return (
                 f"goes on after step {step} of {relative.folder}: {relative.differences(identity)}"
@@ -166,22 +178,26 @@ def _first_steps(relatives: list[_Relative], identity: Identity, folder: Path) -
     return None
 
 
-def _take_over(relative: _Relative, identity: Identity, folder: Path) -> int:
+def _take_over(relative: _Relative, identity: Identity, kept: Collection[int], folder: Path) -> int:
     """Link or copy checkpoints and journal; the newest step of those that are whole, or 0."""
-    reached = 0
-    for path in relative.shared(identity):
+    taken: list[Path] = []
+    for path in relative.shared(identity, kept):
         step = checkpoint_step(path)
         regular = step % identity["train.checkpoint_every"] == 0
-        if not regular and reached:
+        if not regular and taken:
             continue  # only good to go on from
         place = folder / (checkpoint_name(step) if regular else interrupted_name(step))
         try:
             shutil.copytree(path, place, copy_function=_link, dirs_exist_ok=True)
             state.verify(place)
+            taken.append(place)
         except (OSError, state.CheckpointError):
             shutil.rmtree(place, ignore_errors=True)
-            continue
-        reached = max(reached, step)
+            if step in kept or identity["train.keep_best"]:
+                # Whoever goes on from after it would end without it.
+                while taken:
+                    shutil.rmtree(taken.pop())
+    reached = max(map(checkpoint_step, taken), default=0)
     if reached:
         lines = [
             json.dumps(entry) + "\n"

@@ -73,7 +73,8 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
         if step not in entries:
             raise UserError(
                 f"evaluate.checkpoint_steps names step {step}, but {folder} holds steps "
-                f"{', '.join(map(str, sorted(entries)))}"
+                f"{', '.join(map(str, sorted(entries)))}: name one of these, or run "
+                "`dvc repro -f train`, which does the steps to it again"
             )
     chosen = []
     for step in steps:
