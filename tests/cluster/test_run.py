@@ -21,6 +21,7 @@ from seq2sweep.config import Config
 from seq2sweep.errors import Failure, UserError
 from seq2sweep.train import journal
 from seq2sweep.train.events import Logged, Validated
+from tests.cluster.chaos import trainers
 from tests.cluster.checkpoints import save
 from tests.cluster.driver import events, start
 from tests.conftest import Corpus
@@ -60,11 +61,7 @@ def expected_events() -> list[tuple[str, int]]:
 
 def kill_a_worker() -> None:
     """SIGKILL for one of the training workers of this process's Ray."""
-    for process in psutil.Process().children(recursive=True):
-        if "RayTrainWorker" in process.name() + " ".join(process.cmdline()):
-            process.kill()
-            return
-    raise AssertionError("no worker found")
+    trainers()[0].kill()
 
 
 def test_a_killed_worker_costs_no_result(
