@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from pipeline.unchanged import unchanged
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster import jobs
@@ -56,10 +57,11 @@ def run(
         # A mistake in the sweep is told now, not when everything before it has been trained.
         variants(config)
         console.banner(name, about)
-        if as_job and jobs.goes_elsewhere(config):
-            jobs.bring_home(Path.cwd(), config, name)
-        else:
-            work(config)
+        with unchanged(name, config, PARAMS):
+            if as_job and jobs.goes_elsewhere(config):
+                jobs.bring_home(Path.cwd(), config, name)
+            else:
+                work(config)
     except UserError as error:
         print(f"seq2sweep {name}: {error}", file=sys.stderr)
         sys.exit(EXIT_USER_ERROR)

@@ -1,0 +1,95 @@
+"""A result that DVC would record under a parameter or code that did not make it is refused."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline import stage
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.config import Config
+
+RECIPE = """\
+stages:
+  train:
+    cmd: python -m pipeline.train
+    params: [model, data.source, vocabulary.size]
+    deps: [data/encoded/train.json, src/loop.py, src/model, "${data.folder}"]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    (tmp_path / "src/model").mkdir(parents=True)
+    (tmp_path / "src/loop.py").write_text("steps = 1\n")
+    (tmp_path / "src/model/layers.py").write_text("heads = 8\n")
+    (tmp_path / "dvc.yaml").write_text(RECIPE)
+    set_params(tmp_path)
+    return tmp_path
+
+
+def set_params(project: Path, **changes: int | str) -> None:
+    named = {key.replace("__", "."): value for key, value in changes.items()}
+    config = configuration.with_changes(presets.load("phrasebook").config, named)
+    (project / "params.yaml").write_text(configuration.dump(config))
+
+
+def status_of(work: Callable[[Config], None], name: str = "train") -> object:
+    with pytest.raises(SystemExit) as ended:
+        stage.run(name, "about", work)
+    return ended.value.code
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda p: set_params(p, model__heads=2, model__d_ff=8), "model.d_ff, params.yaml: "),
+        (lambda p: set_params(p, data__source="fr"), "params.yaml: data.source"),
+        (lambda p: set_params(p, vocabulary__size=99), "params.yaml: vocabulary.size"),
+        (lambda p: (p / "src/loop.py").write_text("steps = 2\n"), "src/loop.py"),
+        (lambda p: (p / "src/model/layers.py").unlink(), "src/model/layers.py"),
+    ],
+)
+def test_what_changes_meanwhile_is_refused(
+    project: Path, change: Callable[[Path], object], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(lambda config: change(project) and None) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("seq2sweep train: changed while this ran: ")
+    assert named in line
+    assert "dvc repro" in line
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: None,
+        lambda p: set_params(p, cluster__workers=3, data__target="fr", vocabulary__sentences=99),
+        lambda p: (p / "params.yaml").write_text((p / "params.yaml").read_text() + "# more\n"),
+        lambda p: (p / "src/model/__pycache__").mkdir(),
+        lambda p: (p / "src/other.py").write_text("none = 0\n"),
+    ],
+)
+def test_what_the_stage_does_not_read_may_change(
+    project: Path, change: Callable[[Path], object]
+) -> None:
+    assert status_of(lambda config: change(project) and None) == 0
+
+
+def test_outside_of_a_dvc_project_nothing_is_recorded(project: Path) -> None:
+    (project / "dvc.yaml").unlink()
+    assert status_of(lambda config: set_params(project, model__heads=2)) == 0
+
+
+def test_an_interruption_is_told_first(project: Path) -> None:
+    def work(config: Config) -> None:
+        set_params(project, model__heads=2)
+        raise KeyboardInterrupt
+
+    assert status_of(work) == 75
