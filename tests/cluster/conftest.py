@@ -100,8 +100,7 @@ def make_stage(
 
 @pytest.fixture
 def machines(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A head without room for workers, and two machines with room for one each; Ray believes that
-    these have a GPU."""
+    """A head without room for workers, and two machines with room for one each."""
     # It would have every `ray.init` of this computer join the cluster.
     monkeypatch.setattr("ray._private.utils.write_ray_address", lambda address: None)
     made = Cluster(
@@ -114,7 +113,7 @@ def machines(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clust
         },
     )
     for _ in range(2):
-        made.add_node(num_cpus=1, num_gpus=1)
+        made.add_node(num_cpus=1)
     yield made
     for node in made.list_all_nodes():
         made.remove_node(node, allow_graceful=False)

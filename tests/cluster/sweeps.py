@@ -28,14 +28,10 @@ COUNTING = Path(__file__).parent / "counting"
 
 @dataclass(frozen=True)
 class Update:
-    """By which trial (its learning rate scale), of which step, by which process, on which node (its
-    raylet's process) and which GPUs."""
+    """By which trial (its learning rate scale), and of which step."""
 
     scale: float
     step: int
-    process: int
-    node: int
-    gpus: str
 
 
 class SweepStage(StageProcess):
@@ -62,8 +58,8 @@ class SweepStage(StageProcess):
         """All that were ever begun, in order."""
         found = []
         for line in self.counts.read_text().splitlines() if self.counts.exists() else []:
-            scale, step, process, node, gpus = line.split()
-            found.append(Update(float(scale), int(step), int(process), int(node), gpus))
+            scale, step = line.split()
+            found.append(Update(float(scale), int(step)))
         return found
 
     def steps(self) -> set[tuple[float, int]]:
@@ -86,7 +82,7 @@ class SweepStage(StageProcess):
         """Of the runs in MLflow, by kind."""
         client = MlflowClient(f"sqlite:///{self.project / 'mlflow.db'}")
         experiment = client.get_experiment_by_name("seq2sweep")
-        found: dict[str, Counter[str]] = {"sweep": Counter(), "trial": Counter()}
+        found: dict[str, Counter[str]] = {kind: Counter() for kind in ("sweep", "variant", "trial")}
         for run in client.search_runs([experiment.experiment_id], max_results=1000):
             found[run.data.tags["kind"]][run.info.status] += 1
         return found

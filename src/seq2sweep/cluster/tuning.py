@@ -115,7 +115,14 @@ class _Events(tune.Callback):  # type: ignore[misc]
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         error = trial.get_error()
-        self.put("error", trial, plain_cause(error) if error else "unknown")
+        # Tune gives a text where it could not read the exception back.
+        known = isinstance(error, BaseException)
+        self.put("error", trial, plain_cause(error) if known else _last_line(error))
+
+
+def _last_line(text: object) -> str:
+    lines = [line for line in str(text or "").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "its process ended without a word"
 
 
 def train_all(
