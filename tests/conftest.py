@@ -32,14 +32,6 @@ hypothesis.settings.load_profile("any machine")
 WORDS = ["alpha", "beta", "gamma", "delta", "eins", "zwei", "drei", "vier", "rot", "grün", "gelb"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file's tests, and all that use the one Ray of tests/cluster, share a process."""
-    for item in items:
-        part = item.path.relative_to(Path(__file__).parent)
-        group = "cluster" if part.parts[0] == "cluster" else part.as_posix()
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.fixture(autouse=True)
 def _usual_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
