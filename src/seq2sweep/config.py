@@ -232,6 +232,9 @@ class ClusterConfig:
     )
     cpus_per_worker: int | None = _field("null shares out the CPUs of this machine", at_least=1)
     gpus_per_worker: int = _field("0 trains on the CPU", at_least=0)
+    fsdp: bool = _field(
+        "share out weights, gradients and moments: for a model that does not fit a device"
+    )
     storage: str = _field("folder of checkpoints; with several nodes one that all of them see")
     max_failures: int = _field(
         "times in a row that workers start again without having got to a new checkpoint", at_least=0

@@ -63,6 +63,7 @@ def local() -> ClusterConfig:
         min_workers=None,
         cpus_per_worker=None,
         gpus_per_worker=0,
+        fsdp=False,
         storage="runs",
         max_failures=3,
         hang_seconds=600,

@@ -326,11 +326,12 @@ def test_two_workers_stop_at_the_same_update_and_go_on_bitwise(
     assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 
+@pytest.mark.parametrize("fsdp", [False, True])
 def test_four_then_two_then_three_workers_end_where_one_does(
-    config: Config, tiny_corpus: Corpus, tmp_path: Path
+    config: Config, tiny_corpus: Corpus, tmp_path: Path, fsdp: bool
 ) -> None:
     # Without dropout, whose numbers each worker draws for itself.
-    dry = configuration.with_changes(config, {"model.dropout": 0.0})
+    dry = configuration.with_changes(config, {"model.dropout": 0.0, "cluster.fsdp": fsdp})
     go_on(dry, tiny_corpus.encoded, tmp_path / "one")
     several = tmp_path / "several"
     work_together(4, several, dry, tiny_corpus.encoded, updates=4)

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ from seq2sweep.train.events import (
 )
 from seq2sweep.train.loss import perplexity
 from seq2sweep.train.schedule import learning_rate
+from seq2sweep.train.sharding import shard, whole
 from seq2sweep.train.step import (
     accumulate,
     apply,
@@ -100,7 +101,9 @@ class _Training:
             be_deterministic(device)
         torch.manual_seed(self.settings.seed)
         self.vocabulary_size = int(self.bitext.header["vocabulary"]["size"])
-        self.model = Transformer(config.model, self.vocabulary_size).to(device)
+        self.sharded = config.cluster.fsdp and world_size > 1
+        model = Transformer(config.model, self.vocabulary_size)
+        self.model = shard(model, device, world_size) if self.sharded else model.to(device)
         self.optimizer = make_optimizer(self.model)
         self.progress = state.Progress()
         if resume is not None:
@@ -108,7 +111,7 @@ class _Training:
         self.parallel: nn.Module = (
             # The only buffers are tables of positions, which grow as each worker needs.
             DistributedDataParallel(self.model, broadcast_buffers=False)
-            if world_size > 1
+            if world_size > 1 and not self.sharded
             else self.model
         )
         # Updates skipped since the last look, and how many of them in a row just now.
@@ -174,14 +177,14 @@ class _Training:
                 self._require_finite_weights()
                 self.checkpoints.append(progress.step)
                 known = {k: v for k, v in self._totals().items() if v is not None}
-                yield CheckpointDue(progress.step, progress.newest | known, self._capture)
+                yield CheckpointDue(progress.step, progress.newest | known, self._capturing())
             if progress.step == self.until and not last:
                 self.any_says.settle()
                 return
             if interrupted:
                 self._require_finite_weights()
                 self.any_says.settle()
-                yield Interrupted(progress.step, self._capture)
+                yield Interrupted(progress.step, self._capturing())
                 return
             training = time.perf_counter()
         self._book_wall(wall)
@@ -266,7 +269,8 @@ class _Training:
 
     def _require_finite_weights(self) -> None:
         """A checkpoint must be worth going on from; all workers have the same weights."""
-        if not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters()):
+        finite = [whole(parameter.isfinite().all()) for parameter in self.model.parameters()]
+        if not all(map(bool, finite)):
             step = self.progress.step
             raise self._lost(f"weights are not finite after step {step}", step)
 
@@ -384,6 +388,20 @@ class _Training:
         used = None if now[1] is None or before[1] is None else now[1] - before[1]
         progress.energy_joules = _add(progress.energy_joules, self._sum(used))
         return now
+
+    def _capturing(self) -> Callable[[], state.Snapshot]:
+        """What an event's consumer may call to copy where training stands, on one worker only."""
+        if not self.sharded:
+            return self._capture
+        # It takes all workers, now: the consumers of the others may have no use for it.
+        if self.rank == 0:
+            snapshot = self._capture()
+            return lambda: snapshot
+        state.take_part(self.model, self.optimizer)
+        return self._elsewhere
+
+    def _elsewhere(self) -> NoReturn:
+        raise RuntimeError("of a model that is shared out the first worker has the snapshot")
 
     def _capture(self) -> state.Snapshot:
         self.progress.skipped_in_a_row = int(self.streak)

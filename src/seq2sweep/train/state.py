@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from seq2sweep.data.files import sha256
 from seq2sweep.errors import UserError
+from seq2sweep.train.sharding import like, whole
 
 FORMAT = 1
 FILES = ["model.safetensors", "optimizer.safetensors", "state.json"]
@@ -107,7 +108,7 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
                     f"these weights are of another model: {name} has shape "
                     f"{list(tensors[name].shape)}, not {list(parameter.shape)}"
                 )
-            parameter.copy_(tensors[name])
+            parameter.copy_(like(tensors[name], parameter))
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,10 @@ def capture(
     progress: Progress,
     identity: dict[str, Any],
 ) -> Snapshot:
-    """Copy where training stands. identity: what is trained on what, compared by `load`."""
+    """Copy where training stands. identity: what is trained on what, compared by `load`.
+
+    Where tensors are shared out, all other workers must `take_part` meanwhile.
+    """
     return Snapshot(
         {name: _copy(parameter) for name, parameter in model.named_parameters()},
         {
@@ -167,8 +171,17 @@ def capture(
     )
 
 
+def take_part(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Send this worker's parts to the one that calls `capture`, and keep nothing."""
+    for parameter in model.parameters():
+        whole(parameter.detach())
+    for parameter in model.parameters():
+        for value in optimizer.state[parameter].values():
+            whole(value)
+
+
 def _copy(tensor: Tensor) -> Tensor:
-    return tensor.detach().to("cpu", copy=True).contiguous()
+    return whole(tensor.detach()).to("cpu", copy=True).contiguous()
 
 
 def _flush(*paths: Path) -> None:
@@ -299,8 +312,14 @@ def _load_optimizer(
         name, _, moment = key.partition("|")
         by_parameter.setdefault(name, {})[moment] = value
     state = optimizer.state_dict()
-    names = [name for name, _ in model.named_parameters()]
-    state["state"] = {index: by_parameter[name] for index, name in enumerate(names)}
+    state["state"] = {
+        index: {
+            # Adam's count of steps is one number, and never shared out.
+            moment: like(value, parameter) if value.shape == parameter.shape else value
+            for moment, value in by_parameter[name].items()
+        }
+        for index, (name, parameter) in enumerate(model.named_parameters())
+    }
     optimizer.load_state_dict(state)
 
 

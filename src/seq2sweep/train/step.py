@@ -9,10 +9,12 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from seq2sweep.data.batching import Batch
 from seq2sweep.train.loss import smoothed_cross_entropy
+from seq2sweep.train.sharding import whole
 
 ADAM_BETAS = (0.9, 0.98)
 ADAM_EPSILON = 1e-9
@@ -78,12 +80,14 @@ def accumulate(
 
     The gradient becomes that of the mean over all `update_target_tokens` pieces of the update,
     on all workers together: each batch's sum is divided by that one number, and multiplied by
-    world_size because DistributedDataParallel averages over workers.
+    world_size because DistributedDataParallel and FSDP average over workers.
     """
     losses = torch.zeros(2, device=device)
     queue = list(batches)
     for index, batch in enumerate(queue):
         last = index == len(queue) - 1
+        if isinstance(model, FSDPModule):
+            model.set_requires_gradient_sync(last)
         wait = (
             model.no_sync()
             if isinstance(model, DistributedDataParallel) and not last
@@ -108,7 +112,7 @@ def apply(
     Workers share the gradient, so they agree. A loss that is not finite has no finite gradient.
     """
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    norm = torch.nn.utils.get_total_norm(gradients)
+    norm = whole(torch.nn.utils.get_total_norm(gradients))
     skipped = (~norm.isfinite()).float()
     for group in optimizer.param_groups:
         group["lr"] = learning_rate

@@ -10,6 +10,7 @@ from seq2sweep.data.batching import collate, plan_epoch
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.train.loss import smoothed_cross_entropy
+from seq2sweep.train.sharding import give_back
 from seq2sweep.train.step import autocast
 
 
@@ -37,12 +38,17 @@ def negative_log_likelihood(
     )
     total = torch.zeros((), dtype=torch.float64, device=device)
     pieces = 0
-    for update in range(rank, len(plan), world_size):
-        ids = plan[update]
+    rounds = -(-len(plan) // world_size)
+    for update in range(rank, rounds * world_size, world_size):
+        # Who has no batch left computes one again, uncounted: where the model is shared out, the
+        # others cannot do theirs without it.
+        ids = plan[min(update, len(plan) - 1)]
         batch = collate(bitext, ids).to(device)
         with torch.no_grad(), autocast(precision, device):
             logits = model(batch.source, batch.target_in)
             _, likelihood = smoothed_cross_entropy(logits, batch.target_out, 0.0)
-        total += likelihood
-        pieces += int(bitext.target_lengths[ids].sum())
+        if update < len(plan):
+            total += likelihood
+            pieces += int(bitext.target_lengths[ids].sum())
+    give_back(model)
     return float(total), pieces

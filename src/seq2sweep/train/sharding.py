@@ -1,0 +1,50 @@
+"""Models that do not fit one device: weights, gradients and moments shared out over the workers.
+
+Fully sharded data parallelism (Rajbhandari et al. 2020, ZeRO stage 3), by torch: each worker holds
+its part of every tensor, and has a layer's weights whole only while it computes that layer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from seq2sweep.model.transformer import Transformer
+
+
+def shard(model: Transformer, device: torch.device, world_size: int) -> Transformer:
+    """Share the model out, layer by layer, so that no device ever holds all of it.
+
+    model: on the CPU, the same on every worker; what comes back is the same object, its parameters
+    DTensors on `device`. Every worker must call this, and later each forward and backward pass.
+    """
+    mesh = init_device_mesh(device.type, (world_size,))
+    for layer in (*model.encoder, *model.decoder):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model.to(device)
+
+
+def give_back(model: nn.Module) -> None:
+    """Hold no more than this worker's part again, after passes without a backward."""
+    if isinstance(model, FSDPModule):
+        model.reshard()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor that may be shared out: then every worker must call this."""
+    full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return full
+
+
+def like(tensor: Tensor, other: Tensor) -> Tensor:
+    """This worker's part of a whole tensor, shared out as `other` is; itself where that is not."""
+    if not isinstance(other, DTensor):
+        return tensor
+    # Every worker has read the same file: nothing needs to be sent.
+    return distribute_tensor(
+        tensor.to(other.device), other.device_mesh, other.placements, src_data_rank=None
+    )
