@@ -245,6 +245,7 @@ NO_DEPENDENCY = {
 NO_DEPENDENCY_EITHER = {
     "seq2sweep.cluster",
     "seq2sweep.cluster.inside",
+    "seq2sweep.cluster.network",
     "seq2sweep.cluster.parcels",
     "seq2sweep.cluster.stages",
     "seq2sweep.cluster.session",

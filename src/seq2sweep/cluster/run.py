@@ -26,6 +26,7 @@ from ray.train.torch import TorchTrainer
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster import session
+from seq2sweep.cluster.network import NodeToNode
 from seq2sweep.cluster.standing import Standing, from_storage, look, reached
 from seq2sweep.cluster.storage import JOURNAL_NAME, checkpoint_name, only_user, run_folder
 from seq2sweep.cluster.worker import (
@@ -247,6 +248,7 @@ def _trainer(
             "lost": standing.lost,
             "until": standing.lost or until,
         },
+        torch_config=NodeToNode(),
         scaling_config=ScalingConfig(
             num_workers=(cluster.min_workers, cluster.workers)
             if cluster.min_workers

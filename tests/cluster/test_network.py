@@ -1,0 +1,47 @@
+"""Which interface workers on several nodes use."""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+import pytest
+
+from seq2sweep.cluster import network
+
+
+def test_the_interface_of_an_address() -> None:
+    loopback = network.interface_of("127.0.0.1")
+    assert loopback is not None
+    assert "127.0.0.1" in [a.address for a in psutil.net_if_addrs()[loopback]]
+    assert network.interface_of("192.0.2.1") is None  # an address for documentation: nobody's
+
+
+def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "_address", lambda: "127.0.0.1")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    network.use_interface_of_ray()
+    assert os.environ["NCCL_SOCKET_IFNAME"] == "ib0"
+    assert os.environ["GLOO_SOCKET_IFNAME"] == network.interface_of("127.0.0.1")
+
+
+def test_only_workers_on_several_nodes_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Group:
+        def __init__(self, addresses: list[str]) -> None:
+            self.addresses = addresses
+            self.called: list[object] = []
+
+        def execute(self, work: object) -> list[str]:
+            self.called.append(work)
+            return self.addresses
+
+    started: list[object] = []
+    monkeypatch.setattr(
+        network._TorchBackend, "on_start", lambda self, group, config: started.append(group)
+    )
+    for addresses, calls in ((["10.0.0.1"] * 2, 1), (["10.0.0.1", "10.0.0.2"], 2)):
+        group = Group(addresses)
+        network.NodeToNode().backend_cls().on_start(group, network.NodeToNode())
+        assert len(group.called) == calls
+        assert started[-1] is group
