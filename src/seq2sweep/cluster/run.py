@@ -22,6 +22,7 @@ from ray.train import (
     TrainingFailedError,
 )
 from ray.train.torch import TorchTrainer
+from ray.train.v2._internal.callbacks import DatasetsCallback
 
 from seq2sweep import config as configuration
 from seq2sweep import console
@@ -226,6 +227,14 @@ class _Meanwhile:
             )
 
 
+class _Trainer(TorchTrainer):  # type: ignore[misc]
+    """Without the actor for Ray's data sets, which takes seconds to start and has nothing to do."""
+
+    def _create_default_callbacks(self) -> list[Any]:
+        made: list[Any] = super()._create_default_callbacks()
+        return [callback for callback in made if not isinstance(callback, DatasetsCallback)]
+
+
 def _trainer(
     config: Config,
     encoded: Path,
@@ -237,7 +246,7 @@ def _trainer(
 ) -> TorchTrainer:
     cluster = config.cluster
     gpus = cluster.gpus_per_worker
-    return TorchTrainer(
+    return _Trainer(
         train_worker,
         train_loop_config={
             "config": configuration.to_dict(config),
