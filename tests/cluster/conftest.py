@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 # Sets what Ray reads when it is imported.
-from seq2sweep.cluster import session  # isort: skip
+from seq2sweep.cluster.local import OBJECT_STORE_BYTES  # isort: skip
 import ray
 from ray.cluster_utils import Cluster
 
@@ -42,7 +42,7 @@ def cluster() -> Iterator[None]:
         address="local",
         num_cpus=2,
         include_dashboard=False,
-        object_store_memory=session.OBJECT_STORE_BYTES,
+        object_store_memory=OBJECT_STORE_BYTES,
         logging_level="ERROR",
         log_to_driver=False,
         _temp_dir=folder,

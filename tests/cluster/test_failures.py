@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 # Sets what Ray reads when it is imported.
-from seq2sweep.cluster import session  # isort: skip
+from seq2sweep.cluster.local import OBJECT_STORE_BYTES  # isort: skip
 import ray
 from ray.cluster_utils import Cluster
 from ray.core.generated.autoscaler_pb2 import DrainNodeReason
@@ -108,7 +108,7 @@ def nodes(cluster: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setattr("ray._private.utils.write_ray_address", lambda address: None)
     several = Cluster(
         initialize_head=True,
-        head_node_args={"num_cpus": 0, "object_store_memory": session.OBJECT_STORE_BYTES},
+        head_node_args={"num_cpus": 0, "object_store_memory": OBJECT_STORE_BYTES},
     )
     yield several
     for node in several.list_all_nodes():
@@ -116,7 +116,7 @@ def nodes(cluster: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
 
 
 def add_node(nodes: Cluster) -> Any:
-    return nodes.add_node(num_cpus=1, object_store_memory=session.OBJECT_STORE_BYTES)
+    return nodes.add_node(num_cpus=1, object_store_memory=OBJECT_STORE_BYTES)
 
 
 def test_nodes_that_leave_and_come(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,9 +19,10 @@ import pytest
 import ray
 
 from seq2sweep.cluster import guard, session
+from seq2sweep.cluster import local as local_ray
 from seq2sweep.cluster.session import Node, cpus_per_worker, places, while_waiting
 from seq2sweep.config import ClusterConfig
-from seq2sweep.errors import UserError
+from seq2sweep.errors import Failure, UserError
 
 # --- what fits -----------------------------------------------------------------------------------
 
@@ -215,10 +214,66 @@ def test_variables_for_ray_do_not_stay_and_the_users_own_do(
 ) -> None:
     monkeypatch.delenv("OURS", raising=False)
     monkeypatch.setenv("THEIRS", "kept")
-    with session._environment({"OURS": "1", "THEIRS": "2"}):
+    with local_ray.environment({"OURS": "1", "THEIRS": "2"}):
         assert (os.environ["OURS"], os.environ["THEIRS"]) == ("1", "kept")
     assert "OURS" not in os.environ
     assert os.environ["THEIRS"] == "kept"
+
+
+# --- starting ------------------------------------------------------------------------------------
+
+
+class Starts:
+    """In place of Ray: processes and a log for each start, and an error where one is given."""
+
+    def __init__(self, *errors: Exception | None) -> None:
+        self.errors = list(errors)
+        self.folders: list[str] = []
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def __call__(self, folder: str) -> None:
+        self.folders.append(folder)
+        logs = Path(folder) / "session_2026" / "logs"
+        logs.mkdir(parents=True)
+        (logs / "raylet.err").write_text(f"start {len(self.folders)}")
+        self.processes.append(subprocess.Popen(["sleep", "1000"]))
+        if (error := self.errors.pop(0)) is not None:
+            raise error
+
+    def left(self) -> list[str]:
+        """Folders, and processes of a session that live on."""
+        assert [process.wait(30) for process in self.processes] == [-signal.SIGKILL] * 2
+        return [folder for folder in self.folders if Path(folder).exists()]
+
+
+def test_a_start_that_fails_is_tried_once_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], temporary: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    starts = Starts(Exception("The current node timed out.\nSee the logs."), None)
+    monkeypatch.setattr(local_ray, "_init", starts)
+    with local_ray.local_ray():
+        assert starts.processes[0].wait(30) == -signal.SIGKILL
+        assert starts.processes[1].poll() is None
+        assert starts.folders[0] != starts.folders[1]
+    assert starts.left() == []
+    assert capsys.readouterr().out == "Ray did not start (The current node timed out.); once more\n"
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_start_that_fails_twice_is_a_failure_of_one_line(
+    monkeypatch: pytest.MonkeyPatch, temporary: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    starts = Starts(ConnectionError("first"), TimeoutError())
+    monkeypatch.setattr(local_ray, "_init", starts)
+    with pytest.raises(Failure) as caught, local_ray.local_ray():
+        pytest.fail("it began")
+    assert starts.left() == []
+    (kept,) = temporary.iterdir()
+    said = f"Ray did not start on this machine, twice: TimeoutError; its logs are in {kept}"
+    assert str(caught.value) == said
+    assert (kept / "raylet.err").read_text() == "start 2"
 
 
 # --- leaving no trace ----------------------------------------------------------------------------
@@ -333,14 +388,6 @@ def test_a_killed_driver_takes_its_ray_along_and_no_other() -> None:
             script.communicate(timeout=60)
     assert not Path(others_folder).exists()
     assert psutil.wait_procs(others, timeout=30)[1] == []
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """An empty folder for sessions, with a path that is short enough for their sockets."""
-    folder = Path(tempfile.mkdtemp(prefix="s2s-test-", dir="/tmp"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.7, 1.5])

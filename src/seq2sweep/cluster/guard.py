@@ -24,6 +24,7 @@ MARK = "SEQ2SWEEP_RAY"
 """Variable of every process of a session; it names the session's folder."""
 
 GIVE_UP_SECONDS = 60.0
+LOOK_SECONDS = 0.05
 
 
 def start(folder: str) -> subprocess.Popen[bytes]:
@@ -69,7 +70,8 @@ def end(folder: str) -> None:
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(found, timeout=5)
+        # Not psutil's wait: one whose parent never asks for its status stays a zombie.
+        time.sleep(LOOK_SECONDS)
     shutil.rmtree(folder, ignore_errors=True)
 
 

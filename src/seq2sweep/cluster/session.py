@@ -6,17 +6,13 @@ import contextlib
 import logging
 import math
 import os
-import signal
 import socket
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import ray
 from ray._private.authentication.authentication_token_setup import (
@@ -24,22 +20,14 @@ from ray._private.authentication.authentication_token_setup import (
 )
 from ray._private.services import canonicalize_bootstrap_address
 
-from seq2sweep.cluster import guard
+from seq2sweep.cluster.local import NAMESPACE, WORKER_ENVIRONMENT, local_ray
+from seq2sweep.cluster.signals import signals_as_interrupts, undisturbed
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import UserError
 
 T = TypeVar("T")
 
-NAMESPACE = "seq2sweep"
-# Nothing large goes through Ray's object store: data and checkpoints are files.
-OBJECT_STORE_BYTES = 200 * 2**20
 CONNECT_SECONDS = 5.0
-# Ray's sockets lie 62 characters deeper than its folder, and a socket's path has 107 at most.
-LONGEST_TEMPORARY_FOLDER = 40
-# Compute threads that wait by spinning starve any other process of the machine.
-WORKER_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
-# No machine is taken away from a Ray that has only this one: a process less to start.
-LOCAL_ENVIRONMENT = {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
 
 
 @dataclass(frozen=True)
@@ -55,21 +43,21 @@ def ray_session(config: ClusterConfig) -> Iterator[None]:
     """Ray, up for the time of a `with` block.
 
     `cluster.address` null starts one on this machine that nobody else sees, and ends all its
-    processes however the block is left, by SIGKILL as well (guard.py); SIGTERM and a closed
+    processes however the block is left, by SIGKILL as well (local.py); SIGTERM and a closed
     terminal become KeyboardInterrupt.
     An address, or RAY_ADDRESS (set in every job that `ray job submit` starts), joins a running
     cluster. A Ray that this process is connected to already is used as it is.
 
-    Raises UserError when the cluster cannot be reached.
+    Raises UserError when the cluster cannot be reached, Failure when none can be started here.
     """
     if ray.is_initialized():
         yield
         return
     address = config.address or os.environ.get("RAY_ADDRESS")
-    with _signals_as_interrupts() as set_handlers, contextlib.ExitStack() as stack:
+    with signals_as_interrupts() as set_handlers, contextlib.ExitStack() as stack:
         try:
             if address is None:
-                _start(stack)
+                stack.enter_context(local_ray())
             else:
                 _join(address, stack)
         except SystemExit:
@@ -180,32 +168,12 @@ def while_waiting(
     return outcome.result()
 
 
-# --- starting and joining -----------------------------------------------------------------------
-
-
-def _start(stack: contextlib.ExitStack) -> None:
-    parent = tempfile.gettempdir()
-    folder = tempfile.mkdtemp(
-        prefix="s2s-", dir=parent if len(parent) <= LONGEST_TEMPORARY_FOLDER else "/tmp"
-    )
-    watching = guard.start(folder)
-    stack.callback(_undisturbed, lambda: _end(watching))
-    stack.enter_context(_environment(LOCAL_ENVIRONMENT))
-    with _environment(WORKER_ENVIRONMENT), guard.marked(folder), _held_back(*_ENDINGS):
-        ray.init(
-            address="local",
-            namespace=NAMESPACE,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            logging_level="ERROR",
-            log_to_driver=False,
-            _temp_dir=folder,
-        )
+# --- joining ------------------------------------------------------------------------------------
 
 
 def _join(address: str, stack: contextlib.ExitStack) -> None:
     _check_reachable(address)
-    stack.callback(_undisturbed, ray.shutdown)
+    stack.callback(undisturbed, ray.shutdown)
     try:
         ray.init(
             address=address,
@@ -250,90 +218,3 @@ def _unreachable(address: str, error: Exception) -> NoReturn:
         f"cluster.address: no Ray cluster can be reached at {address} ({reason}); start it, mend "
         "the address (host:6379), or set null to use this machine"
     ) from None
-
-
-# --- ending --------------------------------------------------------------------------------------
-
-
-def _end(watching: subprocess.Popen[bytes]) -> None:
-    """Shut Ray down; the guard sees to it that none of its processes outlives us."""
-    try:
-        ray.shutdown()
-    finally:
-        guard.finish(watching)
-
-
-def _undisturbed(work: Callable[[], None]) -> None:
-    """Do what takes a second or two to the end: a second Ctrl-C must not leave half of it."""
-    if threading.current_thread() is not threading.main_thread():
-        work()
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _INTERRUPTS}
-    try:
-        work()
-    finally:
-        _restore(before)
-
-
-def _restore(handlers: dict[signal.Signals, Any]) -> None:
-    for number, handler in handlers.items():
-        # None stands for one that was not set from Python and cannot be set from there.
-        signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
-_INTERRUPTS = (signal.SIGINT, *_ENDINGS)
-
-
-@contextlib.contextmanager
-def _held_back(*numbers: signal.Signals) -> Iterator[None]:
-    """Signals wait until the end of the block; for processes started in it, as long as they live.
-
-    A closed terminal, systemd and Slurm send them to the whole group, and the driver, who alone is
-    to answer, needs its Ray to save and end.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def _signals_as_interrupts() -> Iterator[Callable[[], None]]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt; gives the function that sets this up again."""
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    # One that is ignored stays so: that is how nohup works.
-    before = {
-        number: signal.getsignal(number)
-        for number in _ENDINGS
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-
-    def set_handlers() -> None:
-        for number in before:
-            signal.signal(number, interrupt)
-
-    set_handlers()
-    try:
-        yield set_handlers
-    finally:
-        _restore(before)
-
-
-@contextlib.contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Variables for the processes started inside; those the user set stay."""
-    new = {name: value for name, value in values.items() if name not in os.environ}
-    os.environ.update(new)
-    try:
-        yield
-    finally:
-        for name in new:
-            del os.environ[name]

@@ -1,0 +1,120 @@
+"""A Ray of our own on this machine; it ends with its driver, however that ends (guard.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import ray
+
+from seq2sweep import console
+from seq2sweep.cluster import guard
+from seq2sweep.cluster.signals import ENDINGS, held_back, undisturbed
+from seq2sweep.errors import Failure
+
+NAMESPACE = "seq2sweep"
+# Nothing large goes through Ray's object store: data and checkpoints are files.
+OBJECT_STORE_BYTES = 200 * 2**20
+# Ray's sockets lie 62 characters deeper than its folder, and a socket's path has 107 at most.
+LONGEST_TEMPORARY_FOLDER = 40
+# Compute threads that wait by spinning starve any other process of the machine.
+WORKER_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
+# No machine is taken away from a Ray that has only this one: a process less to start.
+LOCAL_ENVIRONMENT = {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+
+
+@contextlib.contextmanager
+def local_ray() -> Iterator[None]:
+    """A Ray that nobody else sees, connected to, for the time of a `with` block.
+
+    A start that fails, as on a machine that is busy, is tried once more. Raises Failure, with the
+    folder of Ray's logs, when that fails too.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(environment(LOCAL_ENVIRONMENT))
+        try:
+            stack.enter_context(_session())
+        except _NotStarted as first:
+            console.say(f"Ray did not start ({first}); once more")
+            shutil.rmtree(first.logs, ignore_errors=True)
+            try:
+                stack.enter_context(_session())
+            except _NotStarted as error:
+                raise Failure(
+                    f"Ray did not start on this machine, twice: {error}; its logs are in "
+                    f"{error.logs}"
+                ) from None
+        yield
+
+
+class _NotStarted(Exception):  # noqa: N818 - it names the outcome
+    """Ray did not start; logs: a folder with what its processes wrote."""
+
+    def __init__(self, error: Exception, logs: Path) -> None:
+        super().__init__((str(error) or type(error).__name__).splitlines()[0])
+        self.logs = logs
+
+
+@contextlib.contextmanager
+def _session() -> Iterator[None]:
+    """Ray in a new folder; none of its processes outlives the block."""
+    parent = tempfile.gettempdir()
+    folder = tempfile.mkdtemp(
+        prefix="s2s-", dir=parent if len(parent) <= LONGEST_TEMPORARY_FOLDER else "/tmp"
+    )
+    watching = guard.start(folder)
+    try:
+        try:
+            with environment(WORKER_ENVIRONMENT), guard.marked(folder), held_back(*ENDINGS):
+                _init(folder)
+        # Ray raises a plain Exception for a node that is not up in time.
+        except Exception as error:
+            raise _NotStarted(error, _keep_logs(Path(folder))) from error
+        yield
+    finally:
+        undisturbed(lambda: _end(watching))
+
+
+def _init(folder: str) -> None:
+    ray.init(
+        address="local",
+        namespace=NAMESPACE,
+        include_dashboard=False,
+        object_store_memory=OBJECT_STORE_BYTES,
+        logging_level="ERROR",
+        log_to_driver=False,
+        _temp_dir=folder,
+    )
+
+
+def _keep_logs(folder: Path) -> Path:
+    """Move Ray's logs out of a session's folder, which goes."""
+    kept = Path(tempfile.mkdtemp(prefix="seq2sweep-ray-logs-"))
+    for logs in folder.glob("session_2*/logs"):
+        shutil.copytree(logs, kept, dirs_exist_ok=True)
+    return kept
+
+
+def _end(watching: subprocess.Popen[bytes]) -> None:
+    """Shut Ray down; the guard sees to it that none of its processes outlives us."""
+    try:
+        ray.shutdown()
+    finally:
+        guard.finish(watching)
+
+
+@contextlib.contextmanager
+def environment(values: dict[str, str]) -> Iterator[None]:
+    """Variables for the processes started inside; those the user set stay."""
+    new = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            del os.environ[name]
