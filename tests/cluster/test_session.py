@@ -161,10 +161,11 @@ def test_a_cluster_that_is_down_is_a_user_error(nobody_there: str) -> None:
 def run_script(body: str, **environment: str) -> subprocess.Popen[str]:
     """A Python process of its own with `config`, a ClusterConfig for this machine."""
     head = (
+        "from seq2sweep import presets\n"
         "from seq2sweep.cluster import session\n"
         "from seq2sweep.cluster.session import *\n"
         "import ray, time\n"
-        "config = ClusterConfig(None, None, (), 1, None, None, 0, 'runs', 0, 600)\n"
+        "config = presets.load('phrasebook').config.cluster\n"
     )
     return subprocess.Popen(
         [sys.executable, "-u", "-c", head + body],
