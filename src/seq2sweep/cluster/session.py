@@ -14,11 +14,15 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
+import grpc
 import ray
 from ray._private.authentication.authentication_token_setup import (
     maybe_enable_token_auth_if_token_available,
 )
+from ray._private.grpc_utils import init_grpc_channel
 from ray._private.services import canonicalize_bootstrap_address
+from ray.core.generated.gcs_service_pb2 import GetClusterIdRequest
+from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
 
 from seq2sweep.cluster.local import NAMESPACE, WORKER_ENVIRONMENT, local_ray
 from seq2sweep.cluster.signals import signals_as_interrupts, undisturbed
@@ -198,9 +202,10 @@ def _check_reachable(address: str) -> None:
         host, _, port = (resolved or "").rpartition(":")
         with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
             pass
-        # The token that lies in the user's folder, if any, as ray.init finds it.
         logging.getLogger("ray").setLevel(logging.ERROR)
-        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+        if _wants_token(str(resolved)):
+            # The one that lies in the user's folder, if any, as ray.init finds it.
+            maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
         # Something answers; whether it is Ray shows here, after 40 s at the latest.
         ray._raylet.GcsClient(address=resolved)
     except ray.exceptions.AuthenticationError:
@@ -210,6 +215,20 @@ def _check_reachable(address: str) -> None:
         ) from None
     except (OSError, ValueError, OverflowError, ray.exceptions.RpcError) as error:
         _unreachable(address, error)
+
+
+def _wants_token(address: str) -> bool:
+    """Whether the cluster refuses who shows no token.
+
+    Whoever has one asks for it as well: a cluster without could not call back, and every actor that
+    this process makes would be gone before it began.
+    """
+    stub = NodeInfoGcsServiceStub(init_grpc_channel(address))
+    try:
+        stub.GetClusterId(GetClusterIdRequest(), timeout=CONNECT_SECONDS)
+    except grpc.RpcError as error:
+        return bool(error.code() == grpc.StatusCode.UNAUTHENTICATED)
+    return False
 
 
 def _unreachable(address: str, error: Exception) -> NoReturn:
