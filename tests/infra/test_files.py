@@ -170,12 +170,12 @@ def test_prices_are_numbers_with_their_source() -> None:
     assert prices["currency"] == "USD"
     assert len(prices["devices"]) > 3
     for device, figures in prices["devices"].items():
-        assert set(figures) <= {"per_hour", "watts"}, device
+        assert set(figures) <= {"per_hour", "watts", "memory_gb"}, device
         assert figures, device
         assert all(isinstance(value, int | float) and value > 0 for value in figures.values())
         assert peak_flops(device, "float32"), f"{device} is no name that a driver gives"
-    figures = re.findall(r"^    (per_hour|watts): \S+(?:  # (.+))?$", text, re.MULTILINE)
+    figures = re.findall(r"^    (per_hour|watts|memory_gb): \S+(?:  # (.+))?$", text, re.MULTILINE)
     assert len(figures) == sum(map(len, prices["devices"].values()))
     for kind, source in figures:
         assert source
-        assert kind == "watts" or re.search(r"; 20\d\d-\d\d-\d\d$", source), source
+        assert kind != "per_hour" or re.search(r"; 20\d\d-\d\d-\d\d$", source), source
