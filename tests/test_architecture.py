@@ -34,7 +34,7 @@ LAYERS = {
     "seq2sweep.cluster": 10,
     "seq2sweep.tracking": 10,
     "seq2sweep.report": 10,
-    "seq2sweep.plan": 10,
+    "seq2sweep.planning": 11,
     "seq2sweep.comparison": 11,
     "seq2sweep.cli": 12,
     "pipeline": 12,

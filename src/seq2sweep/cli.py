@@ -62,7 +62,20 @@ def _parser() -> argparse.ArgumentParser:
     preset.set_defaults(work=_preset)
 
     plan = commands.add_parser(
-        "plan", help="what the data stages would download, write and take; nothing is done"
+        "plan",
+        help="what will run and why, and what it will need, take and cost; nothing is done",
+    )
+    plan.add_argument(
+        "--on",
+        metavar="'8 x H100'",
+        help="devices of infra/prices.yaml, instead of those of this machine, whose CPUs are tried "
+        "for some seconds",
+    )
+    plan.add_argument(
+        "--mfu",
+        type=float,
+        metavar="SHARE",
+        help="of the devices' peak that training reaches, such as 0.35, instead of what is assumed",
     )
     plan.add_argument("--json", action="store_true", help="as JSON")
     plan.set_defaults(work=_plan)
@@ -202,10 +215,11 @@ def _changes(assignments: Sequence[str]) -> dict[str, object]:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    from seq2sweep.plan import data_plan, overview
+    from seq2sweep.planning.plan import plan
+    from seq2sweep.planning.text import overview
 
-    plan = data_plan(configuration.load(Path("params.yaml")))
-    print(json.dumps(plan, indent=2) if options.json else overview(plan))
+    made = plan(Path(), on=options.on, mfu=options.mfu)
+    print(json.dumps(made, indent=2) if options.json else overview(made))
 
 
 def _translate(options: argparse.Namespace) -> None:

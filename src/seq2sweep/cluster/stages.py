@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,12 +56,22 @@ def inputs(project: Path, stage: str) -> dict[str, str]:
 
 def is_current(project: Path, stages: set[str]) -> bool:
     """Whether these stages and all before them have nothing to do, as `dvc status` says."""
-    command = [sys.executable, "-m", "dvc", "status", "--quiet", "--with-deps", *sorted(stages)]
+    done = _dvc_status(project, "--quiet", "--with-deps", *sorted(stages))
+    return done.returncode == 0
+
+
+def changes(project: Path) -> dict[str, list[Any]]:
+    """What `dvc status` finds changed, by stage; a stage that only follows another is not there."""
+    return dict(json.loads(_dvc_status(project, "--json").stdout or "{}"))
+
+
+def _dvc_status(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dvc", "status", *options]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True)
     if done.returncode not in (0, 1):
         said = done.stderr.strip().splitlines()
         raise Failure(f"dvc status failed: {said[-1] if said else f'status {done.returncode}'}")
-    return done.returncode == 0
+    return done
 
 
 def sums(project: Path) -> dict[str, str]:
@@ -72,6 +83,15 @@ def sums(project: Path) -> dict[str, str]:
             for out in stage.get("outs", ())
         }
     except (AttributeError, KeyError, TypeError):
+        raise UserError(DAMAGED) from None
+
+
+def params(project: Path, stage: str) -> dict[str, Any]:
+    """The keys of params.yaml that a stage last ran with, as dvc.lock has them; none if never."""
+    try:
+        locked = _lock(project)["stages"].get(stage, {})
+        return dict(locked.get("params", {}).get("params.yaml", {}))
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise UserError(DAMAGED) from None
 
 

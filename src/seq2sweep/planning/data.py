@@ -1,4 +1,4 @@
-"""What the data stages will need, before anything is fetched or written: `seq2sweep plan`.
+"""What the data stages will need, before anything is fetched or written.
 
 Sizes of downloads are the registry's. The rest is estimated from the number of pairs, with what
 was measured on text in the layout and at the size of WMT14 (docs/performance.md): a plan is there
@@ -14,7 +14,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.data import download, files, sources
 from seq2sweep.data.parallel import available_cpus
@@ -25,39 +24,47 @@ BYTES_PER_SECOND = 10e6
 CLEAN_BYTES_PER_PAIR = 320.0
 ENCODED_BYTES_PER_PAIR = 150.0
 """Both sides of a pair as clean text, and as 2-byte pieces with lengths and offsets."""
-PAIRS_PER_SECOND = {"read": 180_000.0, "prepare": 35_000.0, "encode": 12_500.0}
+PAIRS_PER_SECOND = {
+    "generate": 15_000.0,
+    "read": 180_000.0,
+    "prepare": 35_000.0,
+    "encode": 12_500.0,
+}
 """Of one CPU; prepare and encode use all of them."""
 VOCABULARY_SECONDS = 40.0
 """To learn the pieces of 2 million sentences, on one CPU."""
 
 
-def data_plan(config: Config) -> dict[str, Any]:
+def data_plan(config: Config, checkpoints: int = 0) -> dict[str, Any]:
     """Downloads, bytes on disk and seconds of the stages download to encode.
 
-    Keys: dataset, pairs (about; None if unknown), download {folder, files, bytes, missing_bytes,
-    unknown_sizes}, disk {downloads, clean, encoded, cache, needed, free, short}, seconds by stage.
+    checkpoints: bytes that trainings will keep in cluster.storage.
+
+    Keys: dataset, languages, pairs (about; None if unknown), download {folder, files, bytes,
+    missing_bytes, unknown_sizes}, disk {downloads, clean, encoded, cache, checkpoints, needed,
+    free, short}, cpus, seconds by stage.
     No network, no side effect. `short`: the folder whose disk is too small, None where all fit.
     Raises UserError for a data set that cannot be.
     """
-    archives: tuple[sources.Archive, ...] = ()
     data = config.data
-    if data.dataset == "phrasebook":
-        pairs: int | None = data.phrasebook.train
-    elif data.dataset == "files":
-        pairs = _pairs_of_files(Path(data.folder), data.files.train)
-    else:
-        dataset = sources.load(Path(data.folder), data.dataset, data.source, data.target)
-        pairs, archives = dataset.pairs, dataset.archives
+    pairs, archives = _source(config)
     folder = Path(config.download.folder)
     listed = _listed(archives, folder, config)
     missing = sum(max(0, (f["bytes"] or 0) - f["there"]) for f in listed if not f["complete"])
     clean = int((pairs or 0) * CLEAN_BYTES_PER_PAIR)
     encoded = int((pairs or 0) * ENCODED_BYTES_PER_PAIR)
-    # DVC keeps what a stage made; a copy where the file system cannot share the blocks.
-    needs = {_existing(folder): missing, Path.cwd(): 2 * (clean + encoded)}
+    needs: dict[Path, int] = {}
+    for place, size in (
+        (folder, missing),
+        # DVC keeps what a stage made; a copy where the file system cannot share the blocks.
+        (Path.cwd(), 2 * (clean + encoded)),
+        (Path(config.cluster.storage), checkpoints),
+    ):
+        needs[_existing(place)] = needs.get(_existing(place), 0) + size
     cpus = available_cpus()
+    reading = PAIRS_PER_SECOND["generate" if data.dataset == "phrasebook" else "read"]
     seconds = {
-        "download": missing / BYTES_PER_SECOND + (pairs or 0) / PAIRS_PER_SECOND["read"],
+        "download": missing / BYTES_PER_SECOND + (pairs or 0) / reading,
         "prepare": (pairs or 0) / PAIRS_PER_SECOND["prepare"] / cpus,
         "vocabulary": VOCABULARY_SECONDS * min(1.0, 2 * (pairs or 0) / config.vocabulary.sentences),
         "encode": (pairs or 0) / PAIRS_PER_SECOND["encode"] / cpus,
@@ -78,7 +85,8 @@ def data_plan(config: Config) -> dict[str, Any]:
             "clean": clean,
             "encoded": encoded,
             "cache": clean + encoded,
-            "needed": missing + 2 * (clean + encoded),
+            "checkpoints": checkpoints,
+            "needed": missing + 2 * (clean + encoded) + checkpoints,
             "free": sum(_free_by_disk(needs).values()),
             "short": _short(needs),
         },
@@ -87,39 +95,54 @@ def data_plan(config: Config) -> dict[str, Any]:
     }
 
 
-def overview(plan: dict[str, Any]) -> str:
-    """The plan for a reader."""
-    size = _size
+def lines(plan: dict[str, Any]) -> list[str]:
+    """Downloads and disk for a reader."""
     found, disk = plan["download"], plan["disk"]
-    pairs = "an unknown number of" if plan["pairs"] is None else f"about {plan['pairs']:,}"
-    lines = [f"{plan['dataset']}, {' to '.join(plan['languages'])}: {pairs} training pairs"]
+    shown = ["Nothing to download"]
     if found["files"]:
         unknown = f", and {found['unknown_sizes']} of unknown size" * bool(found["unknown_sizes"])
-        lines.append(
-            f"\nTo download into {found['folder']}: {size(found['missing_bytes'])} of "
+        shown = [
+            f"To download into {found['folder']}: {size(found['missing_bytes'])} of "
             f"{size(found['bytes'])}{unknown}"
-        )
-        width = max(len(f["file"]) for f in found["files"])
-        for f in found["files"]:
-            part = f"{size(f['there'])} there" if f["there"] else "missing"
-            state = "there" if f["complete"] else part
-            total = "size unknown" if f["bytes"] is None else size(f["bytes"])
-            lines.append(f"  {f['file']:{width}}  {total:>12}  {state:14}  {f['from']}")
-    else:
-        lines.append("\nNothing to download")
+        ]
+    width = max((len(file["file"]) for file in found["files"]), default=0)
+    for file in found["files"]:
+        part = f"{size(file['there'])} there" if file["there"] else "missing"
+        state = "there" if file["complete"] else part
+        total = "size unknown" if file["bytes"] is None else size(file["bytes"])
+        shown.append(f"  {file['file']:{width}}  {total:>12}  {state:14}  {file['from']}")
     enough = "enough" if disk["short"] is None else f"NOT ENOUGH in {disk['short']}"
-    lines += [
-        "",
-        f"Disk, about: downloads {size(disk['downloads'])}, clean text {size(disk['clean'])}, "
-        f"encoded {size(disk['encoded'])}, DVC's cache {size(disk['cache'])}",
-        f"  in all {size(disk['needed'])}, free {size(disk['free'])}: {enough}",
-        "",
-        f"Time, about, on {plan['cpus']} CPU(s) with {size(int(BYTES_PER_SECOND))}/s from the "
-        "network: "
-        + ", ".join(f"{s} {console.duration(t)}" for s, t in plan["seconds"].items())
-        + f"; in all {console.duration(sum(plan['seconds'].values()))}",
+    return [
+        *shown,
+        f"Disk, about: {size(disk['needed'])} of {size(disk['free'])} free: {enough}",
+        f"  downloads {size(disk['downloads'])}, clean text {size(disk['clean'])}, "
+        f"encoded {size(disk['encoded'])}, DVC's cache of it {size(disk['cache'])}, "
+        f"checkpoints {size(disk['checkpoints'])}",
     ]
-    return "\n".join(lines)
+
+
+def known_pairs(config: Config) -> int | None:
+    """About how many training pairs there will be; None where that takes unpacking them.
+
+    Raises UserError for a data set that cannot be.
+    """
+    return _source(config)[0]
+
+
+def size(count: float) -> str:
+    """Bytes in powers of 1000: `1.70GB`."""
+    return tqdm.format_sizeof(count, "B")
+
+
+def _source(config: Config) -> tuple[int | None, tuple[sources.Archive, ...]]:
+    """Training pairs and what is to be downloaded for them."""
+    data = config.data
+    if data.dataset == "phrasebook":
+        return data.phrasebook.train, ()
+    if data.dataset == "files":
+        return _pairs_of_files(Path(data.folder), data.files.train), ()
+    dataset = sources.load(Path(data.folder), data.dataset, data.source, data.target)
+    return dataset.pairs, dataset.archives
 
 
 def _listed(
@@ -166,7 +189,3 @@ def _short(needs: dict[Path, int]) -> str | None:
         if needed > free[disk]:
             return str(folder)
     return None
-
-
-def _size(count: int) -> str:
-    return tqdm.format_sizeof(count, "B")

@@ -11,11 +11,11 @@ import pytest
 
 from seq2sweep import cli, presets
 from seq2sweep import config as configuration
-from seq2sweep import plan as plan_module
 from seq2sweep.config import Config
 from seq2sweep.data.sources import REGISTRY
 from seq2sweep.errors import UserError
-from seq2sweep.plan import data_plan, overview
+from seq2sweep.planning import data as plan_module
+from seq2sweep.planning.data import data_plan, lines
 
 
 def config_of(preset: str, folder: Path, **changes: Any) -> Config:
@@ -41,7 +41,7 @@ def test_wmt14_english_german_by_the_figures_of_its_host(tmp_path: Path) -> None
     assert set(plan["seconds"]) == {"download", "prepare", "vocabulary", "encode"}
     assert plan["seconds"]["download"] > 1_695_017_123 / 10e6
     assert not list(tmp_path.iterdir())
-    shown = overview(plan)
+    shown = "\n".join(lines(plan))
     assert "1.70GB of 1.70GB, and 1 of unknown size" in shown
     assert "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz" in shown
 
@@ -55,7 +55,7 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     (tmp_path / "val.en.gz").write_bytes(bytes(7))  # not its size
     plan = data_plan(config)
     assert plan["download"]["missing_bytes"] == whole - 568_929 - 100_000
-    shown = overview(plan)
+    shown = "\n".join(lines(plan))
     assert "100kB there" in shown
     assert "file:///cache/multi30k/dataset/master/data/task1/raw/train.en.gz" in shown
     assert shown.count("missing") == 4
@@ -65,7 +65,7 @@ def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
     plan = data_plan(config_of("wmt14-en-fr-big", tmp_path))
     assert plan["disk"]["short"] is None or plan["disk"]["needed"] > 10**10
     plan["disk"]["short"] = "/here"
-    assert "NOT ENOUGH in /here" in overview(plan)
+    assert any("NOT ENOUGH in /here" in line for line in lines(plan))
 
 
 def test_every_disk_is_looked_at_for_itself(
@@ -98,7 +98,7 @@ def test_every_disk_is_looked_at_for_itself(
 def test_data_that_are_here_already(tmp_path: Path) -> None:
     plan = data_plan(config_of("phrasebook", tmp_path))
     assert plan["pairs"] == presets.load("phrasebook").config.data.phrasebook.train
-    assert "Nothing to download" in overview(plan)
+    assert "Nothing to download" in lines(plan)
     (tmp_path / "train.en").write_text("a\nb\nc\n")
     own = {"data.dataset": "files", "data.folder": str(tmp_path)}
     own |= {f"data.files.{split}": ["train.en", "train.de"] for split in ("train", "valid", "test")}
@@ -109,9 +109,19 @@ def test_data_that_are_here_already(tmp_path: Path) -> None:
     for name in ("train.en", "train.de"):
         (tmp_path / name).rename(tmp_path / f"{name}.gz")
     own["data.files.train"] = ["train.en.gz", "train.de.gz"]
-    plan = data_plan(config_of("phrasebook", tmp_path, **own))
-    assert plan["pairs"] is None
-    assert "an unknown number of" in overview(plan)
+    assert data_plan(config_of("phrasebook", tmp_path, **own))["pairs"] is None
+
+
+def test_needs_of_one_folder_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Downloads, data and checkpoints, whether their folders are there already or not."""
+    monkeypatch.chdir(tmp_path)
+    asked: list[dict[Path, int]] = []
+    monkeypatch.setattr(plan_module, "_short", lambda needs: asked.append(needs))
+    config = config_of("multi30k-en-de", Path("not/yet"))
+    disk = data_plan(config, checkpoints=10**9)["disk"]
+    assert disk["checkpoints"] == 10**9
+    assert disk["needed"] > 10**9 + disk["downloads"] > 10**9
+    assert [sum(needs.values()) for needs in asked] == [disk["needed"]]
 
 
 def test_the_command(
@@ -123,7 +133,8 @@ def test_the_command(
     config = config_of("wmt14-en-de-base", tmp_path)
     Path("params.yaml").write_text(configuration.dump(config))
     assert cli.main(["plan", "--json"]) == 0
-    printed, made = json.loads(capsys.readouterr().out), data_plan(config)
+    printed = json.loads(capsys.readouterr().out)["data"]
+    made = data_plan(config, printed["disk"]["checkpoints"])
     assert printed["download"] == made["download"]
     assert printed["seconds"] == made["seconds"]
     assert cli.main(["plan"]) == 0
@@ -131,3 +142,4 @@ def test_the_command(
     Path("params.yaml").write_text(configuration.dump(config).replace("wmt14-en-de", "wmt14-ende"))
     assert cli.main(["plan"]) == 2
     assert "did you mean wmt14" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]

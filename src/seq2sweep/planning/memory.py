@@ -1,0 +1,136 @@
+"""What a training worker keeps in the memory of its device, and whether that fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from seq2sweep.config import Config
+from seq2sweep.planning.workload import Workload, parameters
+from seq2sweep.train.devices import Precision
+
+CONTEXT_BYTES = {"cpu": 0.4e9, "gpu": 1.0e9}
+"""Of libraries, kernels and what they work in, before there is any tensor."""
+FRAGMENTS = 0.1
+"""Of activations and logits: what the allocator holds and cannot use."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one worker at its peak, at the loss of the largest pass.
+
+    weights, gradients and optimizer (Adam's two moments) are float32; buckets: the copy of the
+    gradients that is exchanged with other workers; casts: weights as bf16; activations: kept for
+    the backward pass; logits: with the loss; other: libraries and fragments.
+    """
+
+    weights: float
+    gradients: float
+    optimizer: float
+    buckets: float
+    casts: float
+    activations: float
+    logits: float
+    other: float
+    tokens: int
+
+    @property
+    def needed(self) -> float:
+        """All of it, in bytes."""
+        return self.of_model + self.activations + self.logits + self.other
+
+    @property
+    def of_model(self) -> float:
+        """What does not depend on the number of tokens."""
+        return self.weights + self.gradients + self.optimizer + self.buckets + self.casts
+
+
+def memory(
+    config: Config, load: Workload, *, workers: int, precision: Precision, gpu: bool
+) -> Memory:
+    """What one of so many workers needs for `config`."""
+    count = parameters(config.model, load)
+    sharded = getattr(config.cluster, "fsdp", False) and workers > 1
+    held = 4 * count / (workers if sharded else 1)
+    share = -(-config.train.tokens_per_update // workers)
+    tokens = min(config.train.tokens_per_pass, share)
+    source, target = bytes_per_token(config, load, precision, gpu=gpu)
+    activations = tokens * (source + target)
+    logits = tokens * load.vocabulary_size * 8.0
+    return Memory(
+        weights=held,
+        gradients=held,
+        optimizer=2 * held,
+        # Shards are exchanged layer by layer; the embedding is the largest piece.
+        buckets=_largest(config, load) if sharded else held * (workers > 1),
+        casts=2 * count * (precision == "bf16"),
+        activations=activations,
+        logits=logits,
+        other=CONTEXT_BYTES["gpu" if gpu else "cpu"] + FRAGMENTS * (activations + logits),
+        tokens=tokens,
+    )
+
+
+def advice(found: Memory, available: float, config: Config, workers: int) -> str:
+    """What to change where `found` does not fit into so many bytes."""
+    room = available - found.of_model - CONTEXT_BYTES["gpu"]
+    a_token = (found.needed - found.of_model) / found.tokens
+    fitting = int(room / a_token) // 100 * 100
+    if fitting >= 500:
+        return f"set train.tokens_per_pass to {fitting} (it changes no update)"
+    if not getattr(config.cluster, "fsdp", False) and workers > 1:
+        return "set cluster.fsdp to true, which shards the model over the workers"
+    return "the model itself is too large: take devices with more memory" + (
+        ", or several with cluster.fsdp true" if workers == 1 else ""
+    )
+
+
+def bytes_per_token(
+    config: Config, load: Workload, precision: Precision, *, gpu: bool
+) -> tuple[float, float]:
+    """Bytes kept for the backward pass for each source and each target token of a pass, logits
+    left out.
+
+    The residual stream, which sums and LayerNorm keep, is float32; what goes into a matrix product
+    is kept in its precision, in bf16 as a copy. A GPU keeps a byte for a unit that dropout may hit,
+    a CPU a number. Fused attention keeps no weights.
+    """
+    model = config.model
+    d, h, d_k, d_v = model.d_model, model.heads, model.d_k, model.d_v
+    size: int = 2 if precision == "bf16" else 4
+    norm = 4 * d + 8  # its input, and the mean and deviation of the row
+    mask = 1 if gpu else size
+    residual = norm + mask * d * (model.dropout > 0)  # and which units dropout hit
+    attention: float = size * (d + h * (2 * d_k + 2 * d_v)) + 4 * h + residual
+    feed_forward = size * (d + model.d_ff) + residual
+    feed_forward += (size + mask) * model.d_ff * (model.feed_forward_dropout > 0)
+    memory_source: float = size * h * (d_k + d_v) + d * size * (size == 2)
+    memory_target: float = size * (d + h * (d_k + d_v)) + 4 * h + residual
+    if model.attention == "additive" or (size == 2 and not gpu):
+        # softmax in float32 and its copy; additive scores keep tanh of each query with each key.
+        wide = 4 + size + size * d_k * (model.attention == "additive")
+        source_keys, target_keys = _longest(load)
+        attention_source = attention + h * source_keys * wide
+        attention_target = attention + h * target_keys * wide
+        memory_target += h * source_keys * wide
+    else:
+        attention_source = attention_target = attention
+    embedding = 16 + (1 if gpu else 4) * d * (model.dropout > 0)
+    source = model.layers * (attention_source + feed_forward + memory_source) + embedding
+    target = model.layers * (attention_target + memory_target + feed_forward) + embedding
+    return source, target + size * d
+
+
+def _longest(load: Workload) -> tuple[float, float]:
+    """Mean length of the sentence that a token is in, of both sides."""
+    source, target = (
+        lengths.astype(np.float64)
+        for lengths in (load.train.source_lengths, load.train.target_lengths)
+    )
+    return float((source**2).sum() / source.sum()), float((target**2).sum() / target.sum())
+
+
+def _largest(config: Config, load: Workload) -> float:
+    """Bytes of the embedding, the largest matrix of a Transformer of usual size."""
+    return 4.0 * load.vocabulary_size * config.model.d_model

@@ -1,0 +1,164 @@
+"""How much a model and its data are: parameters, lengths of sentences, FLOPs.
+
+Where `data/encoded` is up to date its lengths count. Before that, lengths are drawn from what is
+typical of the data set, always the same ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seq2sweep.config import Config, ModelConfig
+from seq2sweep.data.batching import plan_epoch
+from seq2sweep.data.bitext import Bitext, Side
+from seq2sweep.model import flops
+
+Lengths = NDArray[np.int32]
+
+MOST_PAIRS = 200_000
+"""Of the training text that are looked at: enough for a mean, and quickly planned."""
+TYPICAL = {
+    "phrasebook": (11.7, 12.0, 0.27),
+    "multi30k": (15.0, 15.0, 0.3),
+    "wmt14-en-de": (28.0, 29.0, 0.6),
+    "wmt14-en-fr": (28.0, 33.0, 0.6),
+}
+"""Mean pieces of a sentence, its end included, source and target, and the standard deviation of
+the logarithm: of the phrasebook as counted with 3000 pieces, of the others roughly."""
+TYPICAL_OTHER = (25.0, 25.0, 0.6)
+DIFFERENCE = 0.15
+"""Standard deviation of the logarithm of the ratio of a pair's two lengths."""
+HELD_OUT = {"multi30k": (1014, 1000), "wmt14": (3000, 3003)}
+"""Sentences for validation and for the test."""
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """What is trained on: lengths in pieces of (some of) the training pairs and of the others.
+
+    origin: where the lengths are from, in words; pairs: of the whole training text.
+    """
+
+    train: Bitext
+    valid: tuple[Lengths, Lengths]
+    test: tuple[Lengths, Lengths]
+    pairs: int
+    origin: str
+
+    @property
+    def vocabulary_size(self) -> int:
+        return int(self.train.header["vocabulary"]["size"])
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training: what the device computes in it.
+
+    Tokens and FLOPs (`seq2sweep.model.flops`) are of real pieces, without padding;
+    an update has tokens of both sides, on average; validation: FLOPs of all validations.
+    """
+
+    steps: int
+    source_tokens_per_update: float
+    target_tokens_per_update: float
+    flops_per_update: float
+    validation_flops: float
+    checkpoints: int
+
+    @property
+    def flops(self) -> float:
+        return self.flops_per_update * self.steps
+
+
+def workload(config: Config, pairs: int | None, encoded: Path | None) -> Workload:
+    """What `config` trains on.
+
+    pairs: about how many there are, None if unknown; encoded: the folder of the encoded text, None
+    where it is still to be made. Raises UserError when that is damaged.
+    """
+    if encoded is not None:
+        splits = {split: Bitext.open(encoded, split) for split in ("train", "valid", "test")}
+        train = splits["train"]
+        every = -(-len(train) // MOST_PAIRS)
+        few = _bitext(
+            train.source_lengths[::every], train.target_lengths[::every], train.header["vocabulary"]
+        )
+        held_out = [(s.source_lengths, s.target_lengths) for s in (splits["valid"], splits["test"])]
+        return Workload(few, held_out[0], held_out[1], len(train), str(encoded))
+    name = config.data.dataset
+    typical = next((t for key, t in TYPICAL.items() if name.startswith(key)), TYPICAL_OTHER)
+    known = next((v for key, v in HELD_OUT.items() if name.startswith(key)), (3000, 3000))
+    if name == "phrasebook":
+        known = (config.data.phrasebook.valid, config.data.phrasebook.test)
+    number = pairs or MOST_PAIRS
+    source, target = _typical(typical, min(number, MOST_PAIRS))
+    few = _bitext(source, target, {"size": config.vocabulary.size})
+    valid, test = (_typical(typical, count) for count in known)
+    origin = f"assumed: {typical[0]:g} and {typical[1]:g} pieces a sentence"
+    return Workload(few, valid, test, number, origin)
+
+
+def training(config: Config, load: Workload) -> Training:
+    """What one training of `config` computes."""
+    settings = config.train
+    source, target = load.train.source_lengths, load.train.target_lengths
+    updates = _updates(load, settings.tokens_per_update)
+    size = load.vocabulary_size
+    validations = -(-settings.steps // settings.validate_every)
+    return Training(
+        steps=settings.steps,
+        source_tokens_per_update=float(source.sum()) / updates,
+        target_tokens_per_update=float(target.sum()) / updates,
+        flops_per_update=flops.training_flops(config.model, size, source, target) / updates,
+        validation_flops=validations * flops.forward_flops(config.model, size, *load.valid),
+        checkpoints=-(-settings.steps // settings.checkpoint_every),
+    )
+
+
+def decoding_flops(config: Config, size: int, lengths: tuple[Lengths, Lengths]) -> float:
+    """Of beam search over a test set, whose translations are as long as the references.
+
+    Every hypothesis is one pass of the decoder; the encoder's pass, once a sentence, is counted
+    with each of them, which is little beside the projection to the vocabulary.
+    """
+    return config.evaluate.beam * flops.forward_flops(config.model, size, *lengths)
+
+
+def parameters(model: ModelConfig, load: Workload) -> int:
+    """Trainable numbers of the model at this vocabulary."""
+    return flops.parameter_count(model, load.vocabulary_size)
+
+
+@functools.lru_cache(maxsize=16)
+def _updates(load: Workload, tokens_per_update: int) -> int:
+    """Updates of an epoch; which they are depends on the seed, their number hardly does."""
+    lengths = load.train.source_lengths, load.train.target_lengths
+    return len(plan_epoch(*lengths, tokens_per_update=tokens_per_update, seed=0, epoch=0))
+
+
+def _typical(typical: tuple[float, float, float], pairs: int) -> tuple[Lengths, Lengths]:
+    """Log-normal lengths of so many pairs, alike on both sides of a pair."""
+    *means, spread = typical
+    random = np.random.default_rng(0)
+    shared = random.normal(0.0, spread, pairs)
+    sides = []
+    for mean in means:
+        own = random.normal(0.0, DIFFERENCE / math.sqrt(2), pairs)
+        ratio = np.exp(shared + own - (spread**2 + DIFFERENCE**2 / 2) / 2)
+        sides.append(np.clip(np.rint(mean * ratio), 2, 250).astype(np.int32))
+    return sides[0], sides[1]
+
+
+def _bitext(source: Lengths, target: Lengths, vocabulary: Mapping[str, Any]) -> Bitext:
+    """Lengths alone, without the text, as what asks for a budget takes them."""
+    nothing = np.empty(0, np.int64)
+    sides = (Side(nothing, nothing, lengths) for lengths in (source, target))
+    return Bitext({"vocabulary": dict(vocabulary)}, *sides)
