@@ -22,6 +22,7 @@ from seq2sweep.planning import calibration, devices, memory, sweeps, workload
 from seq2sweep.planning.calibration import Rate, Task
 from seq2sweep.planning.plan import plan
 from seq2sweep.planning.speed import Speed, decoding_seconds, training_parts, update_seconds
+from seq2sweep.planning.stages import Stage
 from seq2sweep.planning.text import overview
 from seq2sweep.train.loss import smoothed_cross_entropy
 from seq2sweep.train.step import autocast
@@ -150,7 +151,7 @@ def test_what_does_not_fit_says_what_to_change(project: Path) -> None:
     assert (alone.tokens, eight.tokens) == (25_000, 3125)
     assert alone.optimizer == 2 * alone.weights == 8 * 214_171_648
     # One worker exchanges nothing.
-    assert (alone.buckets, eight.buckets) == (0, eight.gradients)
+    assert (alone.exchange, eight.exchange) == (0, eight.gradients)
     said = memory.advice(alone, 16e9, big, 1)
     tokens = int(said.split()[3])
     less = configuration.with_changes(big, {"train.tokens_per_pass": tokens})
@@ -166,17 +167,19 @@ def test_what_does_not_fit_says_what_to_change(project: Path) -> None:
 
 
 def test_shards_hold_a_part_of_the_model() -> None:
-    whole = preset("big")
-    cluster = SimpleNamespace(**vars(whole.cluster) | {"fsdp": True})
-    sharded = SimpleNamespace(
-        model=whole.model, train=whole.train, cluster=cluster, vocabulary=whole.vocabulary
-    )
-    load = load_of("big", 4_500_000)
-    options: dict[str, Any] = {"workers": 8, "precision": "bf16", "gpu": True}
-    found = memory.memory(sharded, load, **options)  # type: ignore[arg-type]
-    plain = memory.memory(whole, load, **options)
-    assert found.weights == plain.weights / 8
+    whole, load = preset("big"), load_of("big", 4_500_000)
+    options: dict[str, Any] = {"precision": "bf16", "gpu": True}
+    sharded = configuration.with_changes(whole, {"cluster.fsdp": True})
+    plain = memory.memory(whole, load, workers=8, **options)
+    found = memory.memory(sharded, load, workers=8, **options)
+    assert (8 * found.weights, 8 * found.optimizer) == (plain.weights, plain.optimizer)
+    assert found.gradients == plain.gradients / 8
     assert found.needed < plain.needed
+    # With several passes an update the gradients stay whole in between.
+    passes = configuration.with_changes(sharded, {"train.tokens_per_pass": 1000})
+    assert memory.memory(passes, load, workers=8, **options).gradients == plain.gradients
+    alone = memory.memory(sharded, load, workers=1, **options)
+    assert alone == memory.memory(whole, load, workers=1, **options)
 
 
 # --- time and cost -------------------------------------------------------------------------------
@@ -335,6 +338,64 @@ def test_gpus_that_are_not_here_leave_time_open(project: Path) -> None:
     assert cli.main(["plan", "--on", "8 x Z80"]) == 2
 
 
+def test_gpus_of_this_machine_are_planned_for(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(project, "base", **{"cluster.workers": 2})
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    properties = SimpleNamespace(total_memory=140 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    made = plan(project)
+    device = made["device"]
+    assert (device["name"], device["count"], device["memory"]) == ("H200", 2, 140 * 2**30)
+    assert device["mfu"] == pytest.approx(0.15)
+    assert made["total"]["cost"] == pytest.approx(3.99 * made["total"]["device_hours"])
+    # Without the table all is there but what it says.
+    (project / "infra/prices.yaml").unlink()
+    assert plan(project)["total"]["cost"] is None
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert plan(project)["device"]["name"] == "CPU"
+
+
+def test_what_does_not_run_is_not_tried_and_not_summed(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Task] = []
+
+    def tried(tasks: list[Task], _: object) -> list[Rate]:
+        asked.extend(tasks)
+        return [Rate(2e10, 2500, busy=False) for _ in tasks]
+
+    monkeypatch.setattr("seq2sweep.planning.machine.calibrate", tried)
+    names = ("download", "prepare", "vocabulary", "train", "evaluate", "sweep", "report")
+    # As long as encode runs, which is after all of them here, no encoded text is looked for.
+    running = [Stage(name, name == "sweep", "") for name in names] + [Stage("encode", True, "")]
+    monkeypatch.setattr("seq2sweep.planning.stages.stages", lambda _: running)
+    write(project, "phrasebook")
+    made = plan(project)
+    assert [task.config.model.layers for task in asked] == [1]
+    by_name = {stage["stage"]: stage for stage in made["stages"]}
+    assert by_name["train"]["seconds"] is None
+    assert made["total"]["seconds"] == pytest.approx(
+        by_name["sweep"]["seconds"] + by_name["encode"]["seconds"]
+    )
+    shown = overview(made)
+    assert "nothing to do" in shown
+    assert "updates  " not in shown
+    monkeypatch.setattr("seq2sweep.planning.stages.stages", lambda _: running[:5] + running[7:])
+    asked.clear()
+    plan(project)
+    assert not asked
+
+
+def test_trials_that_do_not_fit_are_named(project: Path) -> None:
+    (note,) = plan(project, on="8 x P100")["notes"]
+    assert "C-d_model-1024" in note
+    assert "lower train.tokens_per_pass" in note
+    assert "(base" not in note
+
+
 def test_cpus_are_tried_with_the_workers_of_params(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,8 +448,10 @@ def test_a_calibration_trains_for_real_and_leaves_nothing(
     monkeypatch.setattr(calibration, "SECONDS", 0.1)
     monkeypatch.setattr(calibration.tempfile, "tempdir", str(tmp_path))
     load = workload.workload(tiny_config, None, tiny_corpus.encoded)
-    found = calibration.calibrate([Task(tiny_config, 1, 2, 1), Task(tiny_config, 2, 1, 1)], load)
-    assert len(found) == 2
+    sharded = configuration.with_changes(tiny_config, {"cluster.fsdp": True})
+    tasks = [Task(tiny_config, 1, 2, 1), Task(tiny_config, 2, 1, 1), Task(sharded, 1, 2, 1)]
+    found = calibration.calibrate(tasks, load)
+    assert len(found) == 3
     # A tiny model, on a machine of whatever speed.
     assert all(1e6 < rate.flops_per_second < 1e13 for rate in found)
     assert all(rate.tokens_per_update == 300 for rate in found)

@@ -5,6 +5,7 @@ Peak rates are those of `seq2sweep.train.devices`; memory, watts and prices of i
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,7 @@ def local_gpus(config: Config, project: Path) -> Device | None:
     name = torch.cuda.get_device_name(0).removeprefix("NVIDIA ")
     found = described(name, count, config, read_table(project, needed=False))
     memory = float(torch.cuda.get_device_properties(0).total_memory)
-    return Device(**(vars(found) | {"memory": memory}))
+    return dataclasses.replace(found, memory=memory)
 
 
 def assumed_mfu(device: Device) -> tuple[float, str]:

@@ -98,6 +98,8 @@ def _gpus(config: Config, device: Device, mfu: float | None, given: bool) -> Mac
         )
     if not sweep.gpus_per_trial:
         notes.append("sweep.gpus_per_trial is 0, which trains on CPUs: counted as 1")
+    if cluster.fsdp and device.count > 1:
+        notes.append("what cluster.fsdp sends between the devices is not counted in the time")
     each = sweep.gpus_per_trial or 1.0
     per_trial = sweep.workers_per_trial * each
     slots = int(device.count / per_trial + 1e-9)

@@ -28,6 +28,7 @@ from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.flops import training_flops
 from seq2sweep.model.transformer import Transformer
+from seq2sweep.train.sharding import shard
 from seq2sweep.train.step import accumulate, apply, choose_precision, make_optimizer
 
 WARM_UP = 2
@@ -75,9 +76,14 @@ def _updates(
     size = int(data.header["vocabulary"]["size"])
     device, settings = torch.device("cpu"), config.train
     model = Transformer(config.model, size)
+    sharded = config.cluster.fsdp and world_size > 1
+    if sharded:
+        model = shard(model, device, world_size)
     optimizer = make_optimizer(model)
     parallel: nn.Module = (
-        DistributedDataParallel(model, broadcast_buffers=False) if world_size > 1 else model
+        DistributedDataParallel(model, broadcast_buffers=False)
+        if world_size > 1 and not sharded
+        else model
     )
     plan = plan_epoch(
         data.source_lengths,

@@ -20,15 +20,16 @@ FRAGMENTS = 0.1
 class Memory:
     """Bytes of one worker at its peak, at the loss of the largest pass.
 
-    weights, gradients and optimizer (Adam's two moments) are float32; buckets: the copy of the
-    gradients that is exchanged with other workers; casts: weights as bf16; activations: kept for
-    the backward pass; logits: with the loss; other: libraries and fragments.
+    weights, gradients and optimizer (Adam's two moments) are float32; exchange: the copy of the
+    gradients that other workers get, or with cluster.fsdp what is whole at a moment; casts:
+    weights as bf16; activations: kept for the backward pass; logits: with the loss; other:
+    libraries and fragments.
     """
 
     weights: float
     gradients: float
     optimizer: float
-    buckets: float
+    exchange: float
     casts: float
     activations: float
     logits: float
@@ -43,7 +44,7 @@ class Memory:
     @property
     def of_model(self) -> float:
         """What does not depend on the number of tokens."""
-        return self.weights + self.gradients + self.optimizer + self.buckets + self.casts
+        return self.weights + self.gradients + self.optimizer + self.exchange + self.casts
 
 
 def memory(
@@ -51,7 +52,7 @@ def memory(
 ) -> Memory:
     """What one of so many workers needs for `config`."""
     count = parameters(config.model, load)
-    sharded = getattr(config.cluster, "fsdp", False) and workers > 1
+    sharded = config.cluster.fsdp and workers > 1
     held = 4 * count / (workers if sharded else 1)
     share = -(-config.train.tokens_per_update // workers)
     tokens = min(config.train.tokens_per_pass, share)
@@ -60,10 +61,10 @@ def memory(
     logits = tokens * load.vocabulary_size * 8.0
     return Memory(
         weights=held,
-        gradients=held,
+        # Between passes gradients are not sent, and stay whole.
+        gradients=4 * count if share > tokens else held,
         optimizer=2 * held,
-        # Shards are exchanged layer by layer; the embedding is the largest piece.
-        buckets=_largest(config, load) if sharded else held * (workers > 1),
+        exchange=_whole(config, load) if sharded else held * (workers > 1),
         casts=2 * count * (precision == "bf16"),
         activations=activations,
         logits=logits,
@@ -79,7 +80,7 @@ def advice(found: Memory, available: float, config: Config, workers: int) -> str
     fitting = int(room / a_token) // 100 * 100
     if fitting >= 500:
         return f"set train.tokens_per_pass to {fitting} (it changes no update)"
-    if not getattr(config.cluster, "fsdp", False) and workers > 1:
+    if not config.cluster.fsdp and workers > 1:
         return "set cluster.fsdp to true, which shards the model over the workers"
     return "the model itself is too large: take devices with more memory" + (
         ", or several with cluster.fsdp true" if workers == 1 else ""
@@ -131,6 +132,11 @@ def _longest(load: Workload) -> tuple[float, float]:
     return float((source**2).sum() / source.sum()), float((target**2).sum() / target.sum())
 
 
-def _largest(config: Config, load: Workload) -> float:
-    """Bytes of the embedding, the largest matrix of a Transformer of usual size."""
-    return 4.0 * load.vocabulary_size * config.model.d_model
+def _whole(config: Config, load: Workload) -> float:
+    """Bytes of what a worker has whole with cluster.fsdp: the embedding and two layers, with their
+    gradients."""
+    embedding = load.vocabulary_size * config.model.d_model
+    all_layers = parameters(config.model, load) - embedding
+    # A decoder layer is the larger one, by an attention.
+    layer = 1.2 * all_layers / (2 * config.model.layers)
+    return 4.0 * 2 * (embedding + 2 * layer)

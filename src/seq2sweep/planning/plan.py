@@ -78,7 +78,7 @@ def _put_together(
             ]
         },
         "total": _total(listed, machine, of_sweep),
-        "notes": machine.notes,
+        "notes": machine.notes + _too_large(config, machine, of_sweep),
     }
 
 
@@ -95,17 +95,17 @@ def _parts(
     }
     for name, seconds in about["seconds"].items():
         started[name].append(Part("work", seconds, "at rates measured elsewhere"))
-    count = parameters(config.model, load)
+    unknown = [Part("work", None, "not tried")]
     if machine.speed is None:
-        for name in ("train", "evaluate", "sweep"):
-            started[name].append(Part("work", None, "no device to plan for"))
-        return started
-    found = training(config, load)
-    started["train"] += training_parts(config, found, machine.speed, machine.workers, count)
-    seconds = decoding_seconds(config, load, load.test, machine.decoding or machine.speed)
-    started["evaluate"].append(
-        Part("decoding and scores", seconds, f"{len(load.test[0]):,} sentences")
-    )
+        started["train"] += unknown
+        started["evaluate"] += unknown
+    else:
+        found, count = training(config, load), parameters(config.model, load)
+        started["train"] += training_parts(config, found, machine.speed, machine.workers, count)
+        decoder = machine.decoding or machine.speed
+        seconds = decoding_seconds(config, load, load.test, decoder)
+        how = f"{len(load.test[0]):,} sentences"
+        started["evaluate"].append(Part("decoding and scores", seconds, how))
     trials = sum(row.trainings for row in of_sweep.rows)
     how = f"{trials} trainings, {machine.slots} at once"
     started["sweep"].append(Part("trials", of_sweep.seconds, how))
@@ -156,6 +156,17 @@ def _memory(config: Config, load: Workload, machine: Machine) -> dict[str, Any]:
         if device.memory is not None and not fits
         else None,
     }
+
+
+def _too_large(config: Config, machine: Machine, of_sweep: sweeps.Sweep) -> list[str]:
+    """A note on the variants that do not fit the device, or their share of it."""
+    device = machine.device
+    if not device.gpu or device.memory is None:
+        return []
+    room = device.memory * min(1.0, config.sweep.gpus_per_trial or 1.0)
+    names = [row.variant for row in of_sweep.rows if row.memory > room]
+    said = f"these trials need more memory than there is ({', '.join(names)}): "
+    return [said + "lower train.tokens_per_pass"] * bool(names)
 
 
 def _total(

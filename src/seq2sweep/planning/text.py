@@ -76,7 +76,7 @@ def _device(device: dict[str, Any]) -> list[str]:
 def _memory(memory: dict[str, Any]) -> list[str]:
     verdict = {True: ": fits", False: ": DOES NOT FIT", None: ""}[memory["fits"]]
     available = "" if memory["available"] is None else f" of {size(memory['available'])}"
-    parts = ("weights", "gradients", "optimizer", "buckets", "casts")
+    parts = ("weights", "gradients", "optimizer", "exchange", "casts")
     model = ", ".join(f"{part} {size(memory[part])}" for part in parts if memory[part])
     shown = [
         f"memory of a worker, about {size(memory['needed'])}{available}{verdict}",
@@ -140,9 +140,10 @@ def _total(total: dict[str, Any]) -> list[str]:
     rows = [("time", time)]
     if total["device_hours"] is not None and total["currency"]:
         rows.append(("devices held", f"{total['device_hours']:,.1f} device-hours"))
-    if total["currency"]:
-        cost = _money(total["cost"], total["currency"])
-        rows.append(("cost", f"{cost}, by infra/prices.yaml"))
+    if total["cost"] is not None:
+        rows.append(("cost", f"{_money(total['cost'], total['currency'])}, by infra/prices.yaml"))
+    elif total["currency"]:
+        rows.append(("cost", "unknown: infra/prices.yaml has no price for them"))
     if total["energy_kwh"] is not None:
         energy = f"{total['energy_kwh']:,.1f} kWh at most, of the devices alone"
         rows.append(("energy", energy))
