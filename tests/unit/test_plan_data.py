@@ -122,6 +122,9 @@ def test_needs_of_one_folder_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert disk["checkpoints"] == 10**9
     assert disk["needed"] > 10**9 + disk["downloads"] > 10**9
     assert [sum(needs.values()) for needs in asked] == [disk["needed"]]
+    # What is made already is there.
+    disk = data_plan(config, checkpoints=5, stages=("train",))["disk"]
+    assert (disk["needed"], disk["clean"], disk["downloads"]) == (5, 0, 0)
 
 
 def test_the_command(

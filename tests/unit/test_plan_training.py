@@ -380,6 +380,10 @@ def test_what_does_not_run_is_not_tried_and_not_summed(
     assert made["total"]["seconds"] == pytest.approx(
         by_name["sweep"]["seconds"] + by_name["encode"]["seconds"]
     )
+    disk = made["data"]["disk"]
+    assert disk["clean"] == 0 < disk["encoded"]
+    kept = 12 * parameters_kept(made)
+    assert disk["checkpoints"] == pytest.approx(kept)
     shown = overview(made)
     assert "nothing to do" in shown
     assert "updates  " not in shown
@@ -387,6 +391,12 @@ def test_what_does_not_run_is_not_tried_and_not_summed(
     asked.clear()
     plan(project)
     assert not asked
+
+
+def parameters_kept(made: dict[str, Any]) -> float:
+    """Parameters in the checkpoints that the trials keep."""
+    keep = preset("phrasebook").train.keep_checkpoints
+    return sum(keep * row["trainings"] * row["parameters"] for row in made["sweep"]["rows"])
 
 
 def test_trials_that_do_not_fit_are_named(project: Path) -> None:

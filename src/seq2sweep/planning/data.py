@@ -8,7 +8,7 @@ to find out that a disk is too small or a night too short.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from seq2sweep.data import download, files, sources
 from seq2sweep.data.parallel import available_cpus
 from seq2sweep.errors import UserError
 
+STAGES = ("download", "prepare", "vocabulary", "encode")
 BYTES_PER_SECOND = 10e6
 """Assumed of the network; nothing is tried."""
 CLEAN_BYTES_PER_PAIR = 320.0
@@ -35,43 +36,30 @@ VOCABULARY_SECONDS = 40.0
 """To learn the pieces of 2 million sentences, on one CPU."""
 
 
-def data_plan(config: Config, checkpoints: int = 0) -> dict[str, Any]:
+def data_plan(
+    config: Config, checkpoints: int = 0, stages: Collection[str] = STAGES
+) -> dict[str, Any]:
     """Downloads, bytes on disk and seconds of the stages download to encode.
 
-    checkpoints: bytes that trainings will keep in cluster.storage.
+    checkpoints: bytes that trainings will keep in cluster.storage; stages: those that will run,
+    the others have what they need.
 
     Keys: dataset, languages, pairs (about; None if unknown), download {folder, files, bytes,
     missing_bytes, unknown_sizes}, disk {downloads, clean, encoded, cache, checkpoints, needed,
-    free, short}, cpus, seconds by stage.
+    free, short}, cpus, seconds by stage, whether it runs or not.
     No network, no side effect. `short`: the folder whose disk is too small, None where all fit.
     Raises UserError for a data set that cannot be.
     """
-    data = config.data
     pairs, archives = _source(config)
     folder = Path(config.download.folder)
     listed = _listed(archives, folder, config)
     missing = sum(max(0, (f["bytes"] or 0) - f["there"]) for f in listed if not f["complete"])
-    clean = int((pairs or 0) * CLEAN_BYTES_PER_PAIR)
-    encoded = int((pairs or 0) * ENCODED_BYTES_PER_PAIR)
-    needs: dict[Path, int] = {}
-    for place, size in (
-        (folder, missing),
-        # DVC keeps what a stage made; a copy where the file system cannot share the blocks.
-        (Path.cwd(), 2 * (clean + encoded)),
-        (Path(config.cluster.storage), checkpoints),
-    ):
-        needs[_existing(place)] = needs.get(_existing(place), 0) + size
-    cpus = available_cpus()
-    reading = PAIRS_PER_SECOND["generate" if data.dataset == "phrasebook" else "read"]
-    seconds = {
-        "download": missing / BYTES_PER_SECOND + (pairs or 0) / reading,
-        "prepare": (pairs or 0) / PAIRS_PER_SECOND["prepare"] / cpus,
-        "vocabulary": VOCABULARY_SECONDS * min(1.0, 2 * (pairs or 0) / config.vocabulary.sentences),
-        "encode": (pairs or 0) / PAIRS_PER_SECOND["encode"] / cpus,
-    }
+    clean = int((pairs or 0) * CLEAN_BYTES_PER_PAIR) * ("prepare" in stages)
+    encoded = int((pairs or 0) * ENCODED_BYTES_PER_PAIR) * ("encode" in stages)
+    fetched = missing * ("download" in stages)
     return {
-        "dataset": data.dataset,
-        "languages": [data.source, data.target],
+        "dataset": config.data.dataset,
+        "languages": [config.data.source, config.data.target],
         "pairs": pairs,
         "download": {
             "folder": str(folder),
@@ -80,18 +68,43 @@ def data_plan(config: Config, checkpoints: int = 0) -> dict[str, Any]:
             "missing_bytes": missing,
             "unknown_sizes": sum(f["bytes"] is None for f in listed),
         },
-        "disk": {
-            "downloads": missing,
-            "clean": clean,
-            "encoded": encoded,
-            "cache": clean + encoded,
-            "checkpoints": checkpoints,
-            "needed": missing + 2 * (clean + encoded) + checkpoints,
-            "free": sum(_free_by_disk(needs).values()),
-            "short": _short(needs),
-        },
-        "cpus": cpus,
-        "seconds": seconds,
+        "disk": _disk(config, fetched, clean, encoded, checkpoints),
+        "cpus": available_cpus(),
+        "seconds": _seconds(config, missing, pairs or 0),
+    }
+
+
+def _disk(
+    config: Config, downloads: int, clean: int, encoded: int, checkpoints: int
+) -> dict[str, Any]:
+    needs: dict[Path, int] = {}
+    for place, count in (
+        (Path(config.download.folder), downloads),
+        # DVC keeps what a stage made; a copy where the file system cannot share the blocks.
+        (Path.cwd(), 2 * (clean + encoded)),
+        (Path(config.cluster.storage), checkpoints),
+    ):
+        needs[_existing(place)] = needs.get(_existing(place), 0) + count
+    return {
+        "downloads": downloads,
+        "clean": clean,
+        "encoded": encoded,
+        "cache": clean + encoded,
+        "checkpoints": checkpoints,
+        "needed": downloads + 2 * (clean + encoded) + checkpoints,
+        "free": sum(_free_by_disk(needs).values()),
+        "short": _short(needs),
+    }
+
+
+def _seconds(config: Config, missing: int, pairs: int) -> dict[str, float]:
+    cpus = available_cpus()
+    reading = "generate" if config.data.dataset == "phrasebook" else "read"
+    return {
+        "download": missing / BYTES_PER_SECOND + pairs / PAIRS_PER_SECOND[reading],
+        "prepare": pairs / PAIRS_PER_SECOND["prepare"] / cpus,
+        "vocabulary": VOCABULARY_SECONDS * min(1.0, 2 * pairs / config.vocabulary.sentences),
+        "encode": pairs / PAIRS_PER_SECOND["encode"] / cpus,
     }
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
-from seq2sweep.data.batching import collate, passes, plan_epoch, share
+from seq2sweep.data.batching import Ids, collate, passes, plan_epoch, share
 from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.flops import training_flops
@@ -36,6 +38,7 @@ WARM_UP = 2
 Update = tuple[float, float, float, float]
 """Its FLOPs, the seconds that it took, the seconds of CPU of this process in it, and the seconds
 that its threads were ready and found no CPU."""
+LEARNING_RATE = 1e-4
 PATIENCE = datetime.timedelta(seconds=120)
 
 
@@ -73,7 +76,39 @@ def _updates(
     config: Config, data: Bitext, rank: int, world_size: int, seconds: float
 ) -> list[Update]:
     """Train for so many seconds and at least one update after the warm-up."""
-    size = int(data.header["vocabulary"]["size"])
+    settings, size = config.train, int(data.header["vocabulary"]["size"])
+    train = _trainer(config, size, rank, world_size)
+    plan = plan_epoch(
+        data.source_lengths,
+        data.target_lengths,
+        tokens_per_update=settings.tokens_per_update,
+        seed=settings.seed,
+        epoch=0,
+    )
+    found: list[Update] = []
+    began = time.perf_counter()
+    for number in itertools.count():
+        ids = plan[number % len(plan)]
+        before, busy, kept = time.perf_counter(), time.process_time(), _kept_waiting()
+        train(data, ids)
+        now = time.perf_counter()
+        if number < WARM_UP:
+            began = now
+        else:
+            flops = training_flops(
+                config.model, size, data.source_lengths[ids], data.target_lengths[ids]
+            )
+            used, waited = time.process_time() - busy, _kept_waiting() - kept
+            found.append((flops, now - before, used, waited))
+        if _any_says(bool(found) and now - began > seconds, world_size):
+            break
+    return found
+
+
+def _trainer(
+    config: Config, size: int, rank: int, world_size: int
+) -> Callable[[Bitext, Ids], None]:
+    """A new model, and what updates it on some sentences, as `seq2sweep.train.loop` does."""
     device, settings = torch.device("cpu"), config.train
     model = Transformer(config.model, size)
     sharded = config.cluster.fsdp and world_size > 1
@@ -85,48 +120,24 @@ def _updates(
         if world_size > 1 and not sharded
         else model
     )
-    plan = plan_epoch(
-        data.source_lengths,
-        data.target_lengths,
-        tokens_per_update=settings.tokens_per_update,
-        seed=settings.seed,
-        epoch=0,
-    )
-    found: list[Update] = []
-    began = time.perf_counter()
-    number = 0
-    while True:
-        ids = plan[number % len(plan)]
-        before, busy, kept = time.perf_counter(), time.process_time(), _kept_waiting()
+    precision = choose_precision(settings.precision, device, config.model.d_model)
+
+    def train(data: Bitext, ids: Ids) -> None:
         own = share(ids, rank, world_size)
-        chunks = passes(
-            own if len(own) else ids[:1],
-            data.source_lengths,
-            data.target_lengths,
-            settings.tokens_per_pass,
-        )
+        lengths = data.source_lengths, data.target_lengths
+        chunks = passes(own if len(own) else ids[:1], *lengths, settings.tokens_per_pass)
         accumulate(
             parallel,
             [collate(data, chunk) for chunk in chunks],
             update_target_tokens=int(data.target_lengths[ids].sum()),
             smoothing=settings.label_smoothing,
             world_size=world_size,
-            precision=choose_precision(settings.precision, device, config.model.d_model),
+            precision=precision,
             device=device,
         )
-        apply(model, optimizer, 1e-4)
-        number += 1
-        now = time.perf_counter()
-        if number > WARM_UP:
-            flops = training_flops(
-                config.model, size, data.source_lengths[ids], data.target_lengths[ids]
-            )
-            used, waited = time.process_time() - busy, _kept_waiting() - kept
-            found.append((flops, now - before, used, waited))
-        else:
-            began = now
-        if _any_says(bool(found) and now - began > seconds, world_size):
-            return found
+        apply(model, optimizer, LEARNING_RATE)
+
+    return train
 
 
 def _kept_waiting() -> float:

@@ -39,7 +39,8 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
     found = stages.stages(project)
     encoded = ENCODED if found and not _runs(found, "encode") else None
     load = workload(config, data.known_pairs(config), encoded)
-    about = data.data_plan(config, _checkpoint_bytes(config, load))
+    running = [stage.name for stage in found if stage.runs] if found else list(START_SECONDS)
+    about = data.data_plan(config, _checkpoint_bytes(config, load, running), running)
     machine = machines.planned(config, load, given, project, mfu, _wanted(found))
     return _put_together(config, found, about, load, machine)
 
@@ -204,14 +205,15 @@ def _bill(seconds: float | None, count: float, machine: Machine) -> dict[str, fl
     }
 
 
-def _checkpoint_bytes(config: Config, load: Workload) -> int:
+def _checkpoint_bytes(config: Config, load: Workload, running: list[str]) -> int:
     """Of what is kept in the end: weights and moments of the run, weights that are exported, in
     DVC's cache too, and the newest of each trial."""
     settings, count = config.train, parameters(config.model, load)
     kept = settings.keep_checkpoints + settings.keep_best
     kept += settings.steps // settings.keep_every if settings.keep_every else 0
     kept = min(kept, -(-settings.steps // settings.checkpoint_every))
-    return kept * (12 + 4 + 4) * count + sweeps.checkpoint_bytes(config, load)
+    of_run = kept * (12 + 4 + 4) * count * ("train" in running)
+    return of_run + sweeps.checkpoint_bytes(config, load) * ("sweep" in running)
 
 
 def _sum(parts: list[Part]) -> float | None:
