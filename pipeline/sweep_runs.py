@@ -114,7 +114,8 @@ class Recorder:
         cost["parameters"] = flops.parameter_count(variant.config.model, self.vocabulary_size)
         self.steps[variant.name] = int(figures.get("step", 0))
         run.log(cost, step=self.steps[variant.name])
-        run.tag({"outcome": outcome})
+        nodes = {"nodes": " ".join(figures["nodes"])} if figures["nodes"] else {}
+        run.tag({"outcome": outcome} | nodes)
         run.finish(MLFLOW_STATUS[outcome], cause)
         shown = known(figures, tuple(name for names in CURVES.values() for name in names)) | cost
         ended = Ended(outcome, self.steps[variant.name], shown, cause)

@@ -66,7 +66,7 @@ def by_hash(variant: Variant) -> TrialResult:
 
 def result(variant: Variant, metrics: dict[str, Any], status: Any = "finished") -> TrialResult:
     nowhere = Path("nowhere")
-    return TrialResult(variant, status, None, 12, None, metrics, nowhere, nowhere, 1.0)
+    return TrialResult(variant, status, None, 12, None, metrics, nowhere, nowhere, 1.0, [])
 
 
 class Machine:

@@ -13,9 +13,15 @@ from seq2sweep.cluster.scheduler import OrderedScheduler
 
 
 @dataclass
+class FakeMetadata:
+    num_failures: int = 0
+
+
+@dataclass
 class FakeTrial:
     config: dict[str, int]
     status: str = Trial.PENDING
+    run_metadata: FakeMetadata = field(default_factory=FakeMetadata)
 
     def set_status(self, status: str) -> None:
         self.status = status
@@ -122,3 +128,29 @@ def test_a_trial_that_is_tried_again_has_not_ended() -> None:
     assert tune.report(0, 4, 4.0) == TrialScheduler.CONTINUE
     assert tune.start() == 1
     assert tune.report(1, 4, 5.0) == TrialScheduler.STOP
+
+
+def test_failures_are_counted_anew_after_a_new_checkpoint() -> None:
+    for rungs in (None, three()):
+        controller = FakeController(OrderedScheduler([0], rungs))
+        controller.add(0)
+        counted = controller.of(0).run_metadata
+        assert controller.start() == 0
+        controller.report(0, 4, 9.0)
+        counted.num_failures = 1
+        controller.fail(0)
+        assert controller.start() == 0
+        controller.report(0, 4, 9.0)
+        assert counted.num_failures == 1, "it says again what it had said, and got no further"
+        controller.report(0, 8, 8.0)
+        assert counted.num_failures == 0
+
+
+def test_none_begins_after_an_interruption() -> None:
+    halted = False
+    controller = FakeController(OrderedScheduler([0, 1, 2], None, halted=lambda: halted))
+    controller.add(0, 1, 2)
+    assert controller.start() == 0
+    assert controller.chosen() == 1
+    halted = True
+    assert controller.chosen() is None

@@ -22,11 +22,11 @@ KEYS = {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
     *("steps", "valid_perplexity", "bleu", "bleu_paper", "chrf", "signature", "parameters"),
     *("flops", "mfu", "device_hours", "energy_kwh", "wall_seconds", "curve", "translations"),
-    "mlflow_run_id",
+    *("nodes", "mlflow_run_id"),
 }
 FIGURES = KEYS - {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
-    *("steps", "wall_seconds", "curve", "mlflow_run_id"),
+    *("steps", "wall_seconds", "curve", "nodes", "mlflow_run_id"),
 }
 SCORES = {"bleu": 20.0, "bleu_paper": 20.5, "chrf": 50.0, "signature": "a|b"}
 COST = {"flops": 1e12, "mfu": None, "device_hours": 0.5, "energy_kwh": None}
@@ -76,6 +76,7 @@ def results(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
                 journal=folder / "journal.jsonl",
                 translations=folder / "valid.translations.txt",
                 wall_seconds=3.0,
+                nodes=["one", "two"],
             )
         )
     assert [result.variant.variant for result in found][::2] == [
@@ -103,6 +104,7 @@ def test_a_trial_that_finished_has_all_figures(results: list[TrialResult]) -> No
     assert entry["curve"] == [(4, 5), (8, 1)]
     assert entry["valid_perplexity"] == 99.0
     assert (entry["mlflow_run_id"], entry["cause"]) == ("abc", None)
+    assert entry["nodes"] == ["one", "two"]
     json.dumps(entry)
 
 

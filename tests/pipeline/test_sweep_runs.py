@@ -70,7 +70,8 @@ class Sweep:
         entries = [{"kind": kind, "step": 12, "time": 1e9} for kind in ("logged", "validated")]
         journal.write_text("".join(json.dumps(entry | figures) + "\n" for entry in entries))
         details = {"cause": cause, "wall_seconds": 2.0, "journal": str(journal)}
-        self.recorder.hear(status, variant, {"step": 12} | figures | details)
+        nodes = {"nodes": ["one", "two"]}
+        self.recorder.hear(status, variant, {"step": 12} | figures | details | nodes)
 
     def score(self, name: str, bleu: float) -> None:
         figures = {"bleu": bleu, "bleu_paper": bleu + 1, "chrf": 50.0, "signature": "tok:13a"}
@@ -109,6 +110,7 @@ def test_three_levels_and_the_mean_of_the_seeds(sweep: Sweep, store: tuple[str, 
         assert child.data.params.keys() - base.data.params.keys() == {"train.seed"}
         assert child.data.metrics["valid_bleu"] == 20.0 + 3 * seed
         assert child.data.metrics["valid_perplexity"] == 9.0
+        assert child.data.tags["nodes"] == "one two"
     # Every metric of the seeds, under its own name, at their step.
     metrics = base.data.metrics
     assert metrics["flops"] == 5e9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,11 +12,14 @@ from typing import Any, Literal
 from seq2sweep import config as configuration
 from seq2sweep.cluster.storage import JOURNAL_NAME, newest_checkpoint, write_json
 from seq2sweep.cluster.variants import Variant
+from seq2sweep.cluster.writer import patiently
 from seq2sweep.data.files import write_whole
 from seq2sweep.train import journal
 
 RESULT_NAME = "result.json"
 TRANSLATIONS_NAME = "valid.translations.txt"
+NODES_NAME = "nodes"
+"""Folder with an empty file for each node that a trial of one worker ran on."""
 
 Status = Literal["finished", "stopped early", "failed"]
 OnTrial = Callable[[str, Variant, dict[str, Any]], None]
@@ -27,7 +31,8 @@ class TrialResult:
 
     steps: reached; checkpoint: folder of the newest; metrics: the newest of each figure in the
     journal and what `score` gave; cause: why it failed or has no score; translations: of the
-    validation set, one a line, a file that is there when it was scored.
+    validation set, one a line, a file that is there when it was scored; nodes: that a trial of one
+    worker ran on.
     """
 
     variant: Variant
@@ -39,6 +44,7 @@ class TrialResult:
     journal: Path
     translations: Path
     wall_seconds: float
+    nodes: list[str]
 
 
 @dataclass
@@ -110,23 +116,22 @@ class TrialRecord:
             "cause": cause,
             "wall_seconds": self.wall_seconds,
             "journal": str(self.folder / JOURNAL_NAME),
+            "nodes": nodes_of(self.folder),
         }
         on_trial(status, self.variant, figures | details)
 
     def save(self) -> None:
         """Write result.json."""
-        write_json(
-            self.folder / RESULT_NAME,
-            {
-                "fingerprint": self.variant.fingerprint,
-                "status": self.status,
-                "cause": self.cause,
-                "schedule": self.schedule,
-                "wall_seconds": self.wall_seconds,
-                "scores": self.scores,
-                "scored_as": self.scored_as() if self.scores or self.cause else None,
-            },
-        )
+        content = {
+            "fingerprint": self.variant.fingerprint,
+            "status": self.status,
+            "cause": self.cause,
+            "schedule": self.schedule,
+            "wall_seconds": self.wall_seconds,
+            "scores": self.scores,
+            "scored_as": self.scored_as() if self.scores or self.cause else None,
+        }
+        patiently(lambda: write_json(self.folder / RESULT_NAME, content))
 
     def settle(self) -> None:
         """Keep in the folder that the trial has no figures, if it has none and that is final."""
@@ -153,7 +158,7 @@ class TrialRecord:
         """Write what `score` gave: translations first, since result.json says they are there."""
         self.scores = {key: value for key, value in figures.items() if key != "translations"}
         lines = "".join(f"{line}\n" for line in figures["translations"])
-        write_whole(self.folder / TRANSLATIONS_NAME, lines)
+        patiently(lambda: write_whole(self.folder / TRANSLATIONS_NAME, lines))
         self.save()
 
     def scored_as(self) -> str:
@@ -163,18 +168,19 @@ class TrialRecord:
 
     def figures(self) -> dict[str, Any]:
         """The newest of each figure in the journal."""
-        entries, _ = journal.read(self.folder / JOURNAL_NAME)
+        entries, _ = patiently(lambda: journal.read(self.folder / JOURNAL_NAME))
         return {k: v for e in entries for k, v in e.items() if k not in ("kind", "time")}
 
     def ended_as(self) -> Status:
         """How a trial ended that did not fail: a stopped one never got to the journal's end."""
-        entries, _ = journal.read(self.folder / JOURNAL_NAME)
+        entries, _ = patiently(lambda: journal.read(self.folder / JOURNAL_NAME))
         finished = any(entry["kind"] == "finished" for entry in entries)
         return "finished" if finished else "stopped early"
 
     def checkpoint(self) -> Path | None:
         """The newest one that is sound."""
-        return newest_checkpoint(self.folder)
+        files = patiently(lambda: list(self.folder.glob("step-*/*")))
+        return _newest_sound(self.folder, tuple(sorted(map(_stamp, files))))
 
     def result(self) -> TrialResult:
         """All of it, once the trial has ended."""
@@ -190,4 +196,25 @@ class TrialRecord:
             journal=self.folder / JOURNAL_NAME,
             translations=self.folder / TRANSLATIONS_NAME,
             wall_seconds=self.wall_seconds,
+            nodes=nodes_of(self.folder),
         )
+
+
+def nodes_of(folder: Path) -> list[str]:
+    """The nodes that a trial of one worker ran on, in the order in which it came there last."""
+    found = list((folder / NODES_NAME).glob("*"))
+    return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime_ns)]
+
+
+def _stamp(file: Path) -> tuple[str, int, int]:
+    found = file.stat()
+    return str(file), found.st_size, found.st_mtime_ns
+
+
+@functools.cache
+def _newest_sound(folder: Path, files: tuple[tuple[str, int, int], ...]) -> Path | None:
+    """Each round of a search asks for all trials: files that are as they were are not read again.
+
+    files: of all checkpoints in the folder, with their sizes and times.
+    """
+    return patiently(lambda: newest_checkpoint(folder))

@@ -24,17 +24,23 @@ class OrderedScheduler(FIFOScheduler):  # type: ignore[misc]
     """
 
     def __init__(
-        self, order: Sequence[int], rungs: Rungs | None, room: Callable[[], int] | None = None
+        self,
+        order: Sequence[int],
+        rungs: Rungs | None,
+        room: Callable[[], int] | None = None,
+        halted: Callable[[], bool] = lambda: False,
     ) -> None:
         """order: of the trials' indices. rungs: stops trials; None: nothing does.
 
         room: how many trials may run at once, where Tune does not reserve what they need.
+        halted: whether none is to begin any more.
         """
         super().__init__()
         self.place = {index: place for place, index in enumerate(order)}
         self.rungs = rungs
-        self.room = room
+        self.room, self.halted = room, halted
         self.known: set[int] = set()
+        self.reached: dict[int, int] = {}
 
     def on_trial_add(self, controller: Any, trial: Trial) -> None:
         """Called for a new trial, and for one that failed and is tried again."""
@@ -49,7 +55,13 @@ class OrderedScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def on_trial_result(self, controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Called for each validation that a trial reports."""
-        if METRIC not in result or self.rungs is None:
+        if METRIC not in result:
+            return str(TrialScheduler.CONTINUE)
+        if result["step"] > self.reached.get(_index(trial), 0):
+            self.reached[_index(trial)] = result["step"]
+            # There is a new checkpoint: it may fail as often again.
+            trial.run_metadata.num_failures = 0
+        if self.rungs is None:
             return str(TrialScheduler.CONTINUE)
         self.rungs.report(_index(trial), result["step"], result[METRIC])
         verdicts = {
@@ -77,6 +89,8 @@ class OrderedScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def choose_trial_to_run(self, controller: Any) -> Trial | None:
         """The first one in order that waits for its process, or for nothing but to be chosen."""
+        if self.halted():
+            return None
         trials = controller.get_trials()
         busy = sum(trial.status in (Trial.PENDING, Trial.RUNNING) for trial in trials)
         for trial in sorted(trials, key=lambda trial: self.place[_index(trial)]):

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
 import math
+import os
+import platform
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ray
 import torch
 from ray import tune
 
 from seq2sweep import config as configuration
+from seq2sweep.cluster.record import NODES_NAME
 from seq2sweep.cluster.retention import prune
 from seq2sweep.cluster.run import plain_cause, train_until
 from seq2sweep.cluster.storage import (
@@ -23,15 +27,17 @@ from seq2sweep.cluster.storage import (
     Recorder,
     checkpoint_name,
     checkpoint_step,
+    interrupted_name,
     only_writer,
     resume_point,
+    write_json,
 )
 from seq2sweep.cluster.watchdog import Watchdog
-from seq2sweep.cluster.worker import HANG_LOG_NAME, use_threads
+from seq2sweep.cluster.worker import HANG_LOG_NAME, STOP_SECONDS, use_threads
 from seq2sweep.cluster.writer import patiently
 from seq2sweep.config import Config
 from seq2sweep.train import journal
-from seq2sweep.train.events import CheckpointDue, Finished, Validated
+from seq2sweep.train.events import CheckpointDue, Finished, Interrupted, Validated
 from seq2sweep.train.loop import train
 
 METRIC = "valid_perplexity"
@@ -42,12 +48,15 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     """Train variant `trials[assignment["index"]]` in this process, reporting validations to Tune.
 
     A trial is described by `config` (nested dictionaries), `encoded` and `folder` (absolute
-    paths), `workers`, `cpus` and `gpus` (of each worker), and `rungs` (the steps after which Tune
-    may stop or pause it). Several workers train in processes of their own.
+    paths), `workers`, `cpus` and `gpus` (of each worker), `rungs` (the steps after which Tune
+    may stop or pause it), and `stop` (a file that appears when it is to save and return). Several
+    workers train in processes of their own.
     """
     settings = trials[assignment["index"]]
     folder = Path(settings["folder"])
-    (folder / FAILURE_NAME).unlink(missing_ok=True)
+    if os.path.exists(settings["stop"]):
+        return
+    patiently(lambda: (folder / FAILURE_NAME).unlink(missing_ok=True))
     try:
         if settings["workers"] > 1:
             _train_together(settings, folder)
@@ -55,8 +64,30 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
             _train(settings, folder)
     except Exception as error:
         content = {"cause": plain_cause(error), "traceback": traceback.format_exc()}
-        (folder / FAILURE_NAME).write_text(json.dumps(content, indent=2), encoding="utf-8")
+        patiently(lambda: write_json(folder / FAILURE_NAME, content))
         raise
+
+
+def _note_node(folder: Path) -> None:
+    """Leave the name of this node, `host-1a2b3c4d`, in the trial's folder; the end is Ray's id."""
+    name = f"{platform.node()}-{ray.get_runtime_context().get_node_id()[:8]}"
+    (folder / NODES_NAME).mkdir(exist_ok=True)
+    (folder / NODES_NAME / name).touch()
+
+
+class _Stop:
+    """Whether a trial is to save and end, as a file says that may be far away."""
+
+    def __init__(self, file: str) -> None:
+        self._file, self._looked = file, 0.0
+
+    def __call__(self) -> bool:
+        """Looks once in STOP_SECONDS."""
+        if time.monotonic() - self._looked < STOP_SECONDS:
+            return False
+        self._looked = time.monotonic()
+        # Not Path.exists(), which raises when the storage fails.
+        return os.path.exists(self._file)
 
 
 def _train(settings: dict[str, Any], folder: Path) -> None:
@@ -67,12 +98,16 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
     """
     config = _as_trained(settings)
     use_threads(settings["cpus"])
-    with (
-        only_writer(folder),
-        Watchdog(config.cluster.hang_seconds, folder / HANG_LOG_NAME.format(rank=0)) as watchdog,
-        contextlib.closing(Recorder(folder / JOURNAL_NAME)) as recorder,
-    ):
-        _train_from(resume_point(folder), config, settings, folder, watchdog, recorder)
+    patiently(lambda: _note_node(folder))
+    hang_log = folder / HANG_LOG_NAME.format(rank=0)
+    with contextlib.ExitStack() as stack:
+        patiently(lambda: stack.enter_context(only_writer(folder)))
+        watchdog = stack.enter_context(
+            patiently(lambda: Watchdog(config.cluster.hang_seconds, hang_log))
+        )
+        recorder = stack.enter_context(contextlib.closing(Recorder(folder / JOURNAL_NAME)))
+        resume = patiently(lambda: resume_point(folder))
+        _train_from(resume, config, settings, folder, watchdog, recorder)
 
 
 def _as_trained(settings: dict[str, Any]) -> Config:
@@ -137,24 +172,33 @@ def _train_from(
     watchdog: Watchdog,
     recorder: Recorder,
 ) -> None:
-    def feed() -> bool:
-        watchdog.feed()
-        return False
+    asked = _Stop(settings["stop"])
 
-    done = checkpoint_step(resume) if resume else 0
+    def should_stop() -> bool:
+        watchdog.feed()
+        return asked()
+
+    done = kept = checkpoint_step(resume) if resume else 0
     unreported = _report_again(folder, before=min(done + 1, config.train.steps))
     for event in train(
         config,
         Path(settings["encoded"]),
         device=torch.device("cuda" if settings["gpus"] else "cpu"),
         resume=resume,
-        stop=feed,
+        stop=should_stop,
     ):
+        if isinstance(event, Interrupted):
+            if event.step > kept:
+                recorder.journal.sync()
+                place = folder / interrupted_name(event.step)
+                patiently(functools.partial(event.capture().write, place))
+            return
         recorder.append(event)
         if isinstance(event, CheckpointDue):
             snapshot, place = event.capture(), folder / checkpoint_name(event.step)
             patiently(functools.partial(snapshot.write, place))
-            patiently(functools.partial(prune, folder, config.train))
+            patiently(functools.partial(prune, folder, config.train, newest=place))
+            kept = event.step
         if isinstance(event, Validated):
             unreported = _result(event.step, event.metrics[METRIC])
         if unreported and _ends_step(event, config):
@@ -174,7 +218,7 @@ def _ends_step(event: object, config: Config) -> bool:
 
 def validations(folder: Path) -> list[tuple[int, float]]:
     """Step and perplexity of each in a trial's journal; infinity where it was no number."""
-    entries, _ = journal.read(folder / JOURNAL_NAME)
+    entries, _ = patiently(lambda: journal.read(folder / JOURNAL_NAME))
     return [
         # The journal writes null for what is no number.
         (entry["step"], math.inf if entry[METRIC] is None else entry[METRIC])

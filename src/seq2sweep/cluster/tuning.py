@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
 import queue
 import shutil
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 from ray import tune
+from ray.tune.experiment import Trial
 
 from seq2sweep import config as configuration
 from seq2sweep import console
@@ -84,6 +87,35 @@ class Room:
         return f"a trial of {sweep.workers_per_trial} workers (sweep.workers_per_trial) of {each}"
 
 
+class Interruption(tune.Stopper):  # type: ignore[misc]
+    """Has running trials save and return, and Tune end when all of them have.
+
+    running: whether any trial runs, which `_Events` says. Used by two threads.
+    """
+
+    def __init__(self, file: Path) -> None:
+        """file: by which the trials are told."""
+        self.file = file
+        self.asked = self.running = False
+
+    def ask(self) -> bool:
+        """Tell the trials; False where none runs, or the storage fails."""
+        self.asked = True
+        with contextlib.suppress(OSError):
+            self.file.touch()
+            return self.running
+        return False
+
+    def is_asked(self) -> bool:
+        return self.asked
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self.asked and not self.running
+
+
 class _Events(tune.Callback):  # type: ignore[misc]
     """Puts what Tune tells into a queue, for the main thread to act on.
 
@@ -91,7 +123,8 @@ class _Events(tune.Callback):  # type: ignore[misc]
     in the trial itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, interruption: Interruption) -> None:
+        self.interruption = interruption
         self.events: queue.SimpleQueue[tuple[str, int, Any, float]] = queue.SimpleQueue()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,6 +133,9 @@ class _Events(tune.Callback):  # type: ignore[misc]
 
     def put(self, kind: str, trial: Any, content: Any = None) -> None:
         self.events.put((kind, trial.config["index"], content, time.monotonic()))
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        self.interruption.running = any(trial.status == Trial.RUNNING for trial in trials)
 
     def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         self.put("start", trial)
@@ -138,8 +174,10 @@ def train_all(
     if rungs is None:
         # The longest first, or it would train alone in the end.
         left.sort(key=lambda index: -records[index].variant.config.train.steps)
-    trials = [_trial(config.sweep, record, encoded, rungs) for record in records]
-    room, callback = Room(config.sweep), _Events()
+    interruption = Interruption(scratch.with_name(f"stop-{uuid.uuid4().hex}"))
+    stop = str(interruption.file)
+    trials = [_trial(config.sweep, record, encoded, rungs, stop) for record in records]
+    room, callback = Room(config.sweep), _Events(interruption)
     several = config.sweep.workers_per_trial > 1
     tuner = tune.Tuner(
         tune.with_resources(
@@ -147,7 +185,9 @@ def train_all(
         ),
         param_space={"index": tune.grid_search(left)},
         tune_config=tune.TuneConfig(
-            scheduler=OrderedScheduler(left, rungs, room if several else None),
+            scheduler=OrderedScheduler(
+                left, rungs, room if several else None, interruption.is_asked
+            ),
             # A process that trained one variant has torch loaded for the next.
             reuse_actors=True,
             trial_dirname_creator=lambda trial: str(trial.trial_id),
@@ -157,6 +197,7 @@ def train_all(
             storage_path=str(scratch.parent),
             failure_config=tune.FailureConfig(max_failures=config.sweep.max_failures),
             callbacks=[callback],
+            stop=interruption,
             verbose=0,
         ),
     )
@@ -164,12 +205,20 @@ def train_all(
     def follow() -> None:
         room.say_if_none()
         while not callback.events.empty():
-            _follow(records, *callback.events.get(), on_trial)
+            kind, index, content, at = callback.events.get()
+            unsettled = kind == "complete" and interruption.asked
+            # Whether it was stopped early the next sweep decides again, when it knows all figures.
+            if not unsettled or records[index].ended_as() == "finished":
+                _follow(records, kind, index, content, at, on_trial)
 
     shutil.rmtree(scratch, ignore_errors=True)
     # It complains of failed trials, which are results here.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    session.while_waiting(tuner.fit, follow)
+    try:
+        session.while_waiting(tuner.fit, follow, interruption.ask)
+    finally:
+        with contextlib.suppress(OSError):
+            interruption.file.unlink(missing_ok=True)
     for record in records:
         if not record.status:
             record.end("failed", "Tune ended without it", on_trial, time.monotonic())
@@ -177,7 +226,7 @@ def train_all(
 
 
 def _trial(
-    sweep: SweepConfig, record: TrialRecord, encoded: Path, rungs: Rungs | None
+    sweep: SweepConfig, record: TrialRecord, encoded: Path, rungs: Rungs | None, stop: str
 ) -> dict[str, Any]:
     """What `run_trial` is to know."""
     return {
@@ -188,6 +237,7 @@ def _trial(
         "cpus": sweep.cpus_per_trial,
         "gpus": sweep.gpus_per_trial,
         "rungs": rungs.steps if rungs else [],
+        "stop": stop,
     }
 
 
