@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -143,6 +144,8 @@ def _run(orders: list[dict[str, Any]], folder: Path) -> list[Any]:
                 stdin=stack.enter_context(asked.open()),
                 stdout=stack.enter_context((folder / f"answer-{number}.json").open("w")),
                 stderr=stack.enter_context(said.open("w")),
+                # As in training; and a thread that waits by spinning would use CPU time.
+                env={"OMP_WAIT_POLICY": "passive"} | os.environ,
             )
             stack.callback(_end, process)
             processes.append(process)
