@@ -283,15 +283,25 @@ def _compare_translations(options: argparse.Namespace) -> None:
 
 def _doctor(options: argparse.Namespace) -> None:
     from seq2sweep import health
-    from seq2sweep.cluster import doctor
-    from seq2sweep.cluster.session import ray_session
+    from seq2sweep.cluster import jobs
     from seq2sweep.tracking import doctor as tracking_doctor
 
     config = configuration.load(Path("params.yaml"))
     project = Path.cwd()
-    print("looking at every node, which takes about ten seconds ...", file=sys.stderr)
-    with ray_session(config.cluster):
-        findings = doctor.examine(config, project)
+    if jobs.goes_elsewhere(config):
+        from seq2sweep.cluster import job_doctor
+
+        address = config.cluster.job_server
+        assert address is not None
+        findings = job_doctor.examine(address, project)
+        print(job_doctor.nodes_line(address), file=sys.stderr)
+    else:
+        from seq2sweep.cluster import doctor
+        from seq2sweep.cluster.session import ray_session
+
+        print("looking at every node, which takes about ten seconds ...", file=sys.stderr)
+        with ray_session(config.cluster):
+            findings = doctor.examine(config, project)
     findings.append(tracking_doctor.examine(config.tracking, project))
     shown = [dataclasses.asdict(finding) for finding in findings]
     print(json.dumps(shown, indent=2) if options.json else health.overview(findings))

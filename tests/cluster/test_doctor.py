@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from seq2sweep import cli, health
 from seq2sweep import config as configuration
-from seq2sweep.cluster import doctor, node
+from seq2sweep.cluster import doctor, job_doctor, node, upload
 from seq2sweep.cluster.doctor import examine
 from seq2sweep.config import Config
 from seq2sweep.health import Finding
@@ -32,6 +33,7 @@ def facts(**changes: Any) -> dict[str, Any]:
         "dashboard": None,
         "gpus": [],
         "driver": None,
+        "driver_fault": None,
         "cuda": None,
         "storage": None,
         "free": 10**12,
@@ -100,6 +102,35 @@ def test_workers_without_room(cluster: None, tiny_config: Config, project: Path)
     assert found["workers"].remedy.startswith("cluster.workers is 7")
 
 
+# --- before a job -------------------------------------------------------------------------------
+
+
+def test_a_package_that_is_too_large_and_a_server_that_is_away(
+    tiny_config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    config = configuration.with_changes(tiny_config, {"cluster.job_server": "http://127.0.0.1:1"})
+    Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+    small = by_name(job_doctor.examine("http://127.0.0.1:1", tmp_path))
+    assert small["package"].level == "well"
+    assert small["package"].text.startswith("1 files, ")
+    with Path("big.bin").open("wb") as stream:
+        stream.truncate(upload.LARGEST)
+    assert cli.main(["doctor", "--json"]) == 1
+    told = capsys.readouterr()
+    found = by_name([Finding(**entry) for entry in json.loads(told.out)])
+    assert found["package"].level == "problem"
+    assert "big.bin (20.0 MiB)" in found["package"].text
+    assert "name it in .gitignore" in found["package"].remedy
+    assert found["job server"].level == "problem"
+    assert "no job server of Ray answers" in found["job server"].text
+    assert "ray job submit --address http://127.0.0.1:1" in told.err
+
+
 # --- from what a machine told --------------------------------------------------------------------
 
 
@@ -145,6 +176,27 @@ def test_gpus(
     found = of_machine(tiny_config, machine, gpus=seen, driver=driver, cuda="12.8")["GPUs"]
     assert found.level == level
     assert found.text.startswith(text)
+
+
+def test_a_dead_driver(
+    tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a machine is after an update of its kernel: the program is there, and fails."""
+    program = tmp_path / "nvidia-smi"
+    said = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+    program.write_text(f'#!/bin/sh\necho "{said}"\nexit 9\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert node._driver() == (None, f"nvidia-smi: {said}")
+    found = of_machine(tiny_config, driver_fault=node._driver()[1])["GPUs"]
+    assert (found.level, found.text) == ("problem", f"nvidia-smi: {said}")
+    program.write_text("#!/bin/sh\necho 570.1\necho 570.1\n")
+    assert node._driver() == ("570.1", None)
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(node, "DRIVER_SECONDS", 0.2)
+    assert "timed out" in str(node._driver()[1])
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    assert node._driver() == (None, None)
 
 
 def test_a_disk_too_small_for_the_checkpoints(tiny_config: Config) -> None:

@@ -161,6 +161,9 @@ def _gpus(machine: _Machine, told: dict[str, Any]) -> Finding:
     text = ", ".join(names) or "none"
     if told["driver"]:
         text += f"; driver {told['driver']}, torch for CUDA {told['cuda'] or '- (CPU only)'}"
+    if told["driver_fault"]:
+        mend = "load the driver again (nvidia-smi must answer), or restart the machine"
+        return Finding(machine.name, "GPUs", "problem", told["driver_fault"], mend)
     if machine.gpus and len(told["gpus"]) < machine.gpus:
         mend = "install a torch for CUDA and a driver that is new enough for it"
         text = f"Ray counts {machine.gpus:g}, torch sees {text}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import platform
 import shutil
@@ -21,6 +20,8 @@ import seq2sweep
 from seq2sweep.errors import UserError
 from seq2sweep.locks import try_lock
 
+DRIVER_SECONDS = 20.0
+"""A driver that hangs never answers."""
 PACKAGES = ("torch", "ray", "numpy", "safetensors", "sentencepiece")
 """Whose versions must be the same on all machines for the same result, or for talking at all."""
 
@@ -31,11 +32,13 @@ def facts(meeting: Path, name: str) -> dict[str, Any]:
     meeting: a folder in the shared storage, where the driver wrote its own file; name: of ours.
     """
     missing = get_dashboard_dependency_error()
+    driver, driver_fault = _driver()
     return {
         "versions": versions(),
         "dashboard": None if missing is None else str(missing),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "driver": _driver(),
+        "driver": driver,
+        "driver_fault": driver_fault,
         "cuda": torch.version.cuda,
         "storage": _write(meeting, name),
         "free": shutil.disk_usage(meeting).free if meeting.exists() else None,
@@ -92,10 +95,15 @@ def _write(meeting: Path, name: str) -> str | None:
     return None
 
 
-def _driver() -> str | None:
-    """Version of the NVIDIA driver, if there is one."""
+def _driver() -> tuple[str | None, str | None]:
+    """Version of the NVIDIA driver, if there is one; and what is wrong with it, if it is dead."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        told = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-        return told.stdout.strip().splitlines()[0] if told.stdout.strip() else None
-    return None
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=DRIVER_SECONDS)
+    except FileNotFoundError:
+        return None, None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, f"nvidia-smi: {error}"
+    lines = (told.stdout if told.returncode == 0 else told.stdout + told.stderr).split("\n")
+    said = next((line.strip() for line in lines if line.strip()), "no word")
+    return (said, None) if told.returncode == 0 else (None, f"nvidia-smi: {said}")
