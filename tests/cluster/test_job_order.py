@@ -173,11 +173,13 @@ def test_results_come_home_whole_or_not_at_all(tmp_path: Path) -> None:
 
     (folder / "models/train/deep/weights").write_text("bad")
     with pytest.raises(Failure, match="weights is not what the job wrote"):
-        parcels.bring_home(folder, here)
+        parcels.bring_home(folder, here, outputs)
     assert (here / "models/train/deep/weights").read_text() == "old"
 
     parcels.put_results(there, outputs, folder)
-    assert parcels.bring_home(folder, here) == ["models/train", "metrics.json"]
+    with pytest.raises(Failure, match=r"names metrics\.json, which its stage does not make"):
+        parcels.bring_home(folder, here, outputs[:1])
+    assert parcels.bring_home(folder, here, outputs) == ["models/train", "metrics.json"]
     assert [path.name for path in (here / "models/train").rglob("*")] == ["deep", "weights"]
     assert (here / "models/train/deep/weights").read_text() == "new"
     assert not list((here / ".dvc/tmp").iterdir())
@@ -188,7 +190,7 @@ def test_nothing_is_written_outside_of_the_project(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / parcels.MANIFEST).write_text(json.dumps({"outputs": ["../out"], "files": {}}))
     with pytest.raises(Failure, match="outside of the project"):
-        parcels.bring_home(folder, tmp_path / "project")
+        parcels.bring_home(folder, tmp_path / "project", ["../out"])
 
 
 def test_data_is_published_once(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def bring_home(project: Path, config: Config, stage: str) -> None:
     wanted = order(project, config, stage, current=True)
     results = run(config, wanted)
     assert results is not None  # as it was followed
-    brought = parcels.bring_home(results, project)
+    brought = parcels.bring_home(results, project, stages.outputs(project, stage))
     say(f"from {results}: {', '.join(brought)}")
 
 

@@ -134,13 +134,16 @@ def has_results(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
-def bring_home(folder: Path, project: Path) -> list[str]:
+def bring_home(folder: Path, project: Path, expected: Sequence[str]) -> list[str]:
     """Put a job's results in their places in the project, each whole; gives their names.
 
-    Raises Failure, and leaves all as it was, when a sum does not match.
+    expected: what the stage makes; nothing else is taken. Raises Failure, and leaves all as it was,
+    when a sum does not match.
     """
     manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     _check_names([*manifest["outputs"], *manifest["files"]])
+    if odd := [output for output in manifest["outputs"] if output not in expected]:
+        raise Failure(f"{folder / MANIFEST} names {odd[0]}, which its stage does not make")
     # Ignored by git, as the next upload must not find it.
     beside = project / ".dvc" / "tmp" / f"{folder.name}.partial"
     _remove(beside)
