@@ -70,6 +70,7 @@ def test_a_planted_fault_is_found(plant: Callable[[dict[str, Any]], None], fault
 
 def test_ray_wants_a_token() -> None:
     assert "RAY_AUTH_MODE=token" in dockerfile()
+    assert "RAY_JOB_STOP_WAIT_TIME_S=60" in dockerfile()
     for name in ("head", "worker"):
         service = compose()["services"][name]
         assert service["environment"]["RAY_AUTH_MODE"] == "token"

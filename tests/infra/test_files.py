@@ -138,6 +138,8 @@ def test_ray_wants_a_token_and_its_dashboard_stays_on_loopback(path: Path) -> No
     assert len(starts) == 2
     assert all("RAY_AUTH_MODE=token" in command for command in starts)
     assert "--dashboard-host=127.0.0.1" in starts[0]
+    # Time to save for a training whose job is stopped.
+    assert "RAY_JOB_STOP_WAIT_TIME_S=60" in starts[0]
     mounts = content["file_mounts"]
     assert [to for to, source in mounts.items() if source == "infra/secrets/ray_token"]
     for source in mounts.values():
