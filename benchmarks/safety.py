@@ -30,6 +30,7 @@ import torch
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
+from seq2sweep.cluster.mirror import SharedFolder
 from seq2sweep.cluster.retention import prune
 from seq2sweep.cluster.storage import JOURNAL_NAME, Recorder, checkpoint_name
 from seq2sweep.cluster.worker import Keeper
@@ -101,7 +102,7 @@ def bare(folder: Path, config: Config) -> Iterator[Keep]:
 
 @contextlib.contextmanager
 def beside(folder: Path, config: Config) -> Iterator[Keep]:
-    with Keeper(folder, config) as keeper:
+    with Keeper(SharedFolder(folder, ""), config) as keeper:
         yield keeper.keep
 
 

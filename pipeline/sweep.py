@@ -34,7 +34,7 @@ from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster.record import TrialResult
 from seq2sweep.cluster.rounds import Proposal, search
-from seq2sweep.cluster.search import run_sweep
+from seq2sweep.cluster.search import require_folder, run_sweep
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.variants import Refused, Variant, variants
 from seq2sweep.config import Config
@@ -46,6 +46,7 @@ from seq2sweep.train import devices
 
 
 def work(config: Config) -> None:
+    require_folder(config.cluster)
     header = read_training_header(stage.ENCODED)
     chosen, refused = variants(config, Bitext.open(stage.ENCODED, "train"))
     console.say(outline(config, chosen))

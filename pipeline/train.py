@@ -19,6 +19,7 @@ from pipeline.receipt import receipt, weights_entry
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster import inside
+from seq2sweep.cluster.place import place_of
 from seq2sweep.cluster.relatives import Identity, begin, run_name
 from seq2sweep.cluster.retention import always_kept
 from seq2sweep.cluster.run import TrainOutcome, run_training
@@ -27,12 +28,12 @@ from seq2sweep.cluster.storage import (
     JOURNAL_NAME,
     checkpoint_name,
     checkpoint_step,
-    resume_point,
     run_folder,
 )
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_training_header
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT, write_whole
+from seq2sweep.errors import Failure, UserError
 from seq2sweep.model import flops
 from seq2sweep.tracking.writer import Writer
 from seq2sweep.train import devices, journal
@@ -104,17 +105,26 @@ def train(config: Config, name: str, folder: Path, data: str) -> TrainOutcome:
     try:
         return run_training(
             config,
-            encoded=inside.seen_by_all_nodes(stage.ENCODED, folder.parent, data),
+            encoded=encoded_data(config, folder.parent, data),
             project=Path.cwd(),
             name=name,
             on_event=functools.partial(say_progress, steps=config.train.steps),
         )
     except KeyboardInterrupt:
-        with contextlib.suppress(OSError):
-            kept = resume_point(folder)
-            step = checkpoint_step(kept) if kept else 0
+        with contextlib.suppress(OSError, Failure, UserError):
+            step = place_of(config.cluster, folder).reached()
             console.say(f"stopped; training goes on after step {step}")
         raise
+
+
+def encoded_data(config: Config, storage: Path, name: str) -> Path:
+    """The folder of encoded data that workers read, or that is brought to them by way of a bucket.
+
+    name: of the data in the storage, for a job.
+    """
+    if configuration.is_address(config.cluster.storage):
+        return stage.ENCODED.resolve()
+    return inside.seen_by_all_nodes(stage.ENCODED, storage, name)
 
 
 def identity(config: Config, header: dict[str, Any]) -> Identity:

@@ -255,6 +255,17 @@ NO_DEPENDENCY_EITHER = {
     "seq2sweep.data.download.receipts",
     "seq2sweep.data.parallel",
     "seq2sweep.cluster.tasks",
+    # How the same files come from node to node by way of a bucket.
+    "seq2sweep.cluster.bucket",
+    "seq2sweep.cluster.claims",
+    "seq2sweep.cluster.encoded",
+    "seq2sweep.cluster.everywhere",
+    "seq2sweep.cluster.messages",
+    "seq2sweep.cluster.mirror",
+    "seq2sweep.cluster.own_folder",
+    "seq2sweep.cluster.place",
+    "seq2sweep.cluster.remote",
+    "seq2sweep.cluster.ticker",
 }
 
 

@@ -215,6 +215,11 @@ class SweepConfig:
     max_failures: int = _field("times a failed trial is tried again", at_least=0)
 
 
+HOME = "runs"
+"""Folder of the project for runs that train with a bucket, when they have ended."""
+BUCKETS = ("s3", "gs")
+
+
 @dataclass(frozen=True)
 class ClusterConfig:
     address: str | None = _field(
@@ -235,13 +240,20 @@ class ClusterConfig:
     fsdp: bool = _field(
         "share out weights, gradients and moments: for a model that does not fit a device"
     )
-    storage: str = _field("folder of checkpoints; with several nodes one that all of them see")
+    storage: str = _field(
+        "folder of checkpoints, which all nodes see; or s3://bucket/prefix, gs://bucket/prefix"
+    )
     max_failures: int = _field(
         "times in a row that workers start again without having got to a new checkpoint", at_least=0
     )
     hang_seconds: int = _field(
         "a worker that gets no update done for so long is started again", at_least=10
     )
+
+    @property
+    def folder(self) -> str:
+        """Where this machine has its runs: `storage`, or where they come home to from a bucket."""
+        return HOME if is_address(self.storage) else self.storage
 
 
 @dataclass(frozen=True)
@@ -527,6 +539,7 @@ def _check(config: Config, name: str) -> None:
         "cluster.job_environment",
         "names of variables, without their values",
     )
+    _check_storage(config.cluster.storage, name)
     require(config.sweep.reduction_factor >= 2, "sweep.reduction_factor", "at least 2")
     if config.sweep.method == "table3" and config.sweep.space:
         raise UserError(
@@ -590,6 +603,22 @@ def _check(config: Config, name: str) -> None:
             require(len(values[key]) == 2, key, "two files, [source, target]")
     if config.model.positions == "sinusoidal":
         require(config.model.d_model % 2 == 0, "model.d_model", "even for sinusoidal positions")
+
+
+def _check_storage(storage: str, name: str) -> None:
+    if "://" not in storage:
+        return
+    # The value is not shown: it may hold a password.
+    address = urlsplit(storage) if is_address(storage) else None
+    if address is None or address.scheme not in BUCKETS or not address.hostname:
+        raise UserError(
+            f"{name}: cluster.storage must be a folder, s3://bucket/prefix or gs://bucket/prefix"
+        )
+    if "@" in address.netloc or address.query or address.fragment:
+        raise UserError(
+            f"{name}: cluster.storage must be no more than s3://bucket/prefix: what the bucket "
+            "asks for belongs into the environment of all nodes (AWS_ACCESS_KEY_ID, ...)"
+        )
 
 
 def _check_search(sweep: SweepConfig, name: str) -> None:

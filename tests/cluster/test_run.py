@@ -15,6 +15,7 @@ from ray.train import TrainingFailedError
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import run
+from seq2sweep.cluster.place import Place
 from seq2sweep.cluster.run import TrainingFailed, TrainOutcome, run_training
 from seq2sweep.cluster.storage import Recorder, checkpoint_name
 from seq2sweep.config import Config
@@ -230,12 +231,6 @@ def test_what_the_user_must_mend_is_not_tried_three_times(
     assert "\n" not in str(caught.value)
 
 
-def test_storage_must_be_a_folder(config: Config, tiny_corpus: Corpus, project: Path) -> None:
-    bucket = configuration.with_changes(config, {"cluster.storage": "s3://bucket/runs"})
-    with pytest.raises(UserError, match=r"cluster\.storage must be a folder"):
-        train(bucket, tiny_corpus, project, pytest.fail)
-
-
 def test_a_hang_is_the_cause_of_a_death_only(tmp_path: Path) -> None:
     """The log is of another worker, which hung before."""
     log = tmp_path / "hang-1.log"
@@ -245,7 +240,7 @@ def test_a_hang_is_the_cause_of_a_death_only(tmp_path: Path) -> None:
     def cause(error: Exception) -> str:
         failure = TrainingFailedError("failed")
         failure.worker_failures = {0: error}
-        return run._failure(failure, tmp_path, 0).cause
+        return run._failure(failure, Place(tmp_path), 0).cause
 
     assert cause(ActorDiedError()).endswith(f"where they stood is in {log}")
     assert cause(MemoryError("no memory")).startswith("worker 0: out of memory")
@@ -254,12 +249,16 @@ def test_a_hang_is_the_cause_of_a_death_only(tmp_path: Path) -> None:
 
 
 def test_workers_that_have_not_begun_cannot_be_asked(tmp_path: Path) -> None:
-    stop = tmp_path / "stop-1"
-    assert not run._ask(tmp_path, stop)
-    assert stop.exists()
+    place, gone = Place(tmp_path), Place(tmp_path / "gone")
+    for one in (place, gone):
+        one.begin("1")
+    assert not place.ask()
+    assert (tmp_path / "stop-1").exists()
     (tmp_path / "hang-0.log").touch()
-    assert run._ask(tmp_path, stop)
-    assert not run._ask(tmp_path, tmp_path / "gone" / "stop-1")
+    assert place.ask()
+    assert not gone.ask()
+    place.end()
+    assert not (tmp_path / "stop-1").exists()
 
 
 class Fails:

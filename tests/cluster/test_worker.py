@@ -15,8 +15,10 @@ import torch
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import worker
+from seq2sweep.cluster.messages import USER_ERROR_NAME, read_user_error
+from seq2sweep.cluster.mirror import SharedFolder
 from seq2sweep.cluster.storage import checkpoint_name, interrupted_name
-from seq2sweep.cluster.worker import USER_ERROR_NAME, Keeper, train_worker
+from seq2sweep.cluster.worker import Keeper, train_worker
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.train import state
@@ -140,7 +142,7 @@ def test_storage_that_fails_as_they_start_is_waited_for(
     with pytest.raises(UserError, match="mend it"):
         first.start()
     assert failed == {action}
-    assert worker.read_user_error(first.folder, "this") == "mend it"
+    assert read_user_error(first.folder, "this") == "mend it"
 
 
 # --- checkpoints ---------------------------------------------------------------------------------
@@ -155,11 +157,11 @@ def test_an_interruption_at_a_checkpoint_writes_it_once(
     tiny_config: Config, tmp_path: Path
 ) -> None:
     """It is whole when the worker leaves."""
-    with Keeper(tmp_path, tiny_config) as keeper:
+    with Keeper(SharedFolder(tmp_path, ""), tiny_config) as keeper:
         keeper.keep(CheckpointDue(4, {}, snapshot))
         keeper.keep(Interrupted(4, pytest.fail))
     state.verify(tmp_path / checkpoint_name(4))
-    with Keeper(tmp_path, tiny_config) as keeper:
+    with Keeper(SharedFolder(tmp_path, ""), tiny_config) as keeper:
         keeper.keep(CheckpointDue(8, {}, snapshot))
         keeper.keep(Interrupted(9, snapshot))
     state.verify(tmp_path / interrupted_name(9))
@@ -168,5 +170,5 @@ def test_an_interruption_at_a_checkpoint_writes_it_once(
 def test_what_killed_processes_left_is_removed(tiny_config: Config, tmp_path: Path) -> None:
     (tmp_path / ".step-00000004.partial").mkdir()
     (tmp_path / ".run.json.0123abcd.partial").touch()
-    with Keeper(tmp_path, tiny_config):
+    with Keeper(SharedFolder(tmp_path, ""), tiny_config):
         assert [path.name for path in tmp_path.iterdir()] == ["journal.jsonl"]

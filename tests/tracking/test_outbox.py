@@ -266,9 +266,9 @@ def test_oldest_first_and_leftovers_are_cleaned(tmp_path: Path) -> None:
     assert not (tmp_path / ".a-1.removed").exists()
 
 
-def test_storage_must_be_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"cluster\.storage must be a folder, not s3://\*\*\*@b/x"):
-        outboxes_folder(_storage("s3://ada:hunter2@b/x"), tmp_path)
+def test_outboxes_are_on_this_machine(tmp_path: Path) -> None:
+    assert outboxes_folder(_storage("s3://b/x"), tmp_path) == tmp_path / "runs" / "tracking"
+    assert outboxes_folder(_storage("here"), tmp_path) == tmp_path / "here" / "tracking"
     assert outboxes_folder(_storage("runs"), tmp_path) == tmp_path / "runs" / "tracking"
 
 

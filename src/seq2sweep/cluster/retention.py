@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from seq2sweep.cluster.storage import checkpoint_step, checkpoints, is_regular, resume_point
@@ -37,16 +37,33 @@ def prune(
     newest = newest or resume_point(folder)
     if newest is None:
         return
-    known = [p for p in checkpoints(folder) if checkpoint_step(p) <= checkpoint_step(newest)]
-    regular = [path for path in known if is_regular(path)]
-    losses = {checkpoint_step(path): _valid_loss(path) for path in regular}
-    keep = to_keep(losses, settings, named)
-    for path in known:
-        if path != newest and not (path in regular and checkpoint_step(path) in keep):
-            _remove(path)
+    for path in superfluous(checkpoints(folder), valid_loss, settings, named, newest):
+        _remove(path)
 
 
-def _valid_loss(path: Path) -> float | None:
+def superfluous(
+    known: Collection[Path],
+    loss: Callable[[Path], float | None],
+    settings: TrainConfig,
+    named: Collection[int],
+    newest: Path,
+) -> list[Path]:
+    """Which of the `known` checkpoints of a run `prune` would remove.
+
+    loss: says the validation loss of one.
+    """
+    older = [path for path in known if checkpoint_step(path) <= checkpoint_step(newest)]
+    regular = [path for path in older if is_regular(path)]
+    keep = to_keep({checkpoint_step(path): loss(path) for path in regular}, settings, named)
+    return [
+        path
+        for path in older
+        if path != newest and not (path in regular and checkpoint_step(path) in keep)
+    ]
+
+
+def valid_loss(path: Path) -> float | None:
+    """A checkpoint's validation loss, where that is known."""
     try:
         return state.read_progress(path).valid_loss
     except state.CheckpointError:

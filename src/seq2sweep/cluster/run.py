@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import shutil
 import time
 import uuid
 from collections.abc import Callable
@@ -28,15 +27,10 @@ from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster import session
 from seq2sweep.cluster.network import NodeToNode
-from seq2sweep.cluster.standing import Standing, from_storage, look, reached
-from seq2sweep.cluster.storage import JOURNAL_NAME, checkpoint_name, only_user, run_folder
-from seq2sweep.cluster.worker import (
-    HANG_LOG_NAME,
-    one_line,
-    read_user_error,
-    stop_file,
-    train_worker,
-)
+from seq2sweep.cluster.place import Place, place_of
+from seq2sweep.cluster.standing import Standing, from_storage
+from seq2sweep.cluster.storage import JOURNAL_NAME, checkpoint_name, run_folder
+from seq2sweep.cluster.worker import one_line, train_worker
 from seq2sweep.config import ClusterConfig, Config
 from seq2sweep.errors import NO_ROOM, Failure, UserError
 from seq2sweep.train import journal
@@ -88,8 +82,9 @@ def run_training(
     """
     folder = run_folder(config.cluster, project, name)
     folder.mkdir(parents=True, exist_ok=True)
-    with only_user(folder):
-        outcome = _train(config, encoded.resolve(), folder, on_event)
+    place = place_of(config.cluster, folder)
+    with place.held():
+        outcome = _train(config, encoded.resolve(), place, on_event)
     assert outcome is not None
     return outcome
 
@@ -107,85 +102,84 @@ def train_until(
     Whoever calls this sees to it that nobody else works in the folder. Returns when the workers
     have left; at once when training has got there before.
     """
-    _train(config, encoded, folder, on_event, step)
+    _train(config, encoded, Place(folder), on_event, step)
 
 
 def _train(
     config: Config,
     encoded: Path,
-    folder: Path,
+    place: Place,
     on_event: Callable[[dict[str, Any]], None],
     until: int | None = None,
 ) -> TrainOutcome | None:
     """None: not at the end, but at step `until`."""
-    standing = look(config, folder, until)
+    standing = place.look(config, until)
     if _is_done(standing, until):
         return _outcome(standing)
     cpus = session.cpus_per_worker(config.cluster, session.nodes())
-    path = folder / JOURNAL_NAME
-    offset = from_storage(folder, lambda: journal.read(path)[1])
+    path = place.folder / JOURNAL_NAME
+    offset = from_storage(place.folder, lambda: journal.read(path)[1])
     meanwhile = _Meanwhile(config.cluster, cpus, path, offset, on_event)
+    data = place.data(encoded)
     while not _is_done(standing, until):
         before = standing
         if before.lost is not None:
+            lost = f"{place.address}/{checkpoint_name(before.lost)}"
             console.say(
-                f"{folder / checkpoint_name(before.lost)} is wanted and not there: the steps after "
-                f"{before.reached} are done again"
+                f"{lost} is wanted and not there: the steps after {before.reached} are done again"
             )
-        trainer = functools.partial(_trainer, config, encoded, folder, cpus, until, before)
-        _attempt(folder, trainer, meanwhile, before)
-        standing = look(config, folder, until, again=True)
+        trainer = functools.partial(_trainer, config, data, place, cpus, until, before)
+        _attempt(place, trainer, meanwhile, before)
+        standing = place.look(config, until, again=True)
         if (standing.lost, standing.reached) == (before.lost, before.reached):
-            raise RuntimeError(f"training ended without its last checkpoint in {folder}")
+            raise RuntimeError(f"training ended without its last checkpoint in {place.address}")
         # Not at its end, where a node was about to be taken away: the workers saved and left.
     return _outcome(standing)
 
 
 def _attempt(
-    folder: Path,
+    place: Place,
     make_trainer: Callable[[str], TorchTrainer],
     meanwhile: Callable[[], None],
     before: Standing,
 ) -> None:
     """Train on once, with whatever failures Ray meets itself; raises unless that got on."""
     attempt = uuid.uuid4().hex
-    stop = stop_file(folder, attempt)
-    from_storage(folder, lambda: _clear_hang_logs(folder))
+    place.begin(attempt)
     trainer = make_trainer(attempt)
+
+    def work() -> None:
+        try:
+            trainer.fit()
+        finally:
+            place.catch_up()
+
     try:
-        session.while_waiting(trainer.fit, meanwhile, functools.partial(_ask, folder, stop))
+        session.while_waiting(work, meanwhile, place.ask)
     except (TrainingFailedError, ray.exceptions.RayActorError) as error:
-        _raise_user_error(folder, attempt)
-        step = reached(folder, before.lost)
-        failure = _failure(error, folder, step)
+        _raise_user_error(place, error)
+        step = place.reached(before.lost)
+        failure = _failure(error, place, step)
         if failure.final or step <= before.reached:
             raise failure from None
         # It got on between its failures, so it may fail as often again.
         console.say(f"{failure.cause}; workers start again after step {step}")
     else:
-        _raise_user_error(folder, attempt)
+        _raise_user_error(place)
     finally:
-        with contextlib.suppress(OSError):
-            stop.unlink()
+        place.end()
 
 
 def _is_done(standing: Standing, until: int | None) -> bool:
-    return _outcome(standing) is not None or (until is not None and standing.reached >= until)
+    return standing.is_done or (until is not None and standing.reached >= until)
 
 
 def _outcome(standing: Standing) -> TrainOutcome | None:
     """What a run that is at its end, with all that it should have, left behind."""
-    if standing.summary is None or standing.lost is not None:
+    if not standing.is_done:
         return None
+    assert standing.summary is not None
     return TrainOutcome(standing.checkpoints, standing.summary)
-
-
-def _ask(folder: Path, stop: Path) -> bool:
-    """Ask the workers to save and end; False where none has begun, or the storage fails."""
-    with contextlib.suppress(OSError):
-        stop.touch()
-        return any(_hang_logs(folder))
-    return False
 
 
 class _Meanwhile:
@@ -237,8 +231,8 @@ class _Trainer(TorchTrainer):  # type: ignore[misc]
 
 def _trainer(
     config: Config,
-    encoded: Path,
-    folder: Path,
+    data: dict[str, str],
+    place: Place,
     cpus: int,
     until: int | None,
     standing: Standing,
@@ -250,8 +244,8 @@ def _trainer(
         train_worker,
         train_loop_config={
             "config": configuration.to_dict(config),
-            "encoded": str(encoded),
-            "folder": str(folder),
+            "folder": place.address,
+            **data,
             "cpus": cpus,
             "attempt": attempt,
             "lost": standing.lost,
@@ -266,33 +260,34 @@ def _trainer(
             resources_per_worker={"CPU": cpus} | ({"GPU": gpus} if gpus else {}),
         ),
         run_config=RunConfig(
-            name=folder.name,
-            storage_path=str(folder.parent),
+            # What Ray itself keeps there only its controller reads, which runs beside this driver.
+            name=place.folder.name,
+            storage_path=str(place.folder.parent),
             failure_config=FailureConfig(max_failures=cluster.max_failures),
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
     )
 
 
-def _raise_user_error(folder: Path, attempt: str) -> None:
-    message = from_storage(folder, lambda: read_user_error(folder, attempt))
+def _raise_user_error(place: Place, error: Exception | None = None) -> None:
+    cause = _cause(error)[1] if error else None
+    # Where it could not be told otherwise, as when a bucket may not be written.
+    message = str(cause) if isinstance(cause, UserError) else place.user_error()
     if message is not None:
         raise UserError(message) from None
 
 
-def _failure(error: Exception, folder: Path, step: int) -> TrainingFailed:
+def _failure(error: Exception, place: Place, step: int) -> TrainingFailed:
     """Ray's wall of frames as the one error that started it; the wall is kept in a file."""
     who, cause = _cause(error)
     if isinstance(cause, OSError) and cause.errno in NO_ROOM:
         # Its log would find no room either.
-        free = shutil.disk_usage(folder).free / 1e6
         return TrainingFailed(
-            f"no room left in {folder} ({free:.1f} MB free): free some, or set cluster.storage to "
-            "another disk",
+            place.no_room(cause),
             f"run `dvc repro` again, which goes on after step {step}",
             final=True,
         )
-    hung = _hung(folder) if isinstance(cause, ray.exceptions.RayActorError) else []
+    hung = place.hung() if isinstance(cause, ray.exceptions.RayActorError) else []
     if hung:
         logs = ", ".join(map(str, hung))
         what = f"workers got no update done in cluster.hang_seconds; where they stood is in {logs}"
@@ -301,32 +296,15 @@ def _failure(error: Exception, folder: Path, step: int) -> TrainingFailed:
     elif isinstance(cause, ray.exceptions.ActorDiedError):
         what = f"{who}its process was killed, by hand or by the system (out of memory?)"
     elif isinstance(cause, OSError) and cause.strerror:
-        what = f"{who}{cause.filename or folder} failed ({cause.strerror}): mend the storage"
+        what = f"{who}{cause.filename or place.address} failed ({cause.strerror}): mend the storage"
     else:
         what = f"{who}{one_line(cause)}"
-    log = folder / FAILURE_LOG_NAME
+    log = place.folder / FAILURE_LOG_NAME
     try:
         log.write_text(f"{error}\n", encoding="utf-8")
     except OSError as failure:
         return TrainingFailed(what, f"{log} could not be written ({failure.strerror})")
     return TrainingFailed(what, f"tracebacks are in {log}")
-
-
-def _clear_hang_logs(folder: Path) -> None:
-    for old in _hang_logs(folder):
-        old.unlink(missing_ok=True)
-
-
-def _hang_logs(folder: Path) -> list[Path]:
-    """Each worker has one from its beginning on, empty unless it hung."""
-    return sorted(folder.glob(HANG_LOG_NAME.format(rank="*")))
-
-
-def _hung(folder: Path) -> list[Path]:
-    """The logs of workers that have ended themselves; none when the storage fails."""
-    with contextlib.suppress(OSError):
-        return [path for path in _hang_logs(folder) if path.stat().st_size > 0]
-    return []
 
 
 def plain_cause(error: BaseException) -> str:

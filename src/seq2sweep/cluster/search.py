@@ -21,7 +21,7 @@ from seq2sweep.cluster.trial import FAILURE_NAME, validations
 from seq2sweep.cluster.tuning import Room, train_all
 from seq2sweep.cluster.variants import Variant
 from seq2sweep.cluster.worker import one_line, use_threads
-from seq2sweep.config import Config
+from seq2sweep.config import ClusterConfig, Config, is_address
 from seq2sweep.errors import UserError
 
 __all__ = ["TrialResult", "Variant", "run_sweep"]
@@ -60,6 +60,7 @@ def run_sweep(
     Results come in the order of the variants. A failed trial is a result, not an error.
     Raises UserError when a trial does not fit the cluster.
     """
+    require_folder(config.cluster)
     Room(config.sweep).require()
     folder = run_folder(config.cluster, project, name)
     schedule = _schedule(config)
@@ -76,6 +77,15 @@ def run_sweep(
         for record in records:
             record.settle()
     return [record.result() for record in records]
+
+
+def require_folder(cluster: ClusterConfig) -> None:
+    """Raise UserError where trials have no folder that all nodes see."""
+    if is_address(cluster.storage):
+        raise UserError(
+            f"cluster.storage is {cluster.storage}: sweeps need a folder that all nodes see; set "
+            "one for them (training alone takes a bucket)"
+        )
 
 
 def _train_records(

@@ -38,6 +38,11 @@ class Standing:
     lost: int | None
 
     @property
+    def is_done(self) -> bool:
+        """Whether the run is at its end, with all that it should have."""
+        return self.summary is not None and self.lost is None
+
+    @property
     def reached(self) -> int:
         """The step that training goes on after: below the one that was lost."""
         steps = map(checkpoint_step, self.checkpoints)
@@ -58,25 +63,33 @@ def look(
 
 
 def _look(config: Config, folder: Path, until: int | None, again: bool) -> Standing:
-    named = config.evaluate.checkpoint_steps
     with only_writer(folder):
-        entries, _ = journal.read(folder / JOURNAL_NAME)
-        ends = [entry for entry in entries if entry["kind"] == "finished"]
-        if again and not ends:
+        summary = end_of(journal.read(folder / JOURNAL_NAME)[0])
+        if again and summary is None:
             newest = resume_point(folder)
             return Standing([newest] if newest else [], None, None)
         found = remove_damaged(folder, lambda damage: console.say(f"{damage}; removed"))
-        if not ends:
+        if summary is None:
             return Standing(found, None, None)
-        summary = {key: value for key, value in ends[-1].items() if key not in ("kind", "time")}
-        has = {checkpoint_step(path) for path in found if is_regular(path)}
-        wanted = {config.train.steps} if until else always_kept(config.train, named)
-        lost = min(wanted - has, default=None)
+        lost = missing(config, found, until)
         if lost is None:
             # Where training was killed before it could.
-            prune(folder, config.train, named, found[-1])
+            prune(folder, config.train, config.evaluate.checkpoint_steps, found[-1])
             found = [path for path in found if path.exists()]
     return Standing(found, summary, lost)
+
+
+def end_of(entries: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Figures of the loop's Finished, by a journal; None where it has none."""
+    ends = [entry for entry in entries if entry["kind"] == "finished"]
+    return {k: v for k, v in ends[-1].items() if k not in ("kind", "time")} if ends else None
+
+
+def missing(config: Config, found: list[Path], until: int | None = None) -> int | None:
+    """The first step whose checkpoint a finished run should have and is not among those found."""
+    has = {checkpoint_step(path) for path in found if is_regular(path)}
+    always = always_kept(config.train, config.evaluate.checkpoint_steps)
+    return min(({config.train.steps} if until else always) - has, default=None)
 
 
 def reached(folder: Path, before: int | None = None) -> int:
@@ -85,7 +98,7 @@ def reached(folder: Path, before: int | None = None) -> int:
     return checkpoint_step(kept) if kept else 0
 
 
-def from_storage(folder: Path, work: Callable[[], T]) -> T:
+def from_storage(folder: Path | str, work: Callable[[], T]) -> T:
     """Do what storage may refuse for a while; Failure when it stays away."""
     try:
         return patiently(work)

@@ -29,13 +29,11 @@ OLD_WRITER_SECONDS = 240.0
 
 
 def run_folder(config: ClusterConfig, project: Path, name: str) -> Path:
-    """Absolute, because Ray's workers have working directories of their own."""
-    if "://" in config.storage:
-        raise UserError(
-            "cluster.storage must be a folder that all nodes see, not an address: mount it and "
-            "give its path"
-        )
-    return (project / config.storage / name).resolve()
+    """A run's folder on the driver's machine, where it comes home to when storage is a bucket.
+
+    Absolute, because Ray's workers have working directories of their own.
+    """
+    return (project / config.folder / name).resolve()
 
 
 def checkpoint_name(step: int) -> str:
@@ -56,6 +54,11 @@ def checkpoint_step(folder: Path) -> int:
 def is_regular(checkpoint: Path) -> bool:
     """Whether it is one that every run of these settings has, not what an interruption left."""
     return checkpoint.name.startswith("step-")
+
+
+def is_checkpoint_name(name: str) -> bool:
+    """Whether it is one that `checkpoint_name` or `interrupted_name` made."""
+    return _CHECKPOINT.fullmatch(name) is not None
 
 
 def whole_checkpoints(folder: Path) -> list[Path]:
@@ -84,7 +87,7 @@ def checkpoints(folder: Path) -> list[Path]:
     Raises OSError where the folder is not there or cannot be read: that says nothing of them.
     """
     # Not Path.glob(), which finds nothing then.
-    found = [folder / name for name in os.listdir(folder) if _CHECKPOINT.fullmatch(name)]
+    found = [folder / name for name in os.listdir(folder) if is_checkpoint_name(name)]
     return sorted(found, key=lambda path: (checkpoint_step(path), path.name))
 
 
@@ -143,6 +146,13 @@ def only_writer(folder: Path) -> Iterator[None]:
         if not ours:
             raise TimeoutError(f"another worker holds {path}: end it, or wait for its node's lease")
         yield
+
+
+@contextlib.contextmanager
+def try_only_writer(folder: Path) -> Iterator[bool]:
+    """Hold what `only_writer` holds, if nobody else does: says whether."""
+    with _lock(folder / "writer.lock", 0.0) as ours:
+        yield ours
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ import torch
 from ray import tune
 
 from seq2sweep import config as configuration
+from seq2sweep.cluster.messages import HANG_LOG_NAME
 from seq2sweep.cluster.record import NODES_NAME
 from seq2sweep.cluster.retention import prune
 from seq2sweep.cluster.run import plain_cause, train_until
@@ -33,7 +34,7 @@ from seq2sweep.cluster.storage import (
     write_json,
 )
 from seq2sweep.cluster.watchdog import Watchdog
-from seq2sweep.cluster.worker import HANG_LOG_NAME, STOP_SECONDS, use_threads
+from seq2sweep.cluster.worker import STOP_SECONDS, use_threads
 from seq2sweep.cluster.writer import patiently
 from seq2sweep.config import Config
 from seq2sweep.train import journal

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import shutil
 import time
@@ -19,6 +18,9 @@ import torch
 from ray.train.v2._internal.execution.context import get_train_context
 
 from seq2sweep import config as configuration
+from seq2sweep.cluster import mirror
+from seq2sweep.cluster.messages import HANG_LOG_NAME, stop_file
+from seq2sweep.cluster.mirror import SharedFolder
 from seq2sweep.cluster.retention import prune
 from seq2sweep.cluster.storage import (
     JOURNAL_NAME,
@@ -26,9 +28,6 @@ from seq2sweep.cluster.storage import (
     Recorder,
     checkpoint_name,
     interrupted_name,
-    only_writer,
-    resume_point,
-    write_json,
 )
 from seq2sweep.cluster.watchdog import Watchdog
 from seq2sweep.cluster.writer import PAUSES, CheckpointWriter, patiently
@@ -37,8 +36,6 @@ from seq2sweep.errors import UserError
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
 from seq2sweep.train.loop import train
 
-USER_ERROR_NAME = "user-error.json"
-HANG_LOG_NAME = "hang-{rank}.log"
 STOP_SECONDS = 0.5
 """How often the first worker looks whether it is to stop: storage may be far away."""
 START_SECONDS = OLD_WRITER_SECONDS + 3 * sum(PAUSES)
@@ -48,31 +45,18 @@ START_SECONDS = OLD_WRITER_SECONDS + 3 * sum(PAUSES)
 def train_worker(settings: dict[str, Any]) -> None:
     """Train as one of several workers, from the newest checkpoint if there is one.
 
-    settings: `config` (nested dictionaries), `encoded` and `folder` (absolute paths), `cpus`
+    settings: `config` (nested dictionaries), `encoded` (absolute path of the folder), `folder` (the
+    run's: an absolute path, or an address, and then `encoded_address` as well), `cpus`
     (of this worker), `attempt` (differs for every call of `run_training`), `lost` (a step to go on
     from below, or None), `until` (as of `seq2sweep.train.loop.train`).
     """
-    folder = Path(settings["folder"])
+    run = mirror.of(settings)
     try:
-        _train(settings, folder)
+        _train(settings, run)
     except UserError as error:
-        content = {"attempt": settings["attempt"], "message": str(error)}
-        patiently(lambda: write_json(folder / USER_ERROR_NAME, content))
+        message = str(error)
+        patiently(lambda: run.tell_user_error(message))
         raise
-
-
-def read_user_error(folder: Path, attempt: str) -> str | None:
-    """The message of a UserError that a worker of this attempt raised."""
-    try:
-        content = json.loads((folder / USER_ERROR_NAME).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
-    return str(content["message"]) if content["attempt"] == attempt else None
-
-
-def stop_file(folder: Path, attempt: str) -> Path:
-    """Appears when the workers of an attempt are to save and end."""
-    return folder / f"stop-{attempt}"
 
 
 def use_threads(cpus: float) -> None:
@@ -86,24 +70,28 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _train(settings: dict[str, Any], folder: Path) -> None:
+def _train(settings: dict[str, Any], run: SharedFolder) -> None:
     use_threads(settings["cpus"])
     config = configuration.from_dict(settings["config"])
     context = ray.train.get_context()
     rank = context.get_world_rank()
-    stop = stop_file(folder, settings["attempt"])
-    hang_log = folder / HANG_LOG_NAME.format(rank=rank)
+    stop = stop_file(run.folder, settings["attempt"])
+    hang_log = run.logs / HANG_LOG_NAME.format(rank=rank)
     with contextlib.ExitStack() as stack:
-        with patiently(lambda: Watchdog(START_SECONDS, hang_log)):
-            start = _first(settings, folder, stack) if rank == 0 else None
+        with patiently(lambda: Watchdog(START_SECONDS + run.start_seconds, hang_log)):
+            start = _first(settings, run, stack) if rank == 0 else None
             # All do what the first one says: on a network file system they may see different files.
             start = ray.train.collective.broadcast_from_rank_zero(start)
-        if start is None:
-            return
+            if start is None:
+                return
+            resume = _fetch(run, start["resume"])
+            data = patiently(lambda: run.data(settings))
+            if run.start_seconds:
+                ray.train.collective.barrier()  # or those who train wait for those who fetch
         watchdog = stack.enter_context(
             patiently(lambda: Watchdog(config.cluster.hang_seconds, hang_log))
         )
-        keeper = stack.enter_context(Keeper(folder, config)) if rank == 0 else None
+        keeper = stack.enter_context(Keeper(run, config)) if rank == 0 else None
 
         looked = 0.0
 
@@ -123,11 +111,11 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
 
         for event in train(
             config,
-            Path(settings["encoded"]),
+            data,
             rank=rank,
             world_size=context.get_world_size(),
             device=ray.train.torch.get_device(),
-            resume=folder / start["resume"] if start["resume"] else None,
+            resume=resume,
             stop=should_stop,
             until=settings["until"],
         ):
@@ -137,32 +125,40 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
 
 
 def _first(
-    settings: dict[str, Any], folder: Path, stack: contextlib.ExitStack
+    settings: dict[str, Any], run: SharedFolder, stack: contextlib.ExitStack
 ) -> dict[str, str | None] | None:
     """What the first worker decides for all: the name of the checkpoint to `resume` from.
 
     None: they are to end, since what the user must mend fails again, however often Ray starts them.
     The folder is its own until the stack is closed.
     """
-    if patiently(lambda: read_user_error(folder, settings["attempt"])) is not None:
+    if patiently(run.user_error) is not None:
         return None
-    patiently(lambda: stack.enter_context(only_writer(folder)))
+    patiently(lambda: stack.enter_context(run.writing()))
     # Not ray.train.get_checkpoint(): that one may be damaged, and then the one before will do.
-    resume = patiently(lambda: resume_point(folder, settings["lost"]))
+    resume = patiently(lambda: run.resume_point(settings["lost"]))
     return {"resume": resume.name if resume else None}
+
+
+def _fetch(run: SharedFolder, name: str | None) -> Path | None:
+    """The checkpoint of a name, which is on this node then."""
+    if name is None:
+        return None
+    patiently(lambda: run.fetch(name))
+    return run.folder / name
 
 
 class Keeper:
     """What one worker of all does with the events: journal and checkpoints."""
 
-    def __init__(self, folder: Path, config: Config) -> None:
-        self.folder, self.config = folder, config
-        for torn in folder.glob(".*.partial"):  # of a process that was killed as it wrote
+    def __init__(self, run: SharedFolder, config: Config) -> None:
+        self.run, self.folder, self.config = run, run.folder, config
+        for torn in self.folder.glob(".*.partial"):  # of a process that was killed as it wrote
             if torn.is_dir():
                 shutil.rmtree(torn)
             else:
                 torn.unlink()
-        self.recorder = Recorder(folder / JOURNAL_NAME)
+        self.recorder = Recorder(self.folder / JOURNAL_NAME)
         self.writer = CheckpointWriter()
         self.submitted = -1
 
@@ -171,17 +167,22 @@ class Keeper:
             if event.step == self.submitted:
                 return  # this very state is being written, and waited for at the end
             self.recorder.journal.sync()
-            self.writer.submit(event.capture, self.folder / interrupted_name(event.step))
+            place = self.folder / interrupted_name(event.step)
+            self.writer.submit(event.capture, place, functools.partial(self.run.keep, place))
             return
         if isinstance(event, Finished):
             self.writer.wait()  # a run that says so has its last checkpoint
         self.recorder.append(event)
         if isinstance(event, CheckpointDue):
             place, self.submitted = self.folder / checkpoint_name(event.step), event.step
-            self.writer.submit(event.capture, place, functools.partial(self._prune, place))
+            self.writer.submit(event.capture, place, functools.partial(self._written, place))
+        if isinstance(event, Finished):
+            patiently(self.run.finish)
 
-    def _prune(self, newest: Path) -> None:
+    def _written(self, newest: Path) -> None:
+        self.run.keep(newest)
         prune(self.folder, self.config.train, self.config.evaluate.checkpoint_steps, newest)
+        self.run.prune(self.config, newest)
 
     def __enter__(self) -> Self:
         self.writer.__enter__()

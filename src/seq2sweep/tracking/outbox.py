@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import UserError
 from seq2sweep.locks import leads_to, try_lock
-from seq2sweep.tracking.address import redact
 
 RECORDS = "records.jsonl"
 FILES = "files"
@@ -138,10 +137,8 @@ class Outbox:
 
 
 def outboxes_folder(config: ClusterConfig, project: Path) -> Path:
-    """The folder of all outboxes, absolute."""
-    if "://" in config.storage:
-        raise UserError(f"cluster.storage must be a folder, not {redact(config.storage)}")
-    return (project / config.storage / "tracking").resolve()
+    """The folder of all outboxes, absolute; on this machine, wherever the runs are."""
+    return (project / config.folder / "tracking").resolve()
 
 
 def outboxes(root: Path) -> list[Outbox]:

@@ -1,0 +1,100 @@
+"""Training on workers that share nothing but a bucket."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep.cluster import run
+from seq2sweep.cluster.bucket import Bucket
+from seq2sweep.cluster.own_folder import node_folder
+from seq2sweep.cluster.run import TrainOutcome, run_training
+from seq2sweep.config import Config
+from seq2sweep.train import journal
+from tests.cluster.chaos import trainers
+from tests.conftest import Corpus
+
+STEPS = 200
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    return configuration.with_changes(
+        tiny_config,
+        {
+            "train.steps": STEPS,
+            "train.log_every": 10,
+            "train.validate_every": 20,
+            "train.checkpoint_every": 20,
+            "train.keep_every": 100,
+            "cluster.max_failures": 3,
+        },
+    )
+
+
+class LosesTheMachine(threading.Thread):
+    """Ends all workers, and removes what their machine had, when there is a first checkpoint."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(daemon=True)
+        self.address, self.before = address, b""
+
+    def run(self) -> None:
+        there = Bucket(self.address)
+        while "step-00000020/manifest.json" not in there.sizes():
+            time.sleep(0.02)
+        for process in trainers():
+            process.kill()
+        shutil.rmtree(node_folder(self.address))
+        self.before = there.read("journal.jsonl") or b""
+
+
+def test_a_lost_machine_costs_no_result(
+    cluster: None,
+    bucket: str,
+    config: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def train(config: Config, folder: Path, on_event: Any) -> TrainOutcome:
+        return run_training(
+            config, encoded=tiny_corpus.encoded, project=folder, name="run", on_event=on_event
+        )
+
+    undisturbed = train(config, project / "reference", lambda entry: None)
+    remote = configuration.with_changes(config, {"cluster.storage": bucket})
+    disaster = LosesTheMachine(f"{bucket}/run")
+    disaster.start()
+    heard: list[dict[str, Any]] = []
+    outcome = train(remote, project / "here", heard.append)
+    disaster.join()
+    assert b'"checkpoint", "step": 20' in disaster.before
+    assert b"finished" not in disaster.before
+
+    folder = project / "here" / "runs" / "run"
+    assert [path.parent for path in outcome.checkpoints] == [folder] * 3
+    for here, there in zip(outcome.checkpoints, undisturbed.checkpoints, strict=True):
+        assert here.name == there.name
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            assert (here / name).read_bytes() == (there / name).read_bytes()
+    entries, _ = journal.read(folder / "journal.jsonl")
+    assert heard == entries
+    wanted, _ = journal.read(project / "reference" / "runs" / "run" / "journal.jsonl")
+    assert [(e["kind"], e["step"]) for e in entries] == [(e["kind"], e["step"]) for e in wanted]
+
+    # From another machine: all of it comes, nothing is trained.
+    monkeypatch.setattr(run, "_trainer", pytest.fail)
+    again = train(remote, project / "elsewhere", pytest.fail)
+    assert [path.name for path in again.checkpoints] == [p.name for p in outcome.checkpoints]
+    assert (again.checkpoints[0] / "manifest.json").read_bytes() == (
+        outcome.checkpoints[0] / "manifest.json"
+    ).read_bytes()
+    assert again.summary == outcome.summary
+    print(sorted(Bucket(bucket).sizes()))
