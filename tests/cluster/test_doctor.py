@@ -14,6 +14,7 @@ import pytest
 from seq2sweep import cli, health
 from seq2sweep import config as configuration
 from seq2sweep.cluster import doctor, job_doctor, node, upload
+from seq2sweep.cluster.bucket import Bucket
 from seq2sweep.cluster.doctor import examine
 from seq2sweep.config import Config
 from seq2sweep.health import Finding
@@ -72,6 +73,26 @@ def test_a_storage_that_cannot_be_written(
     found = by_name(examine(tiny_config, project))
     assert found["storage"].level == "problem"
     assert "cluster.storage" in found["storage"].remedy
+
+
+def test_a_bucket(cluster: None, bucket: str, tiny_config: Config, project: Path) -> None:
+    config = configuration.with_changes(tiny_config, {"cluster.storage": f"{bucket}/"})
+    found = by_name(examine(config, project))
+    assert found["storage"].level == "well"
+    assert found["storage"].text == f"{bucket}: written, locked, and what others wrote is read"
+    assert found["storage's disk"].level == "well"
+    assert Bucket(bucket).sizes() == {}
+    nowhere = configuration.with_changes(tiny_config, {"cluster.storage": "s3://there-is-none/x"})
+    found = by_name(examine(nowhere, project))
+    assert found["storage"].level == "problem"
+    assert found["storage"].text.startswith("cluster.storage: there is no bucket for s3://there-is")
+
+
+def test_a_server_that_does_not_know_conditions(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bucket, "create", lambda here, name, content: True)
+    assert "(If-None-Match), so two trainings" in str(node.write(bucket, "n1"))
 
 
 def test_a_node_that_does_not_answer(cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,16 +250,16 @@ def test_a_storage_that_is_not_shared(
     other = doctor._Machine("n2", "id-2", 0.0)
     told = {MACHINE: facts(), other: facts()}
     answers(lambda: ["id-1"])
-    found = doctor._storage(MACHINE, told, tmp_path / "meeting")
+    found = doctor._storage(MACHINE, told, f"{tmp_path}/meeting")
     assert found.level == "problem"
     assert found.text == f"does not see what the driver and n2 wrote in {tmp_path}"
     answers(lambda: ["id-1", "id-2", "driver"])
-    assert doctor._storage(MACHINE, told, tmp_path / "meeting").level == "well"
+    assert doctor._storage(MACHINE, told, f"{tmp_path}/meeting").level == "well"
     # Who could not write is named for that, not by all others.
     answers(lambda: ["id-1", "driver"])
     told[other] = facts(storage="Permission denied")
-    assert doctor._storage(MACHINE, told, tmp_path / "meeting").level == "well"
-    assert doctor._storage(other, told, tmp_path / "meeting").text == "Permission denied"
+    assert doctor._storage(MACHINE, told, f"{tmp_path}/meeting").level == "well"
+    assert doctor._storage(other, told, f"{tmp_path}/meeting").text == "Permission denied"
 
 
 @pytest.mark.parametrize(("ahead", "level"), [(0.0, "well"), (10.0, "warning"), (-10.0, "warning")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 import uuid
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tqdm import tqdm
 
 from seq2sweep.cluster import node, session
-from seq2sweep.config import Config
+from seq2sweep.cluster.bucket import Bucket
+from seq2sweep.cluster.everywhere import ask
+from seq2sweep.config import Config, is_address
 from seq2sweep.errors import UserError
 from seq2sweep.health import Finding
 from seq2sweep.model import flops
@@ -45,23 +47,39 @@ class _Machine:
 def examine(config: Config, project: Path) -> list[Finding]:
     """All findings, inside of a `ray_session`; a folder in the storage is made and removed."""
     machines = _machines()
-    storage = (project / config.cluster.storage).resolve()
-    meeting = storage / f".doctor-{uuid.uuid4().hex[:12]}"
     findings = list(_room(config))
+    with _meeting(config.cluster.storage, project) as meeting:
+        wrong = node.write(meeting, "driver")
+        if wrong is not None:
+            mend = "set cluster.storage to a folder or a bucket that may be written"
+            return [*findings, Finding(ALL, "storage", "problem", wrong, mend)]
+        return [*findings, *_of_all(machines, meeting, config)]
+
+
+@contextlib.contextmanager
+def _meeting(storage: str, project: Path) -> Iterator[str]:
+    """A place in the storage for files of the driver and of all nodes."""
+    name = f".doctor-{uuid.uuid4().hex[:12]}"
+    if is_address(storage):
+        place = f"{storage.rstrip('/')}/{name}"
+        try:
+            yield place
+        finally:
+            with contextlib.suppress(OSError, UserError):
+                there = Bucket(place)
+                for left in there.sizes():
+                    there.delete(left)
+        return
+    folder = (project / storage).resolve() / name
+    with contextlib.suppress(OSError):  # whoever writes there says so
+        folder.mkdir(parents=True)
     try:
-        meeting.mkdir(parents=True)
-        (meeting / "driver").write_text("driver")
-    except OSError as error:
-        mend = "set cluster.storage to a folder that may be written"
-        return [*findings, Finding(ALL, "storage", "problem", str(error), mend)]
-    try:
-        findings += _of_all(machines, meeting, config)
+        yield str(folder)
     finally:
-        shutil.rmtree(meeting, ignore_errors=True)
-    return findings
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _of_all(machines: list[_Machine], meeting: Path, config: Config) -> Iterator[Finding]:
+def _of_all(machines: list[_Machine], meeting: str, config: Config) -> Iterator[Finding]:
     asked = {machine: _ask(machine, node.facts, meeting, machine.id) for machine in machines}
     told: dict[_Machine, dict[str, Any]] = {}
     for machine, reference in asked.items():
@@ -98,9 +116,7 @@ def _machines() -> list[_Machine]:
 
 
 def _ask(machine: _Machine, question: Callable[..., Any], *about: Any) -> ray.ObjectRef[Any]:
-    there = NodeAffinitySchedulingStrategy(machine.id, soft=False)
-    task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(question)
-    return task.remote(*about)
+    return ask(machine.id, question, *about)
 
 
 class _Silent(Exception):  # noqa: N818 - what the node is
@@ -184,16 +200,22 @@ def _disk(machine: _Machine, free: int, config: Config) -> Finding:
     text = f"{size(free, 'B')} free, about {size(needed, 'B')} needed for checkpoints"
     if free > needed:
         return Finding(machine.name, "storage's disk", "well", text)
-    mend = "free some, set cluster.storage to another disk, or lower train.keep_checkpoints"
+    where = "TMPDIR" if is_address(config.cluster.storage) else "cluster.storage"
+    mend = f"free some, set {where} to another disk, or lower train.keep_checkpoints"
     return Finding(machine.name, "storage's disk", "problem", text, mend)
 
 
 # --- between machines ----------------------------------------------------------------------------
 
 
-def _storage(machine: _Machine, told: dict[_Machine, dict[str, Any]], meeting: Path) -> Finding:
+def _storage(machine: _Machine, told: dict[_Machine, dict[str, Any]], meeting: str) -> Finding:
     """Whether it wrote to the storage, and reads what the driver and the other nodes wrote."""
-    mend = "mount the same folder, writable, on all nodes, and set cluster.storage to it"
+    storage, _, _ = meeting.rpartition("/")
+    mend = (
+        "give this node the endpoint and the credentials of the others, before Ray starts there"
+        if is_address(meeting)
+        else "mount the same folder, writable, on all nodes, and set cluster.storage to it"
+    )
     error = told[machine]["storage"]
     if error is not None:
         return Finding(machine.name, "storage", "problem", error, mend)
@@ -203,9 +225,9 @@ def _storage(machine: _Machine, told: dict[_Machine, dict[str, Any]], meeting: P
     }
     unseen = [name for key, name in others.items() if key not in seen]
     if unseen:
-        text = f"does not see what {' and '.join(unseen)} wrote in {meeting.parent}"
+        text = f"does not see what {' and '.join(unseen)} wrote in {storage}"
         return Finding(machine.name, "storage", "problem", text, mend)
-    text = f"{meeting.parent}: written, locked, and what others wrote is read"
+    text = f"{storage}: written, locked, and what others wrote is read"
     return Finding(machine.name, "storage", "well", text)
 
 

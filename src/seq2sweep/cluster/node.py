@@ -17,6 +17,8 @@ import torch
 from ray._private.utils import get_dashboard_dependency_error
 
 import seq2sweep
+from seq2sweep.cluster.bucket import Bucket
+from seq2sweep.config import is_address
 from seq2sweep.errors import UserError
 from seq2sweep.locks import try_lock
 
@@ -26,10 +28,11 @@ PACKAGES = ("torch", "ray", "numpy", "safetensors", "sentencepiece")
 """Whose versions must be the same on all machines for the same result, or for talking at all."""
 
 
-def facts(meeting: Path, name: str) -> dict[str, Any]:
+def facts(meeting: str, name: str) -> dict[str, Any]:
     """Versions, devices, room, and what became of a file that this machine wrote.
 
-    meeting: a folder in the shared storage, where the driver wrote its own file; name: of ours.
+    meeting: a folder or an address in the storage, where the driver wrote its own file; name: of
+    ours.
     """
     missing = get_dashboard_dependency_error()
     driver, driver_fault = _driver()
@@ -40,8 +43,8 @@ def facts(meeting: Path, name: str) -> dict[str, Any]:
         "driver": driver,
         "driver_fault": driver_fault,
         "cuda": torch.version.cuda,
-        "storage": _write(meeting, name),
-        "free": shutil.disk_usage(meeting).free if meeting.exists() else None,
+        "storage": write(meeting, name),
+        "free": _free(meeting),
         "free_temporary": shutil.disk_usage(tempfile.gettempdir()).free,
     }
 
@@ -66,9 +69,12 @@ def clock() -> float:
     return time.time()
 
 
-def names_seen(meeting: Path) -> list[str]:
+def names_seen(meeting: str) -> list[str]:
     """Whose files this machine can read, and reads as they were written."""
-    return [path.name for path in meeting.iterdir() if path.read_text() == path.name]
+    if is_address(meeting):
+        there = Bucket(meeting)
+        return [name for name in there.sizes() if there.read(name) == name.encode()]
+    return [path.name for path in Path(meeting).iterdir() if path.read_text() == path.name]
 
 
 def block(count: int) -> bytes:
@@ -83,16 +89,35 @@ def seconds_to_fetch(references: list[ray.ObjectRef[Any]]) -> float:
     return time.perf_counter() - before
 
 
-def _write(meeting: Path, name: str) -> str | None:
-    """Leave a file in the meeting folder, locked once; what went wrong."""
-    path = meeting / name
+def write(meeting: str, name: str) -> str | None:
+    """Leave a file at the meeting place, which only one can have made; what went wrong."""
     try:
+        if is_address(meeting):
+            return _create(Bucket(meeting), name)
+        path = Path(meeting) / name
         path.write_text(name)
         with path.open("a") as stream:
             try_lock(stream.fileno(), path, "cluster.storage")
     except (OSError, UserError) as error:
         return str(error)
     return None
+
+
+def _create(there: Bucket, name: str) -> str | None:
+    there.create(name, name.encode())
+    if there.create(name, b"another"):
+        return (
+            f"{there.address}: its server replaces an object that is to be made only if it is not "
+            "there (If-None-Match), so two trainings could write at once"
+        )
+    return None
+
+
+def _free(meeting: str) -> int | None:
+    """Bytes that are free where checkpoints are written; None where that is not there."""
+    if is_address(meeting):
+        return shutil.disk_usage(tempfile.gettempdir()).free
+    return shutil.disk_usage(meeting).free if Path(meeting).exists() else None
 
 
 def _driver() -> tuple[str | None, str | None]:

@@ -82,7 +82,7 @@ def _disk(
         (Path(config.download.folder), downloads),
         # DVC keeps what a stage made; a copy where the file system cannot share the blocks.
         (Path.cwd(), 2 * (clean + encoded)),
-        (Path(config.cluster.storage), checkpoints),
+        (Path(config.cluster.folder), checkpoints),
     ):
         needs[_existing(place)] = needs.get(_existing(place), 0) + count
     return {
