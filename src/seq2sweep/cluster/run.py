@@ -96,13 +96,15 @@ def train_until(
     encoded: Path,
     folder: Path,
     on_event: Callable[[dict[str, Any]], None],
+    asked: Callable[[], bool],
 ) -> None:
     """As `run_training`, in a given folder, to a step with a checkpoint: no worker trains beyond.
 
     Whoever calls this sees to it that nobody else works in the folder. Returns when the workers
     have left; at once when training has got there before.
+    asked: whether they are to save and leave; then KeyboardInterrupt is raised when they have.
     """
-    _train(config, encoded, Place(folder), on_event, step)
+    _train(config, encoded, Place(folder), on_event, step, asked)
 
 
 def _train(
@@ -111,6 +113,7 @@ def _train(
     place: Place,
     on_event: Callable[[dict[str, Any]], None],
     until: int | None = None,
+    asked: Callable[[], bool] = lambda: False,
 ) -> TrainOutcome | None:
     """None: not at the end, but at step `until`."""
     standing = place.look(config, until)
@@ -119,7 +122,7 @@ def _train(
     cpus = session.cpus_per_worker(config.cluster, session.nodes())
     path = place.folder / JOURNAL_NAME
     offset = from_storage(place.folder, lambda: journal.read(path)[1])
-    meanwhile = _Meanwhile(config.cluster, cpus, path, offset, on_event)
+    meanwhile = _Meanwhile(config.cluster, cpus, path, offset, on_event, asked)
     data = place.data(encoded)
     while not _is_done(standing, until):
         before = standing
@@ -193,13 +196,21 @@ class _Meanwhile:
         path: Path,
         offset: int,
         on_event: Callable[[dict[str, Any]], None],
+        asked: Callable[[], bool],
     ) -> None:
-        """path: of the journal; offset: where in it the entries begin that are news."""
+        """path: of the journal; offset: where in it the entries begin that are news.
+
+        asked: whether this is to be interrupted, which is done once.
+        """
         self.cluster, self.cpus, self.on_event = cluster, cpus, on_event
+        self.asked, self.interrupted = asked, False
         self.path, self.offset = path, offset
         self.looked = time.monotonic()
 
     def __call__(self) -> None:
+        if not self.interrupted and self.asked():
+            self.interrupted = True
+            raise KeyboardInterrupt
         entries: list[dict[str, Any]] = []
         # The workers, who need the storage, say so when it fails for long; a line that another
         # machine has half written may look damaged from here.

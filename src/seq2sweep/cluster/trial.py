@@ -147,15 +147,20 @@ def _train_together(settings: dict[str, Any], folder: Path) -> None:
                 told = step
                 tune.report(_result(step, perplexity))
 
+    asked = _Stop(settings["stop"])
     for end in segments(config, settings["rungs"]):
-        train_until(
-            config,
-            end,
-            encoded=Path(settings["encoded"]),
-            folder=folder,
-            # A decision never depends on figures between two rungs.
-            on_event=functools.partial(tell, end),
-        )
+        try:
+            train_until(
+                config,
+                end,
+                encoded=Path(settings["encoded"]),
+                folder=folder,
+                # A decision never depends on figures between two rungs.
+                on_event=functools.partial(tell, end),
+                asked=asked,
+            )
+        except KeyboardInterrupt:
+            return
         tell(end + 1)
 
 
