@@ -40,7 +40,6 @@ from seq2sweep.cluster.variants import Refused, Variant, variants
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.evaluate.evaluation import score_checkpoint
-from seq2sweep.tracking.background import PATIENCE
 from seq2sweep.tracking.writer import Writer
 from seq2sweep.train import devices
 
@@ -68,8 +67,7 @@ def work(config: Config) -> None:
     ):
         tracking.name_dataset(parent, config, header, "train")
         results, proposals = train(config, header, chosen, recorder)
-        # A store that is slow needs its time for so many runs.
-        delivery.catch_up(PATIENCE + len(recorder.runs))
+        delivery.catch_up()
         run_ids = {name: delivery.run_id(run) for name, run in recorder.runs.items()}
         refused += refused_of(proposals)
         seconds = time.perf_counter() - started

@@ -150,12 +150,21 @@ def open_run(
         kind="experiment",
         name=folder.name,
         anew=not journal_path.exists(),
+        done=finished_at(journal_path),
         params=tracking.logged_params(config),
         tags=lineage,
     )
     tracking.name_dataset(run, config, header, "train")
     run.curves(journal_path)
     return run
+
+
+def finished_at(journal_path: Path) -> float | None:
+    """When the training ended that this journal is of, in unix seconds; None before."""
+    if not journal_path.exists():
+        return None
+    entries, _ = journal.read(journal_path)
+    return next((entry["time"] for entry in entries if entry["kind"] == "finished"), None)
 
 
 def say_progress(entry: dict[str, Any], steps: int) -> None:

@@ -45,8 +45,7 @@ def start(root: Path, name: str, **how: Any) -> Writer:
         kind="experiment",
         name=name,
         params={"model.heads": 4, "cluster.workers": how.pop("workers", 2)},
-        tags={"git.commit": "abc"},
-        **how,
+        **{"tags": {"git.commit": "abc"}} | how,
     )
     run.dataset("phrasebook", "f" * 36, "train")
     run.curves(root / name / "journal.jsonl")

@@ -209,6 +209,25 @@ def test_a_store_that_comes_back_at_the_end_gets_all(
     scenario.check(tracker, recorded)
 
 
+def test_a_store_that_gets_on_has_as_long_as_it_takes(
+    place: Place, tracker: Tracker, tmp_path: Path
+) -> None:
+    delivery = Background(*place, every=0.01)
+    delivery.courier._tracker = tracker  # opening it anew takes its time
+    step, seen = delivery.courier.on_step, list[float]()
+
+    def slow(size: int) -> None:
+        step(size)
+        time.sleep(0.25)
+        seen.append(time.monotonic())
+
+    delivery.courier.on_step = slow
+    with delivery:
+        scenario.record(tmp_path)
+        assert delivery.catch_up(2.5)
+    assert seen[-1] - seen[0] > 2.5, "all steps together took longer"
+
+
 @pytest.fixture(params=["deliver", "steps_left"])
 def bug(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """In the thread, or in what the end of the block asks."""

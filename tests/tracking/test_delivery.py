@@ -192,6 +192,59 @@ def test_a_finished_training_that_is_run_again_repeats_nothing(
     scenario.check(tracker, recorded)
 
 
+def test_a_finished_training_that_is_asked_for_again_keeps_its_lineage_and_its_end(
+    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+) -> None:
+    recorded = scenario.record(tmp_path)
+    assert new().deliver()
+    (before,) = runs(tracker, recorded.train)
+    with scenario.start(tmp_path, recorded.train, done=1.0, tags={"git.commit": "later"}) as again:
+        scenario.end(tmp_path, again)
+        courier = new()
+        assert courier.deliver()
+        assert courier.run_id(again) == before.info.run_id
+        assert runs(tracker, recorded.train)[0].info.status == "FINISHED"
+    assert courier.deliver()
+    (after,) = runs(tracker, recorded.train)
+    assert after.info.end_time == before.info.end_time
+    assert after.data.tags == before.data.tags
+    scenario.check(tracker, recorded)
+
+
+def test_a_training_that_was_killed_after_its_work_ended_when_that_was_done(
+    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+) -> None:
+    name = "train-killed-late"
+    scenario.write_journal(tmp_path / name / "journal.jsonl", 1, STEPS)
+    scenario.start(tmp_path, name).close()  # as a process that is killed
+    assert new().deliver()
+    with scenario.start(tmp_path, name, done=1.7e9) as again:
+        scenario.end(tmp_path, again)
+    assert new().deliver()
+    (run,) = runs(tracker, name)
+    assert (run.info.status, run.info.end_time) == ("FINISHED", 1_700_000_000_000)
+    assert "closed" not in run.data.tags
+
+
+def test_a_child_belongs_to_the_run_that_was_there_when_it_began(
+    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+) -> None:
+    """Not to the newest of that name by the clock when MLflow hears of it."""
+    name = "train-of-children"
+    with scenario.start(tmp_path, name) as first:
+        child = Writer(tmp_path / "tracking", "child", kind="test", parent=name)
+    with scenario.start(tmp_path, name, anew=True) as second:
+        sibling = Writer(tmp_path / "tracking", "sibling", kind="test", parent=name)
+    for each in (child, sibling):
+        each.finish()
+        each.close()
+    assert new().deliver()
+    by_key = {run.data.tags[KEY]: run.info.run_id for run in runs(tracker, name)}
+    for each, parent in ((child, first), (sibling, second)):
+        (run,) = runs(tracker, each.name)
+        assert run.data.tags["mlflow.parentRunId"] == by_key[parent.key]
+
+
 def test_a_run_that_was_taken_for_dead_has_its_own_end(
     tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
 ) -> None:

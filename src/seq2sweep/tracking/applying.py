@@ -65,7 +65,8 @@ class Applier:
         elif do == "artifact":
             (path,) = self._files(what)
             self.on_step(_bytes(path))
-            run.artifact(path, what["folder"])
+            if not (what.get("only_new") and run.has_artifact(path.name, what["folder"])):
+                run.artifact(path, what["folder"])
         elif do == "model":
             self._model(run, what)
         elif do == "register":
@@ -78,16 +79,16 @@ class Applier:
             raise Refused(f"{self.box.folder} holds a record {do!r} of another version")
 
     def _start(self, what: Mapping[str, Any]) -> None:
-        parent_id = None
-        if what["parent"]:
-            # Asked first: it is gone as soon as MLflow has the run.
-            to_come = self._is_to_come(what["parent"])
-            parent_id = self.tracker.newest(what["parent"])
-            if parent_id is None and to_come:
-                raise Waits
-        run = self.tracker.begin(
-            what["key"], what["title"], started=what["time"], tags=what["tags"], parent=parent_id
-        )
+        parent_id = self._parent(what["parent"], what.get("parent_key")) if what["parent"] else None
+        run = self._finished(what)
+        if run is None:
+            run = self.tracker.begin(
+                what["key"],
+                what["title"],
+                started=what["time"],
+                tags=what["tags"],
+                parent=parent_id,
+            )
         if run.id != self.delivered.run_id:
             self.delivered.last_steps = {}
         # An end that was refused is the end no more.
@@ -97,11 +98,32 @@ class Applier:
         self.delivered.key, self.delivered.run_id = what["key"], run.id
         self.delivered.parent_id = parent_id
 
-    def _is_to_come(self, name: str) -> bool:
+    def _finished(self, what: Mapping[str, Any]) -> Run | None:
+        """The run as MLflow has it, if it is finished and was only asked for again."""
+        if what.get("done") is None:
+            return None
+        found = self.tracker.find(what["key"])
+        if found is None or found.info.status != "FINISHED":
+            return None
+        return self.tracker.run(found.info.run_id)
+
+    def _parent(self, name: str, key: str | None) -> str | None:
+        """The id of the run of this key; where that is not known, of the newest of the name."""
+        # Asked first: it is gone as soon as MLflow has the run.
+        to_come = self._is_to_come(name, key)
+        found = self.tracker.find(key) if key else None
+        if found is not None:
+            return str(found.info.run_id)
+        if to_come:
+            raise Waits
+        return None if key else self.tracker.newest(name)
+
+    def _is_to_come(self, name: str, key: str | None) -> bool:
         parent = Outbox(self.box.folder.with_name(name))
         try:
             there = Delivered.of(parent, self.delivered.store, self.delivered.experiment)
-            return there.run_id is None and there.position < parent.size()
+            known = there.run_id is not None and key in (None, there.key)
+            return not known and there.position < parent.size()
         except FileNotFoundError:
             return False
 
@@ -143,13 +165,15 @@ class Applier:
             if not refuses(error):
                 raise
             trouble = Refused(reason(error))
-        run.end(what["status"], what["time"])
-        if "closed" not in what:
-            # Another host may have taken it for dead, where locks do not reach.
-            run.remove_tags("closed")
-        tags = {key: what[key] for key in ("error", "closed") if what.get(key)}
-        if tags:
-            run.tag(tags)
+        done = what.get("done")
+        if done is None or run.status() != "FINISHED":
+            run.end(what["status"], done if done and what["status"] == "FINISHED" else what["time"])
+            if "closed" not in what:
+                # Another host may have taken it for dead, where locks do not reach.
+                run.remove_tags("closed")
+            tags = {key: what[key] for key in ("error", "closed") if what.get(key)}
+            if tags:
+                run.tag(tags)
         self.tracker.remove_twins(self.delivered.key, run.id)
         if trouble is not None:
             raise trouble

@@ -78,15 +78,23 @@ class Background:
             self._breaks(bug)
 
     def catch_up(self, patience: float = PATIENCE) -> bool:
-        """Wait until MLflow has all recorded so far; False if it fails, or after `patience` s."""
+        """Wait until MLflow has all recorded so far; False if it fails.
+
+        patience: seconds to wait for a store that gets nothing done; one that gets on has as long
+        as it takes.
+        """
         with self._news:
             # The pass that is going on may have been where the news is already.
             self._wanted = self._passes + 2
             wanted = self._wanted
+            self._patience = patience
+            self._deadline = time.monotonic() + patience
             self._news.notify_all()
-            self._news.wait_for(
-                lambda: self._passes >= wanted or self._failing or self._done, patience
-            )
+            while not (self._passes >= wanted or self._failing or self._done):
+                left = self._deadline - time.monotonic()
+                if left <= 0:
+                    break
+                self._news.wait(left)  # meanwhile each step moves the deadline
             return self._passes >= wanted and not self._failing
 
     def run_id(self, run: Writer) -> str | None:

@@ -180,6 +180,15 @@ class Run:
         """Store a file or a folder with the run, inside its artifact `folder` if given."""
         self.client.log_artifact(self.id, str(path), folder)
 
+    def has_artifact(self, name: str, folder: str | None = None) -> bool:
+        """Whether the run has a file or a folder of this name, inside its artifact `folder`."""
+        found = self.client.list_artifacts(self.id, folder)
+        return any(Path(entry.path).name == name for entry in found)
+
+    def status(self) -> str:
+        """RUNNING, FINISHED, FAILED or KILLED, as MLflow has it."""
+        return str(self.client.get_run(self.id).info.status)
+
     def dataset(self, name: str, digest: str, context: str | None = None) -> None:
         """Name the data this run used; `digest` (cut to 36 characters) tells versions apart."""
         # "code" is the source type of data that MLflow itself cannot load.

@@ -17,6 +17,7 @@ from seq2sweep.tracking.address import redact
 from seq2sweep.tracking.outbox import (
     FILES,
     RECORDS,
+    Damaged,
     Outbox,
     append,
     killed,
@@ -48,6 +49,7 @@ class Writer:
         kind: str,
         name: str | None = None,
         anew: bool = False,
+        done: float | None = None,
         parent: str | None = None,
         params: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
@@ -56,13 +58,14 @@ class Writer:
 
         root: the folder of all outboxes. name: of this one, for a run that may go on later (with
         `anew` as another run); without it a new one. parent: name of the outbox of the run that
-        this one is shown under. kind: becomes the tag of that name. Raises UserError while another
-        process writes the same one.
+        this one is shown under. done: unix seconds when the work of a run that goes on was done, if
+        it is only asked for again: what MLflow has of a finished one stays. kind: becomes the tag
+        of that name. Raises UserError while another process writes the same one.
         """
         self.name = name or f"{kind}-{uuid.uuid4().hex[:12]}"
         self.folder = root / self.name
         self._descriptor: int | None = open_to_write(self.folder)
-        self._ended = False
+        self._ended, self._done = False, done
         try:
             self._start(title, kind, name is not None, anew, parent, params, tags)
         except BaseException:
@@ -79,20 +82,23 @@ class Writer:
         params: Mapping[str, Any] | None,
         tags: Mapping[str, str] | None,
     ) -> None:
-        started = [r.content for r in read_records(self.folder) if r.content["do"] == "start"]
-        fresh = anew or not started
+        newest = _newest_key(self.folder)
+        fresh = anew or newest is None
         state = Outbox(self.folder).state()
         if fresh and state is not None and state["do"] == "start":
             # It died before its journal began: what is in there from now on is not its own.
             self._append("curves", journal=None)
             self._append(**killed(state))
-        self.key = f"{self.name}.{uuid.uuid4().hex[:8]}" if fresh else str(started[-1]["key"])
+        self.key = f"{self.name}.{uuid.uuid4().hex[:8]}" if fresh else str(newest)
         self._append(
             "start",
             key=self.key,
             title=title,
             parent=parent,
+            # Of the run of this name that is there now: later there may be others.
+            parent_key=_newest_key(self.folder.with_name(parent)) if parent else None,
             goes_on=goes_on,
+            done=self._done,
             tags=clean_tags({**(tags or {}), "kind": kind, **this_process()}),
         )
         if params:
@@ -122,7 +128,7 @@ class Writer:
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """Record a file or a folder as it is now, inside the artifact `folder` if given."""
         with self._kept([path]) as files:
-            self._append("artifact", files=files, folder=folder)
+            self._append("artifact", files=files, folder=folder, only_new=self._done is not None)
 
     def dataset(self, name: str, digest: str, context: str | None = None) -> None:
         """Name the data this run used; `digest` (cut to 36 characters) tells versions apart."""
@@ -178,7 +184,8 @@ class Writer:
     def finish(self, status: Status = "FINISHED", error: str | None = None) -> None:
         """Say how the run ended; a second call changes nothing. Records may still follow."""
         if not self._ended:
-            self._append("end", status=status, error=error and relative(redact(error)))
+            shown = error and relative(redact(error))
+            self._append("end", status=status, error=shown, done=self._done)
             self._ended = True
 
     def close(self) -> None:
@@ -234,6 +241,14 @@ class Writer:
 def this_process() -> dict[str, str]:
     """This process as tags: host and number."""
     return {"process.host": socket.gethostname(), "process.id": str(os.getpid())}
+
+
+def _newest_key(folder: Path) -> str | None:
+    """Of the run that an outbox began last; None where there is none or it cannot be told."""
+    with contextlib.suppress(FileNotFoundError, Damaged):
+        records = [record.content for record in read_records(folder)]
+        return next((str(r["key"]) for r in reversed(records) if r["do"] == "start"), None)
+    return None
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
