@@ -102,6 +102,14 @@ def test_a_server_that_is_away(bucket: str, anew: None, monkeypatch: pytest.Monk
     assert caught.value.errno == errno.EIO
 
 
+def test_a_disk_of_this_machine_that_is_full(bucket: str, small_disk: Path, tmp_path: Path) -> None:
+    Bucket(bucket).write("large", bytes(1 << 20))
+    with pytest.raises(OSError, match="No space left") as caught:
+        Bucket(bucket).download("large", small_disk / "file")
+    assert caught.value.errno == errno.ENOSPC
+    assert "s3://" not in str(caught.value)
+
+
 def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(scheme: str) -> None:
         raise ImportError("Install gcsfs to access Google Storage")

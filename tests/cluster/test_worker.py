@@ -20,7 +20,7 @@ from seq2sweep.cluster.mirror import SharedFolder
 from seq2sweep.cluster.storage import checkpoint_name, interrupted_name
 from seq2sweep.cluster.worker import Keeper, train_worker
 from seq2sweep.config import Config
-from seq2sweep.errors import UserError
+from seq2sweep.errors import Failure, UserError
 from seq2sweep.train import state
 from seq2sweep.train.events import CheckpointDue, Event, Interrupted
 from tests.cluster.checkpoints import save
@@ -165,6 +165,28 @@ def test_an_interruption_at_a_checkpoint_writes_it_once(
         keeper.keep(CheckpointDue(8, {}, snapshot))
         keeper.keep(Interrupted(9, snapshot))
     state.verify(tmp_path / interrupted_name(9))
+
+
+def test_what_could_not_be_kept_elsewhere_stays_here(tiny_config: Config, tmp_path: Path) -> None:
+    class Fails(SharedFolder):
+        def keep(self, checkpoint: Path) -> None:
+            if checkpoint.name == checkpoint_name(12):
+                raise Failure("away")
+
+        def prune(self, config: Config, newest: Path) -> None:
+            pruned.append(newest.name)
+
+    def there() -> list[str]:
+        return sorted(path.name for path in tmp_path.glob("step-*"))
+
+    pruned: list[str] = []
+    keeper = Keeper(Fails(tmp_path, ""), tiny_config)
+    for step in (4, 8, 12):
+        keeper.keep(CheckpointDue(step, {}, snapshot))
+    with pytest.raises(Failure, match="away"):
+        keeper.__exit__(None, None, None)
+    assert there() == [checkpoint_name(step) for step in (4, 8, 12)], "two are kept otherwise"
+    assert pruned == [checkpoint_name(4), checkpoint_name(8)]
 
 
 def test_what_killed_processes_left_is_removed(tiny_config: Config, tmp_path: Path) -> None:

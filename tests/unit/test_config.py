@@ -361,3 +361,35 @@ def test_the_committed_params_are_the_phrasebook_preset() -> None:
     if shown.returncode != 0:
         pytest.skip("not a git checkout with a committed params.yaml")
     assert configuration.parse(shown.stdout) == presets.load("phrasebook").config
+
+
+@pytest.mark.parametrize(
+    ("storage", "folder"),
+    [
+        ("runs", "runs"),
+        ("/mnt/shared/runs", "/mnt/shared/runs"),
+        ("s3://bucket", "runs"),
+        ("s3://bucket/some/prefix/", "runs"),
+        ("gs://bucket/prefix", "runs"),
+    ],
+)
+def test_where_this_machine_has_its_runs(storage: str, folder: str) -> None:
+    changed = configuration.with_changes(BASE, {"cluster.storage": storage})
+    assert changed.cluster.folder == folder
+
+
+@pytest.mark.parametrize(
+    ("storage", "problem"),
+    [
+        ("hdfs://host/runs", "must be a folder, s3://bucket/prefix or gs://bucket/prefix"),
+        ("s3:///prefix", "must be a folder, s3://bucket/prefix or gs://bucket/prefix"),
+        ("S3://bucket", "must be a folder, s3://bucket/prefix or gs://bucket/prefix"),
+        ("s3://ada:hunter2@bucket/prefix", "belongs into the environment of all nodes"),
+        ("s3://bucket/prefix?secret=hunter2", "belongs into the environment of all nodes"),
+    ],
+)
+def test_an_address_of_no_bucket_is_refused(storage: str, problem: str) -> None:
+    message = error_of_change({"cluster.storage": storage})
+    assert "cluster.storage must be" in message
+    assert problem in message
+    assert "hunter2" not in message

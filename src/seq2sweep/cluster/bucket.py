@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from seq2sweep.errors import UserError
+from seq2sweep.errors import NO_ROOM, UserError
 
 EXTRAS = {"s3": "s3", "gs": "gs"}
 """For each scheme, the extra of this project that can talk to it."""
@@ -66,6 +66,8 @@ class Bucket:
         try:
             with self._explaining(name):
                 self._system.pipe_file(self._full(name), content, mode="create")
+        except FileNotFoundError:
+            raise _no_bucket(self.address) from None
         except FileExistsError:
             # Perhaps by this very call, whose first answer was lost on the way.
             return self.read(name) == content
@@ -134,12 +136,14 @@ def _explained(error: Exception, address: str, name: str) -> Exception | None:
         )
     code = _code(error)
     if code == "NoSuchBucket":
-        return UserError(f"cluster.storage: there is no bucket for {address}: make it, or mend it")
+        return _no_bucket(address)
     if isinstance(error, PermissionError) or code in ("401", "403") or "Forbidden" in str(error):
         return UserError(
             f"cluster.storage: no right to read and write {where} ({code or kind}): mend the "
             "credentials in the environment of all nodes, or the bucket's policy"
         )
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return None  # on this machine: a bucket knows no such end
     if isinstance(error, OSError):
         number = error.errno or next(
             (number for kind, number in _NUMBERS.items() if isinstance(error, kind)), errno.EIO
@@ -149,6 +153,10 @@ def _explained(error: Exception, address: str, name: str) -> Exception | None:
     if type(error).__module__.partition(".")[0] in _DRIVERS:
         return OSError(errno.EIO, f"{kind} {code}".rstrip(), where)
     return None
+
+
+def _no_bucket(address: str) -> UserError:
+    return UserError(f"cluster.storage: there is no bucket for {address}: make it, or mend it")
 
 
 def _code(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from seq2sweep.cluster.messages import (
     stop_file,
 )
 from seq2sweep.cluster.remote import RemoteRun
+from seq2sweep.cluster.session import LAST_WORDS_SECONDS
 from seq2sweep.cluster.standing import Standing, end_of, from_storage, look, missing, reached
 from seq2sweep.cluster.storage import JOURNAL_NAME, checkpoint_step, is_regular, only_user
 from seq2sweep.cluster.ticker import Ticker
@@ -38,6 +39,9 @@ FOLLOW_SECONDS = 3.0
 
 class Place:
     """A folder that all nodes see."""
+
+    last_words = LAST_WORDS_SECONDS
+    """How long workers may take to save and leave."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.attempt = folder, ""
@@ -110,6 +114,8 @@ class Place:
 
 class BucketPlace(Place):
     """A run in a bucket; its folder here is where it comes home to when it has ended."""
+
+    last_words = 600.0  # as a checkpoint is to get to the bucket
 
     def __init__(self, storage: str, folder: Path) -> None:
         super().__init__(folder)

@@ -158,7 +158,7 @@ def _attempt(
             place.catch_up()
 
     try:
-        session.while_waiting(work, meanwhile, place.ask)
+        session.while_waiting(work, meanwhile, place.ask, last_words=place.last_words)
     except (TrainingFailedError, ray.exceptions.RayActorError) as error:
         _raise_user_error(place, error)
         step = place.reached(before.lost)

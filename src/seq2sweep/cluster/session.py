@@ -138,14 +138,15 @@ def while_waiting(
     tick: Callable[[], None],
     on_interrupt: Callable[[], bool] | None = None,
     every: float = 0.2,
+    last_words: float = LAST_WORDS_SECONDS,
 ) -> T:
     """Run `work` in a thread; call `tick` here every so many seconds and once after the end.
 
     Ray's blocking calls take over Ctrl-C when they run in the main thread, so they do not.
 
     on_interrupt: asks the work to end by itself, and says whether it can have heard; then a
-    KeyboardInterrupt goes on its way when it has ended, after LAST_WORDS_SECONDS, or with the next
-    KeyboardInterrupt.
+    KeyboardInterrupt goes on its way when it has ended, after `last_words` seconds, or with the
+    next KeyboardInterrupt.
     """
     outcome: Future[T] = Future()
 
@@ -166,7 +167,7 @@ def while_waiting(
         wait_until(math.inf)
     except KeyboardInterrupt:
         if on_interrupt is not None and on_interrupt():
-            wait_until(time.monotonic() + LAST_WORDS_SECONDS)
+            wait_until(time.monotonic() + last_words)
         raise
     tick()
     return outcome.result()
