@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 import yaml
+from fsspec.implementations.memory import MemoryFileSystem
 from ray.job_submission import JobStatus
 
 from seq2sweep import cli
 from seq2sweep import config as configuration
 from seq2sweep.cluster import inside, jobs, parcels, server, stages, upload
+from seq2sweep.cluster.bucket import Bucket
+from seq2sweep.cluster.shelf import BucketShelf, FolderShelf, Shelf, files_of
 from seq2sweep.errors import Failure, UserError
 from tests.cluster.job_cluster import ROOT, Head, Project
 
@@ -26,6 +29,15 @@ NOBODY = "http://127.0.0.1:1"
 @pytest.fixture
 def stub(tmp_path: Path) -> Project:
     return Project(tmp_path, Head(NOBODY, tmp_path, {}))
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
+    if request.param == "folder":
+        return FolderShelf(tmp_path / "storage")
+    memory = MemoryFileSystem(skip_instance_cache=True)
+    memory.store = {}  # its own, not that of all
+    return BucketShelf(Bucket("memory://bucket/runs", memory))
 
 
 def load(stub: Project) -> configuration.Config:
@@ -153,69 +165,85 @@ def test_what_runs_is_not_taken_for_done(stub: Project) -> None:
     assert list(lock["stages"]) == ["encode"]
 
 
-@pytest.mark.parametrize("storage", ["runs", "s3://bucket/runs"])
-def test_the_storage_must_be_one_that_both_see(stub: Project, storage: str) -> None:
-    stub.set({"cluster.storage": storage})
-    with pytest.raises(UserError, match=f"cluster.storage is {storage}: .*full path"):
+def test_the_storage_must_be_one_that_both_see(stub: Project) -> None:
+    stub.set({"cluster.storage": "runs"})
+    with pytest.raises(UserError, match=r"cluster\.storage is runs: .*full path"):
         jobs.run(load(stub), order(stub))
 
 
-def test_results_come_home_whole_or_not_at_all(tmp_path: Path) -> None:
-    there, here, folder = tmp_path / "there", tmp_path / "here", tmp_path / "jobs" / "train-1"
+def test_results_come_home_whole_or_not_at_all(storage: Shelf, tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
     for project, text in ((there, "new"), (here, "old")):
         (project / "models/train/deep").mkdir(parents=True)
         (project / "models/train/deep/weights").write_text(text)
     (here / "models/train/older").write_text("older")
     (there / "metrics.json").write_text("{}")
     outputs = ["models/train", "metrics.json", "missing.csv"]
-    parcels.put_results(there, outputs, folder)
-    assert parcels.has_results(folder)
+    parcels.put_results(there, outputs, storage, "train-1")
+    assert parcels.has_results(storage, "train-1")
 
-    (folder / "models/train/deep/weights").write_text("bad")
+    storage.write("jobs/train-1/models/train/deep/weights", b"bad")
     with pytest.raises(Failure, match="weights is not what the job wrote"):
-        parcels.bring_home(folder, here, outputs)
+        parcels.bring_home(storage, "train-1", here, outputs)
     assert (here / "models/train/deep/weights").read_text() == "old"
 
-    parcels.put_results(there, outputs, folder)
+    parcels.put_results(there, outputs, storage, "train-1")
     with pytest.raises(Failure, match=r"names metrics\.json, which its stage does not make"):
-        parcels.bring_home(folder, here, outputs[:1])
-    assert parcels.bring_home(folder, here, outputs) == ["models/train", "metrics.json"]
+        parcels.bring_home(storage, "train-1", here, outputs[:1])
+    brought = parcels.bring_home(storage, "train-1", here, outputs)
+    assert brought == ["models/train", "metrics.json"]
     assert [path.name for path in (here / "models/train").rglob("*")] == ["deep", "weights"]
     assert (here / "models/train/deep/weights").read_text() == "new"
     assert not list((here / ".dvc/tmp").iterdir())
 
 
-def test_nothing_is_written_outside_of_the_project(tmp_path: Path) -> None:
-    folder = tmp_path / "jobs"
-    folder.mkdir()
-    (folder / parcels.MANIFEST).write_text(json.dumps({"outputs": ["../out"], "files": {}}))
-    with pytest.raises(Failure, match="outside of the project"):
-        parcels.bring_home(folder, tmp_path / "project", ["../out"])
+@pytest.mark.parametrize(
+    ("outputs", "files", "reason"),
+    [
+        (["../out"], {}, "outside of the project"),
+        (["out"], {"out/../../x": "sum"}, "outside of the project"),
+        (["out"], {"/etc/passwd": "sum"}, "outside of the project"),
+        (["out"], {"outer/x": "sum"}, "belongs to no output"),
+    ],
+)
+def test_nothing_is_written_beside_the_outputs(
+    tmp_path: Path, outputs: list[str], files: dict[str, str], reason: str
+) -> None:
+    storage = FolderShelf(tmp_path / "storage")
+    manifest = json.dumps({"outputs": outputs, "files": files}).encode()
+    storage.write("jobs/train-1/manifest.json", manifest)
+    with pytest.raises(Failure, match=reason):
+        parcels.bring_home(storage, "train-1", tmp_path / "project", outputs)
+    assert not (tmp_path / "project").exists()
 
 
-def test_data_is_published_once(tmp_path: Path) -> None:
-    (tmp_path / "encoded").mkdir()
-    (tmp_path / "encoded" / "a").write_text("a")
-    place = parcels.publish(tmp_path / "encoded", tmp_path / "storage", "sum")
-    assert (place / "a").read_text() == "a"
-    (tmp_path / "encoded" / "a").write_text("b")
-    assert parcels.publish(tmp_path / "encoded", tmp_path / "storage", "sum") == place
-    assert (place / "a").read_text() == "a"
-    assert [path.name for path in place.parent.iterdir()] == ["sum"]
+def test_data_is_published_once(storage: Shelf, tmp_path: Path) -> None:
+    for inner in ("a", "deep/b"):
+        (tmp_path / "encoded" / inner).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / "encoded" / inner).write_text("first")
+    storage.publish(tmp_path / "encoded", "data/sum")
+    (tmp_path / "encoded" / "a").write_text("second")
+    storage.publish(tmp_path / "encoded", "data/sum")
+    for _ in range(2):  # an earlier attempt of a job leaves its own there
+        storage.lay_out("data/sum", tmp_path / "copy/encoded")
+        place = (tmp_path / "copy/encoded").resolve()  # a link into the storage, or a copy
+        assert [path.relative_to(place).as_posix() for path in files_of(place)] == ["a", "deep/b"]
+        assert {path.read_text() for path in files_of(place)} == {"first"}
 
 
 def test_values_are_for_this_user_and_taken_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    storage: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_SECRET", "value")
-    name = parcels.leave_values(["A_SECRET"], tmp_path)
+    name = parcels.leave_values(["A_SECRET"], storage)
     assert name is not None
-    assert (tmp_path / "jobs" / name).stat().st_mode & 0o777 == 0o600
-    assert parcels.take_values(tmp_path, name) == {"A_SECRET": "value"}
+    if isinstance(storage, FolderShelf):
+        assert (storage.folder / name).stat().st_mode & 0o777 == 0o600
+    assert parcels.take_values(storage, name) == {"A_SECRET": "value"}
     with pytest.raises(Failure, match="submit again"):
-        parcels.take_values(tmp_path, name)
+        parcels.take_values(storage, name)
     with pytest.raises(UserError, match=r"job_environment names NOT_SET, which is not set"):
-        parcels.leave_values(["NOT_SET"], tmp_path)
+        parcels.leave_values(["NOT_SET"], storage)
 
 
 # --- inside --------------------------------------------------------------------------------------
@@ -303,7 +331,7 @@ def test_who_comes_second_in_the_same_moment_attaches(
             Attempt(f"{wanted.job}-5", JobStatus.PENDING, here),
         ]
     )
-    found = jobs._submit_or_attach(fake, load(stub), wanted, stub.storage)
+    found = jobs._submit_or_attach(fake, load(stub), wanted, FolderShelf(stub.storage))
     assert found == f"{wanted.job}-5"
     assert fake.asked == [found]
     assert f"{found} is pending: attached" in capsys.readouterr().out
@@ -314,7 +342,7 @@ def test_a_job_that_works_elsewhere_is_not_followed(stub: Project) -> None:
     wanted = order(stub)
     fake: Any = FakeServer([Attempt(wanted.job, JobStatus.RUNNING, {"storage": "/elsewhere"})])
     with pytest.raises(UserError, match=r"is running already, with cluster\.storage /elsewhere"):
-        jobs._submit_or_attach(fake, load(stub), wanted, stub.storage)
+        jobs._submit_or_attach(fake, load(stub), wanted, FolderShelf(stub.storage))
 
 
 # --- following -----------------------------------------------------------------------------------

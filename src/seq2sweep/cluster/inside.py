@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from seq2sweep.cluster import parcels, stages
+from seq2sweep.cluster.shelf import FolderShelf, shelf
 from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
 
 DESCRIPTION = ".seq2sweep-job.json"
@@ -57,7 +58,8 @@ def seen_by_all_nodes(made: Path, storage: Path, name: str) -> Path:
     place = made.resolve()
     if not is_inside() or place.is_relative_to(storage.resolve()):
         return place
-    return parcels.publish(place, storage, name)
+    FolderShelf(storage).publish(place, parcels.of_data(name))
+    return storage / parcels.of_data(name)
 
 
 def reason(log: str) -> str:
@@ -80,16 +82,16 @@ def main() -> int:
 
 
 def _work(description: Description) -> int:
-    project, storage = Path.cwd(), Path(description.storage)
-    results = parcels.job_folder(storage, description.job)
-    if not parcels.wait_for(results / parcels.ORDER, PATIENCE):
+    project, storage = Path.cwd(), shelf(description.storage)
+    if not parcels.wait_for(storage, parcels.of_job(description.job, parcels.ORDER), PATIENCE):
         raise UserError(
-            f"cluster.storage {storage} is another folder on this node than where the job was "
-            "submitted: mount the same on both"
+            f"cluster.storage {storage.address} is another on this node than where the job was "
+            "submitted: mount the same folder on both, or name the same bucket of the same server"
         )
     values = json.loads(os.environ[JOB_CONFIG])["metadata"].get(VALUES)
     environment = os.environ | (parcels.take_values(storage, values) if values else {})
-    _link_inputs(project, storage, description.inputs)
+    for path, total in description.inputs.items():
+        storage.lay_out(parcels.of_data(total), project / path)
     # The copy has no git. What lies before the inputs is not here, and nothing needs it.
     (project / ".dvc").mkdir(exist_ok=True)
     (project / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
@@ -98,19 +100,11 @@ def _work(description: Description) -> int:
     status, tail = _run(command, environment)
     if status != 0:
         return _end(reason(tail), _status_of_stage(tail))
-    parcels.put_results(project, stages.outputs(project, description.stage), results)
-    print(f"results are in {results}", flush=True)
+    outputs = stages.outputs(project, description.stage)
+    parcels.put_results(project, outputs, storage, description.job)
+    place = f"{storage.address}/{parcels.of_job(description.job, '')}"
+    print(f"results are in {place}", flush=True)
     return 0
-
-
-def _link_inputs(project: Path, storage: Path, inputs: dict[str, str]) -> None:
-    """The folders in the storage, which workers on all nodes see, under their usual names."""
-    for path, name in inputs.items():
-        place = project / path
-        if place.is_symlink():  # by an earlier attempt in the same copy
-            place.unlink()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(storage / "data" / name)
 
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:

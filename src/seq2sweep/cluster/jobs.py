@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import inside, parcels, stages, upload
+from seq2sweep.cluster.shelf import Shelf, shelf_of
 from seq2sweep.config import Config
 from seq2sweep.console import say
-from seq2sweep.data.files import write_whole
 from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
 
 if TYPE_CHECKING:
@@ -98,34 +98,32 @@ def overview(wanted: Order) -> str:
     return "\n".join(lines)
 
 
-def run(
-    config: Config, wanted: Order, address: str | None = None, *, detach: bool = False
-) -> Path | None:
-    """Submit or attach, and follow to the end; gives the folder of the results.
+def run(config: Config, wanted: Order, address: str | None = None, *, detach: bool = False) -> bool:
+    """Submit or attach, and follow to the end; True: its results are in the storage.
 
-    detach: do not follow; gives None unless the job has finished already.
+    detach: do not follow; gives False unless the job has finished already.
     Raises UserError and Failure with the job's own reason, and KeyboardInterrupt (after a line)
     when the job was interrupted or goes on without being followed.
     """
-    storage = parcels.storage_folder(config.cluster)
-    results = parcels.job_folder(storage, wanted.job)
-    if parcels.has_results(results):
+    storage = shelf_of(config.cluster)
+    results = f"{storage.address}/{parcels.of_job(wanted.job, '')}"
+    if parcels.has_results(storage, wanted.job):
         say(f"{wanted.job} has finished; its results are in {results}")
-        return results
+        return True
     # Ray takes a second to load.
     from seq2sweep.cluster.server import JobServer
 
     server = JobServer(_address(config, address))
     name = _submit_or_attach(server, config, wanted, storage)
     if name is None:
-        return results
+        return True
     if detach:
         say(_how_to_go_on(server, name, wanted.stage))
-        return None
+        return False
     _follow(server, name, wanted.stage)
-    if not parcels.wait_for(results / parcels.MANIFEST, LAG_SECONDS):
+    if not parcels.wait_for(storage, parcels.of_job(wanted.job, parcels.MANIFEST), LAG_SECONDS):
         raise Failure(f"{name} has finished, but its results are not in {results} as seen here")
-    return results
+    return True
 
 
 def bring_home(project: Path, config: Config, stage: str) -> None:
@@ -134,10 +132,10 @@ def bring_home(project: Path, config: Config, stage: str) -> None:
     For a stage that DVC has called, so all that it reads is up to date.
     """
     wanted = order(project, config, stage, current=True)
-    results = run(config, wanted)
-    assert results is not None  # as it was followed
-    brought = parcels.bring_home(results, project, stages.outputs(project, stage))
-    say(f"from {results}: {', '.join(brought)}")
+    run(config, wanted)
+    storage, expected = shelf_of(config.cluster), stages.outputs(project, stage)
+    brought = parcels.bring_home(storage, wanted.job, project, expected)
+    say(f"from {storage.address}: {', '.join(brought)}")
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -175,7 +173,7 @@ def _address(config: Config, address: str | None) -> str:
 
 
 def _submit_or_attach(
-    server: JobServer, config: Config, wanted: Order, storage: Path
+    server: JobServer, config: Config, wanted: Order, storage: Shelf
 ) -> str | None:
     """The name of the attempt to follow; None if the job has finished meanwhile."""
     from seq2sweep.cluster.server import attempt, attempt_name
@@ -186,14 +184,14 @@ def _submit_or_attach(
         if newest is not None and not newest.status.is_terminal():
             name = attempt_name(wanted.job, number)
             there = (newest.metadata or {}).get("storage")
-            if there != str(storage):
+            if there != storage.address:
                 raise UserError(
                     f"{name} is running already, with cluster.storage {there}: set the same, or "
                     "wait for its end"
                 )
             say(f"{name} is {newest.status.value.lower()}: attached; its log from the beginning:")
             return name
-        if parcels.has_results(parcels.job_folder(storage, wanted.job)):
+        if parcels.has_results(storage, wanted.job):
             return None
         name = attempt_name(wanted.job, number + 1)
         if _submit(server, config, wanted, storage, name):
@@ -207,16 +205,18 @@ def _ended(status: str) -> str:
     return {"FAILED": "failed", "STOPPED": "was stopped"}.get(status, "has left no results here")
 
 
-def _submit(server: JobServer, config: Config, wanted: Order, storage: Path, name: str) -> bool:
+def _submit(server: JobServer, config: Config, wanted: Order, storage: Shelf, name: str) -> bool:
     if config.tracking.uri is None and "MLFLOW_TRACKING_URI" not in config.cluster.job_environment:
         say(
             "tracking.uri is null: what the job would record in MLflow is lost with its copy of "
             "the project, unless the cluster sets $MLFLOW_TRACKING_URI"
         )
     for path, total in wanted.inputs.items():
-        parcels.publish(wanted.project / path, storage, total)
-    about = {"stage": wanted.stage, "commit": wanted.commit, "storage": str(storage)}
-    _write_order(parcels.job_folder(storage, wanted.job), about)
+        storage.publish(wanted.project / path, parcels.of_data(total))
+    about = {"stage": wanted.stage, "commit": wanted.commit, "storage": storage.address}
+    dated = about | {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    order = (json.dumps(dated, indent=2) + "\n").encode()
+    storage.write(parcels.of_job(wanted.job, parcels.ORDER), order)
     values = parcels.leave_values(config.cluster.job_environment, storage)
     started = False
     try:
@@ -231,18 +231,13 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Path, nam
             )
     finally:
         if values and not started:
-            parcels.drop_values(storage, values)
+            storage.delete(values)
     return started
 
 
-def _write_order(folder: Path, about: dict[str, str]) -> None:
-    written = about | {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-    write_whole(folder / parcels.ORDER, json.dumps(written, indent=2) + "\n")
-
-
 @contextlib.contextmanager
-def _archive(wanted: Order, storage: Path) -> Iterator[Path]:
-    description = inside.Description(wanted.job, wanted.stage, str(storage), wanted.inputs)
+def _archive(wanted: Order, storage: Shelf) -> Iterator[Path]:
+    description = inside.Description(wanted.job, wanted.stage, storage.address, wanted.inputs)
     files = wanted.upload.files | {inside.DESCRIPTION: description.to_json()}
     files.pop("dvc.lock", None)
     if wanted.inputs:
