@@ -28,18 +28,22 @@ def free_port() -> int:
 
 
 class MlflowServer:
-    """`mlflow server` over a database, on the same port each time."""
+    """`mlflow server` over a database, on the same port each time.
 
-    def __init__(self, database: str, folder: Path) -> None:
-        self.database, self.folder = database, folder
+    host: the address that it listens on.
+    """
+
+    def __init__(self, database: str, folder: Path, host: str = "127.0.0.1") -> None:
+        self.database, self.folder, self.host = database, folder, host
         self.port = free_port()
-        self.uri = f"http://127.0.0.1:{self.port}"
+        self.uri = f"http://{host}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"]
+        command = [sys.executable, "-m", "mlflow", "server", "--host", self.host]
         command += ["--port", str(self.port), "--workers", "1"]
+        command += ["--allowed-hosts", f"{self.host}:{self.port}"]
         command += ["--backend-store-uri", self.database]
         command += ["--artifacts-destination", (self.folder / "served").as_uri()]
         with (self.folder / "server.log").open("ab") as log:
