@@ -33,15 +33,26 @@ def ended(process: subprocess.Popen[str], status: int) -> str:
     return output
 
 
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    """Read what a command says until it says that; gives what was read."""
+    assert process.stdout is not None
+    seen = ""
+    while words not in seen:
+        line = process.stdout.readline()
+        assert line, seen
+        seen += line
+    return seen
+
+
 def has_begun(stub: Project, times: int = 1) -> None:
     wait_until(lambda: len(stub.runs) == times)
 
 
 def test_the_same_is_one_job_and_what_differs_another(stub: Project) -> None:
     both = [stub.submit(), stub.submit()]
-    has_begun(stub)
+    first = [read_until(one, "train-") for one in both]  # submitted, or attached to
     stub.go()
-    outputs = [ended(one, 0) for one in both]
+    outputs = [said + ended(one, 0) for said, one in zip(first, both, strict=True)]
     assert all(output.count("the stub begins") == 1 for output in outputs)
     assert sorted("attached; its log" in output for output in outputs) == [False, True]
     assert (stub.results() / "models/train/weights").read_text() == "1 made there"
@@ -65,13 +76,7 @@ def test_a_killed_client_harms_nothing_and_ctrl_c_detaches(stub: Project, head: 
     killed.wait()
 
     detached = stub.submit()
-    assert detached.stdout is not None
-    seen = ""
-    while "the stub begins" not in seen:  # its log, from the beginning
-        line = detached.stdout.readline()
-        assert line, seen
-        seen += line
-    assert "attached" in seen
+    assert "attached" in read_until(detached, "the stub begins")  # its log, from the beginning
     os.killpg(detached.pid, signal.SIGINT)
     last = ended(detached, 75)
     assert "detached. train-" in last
@@ -80,8 +85,9 @@ def test_a_killed_client_harms_nothing_and_ctrl_c_detaches(stub: Project, head: 
     assert "Traceback" not in last
 
     attached = stub.submit()
+    read_until(attached, "attached")
     stub.go()
-    assert "attached" in ended(attached, 0)
+    ended(attached, 0)
     assert stub.runs == ["1"]
 
 
