@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,13 @@ def config(tiny_config: Config) -> Config:
     )
 
 
+@pytest.fixture
+def address(bucket: str) -> Iterator[str]:
+    """Of the run; the folder that this machine has for it goes."""
+    yield f"{bucket}/run"
+    shutil.rmtree(node_folder(f"{bucket}/run"))
+
+
 class LosesTheMachine(threading.Thread):
     """Ends all workers, and removes what their machine had, when there is a first checkpoint."""
 
@@ -58,6 +66,7 @@ class LosesTheMachine(threading.Thread):
 def test_a_lost_machine_costs_no_result(
     cluster: None,
     bucket: str,
+    address: str,
     config: Config,
     tiny_corpus: Corpus,
     project: Path,
@@ -70,7 +79,7 @@ def test_a_lost_machine_costs_no_result(
 
     undisturbed = train(config, project / "reference", lambda entry: None)
     remote = configuration.with_changes(config, {"cluster.storage": bucket})
-    disaster = LosesTheMachine(f"{bucket}/run")
+    disaster = LosesTheMachine(address)
     disaster.start()
     heard: list[dict[str, Any]] = []
     outcome = train(remote, project / "here", heard.append)
@@ -97,4 +106,3 @@ def test_a_lost_machine_costs_no_result(
         outcome.checkpoints[0] / "manifest.json"
     ).read_bytes()
     assert again.summary == outcome.summary
-    print(sorted(Bucket(bucket).sizes()))

@@ -182,6 +182,21 @@ def test_the_journal_is_there_before_the_checkpoint(machines: Machines, there: B
     assert there.read(JOURNAL_NAME) == (first.folder / JOURNAL_NAME).read_bytes()
 
 
+def test_a_journal_that_a_power_failure_has_cut_here_is_whole_there(
+    machines: Machines, there: Bucket
+) -> None:
+    first = machines.on("first")
+    with first.writing():
+        train(first, 4, 8)
+    path = first.folder / JOURNAL_NAME
+    path.write_bytes(path.read_bytes()[:-50])
+    again = machines.on("first")
+    with again.writing():
+        train(again, 12)
+    assert steps_in(path) == [4, 8, 12]
+    assert there.read(JOURNAL_NAME) == path.read_bytes()
+
+
 def test_a_line_that_is_not_whole_stays_here(machines: Machines, there: Bucket) -> None:
     first = machines.on("first")
     with first.writing():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster import claims
 from seq2sweep.cluster.bucket import Bucket
 from seq2sweep.cluster.messages import BEGUN, STOP, USER_ERROR, Signals
+from seq2sweep.cluster.own_folder import node_folder
 from seq2sweep.cluster.place import BucketPlace, Place, place_of
 from seq2sweep.cluster.remote import RemoteRun
 from seq2sweep.cluster.search import require_folder
@@ -198,6 +200,35 @@ def test_by_the_setting(config: Config, bucket: str, tmp_path: Path) -> None:
     assert type(made("runs")) is Place
     assert type(made(bucket)) is BucketPlace
     assert made(f"{bucket}/").address == f"{bucket}/{tmp_path.name}"
+
+
+def test_logs_of_workers_that_hung_come_home(cluster: None, place: BucketPlace) -> None:
+    logs = node_folder(place.address) / "logs-1"
+    logs.mkdir()
+    (logs / "hang-0.log").touch()
+    (logs / "hang-1.log").write_text("Timeout!")
+    place.begin("1")
+    try:
+        (log,) = place.hung()
+        assert log.parent == place.folder
+        assert (log.name[:7], log.read_text()) == ("hang-1.", "Timeout!")
+    finally:
+        shutil.rmtree(logs.parent)
+    place.begin("2")
+    assert place.hung() == []
+    shutil.rmtree(node_folder(place.address))
+
+
+def test_no_room_at_home(
+    config: Config, place: BucketPlace, workers: RemoteRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(there: Bucket, name: str, path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    train(workers, 8, 12, end=True)
+    monkeypatch.setattr(Bucket, "download", full)
+    with pytest.raises(Failure, match=f"no room left in {place.folder} for what comes home"):
+        place.look(config)
 
 
 def test_a_full_disk_is_the_nodes_own(place: BucketPlace) -> None:

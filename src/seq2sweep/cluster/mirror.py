@@ -138,6 +138,7 @@ class Mirror(SharedFolder):
         name = self.folder / _WRITER_NAME
         there = self.remote.bucket.read(_WRITER_NAME)
         if there and name.exists() and name.read_bytes() == there:
+            self.remote.follow_journal()  # if a power failure has cut the one here
             for path in remove_damaged(self.folder, _say_removed):
                 self.remote.upload(path, self._check)
         else:

@@ -28,7 +28,7 @@ from seq2sweep.cluster.storage import JOURNAL_NAME, checkpoint_step, is_regular,
 from seq2sweep.cluster.ticker import Ticker
 from seq2sweep.config import ClusterConfig, Config, is_address
 from seq2sweep.data.files import write_whole
-from seq2sweep.errors import UserError
+from seq2sweep.errors import NO_ROOM, Failure, UserError
 from seq2sweep.train import journal, state
 
 T = TypeVar("T")
@@ -167,9 +167,19 @@ class BucketPlace(Place):
         return Standing(found, summary, missing(config, found) if summary else None)
 
     def _bring_home(self, there: Standing) -> None:
-        for path in filter(is_regular, there.checkpoints):
+        kept = list(filter(is_regular, there.checkpoints))
+        if not all(path.exists() for path in kept):
+            console.say(f"{len(kept)} checkpoints come home from {self.address}")
+        for path in kept:
             try:
                 self.remote.download(path)
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                raise Failure(
+                    f"no room left in {self.folder} for what comes home from {self.address}: make "
+                    "some, and run `dvc repro` again"
+                ) from None
             except state.CheckpointError as damage:
                 with self.remote.claim_for_writing():
                     self.remote.remove(path.name)

@@ -147,7 +147,9 @@ class RemoteRun:
         """Its validation loss, by state.json, which is small."""
         name = checkpoint.name
         if name not in self._losses:
-            with tempfile.TemporaryDirectory(dir=self.local, prefix=".loss-") as folder:
+            with tempfile.TemporaryDirectory(
+                dir=self.local, prefix=".loss-", suffix=".partial"
+            ) as folder:
                 self.bucket.download(f"{name}/state.json", Path(folder) / "state.json")
                 self._losses[name] = valid_loss(Path(folder))
         return self._losses[name]
