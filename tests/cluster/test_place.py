@@ -12,6 +12,7 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep.cluster import claims
 from seq2sweep.cluster.bucket import Bucket
+from seq2sweep.cluster.claims import ClaimLost
 from seq2sweep.cluster.messages import BEGUN, STOP, USER_ERROR, Signals
 from seq2sweep.cluster.own_folder import node_folder
 from seq2sweep.cluster.place import BucketPlace, Place, place_of
@@ -148,6 +149,16 @@ def test_two_drivers(place: BucketPlace, tmp_path: Path, monkeypatch: pytest.Mon
         pass
     with BucketPlace(place.storage, copy).held():
         pass
+
+
+def test_a_driver_that_was_taken_for_dead_starts_no_workers(place: BucketPlace) -> None:
+    with place.held():
+        place.begin("1")
+        taken = {"host": "far", "process": 1, "machine": None}
+        there = Bucket(f"{place.address}/claims/driver")
+        there.write("00000002.json", json.dumps(taken).encode())
+        with pytest.raises(ClaimLost, match="as if this one had ended"):
+            place.begin("2")
 
 
 def test_a_worker_that_still_writes_is_waited_for(

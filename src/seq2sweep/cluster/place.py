@@ -11,6 +11,7 @@ from typing import TypeVar
 from seq2sweep import console
 from seq2sweep.cluster import encoded, mirror
 from seq2sweep.cluster.bucket import Bucket
+from seq2sweep.cluster.claims import Claim
 from seq2sweep.cluster.everywhere import on_all_nodes
 from seq2sweep.cluster.messages import (
     BEGUN,
@@ -121,6 +122,7 @@ class BucketPlace(Place):
         super().__init__(folder)
         self.storage = storage.rstrip("/")
         self.remote = RemoteRun(self.address, folder)
+        self._claim: Claim | None = None
 
     @property
     def address(self) -> str:
@@ -130,7 +132,7 @@ class BucketPlace(Place):
     def held(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             stack.enter_context(only_user(self.folder))
-            stack.enter_context(self._patiently(self.remote.claim_for_driver))
+            self._claim = stack.enter_context(self._patiently(self.remote.claim_for_driver))
             stack.enter_context(Ticker(FOLLOW_SECONDS, self.catch_up, "journal"))
             yield
 
@@ -199,6 +201,8 @@ class BucketPlace(Place):
 
     def begin(self, attempt: str) -> None:
         super().begin(attempt)
+        if self._claim is not None:
+            self._patiently(self._claim.check)
         self.workers = Signals(self.remote.bucket, attempt)
 
     def ask(self) -> bool:
