@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from seq2sweep import config as configuration
@@ -57,8 +58,10 @@ class LosesTheMachine(threading.Thread):
         there = Bucket(self.address)
         while "step-00000020/manifest.json" not in there.sizes():
             time.sleep(0.02)
-        for process in trainers():
+        killed = trainers()
+        for process in killed:
             process.kill()
+        psutil.wait_procs(killed, timeout=60)
         shutil.rmtree(node_folder(self.address))
         self.before = there.read("journal.jsonl") or b""
 
