@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install reproduce ui test lint format clean
+.PHONY: help install reproduce ui test chaos lint format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test: install ## lint, types and the whole test suite
 	@$(MAKE) --no-print-directory lint
 	@# Test by test in their order: those that end a Ray cluster come last (tests/cluster/conftest.py).
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+
+chaos: install ## kill workers, drivers and machines 31 times (make test: 11 times)
+	$(BIN)/python -m pytest tests/cluster/test_chaos.py --thorough -s
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .

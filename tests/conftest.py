@@ -32,6 +32,16 @@ hypothesis.settings.load_profile("any machine")
 WORDS = ["alpha", "beta", "gamma", "delta", "eins", "zwei", "drei", "vier", "rot", "grün", "gelb"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--thorough", action="store_true", help="kill more often: make chaos")
+
+
+@pytest.fixture(scope="session")
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether there is time for more of the same."""
+    return bool(request.config.getoption("--thorough"))
+
+
 @pytest.fixture(autouse=True)
 def _usual_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)

@@ -84,19 +84,26 @@ def has_ended(training: Future[TrainOutcome]) -> bool:
 # --- workers -------------------------------------------------------------------------------------
 
 
-def test_workers(config: Config, tiny_corpus: Corpus, project: Path, undisturbed: Path) -> None:
+def test_workers(
+    config: Config, tiny_corpus: Corpus, project: Path, undisturbed: Path, thorough: bool
+) -> None:
+    moments = (
+        schedule(1, 5.0, any=6, training=4, writing=4)
+        if thorough
+        else schedule(1, 5.0, any=1, training=1, writing=3)
+    )
     folder = project / "runs" / "run"
     torn = 0
     with ThreadPoolExecutor() as pool:
         training = pool.submit(train, config, tiny_corpus, project)
         target = Target(folder, lambda: has_ended(training))
-        for moment in schedule(1, 5.0, any=6, training=4, writing=4):
+        for moment in moments:
             target.wait_for(moment).kill()
             KILLS[f"worker, {moment.kind}"] += 1
             torn += any(folder.glob(".step-*.partial"))
         outcome = training.result(timeout=300)
     assert outcome.summary["step"] == STEPS
-    assert torn >= 3, "kills came too late to leave half a checkpoint"
+    assert torn >= (3 if thorough else 1), "kills came too late to leave half a checkpoint"
     assert_same(folder, undisturbed, STEPS)
     assert live(ray.util.placement_group_table()) == []
 
@@ -167,13 +174,22 @@ def start_stage(
 
 
 def test_drivers(
-    config: Config, undisturbed: Path, temporary: Path, start_stage: Callable[[Config], Stage]
+    config: Config,
+    undisturbed: Path,
+    temporary: Path,
+    start_stage: Callable[[Config], Stage],
+    thorough: bool,
 ) -> None:
     """The stage is started again at once, while what the one before left is being ended."""
+    moments = (
+        schedule(2, 7.0, any=4, training=2, writing=3)
+        if thorough
+        else schedule(2, 7.0, any=1, training=1, writing=1)
+    )
     stage = start_stage(config)
     target = Target(stage.folder, stage.ended)
     sessions: set[Path] = set()
-    for moment in schedule(2, 7.0, any=4, training=2, writing=3):
+    for moment in moments:
         driver = stage.start()
         if moment.kind == "any":
             target.sleep(moment.amount)
@@ -192,7 +208,7 @@ def test_drivers(
     assert_same(stage.folder, undisturbed, STEPS)
     stage.assert_recorded()
     wait_until(lambda: not any(temporary.glob("s2s-*")))
-    assert len(sessions) >= 5
+    assert len(sessions) >= (5 if thorough else 2)
     assert [p for folder in sessions for p in guard.processes(str(folder))] == []
 
 
@@ -204,8 +220,14 @@ def test_machines(
     undisturbed: Path,
     machines: Cluster,
     start_stage: Callable[[Config], Stage],
+    thorough: bool,
 ) -> None:
-    """A shared cluster loses machines and gets others; two drivers on it are killed as well."""
+    """A shared cluster loses machines and gets others; drivers on it are killed as well."""
+    moments = (
+        schedule(3, 5.0, any=2, training=3, writing=3)
+        if thorough
+        else schedule(3, 5.0, any=1, training=1, writing=1)
+    )
     stage = start_stage(
         configuration.with_changes(
             config, {"cluster.address": machines.address, "cluster.cpus_per_worker": 1}
@@ -213,7 +235,7 @@ def test_machines(
     )
     target = Target(stage.folder, stage.ended)
     stage.start()
-    for number, moment in enumerate(schedule(3, 5.0, any=2, training=3, writing=3)):
+    for number, moment in enumerate(moments):
         worker = target.wait_for(moment)
         if number % 3 == 2:
             stage.kill()
@@ -231,9 +253,9 @@ def test_machines(
     assert live(machines.global_state.placement_group_table()) == []
 
 
-def test_there_were_enough_kills() -> None:
+def test_there_were_enough_kills(thorough: bool) -> None:
     kinds = "; ".join(f"{count} {what}" for what, count in sorted(KILLS.items()))
     print(f"{sum(KILLS.values())} kills: {kinds}")
-    if len({what.partition(",")[0] for what in KILLS}) < 4:
-        pytest.skip("not all tests of this file were run")
+    if not thorough or len({what.partition(",")[0] for what in KILLS}) < 4:
+        pytest.skip("only `make chaos` has all of them, one after another")
     assert sum(KILLS.values()) >= 30, kinds
