@@ -38,6 +38,9 @@ from tests.cluster.chaos import (
 )
 from tests.conftest import Corpus
 
+# In one process of pytest's: all are compared with one undisturbed run.
+pytestmark = pytest.mark.xdist_group("chaos")
+
 STEPS = 400
 KILLS: Counter[str] = Counter()
 """SIGKILLs by whom they hit and when, of all tests here."""

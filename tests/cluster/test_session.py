@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -247,6 +248,14 @@ class Starts:
         return [folder for folder in self.folders if Path(folder).exists()]
 
 
+@pytest.fixture
+def _no_ray_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Ray of the other tests in this process is not to be shut down with what is started."""
+    monkeypatch.setattr("ray._private.worker._global_node", None)
+    monkeypatch.setattr("ray.shutdown", lambda: None)
+
+
+@pytest.mark.usefixtures("_no_ray_here")
 def test_a_start_that_fails_is_tried_once_more(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], temporary: Path
 ) -> None:
@@ -262,6 +271,7 @@ def test_a_start_that_fails_is_tried_once_more(
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.usefixtures("_no_ray_here")
 def test_a_start_that_fails_twice_is_a_failure_of_one_line(
     monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
@@ -319,8 +329,8 @@ def test_a_signal_to_the_whole_group_is_the_drivers_to_answer(number: signal.Sig
     """As a closed terminal, systemd and Slurm send it: Ray must live until the driver has ended."""
     script = run_script(
         "with ray_session(config):\n"
-        f"{BUSY}"
         "    try:\n"
+        f"{textwrap.indent(BUSY, '    ')}"
         "        time.sleep(1000)\n"
         "    except KeyboardInterrupt:\n"
         "        time.sleep(2)\n"
