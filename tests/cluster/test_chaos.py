@@ -38,12 +38,11 @@ from tests.cluster.chaos import (
 )
 from tests.conftest import Corpus
 
-# In one process of pytest's: all are compared with one undisturbed run.
-pytestmark = pytest.mark.xdist_group("chaos")
-
 STEPS = 400
 KILLS: Counter[str] = Counter()
 """SIGKILLs by whom they hit and when, of all tests here."""
+in_one_process = pytest.mark.xdist_group("chaos")
+"""For what is compared with the undisturbed run of the common Ray: there is one a process."""
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +86,7 @@ def has_ended(training: Future[TrainOutcome]) -> bool:
 # --- workers -------------------------------------------------------------------------------------
 
 
+@in_one_process
 def test_workers(
     config: Config, tiny_corpus: Corpus, project: Path, undisturbed: Path, thorough: bool
 ) -> None:
@@ -116,6 +116,7 @@ def live(placement_groups: dict[str, dict[str, str]]) -> list[str]:
     return [state for state in states if state != "REMOVED"]
 
 
+@in_one_process
 def test_a_worker_that_stands_still_is_started_again(
     config: Config, tiny_corpus: Corpus, project: Path, undisturbed: Path
 ) -> None:
@@ -176,6 +177,7 @@ def start_stage(
         stage.kill()
 
 
+@in_one_process
 def test_drivers(
     config: Config,
     undisturbed: Path,
