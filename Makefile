@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install reproduce ui test chaos lint format clean
+.PHONY: help install reproduce ui test thorough lint format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,8 +35,8 @@ test: install ## lint, types and the whole test suite
 	@# Test by test in their order: those that end a Ray cluster come last (tests/cluster/conftest.py).
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
-chaos: install ## kill workers, drivers and machines 31 times (make test: 11 times)
-	$(BIN)/python -m pytest tests/cluster/test_chaos.py --thorough -s
+thorough: install ## what make test leaves out: 31 kills, whole sweeps; half an hour
+	$(BIN)/python -m pytest --thorough tests/cluster tests/pipeline/test_tracking_away.py
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .

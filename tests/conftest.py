@@ -33,7 +33,15 @@ WORDS = ["alpha", "beta", "gamma", "delta", "eins", "zwei", "drei", "vier", "rot
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--thorough", action="store_true", help="kill more often: make chaos")
+    parser.addoption("--thorough", action="store_true", help="leave out nothing: make thorough")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest tests, whose subjects others look at more briefly, only if asked for."""
+    if not config.getoption("--thorough"):
+        for item in items:
+            if item.get_closest_marker("thorough"):
+                item.add_marker(pytest.mark.skip("takes minutes: make thorough"))
 
 
 @pytest.fixture(scope="session")

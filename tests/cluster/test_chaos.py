@@ -41,8 +41,6 @@ from tests.conftest import Corpus
 STEPS = 400
 KILLS: Counter[str] = Counter()
 """SIGKILLs by whom they hit and when, of all tests here."""
-in_one_process = pytest.mark.xdist_group("chaos")
-"""For what is compared with the undisturbed run of the common Ray: there is one a process."""
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +84,6 @@ def has_ended(training: Future[TrainOutcome]) -> bool:
 # --- workers -------------------------------------------------------------------------------------
 
 
-@in_one_process
 def test_workers(
     config: Config, tiny_corpus: Corpus, project: Path, undisturbed: Path, thorough: bool
 ) -> None:
@@ -116,7 +113,7 @@ def live(placement_groups: dict[str, dict[str, str]]) -> list[str]:
     return [state for state in states if state != "REMOVED"]
 
 
-@in_one_process
+@pytest.mark.thorough
 def test_a_worker_that_stands_still_is_started_again(
     config: Config, tiny_corpus: Corpus, project: Path, undisturbed: Path
 ) -> None:
@@ -177,24 +174,18 @@ def start_stage(
         stage.kill()
 
 
-@in_one_process
+@pytest.mark.thorough
 def test_drivers(
     config: Config,
     undisturbed: Path,
     temporary: Path,
     start_stage: Callable[[Config], Stage],
-    thorough: bool,
 ) -> None:
     """The stage is started again at once, while what the one before left is being ended."""
-    moments = (
-        schedule(2, 7.0, any=4, training=2, writing=3)
-        if thorough
-        else schedule(2, 7.0, any=1, training=1, writing=1)
-    )
     stage = start_stage(config)
     target = Target(stage.folder, stage.ended)
     sessions: set[Path] = set()
-    for moment in moments:
+    for moment in schedule(2, 7.0, any=4, training=2, writing=3):
         driver = stage.start()
         if moment.kind == "any":
             target.sleep(moment.amount)
@@ -213,26 +204,21 @@ def test_drivers(
     assert_same(stage.folder, undisturbed, STEPS)
     stage.assert_recorded()
     wait_until(lambda: not any(temporary.glob("s2s-*")))
-    assert len(sessions) >= (5 if thorough else 2)
+    assert len(sessions) >= 5
     assert [p for folder in sessions for p in guard.processes(str(folder))] == []
 
 
 # --- machines ------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_machines(
     config: Config,
     undisturbed: Path,
     machines: Cluster,
     start_stage: Callable[[Config], Stage],
-    thorough: bool,
 ) -> None:
-    """A shared cluster loses machines and gets others; drivers on it are killed as well."""
-    moments = (
-        schedule(3, 5.0, any=2, training=3, writing=3)
-        if thorough
-        else schedule(3, 5.0, any=1, training=1, writing=1)
-    )
+    """A shared cluster loses machines and gets others; two drivers on it are killed as well."""
     stage = start_stage(
         configuration.with_changes(
             config, {"cluster.address": machines.address, "cluster.cpus_per_worker": 1}
@@ -240,7 +226,7 @@ def test_machines(
     )
     target = Target(stage.folder, stage.ended)
     stage.start()
-    for number, moment in enumerate(moments):
+    for number, moment in enumerate(schedule(3, 5.0, any=2, training=3, writing=3)):
         worker = target.wait_for(moment)
         if number % 3 == 2:
             stage.kill()
@@ -262,5 +248,5 @@ def test_there_were_enough_kills(thorough: bool) -> None:
     kinds = "; ".join(f"{count} {what}" for what, count in sorted(KILLS.items()))
     print(f"{sum(KILLS.values())} kills: {kinds}")
     if not thorough or len({what.partition(",")[0] for what in KILLS}) < 4:
-        pytest.skip("only `make chaos` has all of them, one after another")
+        pytest.skip("only `make thorough` has all of them, one after another")
     assert sum(KILLS.values()) >= 30, kinds

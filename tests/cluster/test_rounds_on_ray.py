@@ -70,6 +70,7 @@ def ends(results: list[TrialResult]) -> list[Any]:
     ]
 
 
+@pytest.mark.thorough
 def test_a_search_begun_again_goes_on_where_it_was(
     cluster: None,
     config: Config,

@@ -65,6 +65,7 @@ def kill_a_worker() -> None:
     trainers()[0].kill()
 
 
+@pytest.mark.thorough
 def test_a_killed_worker_costs_no_result(
     cluster: None,
     config: Config,

@@ -38,6 +38,7 @@ def config(tiny_config: Config) -> Config:
     )
 
 
+@pytest.mark.thorough
 def test_killed_three_times(
     config: Config, temporary: Path, make_stage: Callable[[str, Config], SweepStage]
 ) -> None:

@@ -63,6 +63,7 @@ def assert_alike(folder: Path, reference: Path, until: int) -> None:
         assert here == pytest.approx(there, rel=1e-4), name
 
 
+@pytest.mark.thorough
 def test_two_workers_a_trial(
     config: Config,
     tiny_corpus: Corpus,

@@ -35,6 +35,7 @@ def sync(project: Project) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.thorough
 def test_stages_without_a_server_and_sync_with_it(server: MlflowServer, tmp_path: Path) -> None:
     project = Project(tmp_path / "clone")
     address = server.uri.replace("http://", "http://ada:hunter2@")
