@@ -194,6 +194,8 @@ def _environment(folder: Path) -> dict[str, str]:
         "RAY_health_check_period_ms": "500",
         "RAY_health_check_failure_threshold": "4",
         "RAY_health_check_initial_delay_ms": "5000",
+        # As workers are asked for again that only a node had room for that is gone.
+        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "20",
     }
 
 
