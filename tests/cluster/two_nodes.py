@@ -98,6 +98,10 @@ class Machines:
                 if len(alive) >= count and jobs.ok:
                     return
             assert time.monotonic() < give_up, self.logs()
+            for node in [
+                name for name, process in self.nodes.items() if process.poll() is not None
+            ]:
+                self.start_node(node)  # as a service manager would: Ray gives up on a busy machine
             time.sleep(0.3)
 
     def logs(self) -> str:
@@ -134,9 +138,9 @@ def machines() -> Iterator[Machines]:
         with _networks(name) as (home, addresses):
             made = Machines(folder, name, home, addresses, _environment(folder))
             with _storage(made):
-                for node in NODES:
+                for count, node in enumerate(NODES, 1):
                     made.start_node(node)
-                made.wait_for_nodes(len(NODES))
+                    made.wait_for_nodes(count)
                 yield made
     finally:
         guard.finish(watching)
@@ -194,6 +198,8 @@ def _environment(folder: Path) -> dict[str, str]:
         "RAY_health_check_period_ms": "500",
         "RAY_health_check_failure_threshold": "4",
         "RAY_health_check_initial_delay_ms": "5000",
+        # Where other tests run beside, a node comes up slowly.
+        "RAY_raylet_start_wait_time_s": "150",
         # As workers are asked for again that only a node had room for that is gone.
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "20",
     }
