@@ -21,7 +21,7 @@ from tqdm import tqdm
 from seq2sweep import console
 from seq2sweep.cluster.bucket import Bucket
 from seq2sweep.cluster.writer import patiently
-from seq2sweep.config import ClusterConfig
+from seq2sweep.config import ClusterConfig, is_address
 from seq2sweep.data.files import sha256, write_whole
 from seq2sweep.errors import Failure, UserError
 
@@ -63,12 +63,12 @@ class Shelf(Protocol):
 
 def shelf(storage: str) -> Shelf:
     """That of an address or of a full path, whose folder is made if it is missing."""
-    return BucketShelf(Bucket(storage)) if "://" in storage else FolderShelf(Path(storage))
+    return BucketShelf(Bucket(storage)) if is_address(storage) else FolderShelf(Path(storage))
 
 
 def shelf_of(cluster: ClusterConfig) -> Shelf:
     """The storage that this machine and the cluster share."""
-    if "://" not in cluster.storage and not Path(cluster.storage).is_absolute():
+    if not is_address(cluster.storage) and not Path(cluster.storage).is_absolute():
         raise UserError(
             f"cluster.storage is {cluster.storage}: a job needs the full path of a folder that "
             "this machine and all nodes see under this name, or an address such as s3://bucket/runs"
