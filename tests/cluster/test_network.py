@@ -20,7 +20,9 @@ def test_the_interface_of_an_address() -> None:
 def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "_address", lambda: "127.0.0.1")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")
-    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    # Set first, so that what is set in its place is taken back in the end.
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
     network.use_interface_of_ray()
     assert os.environ["NCCL_SOCKET_IFNAME"] == "ib0"
     assert os.environ["GLOO_SOCKET_IFNAME"] == network.interface_of("127.0.0.1")

@@ -10,8 +10,8 @@ from typing import Any
 
 import psutil
 import pytest
-from ray.exceptions import ActorDiedError
-from ray.train import TrainingFailedError
+from ray.exceptions import ActorDiedError, RayTaskError
+from ray.train import ControllerError, TrainingFailedError
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import run
@@ -247,6 +247,15 @@ def test_a_hang_is_the_cause_of_a_death_only(tmp_path: Path) -> None:
     assert cause(MemoryError("no memory")).startswith("worker 0: out of memory")
     log.unlink()
     assert "its process was killed" in cause(ActorDiedError())
+
+
+def test_the_cause_of_workers_that_could_not_start_is_told_in_a_line(tmp_path: Path) -> None:
+    """Which Ray hands on in two wrappings, with the frames of all before it."""
+    raised = RuntimeError("no route to host")
+    task = RayTaskError("_setup", "Traceback: frames upon frames", raised).as_instanceof_cause()
+    told = run._failure(ControllerError(task), Place(tmp_path), 0)
+    assert told.cause == "RuntimeError: no route to host"
+    assert "frames upon frames" in (tmp_path / run.FAILURE_LOG_NAME).read_text()
 
 
 def test_workers_that_have_not_begun_cannot_be_asked(tmp_path: Path) -> None:

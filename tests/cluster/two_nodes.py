@@ -186,7 +186,8 @@ def _ip(arguments: str) -> None:
 
 def _environment(folder: Path) -> dict[str, str]:
     """Of home's commands: this library and Python, keys of the S3 server, the cluster's token."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "GIT_", "AWS_"))}
+    others = ("RAY_", "GIT_", "AWS_", "GLOO_")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(others)}
     home = folder / "home"
     home.mkdir()
     return clean | {

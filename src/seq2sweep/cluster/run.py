@@ -339,7 +339,7 @@ def _cause(error: Exception) -> tuple[str, BaseException]:
     """Who failed first, and what was raised there."""
     failures: dict[int, Exception] = getattr(error, "worker_failures", {})
     if not failures:
-        return "", getattr(error, "controller_failure", error)
+        return "", _raised(getattr(error, "controller_failure", error))
     # When one worker fails, the others complain of a lost connection: those come last.
     causes = {rank: _raised(failure) for rank, failure in sorted(failures.items())}
     rank, cause = min(causes.items(), key=lambda item: _is_echo(item[1]))
@@ -347,9 +347,12 @@ def _cause(error: Exception) -> tuple[str, BaseException]:
 
 
 def _raised(failure: Exception) -> BaseException:
-    """The exception that the worker raised, out of Ray's wrapping."""
-    inner = getattr(failure, "_base_exc", None)
-    return inner if isinstance(inner, BaseException) else failure
+    """The exception that the worker raised, out of Ray's wrappings."""
+    for wrapping in ("_base_exc", "cause"):
+        inner = getattr(failure, wrapping, None)
+        if isinstance(inner, Exception):
+            return _raised(inner)
+    return failure
 
 
 def _is_echo(error: BaseException) -> bool:
