@@ -42,8 +42,10 @@ STAND_INS = {
     + """
         trap 'echo "dvc saves" >>"$CALLS"; exit "$ON_SIGNAL"' INT
         echo "address $RAY_ADDRESS" >>"$CALLS"
-        [ -z "$ENDS" ] || exit "$ENDS"
-        while true; do sleep 0.1; done""",
+        while [ -z "$ENDS" ]; do sleep 0.1; done
+        # Not before both nodes have noted that they run.
+        until [ "$(grep -c "^ray on . mode" "$CALLS")" = 2 ]; do sleep 0.1; done
+        exit $ENDS""",
 }
 
 RAY_RUNS = "ray on {} mode token token 600 700"
