@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from seq2sweep.config import ModelConfig
 from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, PAD
+from seq2sweep.model import attention, layers, transformer
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.layers import FeedForward, Residual, sinusoids
 from seq2sweep.model.transformer import Transformer
@@ -452,7 +453,7 @@ def test_untied_embeddings_are_three_matrices() -> None:
 
 
 class Dropouts:
-    """In the place of F.dropout: notes each tensor and its probability where any is in effect.
+    """In the place of dropout: notes each tensor and its probability where any is in effect.
 
     Nothing is dropped, or all where `drop_all`. Sub-layer outputs are noted beside, in order.
     """
@@ -460,7 +461,8 @@ class Dropouts:
     def __init__(self, model: Transformer, patch: pytest.MonkeyPatch) -> None:
         self.events: list[tuple[str, Tensor, float]] = []
         self.drop_all = False
-        patch.setattr(F, "dropout", self._dropout)
+        for user in (attention, layers, transformer):
+            patch.setattr(user, "dropout", self._dropout)
         for module in model.modules():
             if isinstance(module, MultiHeadAttention):
                 # Its last product, the same for self-attention and attention over the memory.
@@ -471,7 +473,7 @@ class Dropouts:
     def _sublayer(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
         self.events.append(("sub-layer", output, 0.0))
 
-    def _dropout(self, x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    def _dropout(self, x: Tensor, p: float, training: bool) -> Tensor:
         if training and p > 0:
             self.events.append(("dropout", x, p))
             return torch.zeros_like(x) if self.drop_all else x

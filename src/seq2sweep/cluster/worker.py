@@ -33,6 +33,7 @@ from seq2sweep.cluster.watchdog import Watchdog
 from seq2sweep.cluster.writer import PAUSES, CheckpointWriter, patiently
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
+from seq2sweep.train.allocator import keep_memory
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
 from seq2sweep.train.loop import train
 
@@ -60,7 +61,9 @@ def train_worker(settings: dict[str, Any]) -> None:
 
 
 def use_threads(cpus: float) -> None:
-    """Compute with as many threads as CPUs were assigned; Ray leaves torch with one."""
+    """Compute with as many threads as CPUs were assigned, where Ray leaves torch with one, and
+    with memory that is kept."""
+    keep_memory()
     torch.set_num_threads(max(1, int(cpus)))
 
 

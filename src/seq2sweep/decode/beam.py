@@ -8,6 +8,7 @@ Shapes: B sentences still open, K hypotheses each, V pieces in the vocabulary.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -174,15 +175,10 @@ def search(
     length = 0
     while opened:
         length += 1
-        logits = model.step(history[:, :, -1], cache)
-        # In float32, or float64 for a model in float64.
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        scores = log_probabilities.unsqueeze(-1) + torch.log_softmax(logits, dim=-1)
-        # After the softmax, so that a score is the probability that training's loss sees.
-        scores[:, :, [PAD, BOS]] = -torch.inf
         # Of the best 2K continuations at most K end the sentence: one for each hypothesis.
-        candidates, places = _top(scores, 2 * beam)
-        rows, pieces = places // scores.size(2), places % scores.size(2)
+        candidates, rows, pieces = _continuations(
+            model.step(history[:, :, -1], cache), log_probabilities, 2 * beam
+        )
         chosen, stay, open_next = [], [], []
         ends = pieces.eq(EOS)
         is_end, score_list = ends.tolist(), candidates.tolist()
@@ -239,13 +235,43 @@ def search(
     return results
 
 
-def _top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The best `count` of scores [B, K, V] for each sentence, and their places in K * V.
+def _continuations(
+    logits: Tensor, log_probabilities: Tensor, count: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The best `count` ways to go on, of each sentence: log-probability, hypothesis and piece.
 
-    First the best of each hypothesis, then the best of those: no sort over K * V.
+    logits [B, K, V], which are changed; log_probabilities [B, K]; all three [B, count or fewer],
+    best first. Only those of the best logits become log-probabilities, none of PAD and BOS.
     """
-    per_row = min(count, scores.size(2))
-    best, pieces = scores.topk(per_row, dim=2)
-    offsets = torch.arange(scores.size(1), device=scores.device).view(1, -1, 1) * scores.size(2)
-    values, order = best.flatten(1).topk(min(count, best.size(1) * per_row), dim=1)
-    return values, (pieces + offsets).flatten(1).gather(1, order)
+    # In float32, or float64 for a model in float64.
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    # With PAD and BOS, so that a score is the probability that training's loss sees.
+    totals = logits.logsumexp(dim=-1, keepdim=True)
+    logits[:, :, [PAD, BOS]] = -torch.inf
+    best, pieces = _top(logits, count)
+    scores = (log_probabilities.unsqueeze(-1) + best - totals).flatten(1)
+    values, order = scores.topk(min(count, scores.size(1)), dim=1)
+    return values, order // best.size(2), pieces.flatten(1).gather(1, order)
+
+
+def _top(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The greatest `count` (or all) along the last dimension, greatest first, and their places.
+
+    As topk, which sorts a copy of whole rows on a CPU: here only of the blocks of a row that have
+    the greatest maxima, in which the greatest numbers must be.
+    """
+    size = x.size(-1)
+    width = math.isqrt(size)
+    blocks = size // width
+    if blocks <= 2 * count:
+        values, places = x.topk(min(count, size), dim=-1)
+        return values, places
+    end = blocks * width
+    maxima = x[..., :end].unflatten(-1, (blocks, width)).amax(dim=-1)
+    chosen = maxima.topk(count, dim=-1, sorted=False).indices
+    columns = torch.arange(size, device=x.device)
+    inside = (chosen.unsqueeze(-1) * width + columns[:width]).flatten(-2)
+    rest = columns[end:].expand(*x.shape[:-1], -1)
+    places = torch.cat((inside, rest), dim=-1)
+    values, order = x.gather(-1, places).topk(count, dim=-1)
+    return values, places.gather(-1, order)

@@ -12,6 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seq2sweep.model.dropout import dropout
+from seq2sweep.model.packing import Packing
+
 Kind = Literal["scaled_dot_product", "dot_product", "additive"]
 
 
@@ -61,28 +64,37 @@ class MultiHeadAttention(nn.Module):
                 for vector in self.hidden:
                     nn.init.xavier_uniform_(vector)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """Self-attention of x [B, n, d_model].
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        packing: Packing | None = None,
+    ) -> Tensor:
+        """Self-attention of x [B, n, d_model], or of its real pieces [R, d_model] by `packing`.
 
         mask: bool, broadcastable to [B, h, n, n], True where a query may look at a key.
         """
-        queries, keys, values = self.project(x)
-        return self.attend(queries, keys, values, mask, causal)
+        queries, keys, values = self.project(x, packing)
+        return self.attend(queries, keys, values, mask, causal, packing)
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys [B, h, n, d_k] and values [B, h, n, d_v] of x [B, n, d_model]."""
+    def project(self, x: Tensor, packing: Packing | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys [B, h, n, d_k] and values [B, h, n, d_v] of x [B, n, d_model] or packed."""
         widths = [self.query_width, self.query_width, self.heads * self.d_v]
-        queries, keys, values = F.linear(x, self.projection).split(widths, dim=-1)
+        queries, keys, values = _linear(x, self.projection, packing).split(widths, dim=-1)
         return self._by_head(queries), self._by_head(keys), self._by_head(values)
 
-    def project_queries(self, x: Tensor) -> Tensor:
-        """Queries [B, h, n, d_k] of x [B, n, d_model]."""
-        return self._by_head(F.linear(x, self.projection[: self.query_width]))
+    def project_queries(self, x: Tensor, packing: Packing | None = None) -> Tensor:
+        """Queries [B, h, n, d_k] of x [B, n, d_model] or packed."""
+        return self._by_head(_linear(x, self.projection[: self.query_width], packing))
 
-    def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys [B, h, m, d_k] and values [B, h, m, d_v] of memory [B, m, d_model]."""
+    def project_memory(
+        self, memory: Tensor, packing: Packing | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Keys [B, h, m, d_k] and values [B, h, m, d_v] of memory [B, m, d_model] or packed."""
         widths = [self.query_width, self.heads * self.d_v]
-        keys, values = F.linear(memory, self.projection[self.query_width :]).split(widths, dim=-1)
+        projected = _linear(memory, self.projection[self.query_width :], packing)
+        keys, values = projected.split(widths, dim=-1)
         return self._by_head(keys), self._by_head(values)
 
     def attend(
@@ -92,30 +104,32 @@ class MultiHeadAttention(nn.Module):
         values: Tensor,
         mask: Tensor | None = None,
         causal: bool = False,
+        packing: Packing | None = None,
     ) -> Tensor:
-        """Values weighted by attention, heads joined by W^O: [B, n, d_model].
+        """Values weighted by attention, heads joined by W^O: [B, n, d_model], or packed.
 
         queries [B, h, n, d_k], keys [B, h, m, d_k], values [B, h, m, d_v]; mask: bool,
         broadcastable to [B, h, n, m]; causal (not with a mask): query i sees keys 0 ... i.
         """
-        dropout = self.dropout if self.training else 0.0
         if self.keep_weights or not self._fused(queries):
             weights = self.weights(queries, keys, mask, causal)
             if self.keep_weights:
                 self.kept_weights = weights.detach()
-            heads = F.dropout(weights, dropout).to(values.dtype) @ values
+            kept = dropout(weights, self.dropout, self.training)
+            heads = kept.to(values.dtype) @ values
         else:
             heads = F.scaled_dot_product_attention(
                 queries,
                 keys,
                 values,
                 attn_mask=mask,
-                dropout_p=dropout,
+                dropout_p=self.dropout if self.training else 0.0,
                 is_causal=causal,
                 scale=self.scale,
             )
-        joined: Tensor = self.output(heads.transpose(1, 2).flatten(2))
-        return joined
+        joined = heads.transpose(1, 2).flatten(2)
+        out: Tensor = self.output(joined if packing is None else packing.pack(joined))
+        return out
 
     def weights(
         self, queries: Tensor, keys: Tensor, mask: Tensor | None = None, causal: bool = False
@@ -151,3 +165,9 @@ class MultiHeadAttention(nn.Module):
         """[B, n, h * d] to [B, h, n, d]."""
         split: Tensor = x.unflatten(-1, (self.heads, -1))
         return split.transpose(1, 2)
+
+
+def _linear(x: Tensor, weight: Tensor, packing: Packing | None) -> Tensor:
+    """x weight^T [B, n, d] for x [B, n, d_model] or packed, when padding is not computed."""
+    projected = F.linear(x, weight)
+    return projected if packing is None else packing.pad(projected)

@@ -38,26 +38,29 @@ def forward_flops(
     vocabulary_size: int,
     source_lengths: NDArray[np.integer],
     target_lengths: NDArray[np.integer],
+    widths: tuple[NDArray[np.integer], NDArray[np.integer]] | None = None,
 ) -> float:
     """Operations of one forward pass over sentence pairs of these lengths, in pieces, summed.
 
-    Give padded lengths for what the device computes, real ones for what the task needs.
+    widths: of source and target as attention computes them, the longest sentences that each pair
+    is with; nothing else computes padding. Without them: what the task needs.
     """
     n = source_lengths.astype(np.float64)
     m = target_lengths.astype(np.float64)
+    keys, queries = (n, m) if widths is None else (w.astype(np.float64) for w in widths)
     d, h, d_k, d_v = config.d_model, config.heads, config.d_k, config.d_v
     projections = 2 * d * h * (2 * d_k + 2 * d_v)  # Q, K, V and the output, for each piece
     # Scores and weighted sum, for each query and key. Additive scores are a product of d_k numbers
     # too, u . tanh(q + k); their sum and tanh are element-wise.
     pairwise = 2 * h * (d_k + d_v)
     feed_forward = 4 * d * config.d_ff
-    encoder_layer = n * (projections + feed_forward) + n * n * pairwise
+    encoder_layer = n * (projections + feed_forward) + keys * keys * pairwise
     decoder_layer = (
         m * (projections + feed_forward)
-        + m * m * pairwise
+        + queries * queries * pairwise
         + m * 2 * d * h * (d_k + d_v)  # cross-attention: queries and output ...
         + n * 2 * d * h * (d_k + d_v)  # ... and keys and values of the memory
-        + m * n * pairwise
+        + queries * keys * pairwise
     )
     per_pair = config.layers * (encoder_layer + decoder_layer) + 2 * m * d * vocabulary_size
     return float(per_pair.sum())
@@ -68,6 +71,12 @@ def training_flops(
     vocabulary_size: int,
     source_lengths: NDArray[np.integer],
     target_lengths: NDArray[np.integer],
+    widths: tuple[NDArray[np.integer], NDArray[np.integer]] | None = None,
 ) -> float:
-    """Operations of forward and backward over sentence pairs of these lengths, summed."""
-    return TRAINING_FACTOR * forward_flops(config, vocabulary_size, source_lengths, target_lengths)
+    """Operations of forward and backward over sentence pairs of these lengths, summed.
+
+    Arguments as in `forward_flops`.
+    """
+    return TRAINING_FACTOR * forward_flops(
+        config, vocabulary_size, source_lengths, target_lengths, widths
+    )

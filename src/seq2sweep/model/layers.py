@@ -1,6 +1,7 @@
 """Encoder and decoder layers (section 3.1), feed-forward (3.3) and positions (3.5).
 
-Shapes: B sentences, n source positions, m target positions, K hypotheses a sentence.
+Shapes: B sentences, n source positions, m target positions, K hypotheses a sentence. What is packed
+has one row [d_model] for each real piece of all sentences instead of [B, n, d_model].
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from torch.nn import functional as F
 
 from seq2sweep.config import ModelConfig
 from seq2sweep.model.attention import MultiHeadAttention
+from seq2sweep.model.dropout import dropout
+from seq2sweep.model.packing import Packing
 
 LEARNED_POSITIONS = 1024
 # Sinusoids made at the start; longer sentences make more.
 FIRST_POSITIONS = 256
+FIRST_ROOM = 32
+"""Pieces a sentence that a decoder's cache begins with; it doubles when it is full."""
 
 
 class FeedForward(nn.Module):
@@ -36,7 +41,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., d_model] to [..., d_model]."""
-        out: Tensor = self.outer(F.dropout(F.relu(self.inner(x)), self.dropout, self.training))
+        out: Tensor = self.outer(dropout(F.relu(self.inner(x)), self.dropout, self.training))
         return out
 
 
@@ -56,7 +61,7 @@ class Residual(nn.Module):
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """x and what the sub-layer makes of it: [..., d_model]."""
         inside = sublayer(self.norm(x) if self.pre else x)
-        x = x + F.dropout(inside, self.dropout, self.training)
+        x = x + dropout(inside, self.dropout, self.training)
         out: Tensor = x if self.pre else self.norm(x)
         return out
 
@@ -71,9 +76,9 @@ class EncoderLayer(nn.Module):
         self.feed_forward = _feed_forward(config)
         self.feed_forward_residual = _residual(config)
 
-    def forward(self, x: Tensor, source_mask: Tensor) -> Tensor:
-        """x [B, n, d_model]; source_mask [B, 1, 1, n], True at words, False at padding."""
-        x = self.attention_residual(x, lambda y: self.attention(y, source_mask))
+    def forward(self, x: Tensor, source_mask: Tensor, packing: Packing | None = None) -> Tensor:
+        """x [B, n, d_model] or packed; source_mask [B, 1, 1, n], True at words, not at padding."""
+        x = self.attention_residual(x, lambda y: self.attention(y, source_mask, packing=packing))
         out: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return out
 
@@ -82,7 +87,8 @@ class EncoderLayer(nn.Module):
 class LayerCache:
     """Keys and values that one decoder layer need not compute again.
 
-    self_keys, self_values: [B * K, h, steps so far, d_k or d_v];
+    self_keys, self_values: [B, h, room, d_k or d_v], of every piece that any hypothesis of a
+    sentence was ever continued with, the first `used` of them; they stay where they are.
     memory_keys, memory_values: [B, h, n, d_k or d_v], shared by a sentence's K hypotheses.
     """
 
@@ -90,6 +96,24 @@ class LayerCache:
     self_values: Tensor
     memory_keys: Tensor
     memory_values: Tensor
+    used: int = 0
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add one step's keys and values [B, h, K, d_k or d_v]; gives all so far."""
+        end = self.used + keys.size(2)
+        self.self_keys = _with_room(self.self_keys, self.used, end, keys)
+        self.self_values = _with_room(self.self_values, self.used, end, values)
+        self.self_keys[:, :, self.used : end] = keys
+        self.self_values[:, :, self.used : end] = values
+        self.used = end
+        return self.self_keys[:, :, :end], self.self_values[:, :, :end]
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these (int64, old indices)."""
+        self.self_keys = self.self_keys[:, :, : self.used].index_select(0, sentences)
+        self.self_values = self.self_values[:, :, : self.used].index_select(0, sentences)
+        self.memory_keys = self.memory_keys.index_select(0, sentences)
+        self.memory_values = self.memory_values.index_select(0, sentences)
 
 
 class DecoderLayer(nn.Module):
@@ -104,42 +128,58 @@ class DecoderLayer(nn.Module):
         self.feed_forward = _feed_forward(config)
         self.feed_forward_residual = _residual(config)
 
-    def forward(self, x: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
-        """x [B, m, d_model]; memory [B, n, d_model]; source_mask [B, 1, 1, n].
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        source_mask: Tensor,
+        packing: Packing | None = None,
+        memory_packing: Packing | None = None,
+    ) -> Tensor:
+        """x [B, m, d_model] and memory [B, n, d_model], or packed; source_mask [B, 1, 1, n].
 
         The causal mask alone suffices for the target: its padding comes last, so no word sees it.
         """
-        keys, values = self.memory_attention.project_memory(memory)
-        x = self.attention_residual(x, lambda y: self.attention(y, causal=True))
-        return self._rest(x, keys, values, source_mask)
+        keys, values = self.memory_attention.project_memory(memory, memory_packing)
+        x = self.attention_residual(x, lambda y: self.attention(y, causal=True, packing=packing))
+        return self._rest(x, keys, values, source_mask, packing)
 
     def start(self, memory: Tensor) -> LayerCache:
         """An empty cache for memory [B, n, d_model], before the first step."""
         keys, values = self.memory_attention.project_memory(memory)
-        return LayerCache(keys[:0, :, :0], values[:0, :, :0], keys, values)
+        return LayerCache(keys[:, :, :0], values[:, :, :0], keys.contiguous(), values.contiguous())
 
-    def step(self, x: Tensor, cache: LayerCache, source_mask: Tensor) -> Tensor:
-        """One target position of each hypothesis, x [B, K, d_model]; appends to the cache."""
-        x = self.attention_residual(x, lambda y: self._attend_to_past(y, cache))
+    def step(self, x: Tensor, cache: LayerCache, past: Tensor, source_mask: Tensor) -> Tensor:
+        """One target position of each hypothesis, x [B, K, d_model]; appends to the cache.
+
+        past: bool [B, 1, K, pieces in the cache after this step], True where a hypothesis has one.
+        """
+        x = self.attention_residual(x, lambda y: self._attend_to_past(y, cache, past))
         # A sentence's hypotheses are so many queries over the same memory.
         return self._rest(x, cache.memory_keys, cache.memory_values, source_mask)
 
-    def _attend_to_past(self, x: Tensor, cache: LayerCache) -> Tensor:
-        sentences, hypotheses, d_model = x.shape
-        queries, keys, values = self.attention.project(x.reshape(-1, 1, d_model))
-        if cache.self_keys.size(2):
-            keys = torch.cat((cache.self_keys, keys), dim=2)
-            values = torch.cat((cache.self_values, values), dim=2)
-        cache.self_keys, cache.self_values = keys, values
-        return self.attention.attend(queries, keys, values).view(sentences, hypotheses, d_model)
+    def _attend_to_past(self, x: Tensor, cache: LayerCache, past: Tensor) -> Tensor:
+        queries, keys, values = self.attention.project(x)
+        return self.attention.attend(queries, *cache.append(keys, values), past)
 
-    def _rest(self, x: Tensor, keys: Tensor, values: Tensor, source_mask: Tensor) -> Tensor:
+    def _rest(
+        self,
+        x: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        source_mask: Tensor,
+        packing: Packing | None = None,
+    ) -> Tensor:
         """Attention over the encoder's output, given as keys and values, and feed-forward."""
         memory_attention = self.memory_attention
         x = self.memory_residual(
             x,
             lambda y: memory_attention.attend(
-                memory_attention.project_queries(y), keys, values, source_mask
+                memory_attention.project_queries(y, packing),
+                keys,
+                values,
+                source_mask,
+                packing=packing,
             ),
         )
         out: Tensor = self.feed_forward_residual(x, self.feed_forward)
@@ -175,6 +215,16 @@ class Positions(nn.Module):
                 )
             self.table = sinusoids(2 * end, self.d_model).to(self.table)
         return self.table[start:end]
+
+
+def _with_room(buffer: Tensor, used: int, needed: int, like: Tensor) -> Tensor:
+    """A buffer [B, h, room, d] with room for `needed`, of which the first `used` are kept."""
+    if needed <= buffer.size(2):
+        return buffer
+    sentences, heads, _, width = like.shape
+    larger = like.new_empty(sentences, heads, max(2 * needed, FIRST_ROOM), width)
+    larger[:, :, :used] = buffer[:, :, :used]
+    return larger
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:

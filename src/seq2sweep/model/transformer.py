@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ from torch.nn import functional as F
 from seq2sweep.config import ModelConfig
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.attention import MultiHeadAttention
+from seq2sweep.model.dropout import dropout
 from seq2sweep.model.layers import (
     LEARNED_POSITIONS,
     DecoderLayer,
@@ -24,6 +27,7 @@ from seq2sweep.model.layers import (
     LayerCache,
     Positions,
 )
+from seq2sweep.model.packing import Packing
 
 
 class Transformer(nn.Module):
@@ -53,25 +57,35 @@ class Transformer(nn.Module):
         else:
             nn.init.normal_(self.projection.weight, std=config.d_model**-0.5)
 
-    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
+    def forward(
+        self,
+        source: Tensor,
+        target_in: Tensor,
+        packings: tuple[Packing, Packing] | None = None,
+        head: Callable[[Tensor, Tensor], Any] = F.linear,
+    ) -> Any:
         """Logits [B, m, V] of the next piece after each of target_in [B, m].
 
         source [B, n] and target_in hold piece ids, padded at the end with PAD.
+        packings: of source and target_in; with them no padding is computed outside of attention,
+        and the result has one row for each real piece of target_in.
+        head: what to make of the decoder's last states and the projection's weights [V, d_model]
+        instead of logits; here, so that the weights are at hand however the model is spread out.
         """
+        source_packing, target_packing = packings or (None, None)
         mask = _mask(source)
-        memory = self.encode(source)
-        x = self._embed(self.target_embedding, self.target_positions, target_in, 0)
+        memory = self.encode(source, source_packing)
+        x = self._embed(self.target_embedding, self.target_positions, target_in, 0, target_packing)
         for layer in self.decoder:
-            x = layer(x, memory, mask)
-        logits: Tensor = self.projection(self.decoder_norm(x))
-        return logits
+            x = layer(x, memory, mask, target_packing, source_packing)
+        return head(self.decoder_norm(x), self.projection.weight)
 
-    def encode(self, source: Tensor) -> Tensor:
-        """The encoder's output [B, n, d_model] for source [B, n]."""
+    def encode(self, source: Tensor, packing: Packing | None = None) -> Tensor:
+        """The encoder's output [B, n, d_model], or packed, for source [B, n]."""
         mask = _mask(source)
-        x = self._embed(self.source_embedding, self.source_positions, source, 0)
+        x = self._embed(self.source_embedding, self.source_positions, source, 0, packing)
         for layer in self.encoder:
-            x = layer(x, mask)
+            x = layer(x, mask, packing)
         memory: Tensor = self.encoder_norm(x)
         return memory
 
@@ -82,7 +96,8 @@ class Transformer(nn.Module):
         for layer in self.decoder:
             assert isinstance(layer, DecoderLayer)
             layers.append(layer.start(memory))
-        return DecoderCache(_mask(source), layers)
+        nothing = torch.ones(source.size(0), 0, dtype=torch.bool, device=source.device)
+        return DecoderCache(_mask(source), layers, nothing)
 
     def step(self, pieces: Tensor, cache: DecoderCache) -> Tensor:
         """Logits [B, K, V] after appending pieces [B, K] to each hypothesis.
@@ -92,9 +107,10 @@ class Transformer(nn.Module):
         x = self._embed(
             self.target_embedding, self.target_positions, pieces.unsqueeze(-1), cache.steps
         ).squeeze(2)
+        past = cache.extend(*pieces.shape)
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
             assert isinstance(layer, DecoderLayer)
-            x = layer.step(x, layer_cache, cache.source_mask)
+            x = layer.step(x, layer_cache, past, cache.source_mask)
         cache.steps += 1
         logits: Tensor = self.projection(self.decoder_norm(x))
         return logits
@@ -129,40 +145,55 @@ class Transformer(nn.Module):
         return LEARNED_POSITIONS if self.config.positions == "learned" else sys.maxsize
 
     def _embed(
-        self, embedding: nn.Embedding, positions: Positions, pieces: Tensor, start: int
+        self,
+        embedding: nn.Embedding,
+        positions: Positions,
+        pieces: Tensor,
+        start: int,
+        packing: Packing | None = None,
     ) -> Tensor:
         """Embeddings times sqrt(d_model) (section 3.4) plus positions, with dropout (5.4)."""
-        x = embedding(pieces) * math.sqrt(self.config.d_model)
-        x = x + positions(start, pieces.size(-1))
-        return F.dropout(x, self.config.dropout, self.training)
+        rows = positions(start, pieces.size(-1))
+        if packing is not None:
+            pieces, rows = pieces.flatten()[packing.places], rows[packing.columns()]
+        x = embedding(pieces) * math.sqrt(self.config.d_model) + rows
+        return dropout(x, self.config.dropout, self.training)
 
 
 @dataclass
 class DecoderCache:
     """What a decoding step needs of the steps before: one entry a decoder layer.
 
-    source_mask: [B, 1, 1, n]; steps: target positions decoded so far.
+    Keys and values are never put in another order: which of a sentence's pieces a hypothesis is
+    made of is a mask, and only that is arranged anew when a beam search chooses.
+
+    source_mask: [B, 1, 1, n]; past: bool [B * K, pieces that the layers hold of a sentence], True
+    for the pieces that a hypothesis is made of; steps: target positions decoded so far.
     """
 
     source_mask: Tensor
     layers: list[LayerCache]
+    past: Tensor
     steps: int = 0
+
+    def extend(self, sentences: int, hypotheses: int) -> Tensor:
+        """Note one piece more of each hypothesis: [B, 1, K, pieces held with these]."""
+        own = torch.eye(hypotheses, dtype=torch.bool, device=self.past.device)
+        self.past = torch.cat((self.past, own.repeat(sentences, 1)), dim=1)
+        return self.past.view(sentences, 1, hypotheses, -1)
 
     def select(self, hypotheses: Tensor) -> None:
         """Arrange hypotheses: row r becomes old row hypotheses[r] of [0, B * K_old).
 
         hypotheses: int64 [B * K_new], sentence by sentence.
         """
-        for layer in self.layers:
-            layer.self_keys = layer.self_keys.index_select(0, hypotheses)
-            layer.self_values = layer.self_values.index_select(0, hypotheses)
+        self.past = self.past.index_select(0, hypotheses)
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these (int64, old indices) from what hypotheses share."""
         self.source_mask = self.source_mask.index_select(0, sentences)
         for layer in self.layers:
-            layer.memory_keys = layer.memory_keys.index_select(0, sentences)
-            layer.memory_values = layer.memory_values.index_select(0, sentences)
+            layer.keep(sentences)
 
 
 def _taken(module: MultiHeadAttention) -> Tensor:

@@ -30,6 +30,7 @@ from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.flops import training_flops
 from seq2sweep.model.transformer import Transformer
+from seq2sweep.train.collective import all_reduce
 from seq2sweep.train.sharding import shard
 from seq2sweep.train.step import accumulate, apply, choose_precision, make_optimizer
 
@@ -152,7 +153,7 @@ def _kept_waiting() -> float:
 def _any_says(mine: bool, world_size: int) -> bool:
     said = torch.tensor(float(mine))
     if world_size > 1:
-        dist.all_reduce(said, dist.ReduceOp.MAX)
+        all_reduce(said, dist.ReduceOp.MAX)
     return bool(said)
 
 

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from seq2sweep.train.collective import all_reduce
+
 
 class Agreement:
     """Whether any worker says yes, known to all of them at the same update, one late.
@@ -32,7 +34,7 @@ class Agreement:
             under_way.wait()
             answer = bool(said)
         said = torch.tensor(float(mine))
-        under_way = dist.all_reduce(said, dist.ReduceOp.MAX, group=self.group, async_op=True)
+        under_way = all_reduce(said, dist.ReduceOp.MAX, group=self.group, async_op=True)
         self.asked = said, under_way
         return answer
 

@@ -17,12 +17,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
-from seq2sweep.data.batching import Batch, EpochPlan, Ids, collate, passes, plan_epoch, share
+from seq2sweep.data.batching import (
+    Batch,
+    EpochPlan,
+    Ids,
+    Lengths,
+    collate,
+    passes,
+    plan_epoch,
+    share,
+)
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.errors import UserError
@@ -31,6 +39,7 @@ from seq2sweep.model.layers import LEARNED_POSITIONS
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import devices, state
 from seq2sweep.train.agreement import Agreement
+from seq2sweep.train.collective import all_reduce
 from seq2sweep.train.events import (
     CheckpointDue,
     Event,
@@ -242,9 +251,7 @@ class _Training:
         progress.flops += training_flops(
             self.config.model, self.vocabulary_size, source_lengths[ids], target_lengths[ids]
         )
-        padded = self._padded_lengths([chunk for every in chunks for chunk in every])
-        progress.padded_tokens += int(sum(lengths.sum() for lengths in padded))
-        progress.padded_flops += training_flops(self.config.model, self.vocabulary_size, *padded)
+        progress.padded_flops += self._computed([chunk for every in chunks for chunk in every])
         count = torch.tensor(float(target_tokens), device=self.device)
         sums = torch.stack((loss, likelihood, count, norm, torch.ones_like(norm)))
         return torch.where(skipped.bool(), 0.0, sums)
@@ -296,14 +303,21 @@ class _Training:
             self.settings.tokens_per_pass,
         )
 
-    def _padded_lengths(self, chunks: list[Ids]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Source and target lengths [sentences of all chunks] as they are computed."""
-        sizes = [len(chunk) for chunk in chunks]
-        source, target = (
-            np.repeat(np.array([lengths[chunk].max() for chunk in chunks], np.int64), sizes)
-            for lengths in (self.bitext.source_lengths, self.bitext.target_lengths)
+    def _computed(self, chunks: list[Ids]) -> float:
+        """Operations that these passes take, padding and all."""
+        sizes, ids = [len(chunk) for chunk in chunks], np.concatenate(chunks)
+        source, target = self.bitext.source_lengths, self.bitext.target_lengths
+
+        def widths(lengths: Lengths) -> NDArray[np.int64]:
+            return np.repeat(np.array([lengths[c].max() for c in chunks], np.int64), sizes)
+
+        return training_flops(
+            self.config.model,
+            self.vocabulary_size,
+            source[ids],
+            target[ids],
+            (widths(source), widths(target)),
         )
-        return source, target
 
     def _learning_rate(self, step: int) -> float:
         return learning_rate(
@@ -357,7 +371,7 @@ class _Training:
 
     def _add_up(self, sums: Tensor) -> None:
         if self.world_size > 1:
-            dist.all_reduce(sums)
+            all_reduce(sums)
 
     def _sum(self, value: float | None) -> float | None:
         """Over all workers, each of which must call this; None if one of them has None."""
@@ -424,7 +438,6 @@ class _Training:
 
     def _summary(self) -> dict[str, float | str | None]:
         progress = self.progress
-        real = progress.source_tokens + progress.target_tokens
         return self._totals() | {
             "epochs": progress.epoch,
             "skipped_updates": progress.skipped_updates,
@@ -432,7 +445,7 @@ class _Training:
             "train_seconds": progress.train_seconds,
             "wall_seconds": progress.wall_seconds,
             "tokens_per_second": progress.target_tokens / max(progress.train_seconds, 1e-9),
-            "padding_share": 1 - real / max(progress.padded_tokens, 1),
+            "padding_share": 1 - progress.flops / max(progress.padded_flops, 1.0),
             "precision": self.precision,
             "workers": self.world_size,
             "device": self.device_name,

@@ -8,8 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from seq2sweep.data.vocabulary import PAD
+
+CHUNK = {True: 1 << 21, False: 1 << 27}
+"""Logits at a time, on a CPU (which fit its caches) and elsewhere (half a gigabyte)."""
 
 
 def smoothed_cross_entropy(
@@ -27,51 +31,118 @@ def smoothed_cross_entropy(
     return loss, likelihood
 
 
-class _SmoothedCrossEntropy(torch.autograd.Function):
-    """-sum_v q(v) log p(v) with q = (1 - eps) [v is right] + eps / V, whose gradient is p - q.
+def projected_cross_entropy(
+    states: Tensor, weight: Tensor, target: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """`smoothed_cross_entropy` of the logits states weight^T, which are never all in memory.
 
-    Log-probabilities are never stored: with m the greatest logit, -log p(v) = m - logits(v) -
-    log p(place of m), so the loss needs one logit and one mean of a row. The probabilities, kept
-    for the gradient, are the only V-wide tensor beside the logits.
+    states [N, d_model], weight [V, d_model], target [N]. Under autocast the products are in its
+    type. Gradients are made along with the loss, some rows at a time, and kept for the backward
+    pass: the same products as without, none of them twice.
     """
+    device = states.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
+    with torch.autocast(device, enabled=False):
+        loss, likelihood = _ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+            states, weight, target, smoothing, dtype, torch.is_grad_enabled()
+        )
+    return loss, likelihood
+
+
+class _SmoothedCrossEntropy(torch.autograd.Function):
+    """Of logits [N, V] and target [N]."""
 
     @staticmethod
     def forward(
         context: Any, logits: Tensor, target: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
-        """logits [N, V], target [N]."""
-        wide = torch.promote_types(logits.dtype, torch.float32)
-        probabilities = torch.softmax(logits, dim=-1, dtype=wide)
-        greatest, place = (x.squeeze(-1) for x in logits.max(dim=-1, keepdim=True))
-        # The greatest probability is at least 1 / V: its logarithm is safe.
-        surprise = -probabilities.gather(-1, place.unsqueeze(-1)).squeeze(-1).log()
-        right = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-        real = target.ne(PAD)
-        context.save_for_backward(probabilities, target)
-        context.smoothing, context.dtype = smoothing, logits.dtype
-
-        def summed(logit: Tensor) -> Tensor:
-            """Over real rows: -log of the probability that belongs to a logit of the row."""
-            rows = greatest.to(wide) - logit.to(wide) + surprise
-            return torch.where(real, rows, 0.0).sum()
-
-        likelihood = summed(right)
+        loss, likelihood, gradient = _loss_and_gradient(logits, target, smoothing)
+        context.save_for_backward(gradient)
+        context.dtype = logits.dtype
         context.mark_non_differentiable(likelihood)
-        if smoothing == 0:
-            return likelihood.clone(), likelihood
-        uniform = summed(logits.mean(dim=-1, dtype=wide))
-        return (1 - smoothing) * likelihood + smoothing * uniform, likelihood
+        return loss, likelihood
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, loss_gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
-        probabilities, target = context.saved_tensors
-        scale = (loss_gradient * target.ne(PAD)).unsqueeze(-1)
-        uniform = context.smoothing / probabilities.size(-1)
-        # In their own place: a graph of this loss is run backward once.
-        gradient = probabilities.sub_(uniform).mul_(scale)
-        gradient.scatter_add_(-1, target.unsqueeze(-1), (context.smoothing - 1) * scale)
-        return gradient.to(context.dtype), None, None
+        (gradient,) = context.saved_tensors
+        # In its own place: a graph of this loss is run backward once.
+        return gradient.mul_(loss_gradient).to(context.dtype), None, None
+
+
+class _ProjectedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        context: Any,
+        states: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        smoothing: float,
+        dtype: torch.dtype,
+        with_gradients: bool,
+    ) -> tuple[Tensor, Tensor]:
+        wide = torch.promote_types(states.dtype, torch.float32)
+        sums = states.new_zeros(2, dtype=wide)
+        narrow_states, narrow_weight = states.to(dtype), weight.to(dtype)
+        state_gradients = torch.empty_like(narrow_states) if with_gradients else None
+        weight_gradient = torch.zeros_like(weight, dtype=wide) if with_gradients else None
+        rows = max(1, CHUNK[states.device.type == "cpu"] // weight.size(0))
+        for start in range(0, len(states), rows):
+            part = slice(start, start + rows)
+            logits = F.linear(narrow_states[part], narrow_weight)
+            loss, likelihood, gradient = _loss_and_gradient(logits, target[part], smoothing)
+            sums += torch.stack((loss, likelihood))
+            if state_gradients is None or weight_gradient is None:
+                continue
+            narrow = gradient.to(dtype)
+            state_gradients[part] = narrow @ narrow_weight
+            if dtype == wide:
+                weight_gradient = weight_gradient.addmm(narrow.T, narrow_states[part])
+            else:
+                weight_gradient += narrow.T @ narrow_states[part]
+        if state_gradients is not None and weight_gradient is not None:
+            context.save_for_backward(
+                state_gradients.to(states.dtype), weight_gradient.to(weight.dtype)
+            )
+        loss, likelihood = sums
+        context.mark_non_differentiable(likelihood)
+        return loss, likelihood
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, loss_gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        states, weight = context.saved_tensors
+        return states * loss_gradient, weight * loss_gradient, None, None, None, None
+
+
+def _loss_and_gradient(
+    logits: Tensor, target: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """-sum_v q(v) log p(v) with q = (1 - eps) [v is right] + eps / V, whose gradient is p - q.
+
+    logits [N, V], target [N]; sums of smoothed loss and likelihood, and the gradient [N, V], zero
+    for rows of PAD. Log-probabilities are never stored: with m the greatest logit, -log p(v) = m -
+    logits(v) - log p(place of m), so the loss needs one logit and one mean of a row.
+    """
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    probabilities = torch.softmax(logits, dim=-1, dtype=wide)
+    # The greatest probability is at least 1 / V: its logarithm is safe.
+    greatest, surprise = logits.amax(dim=-1).to(wide), -probabilities.amax(dim=-1).log()
+    right, real = target.unsqueeze(-1), target.ne(PAD)
+
+    def summed(logit: Tensor) -> Tensor:
+        """Over real rows: -log of the probability that belongs to a logit of the row."""
+        return torch.where(real, greatest - logit.to(wide) + surprise, 0.0).sum()
+
+    likelihood = summed(logits.gather(-1, right).squeeze(-1))
+    loss = likelihood.clone()
+    if smoothing:
+        uniform = summed(logits.mean(dim=-1, dtype=wide))
+        loss = (1 - smoothing) * likelihood + smoothing * uniform
+    gradient = probabilities.sub_(smoothing / logits.size(-1)) if smoothing else probabilities
+    gradient.scatter_add_(-1, right, gradient.new_full(right.shape, smoothing - 1))
+    gradient.masked_fill_(~real.unsqueeze(-1), 0.0)
+    return loss, likelihood, gradient
 
 
 def perplexity(loss: float) -> float:

@@ -56,14 +56,12 @@ class Progress:
 
     Totals count from the very first step, over all resumed parts, each with its own workers.
     `skipped_updates` had no finite gradient and changed nothing; `skipped_in_a_row` of them came
-    last. `newest` is the last value of each
-    figure of the curves, those of a validation from step `validated`.
-    `flops` are those of the real pieces; `padded_tokens` (both sides) and `padded_flops` count
-    what was computed, padding and all. `train_seconds` is time spent on updates,
-    `device_seconds` the same summed over workers; `wall_seconds` and `energy_joules` have
-    validation and checkpoints in them. `peak_flops` is what the devices could have done in
-    that time at their peak, `paper_rule_flops` what they did by the paper's rule. None: unknown
-    of some part.
+    last. `newest` is the last value of each figure of the curves, those of a validation from step
+    `validated`. `flops` are those of the real pieces; `padded_flops` count what was computed,
+    padding and all. `train_seconds` is time spent on updates, `device_seconds` the same summed
+    over workers; `wall_seconds` and `energy_joules` have validation and checkpoints in them.
+    `peak_flops` is what the devices could have done in that time at their peak,
+    `paper_rule_flops` what they did by the paper's rule. None: unknown of some part.
     """
 
     step: int = 0
@@ -73,7 +71,6 @@ class Progress:
     skipped_in_a_row: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
-    padded_tokens: int = 0
     flops: float = 0.0
     padded_flops: float = 0.0
     peak_flops: float | None = 0.0

@@ -9,9 +9,8 @@ import torch
 from seq2sweep.data.batching import collate, plan_epoch
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.model.transformer import Transformer
-from seq2sweep.train.loss import smoothed_cross_entropy
 from seq2sweep.train.sharding import give_back
-from seq2sweep.train.step import autocast
+from seq2sweep.train.step import autocast, sums_of
 
 
 def negative_log_likelihood(
@@ -43,10 +42,8 @@ def negative_log_likelihood(
         # Who has no batch left computes one again, uncounted: where the model is shared out, the
         # others cannot do theirs without it.
         ids = plan[min(update, len(plan) - 1)]
-        batch = collate(bitext, ids).to(device)
         with torch.no_grad(), autocast(precision, device):
-            logits = model(batch.source, batch.target_in)
-            _, likelihood = smoothed_cross_entropy(logits, batch.target_out, 0.0)
+            _, likelihood = sums_of(model, collate(bitext, ids), 0.0, device)
         if update < len(plan):
             total += likelihood
             pieces += int(bitext.target_lengths[ids].sum())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch import distributed as dist
 
 from seq2sweep.train import state
+from seq2sweep.train.collective import all_gather
 
 
 class OpenWindow:
@@ -44,7 +44,7 @@ class OpenWindow:
         """What a checkpoint keeps of it; every worker must call this."""
         every = [torch.zeros_like(self.sums) for _ in range(world_size)]
         if world_size > 1:
-            dist.all_gather(every, self.sums)
+            all_gather(every, self.sums)
         else:
             every = [self.sums]
         sums = [worker.tolist() for worker in every]

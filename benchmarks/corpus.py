@@ -1,0 +1,54 @@
+"""The text of a benchmark: encoded once, with a vocabulary of its own, read by every contender."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.text import pairs
+from seq2sweep import config as configuration
+from seq2sweep import console, presets
+from seq2sweep.data import bitext, reading, vocabulary
+from seq2sweep.data.batching import Ids, plan_epoch
+from seq2sweep.data.bitext import Bitext
+from seq2sweep.data.files import SIDES, write_pairs
+from seq2sweep.data.parallel import Processes, available_cpus
+
+SAMPLE = 200_000
+"""Sentences that the vocabulary is learned from, at most."""
+
+
+class Texts(NamedTuple):
+    """A source file and its aligned target, plain or .gz."""
+
+    source: Path
+    target: Path
+
+
+def make(folder: Path, text: Texts | None, count: int, size: int, split: str = "train") -> None:
+    """Encode `text` (without: `count` made-up pairs) as a split in `folder`.
+
+    size: of the vocabulary, learned from the first split that is made there and kept.
+    """
+    plain = {side: folder / f"{split}.{side}.txt" for side in SIDES}
+    made = pairs(count) if text is None else reading.read_pairs(*text)
+    write_pairs(plain["source"], plain["target"], console.progress(made, "read text", "pairs"))
+    model = folder / "vocabulary.model"
+    if not model.exists():
+        lines = [line for path in plain.values() for line in path.read_text("utf-8").splitlines()]
+        settings = configuration.with_changes(
+            presets.load("phrasebook").config, {"vocabulary.size": size}
+        ).vocabulary
+        model.write_bytes(vocabulary.train(lines[:: max(1, len(lines) // SAMPLE)], settings))
+    pieces = vocabulary.Vocabulary(model.read_bytes())
+    languages = {"source": "en", "target": "de"}
+    bitext.write_split(folder, split, plain, pieces, languages, Processes(available_cpus()))
+
+
+def batches(folder: Path, tokens: int) -> tuple[Bitext, list[Ids]]:
+    """The training split, and the sentences of each batch of an epoch, in the order of training."""
+    data = Bitext.open(folder, "train")
+    plan = plan_epoch(
+        data.source_lengths, data.target_lengths, tokens_per_update=tokens, seed=1, epoch=0
+    )
+    return data, [plan[i] for i in range(len(plan))]

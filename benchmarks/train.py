@@ -1,0 +1,152 @@
+"""Training speed against other toolkits: `python -m benchmarks.train`.
+
+The same model (4 + 4 layers, d_model 256, d_ff 1024, 4 heads, dropout 0.1, embeddings tied) on the
+same batches, each contender in a process of its own, in turns: this project's update, the loop over
+torch.nn.Transformer that anybody would write, Hugging Face's MarianMTModel and Joey NMT, the last
+two where they are installed (benchmarks/requirements.txt). `+malloc`: with the settings of the C
+library's allocator that our own workers have. Beside them the rate of plain matrix products.
+Prints a table and, with --json, writes all figures to a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import corpus
+from seq2sweep import console
+from seq2sweep.data.parallel import available_cpus
+
+CONTENDERS = [
+    (name, precision, keep)
+    for precision in ("float32", "bf16")
+    for name, keep in (
+        ("ours", True), ("plain", False), ("plain", True),
+        ("marian", False), ("marian", True), ("joey", False),
+    )
+]  # fmt: skip
+
+
+class Way(NamedTuple):
+    """A contender, its precision, and whether it has our settings of malloc."""
+
+    name: str
+    precision: str
+    keep: bool
+
+    def __str__(self) -> str:
+        malloc = "+malloc" if self.keep and self.name != "ours" else ""
+        return f"{self.name}{malloc} {self.precision}"
+
+
+def main() -> None:
+    """Measure, print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--text", type=Path, nargs=2, metavar=("SOURCE", "TARGET"))
+    parser.add_argument("--pairs", type=int, default=29_000, help="made-up pairs without --text")
+    parser.add_argument("--pieces", type=int, default=8000, help="size of the vocabulary")
+    parser.add_argument("--tokens", type=int, default=4096, help="target tokens of a batch")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each contender")
+    parser.add_argument("--updates", type=int, default=10, help="measured updates of a turn")
+    parser.add_argument("--threads", type=int, default=available_cpus())
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="of these contenders alone")
+    parser.add_argument("--json", type=Path, help="where to write all figures")
+    options = parser.parse_args()
+    ways = [Way(*each) for each in CONTENDERS if not options.only or each[0] in options.only]
+    with tempfile.TemporaryDirectory() as folder:
+        text = corpus.Texts(*options.text) if options.text else None
+        corpus.make(Path(folder), text, options.pairs, options.pieces)
+        found: dict[Way, list[dict[str, Any]]] = {way: [] for way in ways}
+        turns = [(turn, way) for turn in range(options.rounds) for way in ways]
+        for turn, way in console.progress(turns, "train", "turns", len(turns)):
+            found[way].append(run(way, Path(folder), options, turn * options.updates))
+    products = {precision: product_rate(precision) for precision in ("float32", "bf16")}
+    result = {
+        "machine": f"{platform.machine()}, {options.threads} threads of {available_cpus()} CPUs",
+        "products_flops_per_second": products,
+        "ways": {str(way): summary(turns) for way, turns in found.items()},
+    }
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
+    print(table(result))
+
+
+def run(way: Way, folder: Path, options: argparse.Namespace, first: int) -> dict[str, Any]:
+    """One turn of a contender."""
+    command = [
+        *(sys.executable, "-m", "benchmarks.contenders", way.name, str(folder)),
+        *("--precision", way.precision, "--tokens", str(options.tokens)),
+        *("--updates", str(options.updates), "--first", str(first)),
+        *("--threads", str(options.threads)),
+        *(["--keep-memory"] if way.keep else []),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["nothing said"]
+        return {"absent": f"failed: {lines[-1]}"}
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def summary(turns: list[dict[str, Any]]) -> dict[str, Any]:
+    """Medians over a contender's turns."""
+    absent = next((turn["absent"] for turn in turns if "absent" in turn), None)
+    if absent is not None:
+        return {"absent": absent}
+    rates = [sum(turn["tokens"]) / sum(turn["seconds"]) for turn in turns]
+    return {
+        "tokens_per_second": statistics.median(rates),
+        "of_each_turn": rates,
+        "first_update_seconds": statistics.median(turn["first_update"] for turn in turns),
+        "peak_megabytes": max(turn["peak_megabytes"] for turn in turns),
+    }
+
+
+def product_rate(precision: str) -> float:
+    """Operations a second of square products of 2048, the best of some: what there is to have."""
+    code = (
+        "import time, torch\n"
+        f"x = torch.randn(2048, 2048).to(torch.{'bfloat16' if precision == 'bf16' else 'float32'})"
+        "\nx @ x\nbest = 1e9\nfor _ in range(10):\n"
+        "    start = time.perf_counter(); x @ x; best = min(best, time.perf_counter() - start)\n"
+        "print(2 * 2048**3 / best)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def table(result: dict[str, Any]) -> str:
+    """As docs/performance.md has it."""
+    lines = [
+        "| trained by | target tokens/s | least to most | first update after | peak memory |",
+        "|---|---|---|---|---|",
+    ]
+    absent = []
+    for name, figures in result["ways"].items():
+        if "absent" in figures:
+            absent.append(f"absent: {name} ({figures['absent']})")
+            continue
+        rates = figures["of_each_turn"]
+        lines.append(
+            f"| {name} | {figures['tokens_per_second']:,.0f} | {min(rates):,.0f} to "
+            f"{max(rates):,.0f} | {figures['first_update_seconds']:.1f} s | "
+            f"{figures['peak_megabytes']:,.0f} MB |"
+        )
+    products = ", ".join(
+        f"{precision} {rate / 1e9:,.0f}"
+        for precision, rate in result["products_flops_per_second"].items()
+    )
+    return "\n".join([*lines, *absent, f"matrix products, GFLOP/s: {products}"])
+
+
+if __name__ == "__main__":
+    main()

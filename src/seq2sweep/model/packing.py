@@ -1,0 +1,82 @@
+"""Padding removed from what needs none: only attention looks at whole sentences.
+
+Shapes: B sentences padded to n pieces, R of the B * n real; d numbers a piece.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from seq2sweep.data.vocabulary import PAD
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Which pieces of a padded batch are real: `places`, int64 [R], rising, in [0, B * n)."""
+
+    places: Tensor
+    sentences: int
+    width: int
+
+    @classmethod
+    def of(cls, pieces: Tensor) -> Packing:
+        """Of piece ids [B, n]. On a GPU this waits for the device: make it before the move."""
+        return cls(pieces.flatten().ne(PAD).nonzero().squeeze(1), *pieces.shape)
+
+    def to(self, device: torch.device) -> Packing:
+        """The same on a device; returns at once where the copy can run in the background."""
+        return Packing(self.places.to(device, non_blocking=True), self.sentences, self.width)
+
+    def columns(self) -> Tensor:
+        """Which piece of its sentence each real piece is, from 0: int64 [R]."""
+        return self.places % self.width
+
+    def pack(self, x: Tensor) -> Tensor:
+        """The real rows of x [B, n, d]: [R, d]."""
+        packed: Tensor = _Pack.apply(x.flatten(0, 1), self.places)  # type: ignore[no-untyped-call]
+        return packed
+
+    def pad(self, x: Tensor) -> Tensor:
+        """Rows x [R, d] at their places in [B, n, d], zeros at the padding."""
+        rows = self.sentences * self.width
+        padded: Tensor = _Pad.apply(x, self.places, rows)  # type: ignore[no-untyped-call]
+        return padded.view(self.sentences, self.width, -1)
+
+
+def _spread(x: Tensor, places: Tensor, rows: int) -> Tensor:
+    return x.new_zeros(rows, x.size(1)).index_copy_(0, places, x)
+
+
+# Each is the other's gradient: no place is taken twice. PyTorch, which does not know that, adds up.
+
+
+class _Pack(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor, places: Tensor) -> Tensor:
+        context.save_for_backward(places)
+        context.rows = x.size(0)
+        return x.index_select(0, places)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (places,) = context.saved_tensors
+        return _spread(gradient, places, context.rows), None
+
+
+class _Pad(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor, places: Tensor, rows: int) -> Tensor:
+        context.save_for_backward(places)
+        return _spread(x, places, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (places,) = context.saved_tensors
+        return gradient.index_select(0, places), None, None

@@ -1,0 +1,221 @@
+"""What makes an update fast changes nothing that it computes: each against its plain form."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from seq2sweep.data.batching import Batch
+from seq2sweep.data.vocabulary import PAD
+from seq2sweep.model.dropout import dropout
+from seq2sweep.model.packing import Packing
+from seq2sweep.model.transformer import Transformer
+from seq2sweep.train import loss as losses
+from seq2sweep.train import step
+from seq2sweep.train.loss import projected_cross_entropy, smoothed_cross_entropy
+
+from .models import KINDS, NORMS, POSITIONS, padded, randomised, small
+
+CPU = torch.device("cpu")
+
+
+def batch() -> Batch:
+    """Sentences of many lengths on both sides, one of them blank to the loss."""
+    torch.manual_seed(3)
+    target_out = padded([4, 1, 7, 5])
+    target_out[3] = PAD
+    return Batch(padded([5, 9, 1, 3]), padded([4, 1, 7, 5]), target_out)
+
+
+def gradients(model: Transformer) -> list[Tensor]:
+    found = []
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        found.append(parameter.grad.clone())
+        parameter.grad = None
+    return found
+
+
+# --- padding that is not computed ----------------------------------------------------------------
+
+
+def test_what_is_padded_again_is_as_it_was() -> None:
+    pieces = padded([3, 1, 4])
+    packing = Packing.of(pieces)
+    x = torch.randn(3, 4, 5)
+    packed = packing.pack(x)
+    real = pieces.ne(PAD)
+    assert torch.equal(packed, x[real])
+    assert torch.equal(packing.pad(packed), x * real.unsqueeze(-1))
+    assert packing.columns().tolist() == [0, 1, 2, 0, 0, 1, 2, 3]
+
+
+def test_gradients_of_packing_are_those_of_finite_differences() -> None:
+    packing = Packing.of(padded([3, 1, 2]))
+    x = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
+    rows = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(packing.pack, (x,))
+    assert torch.autograd.gradcheck(packing.pad, (rows,))
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tie", [True, False])
+def test_an_update_is_that_of_padded_logits(
+    kind: str, norm: str, positions: str, tie: bool
+) -> None:
+    changes = {"attention": kind, "norm": norm, "positions": positions, "tie_embeddings": tie}
+    model, data = randomised(small(dropout=0.0, **changes)).double(), batch()
+    plain = smoothed_cross_entropy(model(data.source, data.target_in), data.target_out, 0.1)
+    (plain[0] / 7).backward()
+    expected = gradients(model)
+    fast = step.sums_of(model, data, 0.1, CPU)
+    (fast[0] / 7).backward()
+    for mine, other in zip(fast, plain, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-12, atol=0)
+    for mine, other in zip(gradients(model), expected, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
+
+
+def test_rows_come_out_in_the_order_of_the_pieces() -> None:
+    model, data = randomised(small()).eval(), batch()
+    packings = Packing.of(data.source), Packing.of(data.target_in)
+    whole = model(data.source, data.target_in)[data.target_in.ne(PAD)]
+    torch.testing.assert_close(model(data.source, data.target_in, packings), whole)
+
+
+# --- logits that are never all there -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_loss_of_states_is_that_of_their_logits(
+    rows: int, smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(losses.CHUNK, True, rows * 11)
+    torch.manual_seed(0)
+    weight = torch.randn(11, 4, dtype=torch.float64, requires_grad=True)
+    states = torch.randn(8, 4, dtype=torch.float64, requires_grad=True)
+    target = torch.tensor([1, 2, PAD, 5, 10, PAD, 7, 3])
+
+    def found(sums: tuple[Tensor, Tensor]) -> list[Tensor]:
+        return [*sums, *torch.autograd.grad(3 * sums[0], (states, weight))]
+
+    fast = found(projected_cross_entropy(states, weight, target, smoothing))
+    plain = found(smoothed_cross_entropy(F.linear(states, weight), target, smoothing))
+    for mine, other in zip(fast, plain, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-14)
+    assert torch.autograd.gradcheck(
+        lambda s, w: projected_cross_entropy(s, w, target, smoothing)[0], (states, weight)
+    )
+
+
+def test_products_are_in_the_type_of_autocast_and_sums_in_float32() -> None:
+    torch.manual_seed(0)
+    states = torch.randn(40, 16, requires_grad=True)
+    weight = torch.randn(90, 16, requires_grad=True)
+    target = torch.randint(1, 90, (40,))
+
+    def found(precision: str) -> list[Tensor]:
+        with step.autocast(precision, CPU):  # type: ignore[arg-type]
+            sums = projected_cross_entropy(states, weight, target, 0.1)
+        return [*sums, *torch.autograd.grad(sums[0], (states, weight))]
+
+    narrow, wide = found("bf16"), found("float32")
+    for mine, other in zip(narrow, wide, strict=True):
+        assert mine.dtype == torch.float32
+        assert 0 < (mine - other).norm() / other.norm() < 0.01
+
+
+def test_without_gradients_none_are_made() -> None:
+    states, weight = torch.randn(4, 3), torch.randn(9, 3, requires_grad=True)
+    with torch.no_grad():
+        loss, _ = projected_cross_entropy(states, weight, torch.tensor([1, 2, 3, 4]), 0.1)
+    assert not loss.requires_grad
+
+
+# --- dropout -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_dropout_drops_its_share_and_keeps_the_mean(share: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = torch.ones(1001, 999, dtype=dtype, requires_grad=True)
+    out = dropout(x, share, training=True)
+    assert out.dtype == dtype
+    dropped = out.eq(0)
+    # Five standard deviations of so many throws.
+    count = x.numel()
+    spread = 5 * (share * (1 - share) / count) ** 0.5
+    assert abs(float(dropped.float().mean()) - share) < spread + 1 / 65536
+    for rows in (dropped.float().mean(0), dropped.float().mean(1)):
+        assert abs(rows - share).max() < 6 * (share * (1 - share) / 999) ** 0.5
+    kept = out[~dropped]
+    assert kept.min() == kept.max()
+    assert float(kept[0]) == pytest.approx(1 / (1 - share), rel=0.004)
+    out.backward(torch.ones_like(out))
+    assert x.grad is not None
+    assert torch.equal(x.grad, out.detach())
+
+
+def test_neighbours_are_dropped_independently() -> None:
+    """Four of them share one random number."""
+    torch.manual_seed(1)
+    dropped = dropout(torch.ones(4000, 100), 0.5, training=True).eq(0).float() - 0.5
+    for distance in (1, 2, 3, 4, 100):
+        flat = dropped.flatten()
+        correlation = float((flat[:-distance] * flat[distance:]).mean()) * 4
+        assert abs(correlation) < 5 / len(flat) ** 0.5
+
+
+def test_dropout_follows_the_seed_and_ends_with_training() -> None:
+    x = torch.randn(30, 30)
+
+    def drawn() -> Tensor:
+        torch.manual_seed(5)
+        return dropout(x, 0.2, training=True)
+
+    assert torch.equal(drawn(), drawn())
+    assert not torch.equal(drawn(), dropout(x, 0.2, training=True))
+    assert dropout(x, 0.2, training=False) is x
+    assert dropout(x, 0.0, training=True) is x
+    assert not dropout(x, 1.0, training=True).any()
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+FAULTS = """
+import resource, sys, torch
+from seq2sweep.train.allocator import keep_memory
+torch.set_num_threads(1)
+print(keep_memory() if sys.argv[1] == "keep" else None)
+def use():
+    for size in (300_000, 8_000_000, 90_000_000):
+        torch.ones(size // 4)
+use()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    use()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it is glibc that is told")
+def test_memory_that_was_freed_is_used_again() -> None:
+    def run(way: str) -> list[str]:
+        command = [sys.executable, "-c", FAULTS, way]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    took_effect, kept = run("keep")
+    _, given_back = run("leave")
+    if took_effect == "False":
+        pytest.skip("the C library is not glibc")
+    assert int(given_back) > 20 * 90_000_000 / 4096 / 4  # pages, even if some are larger
+    assert int(kept) < int(given_back) / 3
