@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install reproduce ui test thorough lint format clean
+.PHONY: help install reproduce ui test thorough bench lint format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ test: install ## lint, types and the whole test suite
 
 thorough: install ## what make test leaves out: 31 kills, whole sweeps; half an hour
 	$(BIN)/python -m pytest --thorough tests/cluster tests/pipeline/test_tracking_away.py
+
+bench: install ## training and decoding against other toolkits, those that are installed
+	$(BIN)/python -m benchmarks.train
+	$(BIN)/python -m benchmarks.decode
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .

@@ -48,6 +48,7 @@ HOMES = {
     "mlflow": "seq2sweep.tracking",
 }
 CORE_MAY_USE = {
+    "ctranslate2",
     "fsspec",
     "numpy",
     "regex",

@@ -90,16 +90,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="the N best of each line with their scores: line number, score, text, with tabs",
     )
-    translate.add_argument(
-        "--weights", type=Path, default=Path("models/train"), help="their folder (models/train)"
-    )
-    translate.add_argument(
-        "--vocabulary",
-        type=Path,
-        default=Path("data/vocabulary"),
-        help="its folder (data/vocabulary)",
-    )
+    _add_trained(translate)
     translate.set_defaults(work=_translate)
+
+    export = commands.add_parser(
+        "export", help="write the trained weights as CTranslate2 reads them (extra ctranslate2)"
+    )
+    export.add_argument("folder", type=Path, help="where to: a folder that is not there yet")
+    _add_trained(export)
+    export.set_defaults(work=_export)
 
     score = commands.add_parser("score", help="BLEU and chrF of any two text files, as JSON")
     score.add_argument("hypothesis", type=Path, help="translations, one a line (plain or .gz)")
@@ -163,6 +162,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     later.set_defaults(work=_sync)
     return parser
+
+
+def _add_trained(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--weights", type=Path, default=Path("models/train"), help="their folder (models/train)"
+    )
+    command.add_argument(
+        "--vocabulary",
+        type=Path,
+        default=Path("data/vocabulary"),
+        help="its folder (data/vocabulary)",
+    )
 
 
 def _add_reference(command: argparse.ArgumentParser, needed: bool = True) -> None:
@@ -239,6 +250,18 @@ def _translate(options: argparse.Namespace) -> None:
         for translation in translations:
             score = f"{number}\t{translation.score:.4f}\t" if options.n_best is not None else ""
             print(f"{score}{translation.text}")
+
+
+def _export(options: argparse.Namespace) -> None:
+    from seq2sweep.decode.ctranslate import export
+    from seq2sweep.evaluate.translator import Translator
+
+    config = configuration.load(Path("params.yaml")).evaluate
+    export(Translator(options.weights, options.vocabulary, config).model, options.folder)
+    print(
+        f"{options.folder} holds the weights for CTranslate2; its pieces are the ids of those in "
+        f"{options.vocabulary}, as text, and a sentence ends with 2"
+    )
 
 
 def _score(options: argparse.Namespace) -> None:

@@ -1,0 +1,174 @@
+"""CTranslate2, an engine made for inference: the model in its format, and beam search by it.
+
+Needs the package ctranslate2 (the extra of that name). Pieces are known to it by their ids, as
+text; so that whatever vocabulary encoded a line decodes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor
+
+from seq2sweep.config import EvaluateConfig
+from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK
+from seq2sweep.errors import UserError
+from seq2sweep.model.attention import MultiHeadAttention
+from seq2sweep.model.layers import (
+    LEARNED_POSITIONS,
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    Positions,
+    Residual,
+    sinusoids,
+)
+from seq2sweep.model.transformer import Transformer
+
+
+def export(model: Transformer, folder: Path) -> None:
+    """Write the model into a folder that is not there yet, in float32.
+
+    Raises UserError for what CTranslate2 does not know: additive attention, heads whose d_k and d_v
+    are not d_model / heads, weights of embeddings and projection that are not one matrix; and when
+    the folder exists or the package is missing.
+    """
+    engine = _engine()
+    config = model.config
+    width = config.d_model / config.heads
+    if config.attention == "additive" or {config.d_k, config.d_v} != {width}:
+        raise UserError(
+            "CTranslate2 knows dot-product attention with d_k = d_v = d_model / heads only; this "
+            f"model has {config.attention}, d_k {config.d_k}, d_v {config.d_v}, d_model "
+            f"{config.d_model} and {config.heads} heads"
+        )
+    if folder.exists():
+        raise UserError(f"{folder} exists: name a folder that does not, or remove it")
+    specs = engine.specs
+    spec = specs.TransformerSpec.from_config(
+        config.layers, config.heads, pre_norm=config.norm == "pre"
+    )
+    for side, layers, positions, embedding in (
+        (spec.encoder, model.encoder, model.source_positions, model.source_embedding),
+        (spec.decoder, model.decoder, model.target_positions, model.target_embedding),
+    ):
+        side.position_encodings.encodings = _array(_table(positions))
+        side.scale_embeddings = True
+        for made, layer in zip(side.layer, layers, strict=True):
+            assert isinstance(layer, EncoderLayer | DecoderLayer)
+            _self_attention(made.self_attention, layer.attention, layer.attention_residual)
+            _feed_forward(made.ffn, layer.feed_forward, layer.feed_forward_residual)
+        (side.embeddings[0] if side is spec.encoder else side.embeddings).weight = _array(
+            embedding.weight
+        )
+    for made, layer in zip(spec.decoder.layer, model.decoder, strict=True):
+        assert isinstance(layer, DecoderLayer)
+        _memory_attention(made.attention, layer.memory_attention, layer.memory_residual)
+    if config.norm == "pre":
+        _norm(spec.encoder.layer_norm, model.encoder_norm)
+        _norm(spec.decoder.layer_norm, model.decoder_norm)
+    spec.decoder.projection.weight = _array(model.projection.weight)
+    pieces = [str(piece) for piece in range(model.vocabulary_size)]
+    spec.register_source_vocabulary(pieces)
+    spec.register_target_vocabulary(pieces)
+    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = map(str, (UNK, BOS, EOS))
+    spec.config.decoder_start_token = str(BOS)
+    spec.validate()
+    spec.optimize()
+    folder.mkdir(parents=True)
+    spec.save(str(folder))
+
+
+def search(
+    folder: Path,
+    sentences: Sequence[Sequence[int]],
+    config: EvaluateConfig,
+    *,
+    threads: int,
+    at_once: int = 64,
+    shortest: int = 0,
+    longest: int | None = None,
+) -> list[list[int]]:
+    """The best translation of each sentence of piece ids (EOS last), without its EOS.
+
+    Batches of `at_once` sentences of similar length. longest: pieces a translation may have, with
+    EOS (without it `max_extra_tokens` more than the longest of its batch). `config.length_penalty`
+    must be power: the paper's is not among those that CTranslate2 knows.
+    """
+    if config.length_penalty != "power" and config.alpha:
+        raise UserError(
+            "CTranslate2 divides by length ** alpha: set evaluate.length_penalty to power"
+        )
+    translator = _engine().Translator(
+        str(folder), device="cpu", compute_type="float32", inter_threads=1, intra_threads=threads
+    )
+    found: list[list[int]] = [[] for _ in sentences]
+    order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
+    for start in range(0, len(order), at_once):
+        group = order[start : start + at_once]
+        limit = longest or len(sentences[group[0]]) - 1 + config.max_extra_tokens
+        results = translator.translate_batch(
+            [list(map(str, sentences[i])) for i in group],
+            beam_size=config.beam,
+            length_penalty=config.alpha,
+            min_decoding_length=shortest,
+            max_decoding_length=limit,
+            suppress_sequences=[[str(PAD)], [str(BOS)]],
+        )
+        for i, result in zip(group, results, strict=True):
+            found[i] = [int(piece) for piece in result.hypotheses[0]]
+    return found
+
+
+def _engine() -> ModuleType:
+    try:
+        import ctranslate2
+        import ctranslate2.specs
+    except ModuleNotFoundError:
+        raise UserError(
+            "CTranslate2 is not installed: pip install -c constraints.txt -e '.[ctranslate2]'"
+        ) from None
+    engine: ModuleType = ctranslate2
+    return engine
+
+
+def _array(tensor: Tensor) -> Any:
+    return tensor.detach().float().contiguous().cpu().numpy()
+
+
+def _table(positions: Positions) -> Tensor:
+    table = positions.table
+    return table if positions.learned else sinusoids(LEARNED_POSITIONS, table.size(1))
+
+
+def _norm(made: Any, norm: Any) -> None:
+    made.gamma, made.beta = _array(norm.weight), _array(norm.bias)
+
+
+def _self_attention(made: Any, attention: MultiHeadAttention, residual: Residual) -> None:
+    made.linear[0].weight = _array(_scaled(attention))
+    made.linear[1].weight = _array(attention.output.weight)
+    _norm(made.layer_norm, residual.norm)
+
+
+def _memory_attention(made: Any, attention: MultiHeadAttention, residual: Residual) -> None:
+    queries, rest = _scaled(attention).tensor_split([attention.query_width])
+    made.linear[0].weight, made.linear[1].weight = _array(queries), _array(rest)
+    made.linear[2].weight = _array(attention.output.weight)
+    _norm(made.layer_norm, residual.norm)
+
+
+def _scaled(attention: MultiHeadAttention) -> Tensor:
+    """W^Q, W^K and W^V, the first such that division by sqrt(d_k), its way, gives our scores."""
+    projection = attention.projection.detach().clone()
+    projection[: attention.query_width] *= attention.scale * attention.d_k**0.5
+    return projection
+
+
+def _feed_forward(made: Any, feed_forward: FeedForward, residual: Residual) -> None:
+    for linear, ours in ((made.linear_0, feed_forward.inner), (made.linear_1, feed_forward.outer)):
+        linear.weight, linear.bias = _array(ours.weight), _array(ours.bias)
+    _norm(made.layer_norm, residual.norm)

@@ -1,0 +1,72 @@
+"""Weights in CTranslate2's format say what ours say."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seq2sweep import presets
+from seq2sweep.data.vocabulary import EOS
+from seq2sweep.decode import ctranslate
+from seq2sweep.decode.beam import search
+from seq2sweep.errors import UserError
+from tests.paper.models import padded, randomised, small
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("ctranslate2") is None,
+    reason="ctranslate2 is not installed (the extra of that name)",
+)
+LENGTHS = [3, 9, 5, 1, 12, 7]
+
+
+def settings(**changes: Any) -> Any:
+    evaluate = presets.load("phrasebook").config.evaluate
+    values = {"beam": 4, "alpha": 0.0, "length_penalty": "power", "max_extra_tokens": 20}
+    return type(evaluate)(**(vars(evaluate) | values | changes))
+
+
+# What a beam finds when the end is nearly as good as going on depends on when a search stops:
+# unscaled attention, all or nothing with these weights, is compared without a beam.
+@pytest.mark.parametrize(
+    ("attention", "beam"),
+    [("scaled_dot_product", 1), ("scaled_dot_product", 4), ("dot_product", 1)],
+)
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("tie", [True, False])
+def test_it_finds_what_our_search_finds(
+    tie: bool, norm: str, positions: str, attention: str, beam: int, tmp_path: Path
+) -> None:
+    changes = {"tie_embeddings": tie, "norm": norm, "positions": positions}
+    model = randomised(small(attention=attention, **changes), seed=4).eval()
+    with torch.no_grad():
+        model.projection.weight[EOS] += 0.3  # so that some end before they are cut
+    ctranslate.export(model, tmp_path / "exported")
+    source = padded([n + 1 for n in LENGTHS])
+    for row, n in enumerate(LENGTHS):
+        source[row, n] = EOS
+    config = settings(beam=beam)
+    rows = [source[i, : n + 1].tolist() for i, n in enumerate(LENGTHS)]
+    for row in rows:  # one by one: a limit of length is that of each
+        ours = search(
+            model, torch.tensor([row]), beam=beam, alpha=0.0, penalty="power",
+            max_extra_tokens=config.max_extra_tokens,
+        )[0][0].pieces  # fmt: skip
+        (theirs,) = ctranslate.search(tmp_path / "exported", [row], config, threads=1)
+        assert theirs == (ours[:-1] if ours[-1] == EOS else ours)
+
+
+def test_what_it_does_not_know_is_refused(tmp_path: Path) -> None:
+    for changes in ({"attention": "additive"}, {"d_k": 4}, {"d_v": 16}):
+        with pytest.raises(UserError, match="CTranslate2 knows dot-product"):
+            ctranslate.export(randomised(small(**changes)), tmp_path / "no")
+    with pytest.raises(UserError, match="exists"):
+        ctranslate.export(randomised(small()), tmp_path)
+    with pytest.raises(UserError, match="length_penalty to power"):
+        ctranslate.search(
+            tmp_path, [[5, EOS]], settings(length_penalty="paper", alpha=0.6), threads=1
+        )
