@@ -152,6 +152,25 @@ def test_weights_of_another_version_are_refused(
         Translator(folder, tiny_corpus.vocabulary, config.evaluate)
 
 
+def test_the_command_exports_what_it_translates_with(
+    config: Config,
+    folder: Path,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("ctranslate2")
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+    command = ["export", "--weights", str(folder), "--vocabulary", str(tiny_corpus.vocabulary)]
+    assert main([*command, "exported"]) == 0
+    assert "exported holds the weights" in capsys.readouterr().out
+    assert Path("exported/model.bin").stat().st_size > 1000
+    assert main([*command, "exported"]) == 2
+    assert "exported exists" in capsys.readouterr().err
+
+
 def test_the_command_reads_files_and_standard_input(
     config: Config,
     folder: Path,

@@ -30,6 +30,7 @@ from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.flops import training_flops
 from seq2sweep.model.transformer import Transformer
+from seq2sweep.train.allocator import keep_memory
 from seq2sweep.train.collective import all_reduce
 from seq2sweep.train.sharding import shard
 from seq2sweep.train.step import accumulate, apply, choose_precision, make_optimizer
@@ -54,6 +55,7 @@ def _phase(phase: dict[str, Any] | None, lengths: Any) -> list[Update]:
     """Each update of a phase; nothing where this process sits it out."""
     if phase is None:
         return []
+    keep_memory()
     torch.set_num_threads(phase["threads"])
     rank, world_size = phase["rank"], phase["world_size"]
     if world_size > 1:
@@ -66,7 +68,7 @@ def _phase(phase: dict[str, Any] | None, lengths: Any) -> list[Update]:
         )
     try:
         config = configuration.from_dict(phase["config"])
-        data = _bitext(lengths["source"], lengths["target"], phase["vocabulary_size"])
+        data = random_bitext(lengths["source"], lengths["target"], phase["vocabulary_size"])
         return _updates(config, data, rank, world_size, phase["seconds"])
     finally:
         if world_size > 1:
@@ -157,7 +159,7 @@ def _any_says(mine: bool, world_size: int) -> bool:
     return bool(said)
 
 
-def _bitext(source: NDArray[np.int32], target: NDArray[np.int32], size: int) -> Bitext:
+def random_bitext(source: NDArray[np.int32], target: NDArray[np.int32], size: int) -> Bitext:
     """Sentences of these lengths, of random pieces."""
     random = np.random.default_rng(0)
     sides = []
