@@ -22,6 +22,9 @@ from ray.train import (
 )
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray.train.v2._internal.callbacks.placement_group_callback import (
+    PlacementGroupCleanerCallback,
+)
 
 from seq2sweep import config as configuration
 from seq2sweep import console
@@ -233,11 +236,18 @@ class _Meanwhile:
 
 
 class _Trainer(TorchTrainer):  # type: ignore[misc]
-    """Without the actor for Ray's data sets, which takes seconds to start and has nothing to do."""
+    """Without actors that take seconds to start and have nothing to do: the one for Ray's data sets
+    and, in a Ray that ends with this process, the one that clears up on a cluster after a driver.
+    """
+
+    def __init__(self, cluster: ClusterConfig, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        own = session.address_of(cluster) is None
+        self.idle = (DatasetsCallback, *([PlacementGroupCleanerCallback] if own else []))
 
     def _create_default_callbacks(self) -> list[Any]:
         made: list[Any] = super()._create_default_callbacks()
-        return [callback for callback in made if not isinstance(callback, DatasetsCallback)]
+        return [callback for callback in made if not isinstance(callback, self.idle)]
 
 
 def _trainer(
@@ -252,6 +262,7 @@ def _trainer(
     cluster = config.cluster
     gpus = cluster.gpus_per_worker
     return _Trainer(
+        cluster,
         train_worker,
         train_loop_config={
             "config": configuration.to_dict(config),

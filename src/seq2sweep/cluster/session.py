@@ -57,7 +57,7 @@ def ray_session(config: ClusterConfig) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    address = config.address or os.environ.get("RAY_ADDRESS")
+    address = address_of(config)
     with signals_as_interrupts() as set_handlers, contextlib.ExitStack() as stack:
         try:
             if address is None:
@@ -174,6 +174,11 @@ def while_waiting(
 
 
 # --- joining ------------------------------------------------------------------------------------
+
+
+def address_of(config: ClusterConfig) -> str | None:
+    """Of the running cluster that is meant; None: a Ray of this process's own."""
+    return config.address or os.environ.get("RAY_ADDRESS")
 
 
 def _join(address: str, stack: contextlib.ExitStack) -> None:
