@@ -16,6 +16,7 @@ import torch
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
+from seq2sweep.train.allocator import keep_memory
 from seq2sweep.train.loop import train
 
 WARM_UP_STEPS = 10
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("seeds", type=int, nargs="+")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    keep_memory()
     config = configuration.load(options.params)
     seconds(configuration.with_changes(config, {"train.steps": WARM_UP_STEPS}), options.encoded)
     print("ready", flush=True)
