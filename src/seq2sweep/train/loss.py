@@ -140,7 +140,8 @@ def _loss_and_gradient(
         uniform = summed(logits.mean(dim=-1, dtype=wide))
         loss = (1 - smoothing) * likelihood + smoothing * uniform
     gradient = probabilities.sub_(smoothing / logits.size(-1)) if smoothing else probabilities
-    gradient.scatter_add_(-1, right, gradient.new_full(right.shape, smoothing - 1))
+    # Not scatter_add_, which adds up in any order on a GPU: here is one number a row.
+    gradient.scatter_(-1, right, gradient.gather(-1, right) + (smoothing - 1))
     gradient.masked_fill_(~real.unsqueeze(-1), 0.0)
     return loss, likelihood, gradient
 
