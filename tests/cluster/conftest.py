@@ -30,14 +30,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     been gone for a minute and is asked for.
     """
 
-    def turn(item: pytest.Item) -> int:
-        if not {"machines", "nodes"} & {*getattr(item, "fixturenames", ())}:
-            # The count of kills comes after them.
-            return 3 if item.name.startswith("test_there_were") else 0
-        # The longest first, so that one process does not end minutes after the other.
-        return 1 if "test_two_nodes" in item.nodeid else 2
+    def ends_a_cluster(item: pytest.Item) -> bool:
+        fixtures = getattr(item, "fixturenames", ())
+        # The count of kills comes after them.
+        return bool({"machines", "nodes"} & {*fixtures}) or item.name.startswith("test_there_were")
 
-    items.sort(key=turn)
+    items.sort(key=ends_a_cluster)
 
 
 @pytest.fixture(scope="session")

@@ -174,6 +174,8 @@ def run_script(body: str, **environment: str) -> subprocess.Popen[str]:
         text=True,
         # What a Ray in this process has set there for its own children.
         env={k: v for k, v in os.environ.items() if k != "RAY_AUTH_MODE"} | environment,
+        # Tests may be started by nohup, which would have their children ignore it as well.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         start_new_session=True,
     )
 
