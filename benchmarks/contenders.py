@@ -12,6 +12,7 @@ import importlib.util
 import json
 import math
 import resource
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,6 +50,16 @@ def main() -> None:
         print(json.dumps({"absent": f"{REQUIRED[options.name]} is not installed"}))
         return
     print(json.dumps(run(options)))
+
+
+def told_by(command: list[str]) -> dict[str, Any]:
+    """The JSON that a turn in a process of its own prints, or why there is none, as `absent`."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["nothing said"]
+        return {"absent": f"failed: {lines[-1]}"}
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import argparse
 import importlib.util
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -72,12 +71,7 @@ def in_a_process_of_its_own(name: str, folder: str, options: argparse.Namespace)
         *("--sentences", str(options.sentences), "--length", str(options.length)),
         *("--threads", str(options.threads), "--pieces", str(options.pieces)),
     ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["nothing said"]
-        return {"absent": f"failed: {lines[-1]}"}
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    return contenders.told_by(command)
 
 
 def save_model(folder: Path, size: int) -> None:

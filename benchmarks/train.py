@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import corpus
+from benchmarks import contenders, corpus
 from seq2sweep import console
 from seq2sweep.data.parallel import available_cpus
 
@@ -89,12 +89,7 @@ def run(way: Way, folder: Path, options: argparse.Namespace, first: int) -> dict
         *("--threads", str(options.threads)),
         *(["--keep-memory"] if way.keep else []),
     ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["nothing said"]
-        return {"absent": f"failed: {lines[-1]}"}
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    return contenders.told_by(command)
 
 
 def summary(turns: list[dict[str, Any]]) -> dict[str, Any]:

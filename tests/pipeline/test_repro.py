@@ -22,9 +22,6 @@ from seq2sweep import presets
 from seq2sweep.cli import main
 from seq2sweep.data.bitext import read_training_header
 
-# In one process of pytest's: they share a project that takes minutes to make.
-pytestmark = pytest.mark.xdist_group("demo")
-
 ROOT = Path(__file__).parents[2]
 TINY: dict[str, Any] = {
     "data.phrasebook.train": 1500,

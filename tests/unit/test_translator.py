@@ -152,17 +152,18 @@ def test_weights_of_another_version_are_refused(
         Translator(folder, tiny_corpus.vocabulary, config.evaluate)
 
 
-def test_the_command_exports_what_it_translates_with(
-    config: Config,
-    folder: Path,
-    tiny_corpus: Corpus,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    pytest.importorskip("ctranslate2")
+@pytest.fixture
+def project(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder is one with params.yaml."""
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+
+
+@pytest.mark.usefixtures("project")
+def test_the_command_exports_what_it_translates_with(
+    folder: Path, tiny_corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ctranslate2")
     command = ["export", "--weights", str(folder), "--vocabulary", str(tiny_corpus.vocabulary)]
     assert main([*command, "exported"]) == 0
     assert "exported holds the weights" in capsys.readouterr().out
@@ -171,16 +172,14 @@ def test_the_command_exports_what_it_translates_with(
     assert "exported exists" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("project")
 def test_the_command_reads_files_and_standard_input(
     config: Config,
     folder: Path,
     tiny_corpus: Corpus,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
     command = ["translate", "--weights", str(folder), "--vocabulary", str(tiny_corpus.vocabulary)]
     lines = ["alpha rot", "", "grün drei vier"]
     Path("text.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
