@@ -56,8 +56,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     def forward(
         context: Any, logits: Tensor, target: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
-        loss, likelihood, gradient = _loss_and_gradient(logits, target, smoothing)
-        context.save_for_backward(gradient)
+        loss, likelihood, probabilities = _sums(logits, target, smoothing)
+        context.save_for_backward(_gradient(probabilities, target, smoothing))
         context.dtype = logits.dtype
         context.mark_non_differentiable(likelihood)
         return loss, likelihood
@@ -90,11 +90,11 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         for start in range(0, len(states), rows):
             part = slice(start, start + rows)
             logits = F.linear(narrow_states[part], narrow_weight)
-            loss, likelihood, gradient = _loss_and_gradient(logits, target[part], smoothing)
+            loss, likelihood, probabilities = _sums(logits, target[part], smoothing)
             sums += torch.stack((loss, likelihood))
             if state_gradients is None or weight_gradient is None:
                 continue
-            narrow = gradient.to(dtype)
+            narrow = _gradient(probabilities, target[part], smoothing).to(dtype)
             state_gradients[part] = narrow @ narrow_weight
             if dtype == wide:
                 weight_gradient = weight_gradient.addmm(narrow.T, narrow_states[part])
@@ -115,14 +115,12 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         return states * loss_gradient, weight * loss_gradient, None, None, None, None
 
 
-def _loss_and_gradient(
-    logits: Tensor, target: Tensor, smoothing: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """-sum_v q(v) log p(v) with q = (1 - eps) [v is right] + eps / V, whose gradient is p - q.
+def _sums(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
+    """-sum_v q(v) log p(v) with q = (1 - eps) [v is right] + eps / V.
 
-    logits [N, V], target [N]; sums of smoothed loss and likelihood, and the gradient [N, V], zero
-    for rows of PAD. Log-probabilities are never stored: with m the greatest logit, -log p(v) = m -
-    logits(v) - log p(place of m), so the loss needs one logit and one mean of a row.
+    logits [N, V], target [N]; sums of smoothed loss and likelihood over the rows that are not PAD,
+    and the probabilities p [N, V]. Log-probabilities are never stored: with m the greatest logit,
+    -log p(v) = m - logits(v) - log p(place of m), so it takes one logit and one mean of a row.
     """
     wide = torch.promote_types(logits.dtype, torch.float32)
     probabilities = torch.softmax(logits, dim=-1, dtype=wide)
@@ -139,11 +137,18 @@ def _loss_and_gradient(
     if smoothing:
         uniform = summed(logits.mean(dim=-1, dtype=wide))
         loss = (1 - smoothing) * likelihood + smoothing * uniform
-    gradient = probabilities.sub_(smoothing / logits.size(-1)) if smoothing else probabilities
+    return loss, likelihood, probabilities
+
+
+def _gradient(probabilities: Tensor, target: Tensor, smoothing: float) -> Tensor:
+    """p - q, what `_sums` has as its gradient, zero for rows of PAD; in the place of p [N, V]."""
+    right = target.unsqueeze(-1)
+    gradient = (
+        probabilities.sub_(smoothing / probabilities.size(-1)) if smoothing else probabilities
+    )
     # Not scatter_add_, which adds up in any order on a GPU: here is one number a row.
     gradient.scatter_(-1, right, gradient.gather(-1, right) + (smoothing - 1))
-    gradient.masked_fill_(~real.unsqueeze(-1), 0.0)
-    return loss, likelihood, gradient
+    return gradient.masked_fill_(right.eq(PAD), 0.0)
 
 
 def perplexity(loss: float) -> float:
