@@ -6,6 +6,7 @@ text; so that whatever vocabulary encoded a line decodes it.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -32,9 +33,8 @@ from seq2sweep.model.transformer import Transformer
 def export(model: Transformer, folder: Path) -> None:
     """Write the model into a folder that is not there yet, in float32.
 
-    Raises UserError for what CTranslate2 does not know: additive attention, heads whose d_k and d_v
-    are not d_model / heads, weights of embeddings and projection that are not one matrix; and when
-    the folder exists or the package is missing.
+    Raises UserError for what CTranslate2 does not know: additive attention, and heads whose d_k and
+    d_v are not d_model / heads; and when the folder exists or the package is missing.
     """
     engine = _engine()
     config = model.config
@@ -78,8 +78,12 @@ def export(model: Transformer, folder: Path) -> None:
     spec.config.decoder_start_token = str(BOS)
     spec.validate()
     spec.optimize()
-    folder.mkdir(parents=True)
-    spec.save(str(folder))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:
+        made_whole = Path(beside) / folder.name
+        made_whole.mkdir()
+        spec.save(str(made_whole))
+        made_whole.rename(folder)
 
 
 def search(

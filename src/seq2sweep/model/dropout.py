@@ -21,8 +21,8 @@ def dropout(x: Tensor, share: float, training: bool) -> Tensor:
 def _noise(x: Tensor, share: float) -> Tensor:
     """What to multiply x with: 0 or 1 / (1 - share).
 
-    PyTorch draws one number after another, which took a fifth of a training step. Here one draw
-    of 64 bits decides for four places: shares are multiples of 1 / 65536.
+    PyTorch draws a number for each place, one after another. Here one draw of 64 bits decides for
+    four places: shares are multiples of 1 / 65536.
     """
     dropped = round(share * CHANCES)
     if dropped >= CHANCES:
