@@ -14,6 +14,8 @@ from seq2sweep.model.attention import MultiHeadAttention
 from . import equations
 from .models import KINDS, fused_calls, padded, randomised, relative_error, small
 
+pytestmark = pytest.mark.usefixtures("kernel_for_short_sentences")
+
 D_MODEL = 16
 # Heads, d_k and d_v: as in the paper, h * d_k other than d_model and d_k other than d_v, one head.
 SIZES = [(2, 8, 8), (3, 5, 7), (1, 16, 4), (4, 1, 3)]

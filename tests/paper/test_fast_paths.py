@@ -11,7 +11,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seq2sweep.data.batching import Batch
-from seq2sweep.data.vocabulary import PAD
+from seq2sweep.data.vocabulary import BOS, PAD
+from seq2sweep.decode import beam
+from seq2sweep.model import attention
+from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
 from seq2sweep.model.transformer import Transformer
@@ -19,7 +22,7 @@ from seq2sweep.train import loss as losses
 from seq2sweep.train import step
 from seq2sweep.train.loss import projected_cross_entropy, smoothed_cross_entropy
 
-from .models import KINDS, NORMS, POSITIONS, padded, randomised, small
+from .models import KINDS, NORMS, POSITIONS, fused_calls, padded, randomised, small
 
 CPU = torch.device("cpu")
 
@@ -88,6 +91,55 @@ def test_rows_come_out_in_the_order_of_the_pieces() -> None:
     packings = Packing.of(data.source), Packing.of(data.target_in)
     whole = model(data.source, data.target_in)[data.target_in.ne(PAD)]
     torch.testing.assert_close(model(data.source, data.target_in, packings), whole)
+
+
+# --- attention of short sentences ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("kind", ["scaled_dot_product", "dot_product"])
+def test_attention_of_short_sentences_is_that_of_pytorchs_kernel(
+    kind: str, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With masks of either form, gradients included, as many sentences need it."""
+    module = MultiHeadAttention(16, 2, 5, 7, kind)  # type: ignore[arg-type]
+    x = torch.randn(3, 9, 16, requires_grad=True)
+    allowed = None if causal else padded([9, 1, 4]).ne(PAD)[:, None, None]
+    away = torch.randn(3, 9, 16)
+    found = []
+    masks = [allowed, allowed] if allowed is None else [allowed, additive(allowed, x.dtype)]
+    for longest, mask in [(0, masks[0]), (9 * 9, masks[0]), (9 * 9, masks[1])]:
+        monkeypatch.setattr(attention, "FEW_SCORES", longest)
+        with fused_calls() as calls:
+            out = module(x, mask, causal)
+        assert len(calls) == (longest == 0)
+        found.append((out, *torch.autograd.grad((out * away).sum(), (x, *module.parameters()))))
+    for other in found[1:]:
+        for mine, kernels in zip(other, found[0], strict=True):
+            torch.testing.assert_close(mine, kernels, rtol=1e-4, atol=1e-6)
+
+
+# --- the best continuations without a sort --------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 8, 40])
+@pytest.mark.parametrize("size", [5, 64, 8 * 64, 20 * 64 + 7])
+def test_the_best_continuations_are_those_of_a_sort(size: int, count: int) -> None:
+    """From large vocabularies, of which blocks are looked at, and small ones."""
+    torch.manual_seed(size)
+    logits = 3 * torch.randn(6, 4, size, dtype=torch.float64)
+    logits[2, 1, :] = logits[2, 1, 0] - 5  # all the same
+    logits[3, :, PAD] += 60  # what is never said still has its share of the probability
+    before = -torch.rand(6, 4, dtype=torch.float64)
+    before[0, 2] = -torch.inf
+    totals = before[..., None] + logits.log_softmax(dim=-1)
+    totals[..., [PAD, BOS]] = -torch.inf
+    expected = totals.flatten(1).sort(dim=1, descending=True).values[:, :count]
+    scores, rows, pieces = beam._continuations(logits, before, count)
+    torch.testing.assert_close(scores, expected, rtol=1e-9, atol=0)
+    at = rows * size + pieces
+    torch.testing.assert_close(totals.flatten(1).gather(1, at), scores, rtol=1e-9, atol=0)
+    assert all(len(set(places)) == len(places) for places in at.tolist())
 
 
 # --- logits that are never all there -------------------------------------------------------------

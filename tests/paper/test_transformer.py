@@ -36,6 +36,8 @@ from .models import (
     small,
 )
 
+pytestmark = pytest.mark.usefixtures("kernel_for_short_sentences")
+
 CPU = torch.device("cpu")
 
 configurations = st.builds(

@@ -8,7 +8,6 @@ Shapes: B sentences still open, K hypotheses each, V pieces in the vocabulary.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,9 @@ from seq2sweep.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from seq2sweep.model.transformer import Transformer
 
 Penalty = Literal["paper", "power"]
+
+BLOCK = 64
+"""Neighbouring pieces of which only the best is looked at first."""
 
 
 @dataclass(frozen=True)
@@ -241,37 +243,40 @@ def _continuations(
     """The best `count` ways to go on, of each sentence: log-probability, hypothesis and piece.
 
     logits [B, K, V], which are changed; log_probabilities [B, K]; all three [B, count or fewer],
-    best first. Only those of the best logits become log-probabilities, none of PAD and BOS.
+    best first, none of them PAD or BOS.
     """
     # In float32, or float64 for a model in float64.
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    # With PAD and BOS, so that a score is the probability that training's loss sees.
-    totals = logits.logsumexp(dim=-1, keepdim=True)
-    logits[:, :, [PAD, BOS]] = -torch.inf
-    best, pieces = _top(logits, count)
-    scores = (log_probabilities.unsqueeze(-1) + best - totals).flatten(1)
-    values, order = scores.topk(min(count, scores.size(1)), dim=1)
-    return values, order // best.size(2), pieces.flatten(1).gather(1, order)
+    # With PAD and BOS, so that a score is the probability that training's loss sees. The greatest
+    # probability is at least 1 / V: its logarithm is safe.
+    surprise = -torch.softmax(logits, dim=-1).amax(dim=-1).log()
+    offsets = log_probabilities - logits.amax(dim=-1) - surprise
+    logits[..., PAD] = logits[..., BOS] = -torch.inf
+    scores, places = _top(logits, offsets, count)
+    return scores, places // logits.size(-1), places % logits.size(-1)
 
 
-def _top(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The greatest `count` (or all) along the last dimension, greatest first, and their places.
+def _top(x: Tensor, offsets: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The greatest `count` (or all) of x [B, K, V] + offsets [B, K], of each b, and their places.
 
-    As topk, which sorts a copy of whole rows on a CPU: here only of the blocks of a row that have
-    the greatest maxima, in which the greatest numbers must be.
+    Both [B, count], greatest first, places from 0 to K * V. As topk, which copies whole rows: here
+    only blocks of a row with the greatest maxima, in which the greatest numbers must be.
     """
-    size = x.size(-1)
-    width = math.isqrt(size)
-    blocks = size // width
-    if blocks <= 2 * count:
-        values, places = x.topk(min(count, size), dim=-1)
+    rows, size = x.shape[1:]
+    blocks = size // BLOCK
+    end = blocks * BLOCK
+    if rows * blocks <= count:
+        x = (x + offsets.unsqueeze(-1)).flatten(1)
+        values, places = x.topk(min(count, x.size(1)), dim=1)
         return values, places
-    end = blocks * width
-    maxima = x[..., :end].unflatten(-1, (blocks, width)).amax(dim=-1)
-    chosen = maxima.topk(count, dim=-1, sorted=False).indices
+    maxima = x[..., :end].unflatten(-1, (blocks, BLOCK)).amax(dim=-1) + offsets.unsqueeze(-1)
+    chosen = maxima.flatten(1).topk(count, dim=1, sorted=False).indices
     columns = torch.arange(size, device=x.device)
-    inside = (chosen.unsqueeze(-1) * width + columns[:width]).flatten(-2)
-    rest = columns[end:].expand(*x.shape[:-1], -1)
-    places = torch.cat((inside, rest), dim=-1)
-    values, order = x.gather(-1, places).topk(count, dim=-1)
-    return values, places.gather(-1, order)
+    starts = chosen // blocks * size + chosen % blocks * BLOCK
+    inside = (starts.unsqueeze(-1) + columns[:BLOCK]).flatten(1)
+    # What no block has, of each row.
+    rest = (columns[:rows, None] * size + columns[end:]).flatten().expand(len(x), -1)
+    places = torch.cat((inside, rest), dim=1)
+    scores = x.flatten(1).gather(1, places) + offsets.gather(1, places // size)
+    values, order = scores.topk(count, dim=1)
+    return values, places.gather(1, order)

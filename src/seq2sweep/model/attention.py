@@ -17,6 +17,9 @@ from seq2sweep.model.packing import Packing
 
 Kind = Literal["scaled_dot_product", "dot_product", "additive"]
 
+FEW_SCORES = 64 * 64
+"""Queries times keys of a sentence up to which plain products take less time on a CPU."""
+
 
 class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
@@ -73,7 +76,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Self-attention of x [B, n, d_model], or of its real pieces [R, d_model] by `packing`.
 
-        mask: bool, broadcastable to [B, h, n, n], True where a query may look at a key.
+        mask: see `attend`, with n for m.
         """
         queries, keys, values = self.project(x, packing)
         return self.attend(queries, keys, values, mask, causal, packing)
@@ -108,10 +111,11 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Values weighted by attention, heads joined by W^O: [B, n, d_model], or packed.
 
-        queries [B, h, n, d_k], keys [B, h, m, d_k], values [B, h, m, d_v]; mask: bool,
-        broadcastable to [B, h, n, m]; causal (not with a mask): query i sees keys 0 ... i.
+        queries [B, h, n, d_k], keys [B, h, m, d_k], values [B, h, m, d_v]; mask: broadcastable to
+        [B, h, n, m], bool, True where a query may look at a key, or, which is faster, what to add
+        to the scores (`additive`); causal (not with a mask): query i sees keys 0 ... i.
         """
-        if self.keep_weights or not self._fused(queries):
+        if self.keep_weights or not self._fused(queries, keys):
             weights = self.weights(queries, keys, mask, causal)
             if self.keep_weights:
                 self.kept_weights = weights.detach()
@@ -137,9 +141,10 @@ class MultiHeadAttention(nn.Module):
         """softmax of the scores, over keys: [B, h, n, m]; arguments as in `attend`."""
         scores = self._scores(queries, keys)
         if causal:
-            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+            mask = scores.new_full(scores.shape[-2:], -math.inf).triu(1)
         if mask is not None:
-            scores = scores.masked_fill(~mask, -math.inf)
+            allowed = mask.dtype == torch.bool
+            scores = scores + (additive(mask, scores.dtype) if allowed else mask)
         return torch.softmax(scores, dim=-1)
 
     def _scores(self, queries: Tensor, keys: Tensor) -> Tensor:
@@ -152,19 +157,27 @@ class MultiHeadAttention(nn.Module):
         scores = torch.bmm(activations.flatten(1, 3), self.hidden)
         return scores.view(activations.shape[:-1]).transpose(0, 1)
 
-    def _fused(self, queries: Tensor) -> bool:
+    def _fused(self, queries: Tensor, keys: Tensor) -> bool:
         """Whether PyTorch's fused kernel serves.
 
-        It knows no additive attention; and on a CPU in bf16 its gradient takes ten times as long
-        as plain products do (torch 2.13, AMX).
+        It knows no additive attention. On a CPU plain products are faster for short sentences; and
+        in bf16 the kernel's gradient takes ten times as long as theirs (torch 2.13, AMX).
         """
-        slow = queries.device.type == "cpu" and queries.dtype == torch.bfloat16
-        return self.kind != "additive" and not slow
+        if self.kind == "additive" or queries.device.type != "cpu":
+            return self.kind != "additive"
+        many = queries.size(-2) * keys.size(-2) > FEW_SCORES
+        return many and queries.dtype != torch.bfloat16
 
     def _by_head(self, x: Tensor) -> Tensor:
         """[B, n, h * d] to [B, h, n, d]."""
         split: Tensor = x.unflatten(-1, (self.heads, -1))
         return split.transpose(1, 2)
+
+
+def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """What to add to scores: 0 where allowed (bool), minus infinity elsewhere."""
+    zeros = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
+    return zeros.masked_fill_(~allowed, -math.inf)
 
 
 def _linear(x: Tensor, weight: Tensor, packing: Packing | None) -> Tensor:

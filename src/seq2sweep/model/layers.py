@@ -77,7 +77,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward_residual = _residual(config)
 
     def forward(self, x: Tensor, source_mask: Tensor, packing: Packing | None = None) -> Tensor:
-        """x [B, n, d_model] or packed; source_mask [B, 1, 1, n], True at words, not at padding."""
+        """x [B, n, d_model] or packed; source_mask [B, 1, 1, n]: see MultiHeadAttention.attend."""
         x = self.attention_residual(x, lambda y: self.attention(y, source_mask, packing=packing))
         out: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return out
@@ -152,7 +152,7 @@ class DecoderLayer(nn.Module):
     def step(self, x: Tensor, cache: LayerCache, past: Tensor, source_mask: Tensor) -> Tensor:
         """One target position of each hypothesis, x [B, K, d_model]; appends to the cache.
 
-        past: bool [B, 1, K, pieces in the cache after this step], True where a hypothesis has one.
+        past: the mask [B, 1, K, pieces in the cache after this step] of those a hypothesis has.
         """
         x = self.attention_residual(x, lambda y: self._attend_to_past(y, cache, past))
         # A sentence's hypotheses are so many queries over the same memory.

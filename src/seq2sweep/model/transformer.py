@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from seq2sweep.config import ModelConfig
 from seq2sweep.data.vocabulary import PAD
-from seq2sweep.model.attention import MultiHeadAttention
+from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.layers import (
     LEARNED_POSITIONS,
@@ -73,7 +73,7 @@ class Transformer(nn.Module):
         instead of logits; here, so that the weights are at hand however the model is spread out.
         """
         source_packing, target_packing = packings or (None, None)
-        mask = _mask(source)
+        mask = self._mask(source)
         memory = self.encode(source, source_packing)
         x = self._embed(self.target_embedding, self.target_positions, target_in, 0, target_packing)
         for layer in self.decoder:
@@ -82,7 +82,7 @@ class Transformer(nn.Module):
 
     def encode(self, source: Tensor, packing: Packing | None = None) -> Tensor:
         """The encoder's output [B, n, d_model], or packed, for source [B, n]."""
-        mask = _mask(source)
+        mask = self._mask(source)
         x = self._embed(self.source_embedding, self.source_positions, source, 0, packing)
         for layer in self.encoder:
             x = layer(x, mask, packing)
@@ -97,7 +97,7 @@ class Transformer(nn.Module):
             assert isinstance(layer, DecoderLayer)
             layers.append(layer.start(memory))
         nothing = torch.ones(source.size(0), 0, dtype=torch.bool, device=source.device)
-        return DecoderCache(_mask(source), layers, nothing)
+        return DecoderCache(self._mask(source), layers, nothing)
 
     def step(self, pieces: Tensor, cache: DecoderCache) -> Tensor:
         """Logits [B, K, V] after appending pieces [B, K] to each hypothesis.
@@ -107,7 +107,7 @@ class Transformer(nn.Module):
         x = self._embed(
             self.target_embedding, self.target_positions, pieces.unsqueeze(-1), cache.steps
         ).squeeze(2)
-        past = cache.extend(*pieces.shape)
+        past = additive(cache.extend(*pieces.shape), x.dtype)
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
             assert isinstance(layer, DecoderLayer)
             x = layer.step(x, layer_cache, past, cache.source_mask)
@@ -144,6 +144,10 @@ class Transformer(nn.Module):
         """Most pieces a side may have: what a learned table of positions holds."""
         return LEARNED_POSITIONS if self.config.positions == "learned" else sys.maxsize
 
+    def _mask(self, source: Tensor) -> Tensor:
+        """What attention over source [B, n] adds to its scores: [B, 1, 1, n]."""
+        return additive(source.ne(PAD), self.projection.weight.dtype)[:, None, None, :]
+
     def _embed(
         self,
         embedding: nn.Embedding,
@@ -167,8 +171,8 @@ class DecoderCache:
     Keys and values are never put in another order: which of a sentence's pieces a hypothesis is
     made of is a mask, and only that is arranged anew when a beam search chooses.
 
-    source_mask: [B, 1, 1, n]; past: bool [B * K, pieces that the layers hold of a sentence], True
-    for the pieces that a hypothesis is made of; steps: target positions decoded so far.
+    source_mask: added to scores, [B, 1, 1, n]; past: bool [B * K, pieces that the layers hold of a
+    sentence], True for those that a hypothesis is made of; steps: target positions decoded so far.
     """
 
     source_mask: Tensor
@@ -206,8 +210,3 @@ def _embedding(vocabulary_size: int, d_model: int) -> nn.Embedding:
     embedding = nn.Embedding(vocabulary_size, d_model)
     nn.init.normal_(embedding.weight, std=d_model**-0.5)
     return embedding
-
-
-def _mask(source: Tensor) -> Tensor:
-    """True at words, False at padding: [B, n] to [B, 1, 1, n]."""
-    return torch.ne(source, PAD)[:, None, None, :]
