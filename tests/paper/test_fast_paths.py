@@ -13,16 +13,17 @@ from torch.nn import functional as F
 from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, PAD
 from seq2sweep.decode import beam
-from seq2sweep.model import attention
+from seq2sweep.model import attention, transformer
 from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
+from seq2sweep.model.products import laid_out, linear
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import loss as losses
 from seq2sweep.train import step
 from seq2sweep.train.loss import projected_cross_entropy, smoothed_cross_entropy
 
-from .models import KINDS, NORMS, POSITIONS, fused_calls, padded, randomised, small
+from .models import KINDS, NORMS, POSITIONS, VOCABULARY, fused_calls, padded, randomised, small
 
 CPU = torch.device("cpu")
 
@@ -271,3 +272,55 @@ def test_memory_that_was_freed_is_used_again() -> None:
         pytest.skip("the C library is not glibc")
     assert int(given_back) > 20 * 90_000_000 / 4096 / 4  # pages, even if some are larger
     assert int(kept) < int(given_back) / 3
+
+
+# --- decoding: weights laid out, pieces of no hypothesis dropped ----------------------------------
+
+
+def test_products_with_weights_laid_out_are_those_without() -> None:
+    torch.manual_seed(5)
+    weight, bias = torch.randn(24, 16), torch.randn(24)
+    for x in (torch.randn(3, 5, 16), torch.randn(5, 3, 16).transpose(0, 1), torch.randn(0, 16)):
+        with torch.inference_mode(), laid_out():
+            for rows in (slice(None), slice(8), slice(8, None), slice(8)):
+                expected = F.linear(x, weight[rows], bias[rows])
+                found = linear(x, weight, bias[rows].contiguous(), rows)
+                torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+                assert found.shape == expected.shape
+
+
+def test_weights_that_change_between_searches_are_laid_out_anew() -> None:
+    weight, x = torch.randn(4, 3), torch.randn(2, 3)
+    for _ in range(2):
+        with torch.inference_mode(), laid_out():
+            torch.testing.assert_close(linear(x, weight), F.linear(x, weight))
+        weight.add_(1.0)
+    x.requires_grad_()
+    with laid_out():  # of no use, and no harm, where gradients are
+        (gradient,) = torch.autograd.grad(linear(x, weight).sum(), x)
+    torch.testing.assert_close(gradient, weight.sum(dim=0).expand(2, 3))
+
+
+def test_pieces_of_no_hypothesis_are_dropped_and_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Hypotheses that all go on from one of them, step after step: half of what is held goes."""
+    model = randomised(small(dropout=0.0)).double().eval()
+    source, said = padded([5, 3]), torch.randint(4, VOCABULARY, (2, 3, 20))
+    parents = torch.randint(0, 3, (20, 2, 3))
+    parents[7:] = parents[7:, :, :1]
+    logits, held = [], []
+    for often in (1000, 4):
+        monkeypatch.setattr(transformer, "STEPS_TO_DROP", often)
+        with torch.no_grad():
+            cache = model.start(source)
+            cache.select(torch.arange(2).repeat_interleave(3))
+            found = []
+            for i in range(20):
+                found.append(model.step(said[..., i], cache))
+                cache.select((torch.arange(2)[:, None] * 3 + parents[i]).flatten())
+        logits.append(torch.stack(found))
+        held.append(cache.layers[0].used)
+    assert held[0] == 60
+    assert held[1] < 35
+    torch.testing.assert_close(*logits, rtol=1e-10, atol=1e-12)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, Vocabulary
+from seq2sweep.model.products import laid_out
 from seq2sweep.model.transformer import Transformer
 
 Penalty = Literal["paper", "power"]
@@ -134,6 +135,7 @@ class _Open:
 
 
 @torch.inference_mode()
+@laid_out()
 def search(
     model: Transformer,
     source: Tensor,

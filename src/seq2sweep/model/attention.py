@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
+from seq2sweep.model.products import Linear, linear
 
 Kind = Literal["scaled_dot_product", "dot_product", "additive"]
 
@@ -49,7 +50,7 @@ class MultiHeadAttention(nn.Module):
         self.scale = d_k**-0.5 if kind == "scaled_dot_product" else 1.0
         self.query_width = heads * d_k
         self.projection = nn.Parameter(torch.empty(heads * (2 * d_k + d_v), d_model))
-        self.output = nn.Linear(heads * d_v, d_model, bias=False)
+        self.output = Linear(heads * d_v, d_model, bias=False)
         if kind == "additive":
             self.hidden = nn.Parameter(torch.empty(heads, d_k, 1))
         self.keep_weights = False
@@ -84,19 +85,19 @@ class MultiHeadAttention(nn.Module):
     def project(self, x: Tensor, packing: Packing | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys [B, h, n, d_k] and values [B, h, n, d_v] of x [B, n, d_model] or packed."""
         widths = [self.query_width, self.query_width, self.heads * self.d_v]
-        queries, keys, values = _linear(x, self.projection, packing).split(widths, dim=-1)
+        queries, keys, values = self._project(x, slice(None), packing).split(widths, dim=-1)
         return self._by_head(queries), self._by_head(keys), self._by_head(values)
 
     def project_queries(self, x: Tensor, packing: Packing | None = None) -> Tensor:
         """Queries [B, h, n, d_k] of x [B, n, d_model] or packed."""
-        return self._by_head(_linear(x, self.projection[: self.query_width], packing))
+        return self._by_head(self._project(x, slice(self.query_width), packing))
 
     def project_memory(
         self, memory: Tensor, packing: Packing | None = None
     ) -> tuple[Tensor, Tensor]:
         """Keys [B, h, m, d_k] and values [B, h, m, d_v] of memory [B, m, d_model] or packed."""
         widths = [self.query_width, self.heads * self.d_v]
-        projected = _linear(memory, self.projection[self.query_width :], packing)
+        projected = self._project(memory, slice(self.query_width, None), packing)
         keys, values = projected.split(widths, dim=-1)
         return self._by_head(keys), self._by_head(values)
 
@@ -168,6 +169,11 @@ class MultiHeadAttention(nn.Module):
         many = queries.size(-2) * keys.size(-2) > FEW_SCORES
         return many and queries.dtype != torch.bfloat16
 
+    def _project(self, x: Tensor, rows: slice, packing: Packing | None) -> Tensor:
+        """Some rows of the stacked W^Q, W^K, W^V times x; padding, if packed, is not computed."""
+        projected = linear(x, self.projection, rows=rows)
+        return projected if packing is None else packing.pad(projected)
+
     def _by_head(self, x: Tensor) -> Tensor:
         """[B, n, h * d] to [B, h, n, d]."""
         split: Tensor = x.unflatten(-1, (self.heads, -1))
@@ -178,9 +184,3 @@ def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     """What to add to scores: 0 where allowed (bool), minus infinity elsewhere."""
     zeros = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
     return zeros.masked_fill_(~allowed, -math.inf)
-
-
-def _linear(x: Tensor, weight: Tensor, packing: Packing | None) -> Tensor:
-    """x weight^T [B, n, d] for x [B, n, d_model] or packed, when padding is not computed."""
-    projected = F.linear(x, weight)
-    return projected if packing is None else packing.pad(projected)

@@ -19,6 +19,7 @@ from seq2sweep.config import ModelConfig
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
+from seq2sweep.model.products import Linear
 
 LEARNED_POSITIONS = 1024
 # Sinusoids made at the start; longer sentences make more.
@@ -32,8 +33,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.inner = nn.Linear(d_model, d_ff)
-        self.outer = nn.Linear(d_ff, d_model)
+        self.inner = Linear(d_model, d_ff)
+        self.outer = Linear(d_ff, d_model)
         self.dropout = dropout
         for linear in (self.inner, self.outer):
             nn.init.xavier_uniform_(linear.weight)
@@ -107,6 +108,14 @@ class LayerCache:
         self.self_values[:, :, self.used : end] = values
         self.used = end
         return self.self_keys[:, :, :end], self.self_values[:, :, :end]
+
+    def hold(self, columns: Tensor) -> None:
+        """Drop all pieces but these (int64 [B, fewer], old places) of each sentence."""
+        places = columns[:, None, :, None]
+        for name in ("self_keys", "self_values"):
+            old = getattr(self, name)
+            setattr(self, name, old.gather(2, places.expand(-1, old.size(1), -1, old.size(3))))
+        self.used = columns.size(1)
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these (int64, old indices)."""

@@ -28,6 +28,11 @@ from seq2sweep.model.layers import (
     Positions,
 )
 from seq2sweep.model.packing import Packing
+from seq2sweep.model.products import Linear
+
+STEPS_TO_DROP = 8
+SHARE_TO_DROP = 0.7
+"""How often a cache looks for pieces to drop, and up to which share must be left for it to pay."""
 
 
 class Transformer(nn.Module):
@@ -51,7 +56,7 @@ class Transformer(nn.Module):
         pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
-        self.projection = nn.Linear(config.d_model, vocabulary_size, bias=False)
+        self.projection = Linear(config.d_model, vocabulary_size, bias=False)
         if config.tie_embeddings:
             self.projection.weight = self.source_embedding.weight
         else:
@@ -168,8 +173,9 @@ class Transformer(nn.Module):
 class DecoderCache:
     """What a decoding step needs of the steps before: one entry a decoder layer.
 
-    Keys and values are never put in another order: which of a sentence's pieces a hypothesis is
-    made of is a mask, and only that is arranged anew when a beam search chooses.
+    Keys and values are not put in another order: which of a sentence's pieces a hypothesis is made
+    of is a mask, and only that is arranged anew when a beam search chooses. Pieces that none is
+    made of any more are dropped from time to time: hypotheses mostly share how they begin.
 
     source_mask: added to scores, [B, 1, 1, n]; past: bool [B * K, pieces that the layers hold of a
     sentence], True for those that a hypothesis is made of; steps: target positions decoded so far.
@@ -182,6 +188,8 @@ class DecoderCache:
 
     def extend(self, sentences: int, hypotheses: int) -> Tensor:
         """Note one piece more of each hypothesis: [B, 1, K, pieces held with these]."""
+        if self.steps and self.steps % STEPS_TO_DROP == 0:
+            self._drop(hypotheses)
         own = torch.eye(hypotheses, dtype=torch.bool, device=self.past.device)
         self.past = torch.cat((self.past, own.repeat(sentences, 1)), dim=1)
         return self.past.view(sentences, 1, hypotheses, -1)
@@ -192,6 +200,19 @@ class DecoderCache:
         hypotheses: int64 [B * K_new], sentence by sentence.
         """
         self.past = self.past.index_select(0, hypotheses)
+
+    def _drop(self, hypotheses: int) -> None:
+        """Hold no more pieces of a sentence than any sentence's hypotheses are made of."""
+        past = self.past.unflatten(0, (-1, hypotheses))
+        alive = past.any(dim=1)
+        width = int(alive.sum(dim=1).max())
+        if width > SHARE_TO_DROP * alive.size(1):
+            return
+        # Stable, so that pieces stay in their order.
+        columns = alive.sort(dim=1, descending=True, stable=True).indices[:, :width]
+        self.past = past.gather(2, columns.unsqueeze(1).expand(-1, hypotheses, -1)).flatten(0, 1)
+        for layer in self.layers:
+            layer.hold(columns)
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these (int64, old indices) from what hypotheses share."""

@@ -1,0 +1,68 @@
+"""Products with weights; a search, which needs the same ones hundreds of times, lays them out."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_search = threading.local()
+_LAYS_OUT = platform.machine().lower() in ("x86_64", "amd64") and all(
+    hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
+)
+"""Whether this PyTorch has oneDNN's products with weights in its own layout."""
+
+
+class Linear(nn.Linear):
+    """nn.Linear, by `linear`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[..., in] to [..., out]."""
+        return linear(input, self.weight, self.bias)
+
+
+@contextmanager
+def laid_out() -> Iterator[None]:
+    """Within, this thread's products on a CPU in float32 keep weights as oneDNN likes them best.
+
+    Its layout is made at the first product with a weight and thrown away at the end: weights may
+    not change within, nor be differentiated, so that inference mode is a condition.
+    """
+    _search.weights = {}
+    try:
+        yield
+    finally:
+        _search.weights = None
+
+
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, rows: slice = slice(None)
+) -> Tensor:
+    """x weight[rows]^T + bias: [..., in] to [..., out], for weight [all of out, in]."""
+    if not torch.is_inference_mode_enabled() or not _serves(x, weight):
+        return F.linear(x, weight[rows], bias)
+    key = id(weight), rows.start, rows.stop
+    if key not in _search.weights:
+        made = torch.ops.mkldnn._reorder_linear_weight(weight[rows].contiguous())
+        # With the weight itself, so that its id stays its own.
+        _search.weights[key] = weight, made
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(
+        x, _search.weights[key][1], bias, "none", [], ""
+    )
+    return out
+
+
+def _serves(x: Tensor, weight: Tensor) -> bool:
+    return (
+        _LAYS_OUT
+        and getattr(_search, "weights", None) is not None
+        and x.device.type == "cpu"
+        and x.dtype == weight.dtype == torch.float32
+        and x.numel() > 0
+        and not torch.is_autocast_enabled("cpu")
+    )
