@@ -267,11 +267,17 @@ def by_ctranslate2(folder: Path, options: argparse.Namespace) -> Decode:
     evaluate = presets.load("phrasebook").config.evaluate
     config = type(evaluate)(**(vars(evaluate) | changes))
 
+    search = ctranslate.Search(
+        folder / "exported", config, options.threads, options.length, options.length or None
+    )
+
     def decode(sentences: list[list[int]]) -> list[list[int]]:
-        return ctranslate.search(
-            folder / "exported", sentences, config, threads=options.threads, at_once=AT_ONCE,
-            shortest=options.length, longest=options.length or None,
-        )  # fmt: skip
+        said: list[list[int]] = [[] for _ in sentences]
+        for group in batches(sentences):
+            found = search([sentences[i] for i in group], n_best=1)
+            for i, hypotheses in zip(group, found, strict=True):
+                said[i] = hypotheses[0].pieces
+        return said
 
     return decode
 

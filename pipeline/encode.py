@@ -9,7 +9,6 @@ cluster; the bytes are the same either way.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 
 from tqdm import tqdm
@@ -59,7 +58,7 @@ def work(config: configuration.Config) -> None:
 def _mapper(cluster: configuration.ClusterConfig, sentences: int) -> Iterator[Mapper]:
     if sentences < WORTH_SHARING:
         yield serial
-    elif cluster.address is None and "RAY_ADDRESS" not in os.environ:  # nor in a job on a cluster
+    elif not stage.on_cluster(cluster):
         yield Processes()
     else:
         # Imported here: Ray takes seconds to load, and most runs do without it.

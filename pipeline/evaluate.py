@@ -6,6 +6,8 @@ its scores in MLflow.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from seq2sweep.config import Config
 from seq2sweep.console import say
 from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import RECEIPT, sha256, write_whole
+from seq2sweep.data.parallel import Mapper, serial
 from seq2sweep.data.reading import read_lines
 from seq2sweep.decode.exported import Weights, choose, read_receipt
 from seq2sweep.errors import UserError
@@ -52,8 +55,11 @@ def work(config: Config) -> None:
         ) as run,
     ):
         sentences = header["sentences"]
-        with tqdm(total=sentences, desc="translate", unit=" sentences", delay=1) as bar:
-            result = evaluate(config, files, data, "test", bar.update)
+        with (
+            _mapper(config.cluster) as mapper,
+            tqdm(total=sentences, desc="translate", unit=" sentences", delay=1) as bar,
+        ):
+            result = evaluate(config, files, data, "test", bar.update, mapper)
         delivery.catch_up()
         metrics = result.metrics | {
             "averaged_checkpoints": [weights.step for weights in chosen],
@@ -92,6 +98,20 @@ def work(config: Config) -> None:
         f"chrF {metrics['chrf']['score']:.2f}, perplexity {metrics['perplexity']:.3f}, "
         f"{metrics['decode_tokens_per_second']:,.0f} tokens/s"
     )
+
+
+@contextlib.contextmanager
+def _mapper(cluster: configuration.ClusterConfig) -> Iterator[Mapper]:
+    """Where there is a cluster, its CPUs, or GPUs, translate: this machine may have none."""
+    if not stage.on_cluster(cluster):
+        yield serial
+        return
+    # Imported here: Ray takes seconds to load.
+    from seq2sweep.cluster.session import ray_session
+    from seq2sweep.cluster.tasks import ray_tasks_on_gpus
+
+    with ray_session(cluster):
+        yield ray_tasks_on_gpus
 
 
 def made_from(config: Config, receipt: dict[str, Any], chosen: list[Weights]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -112,6 +113,11 @@ def test_set(split: str) -> dict[str, str]:
     """What translations are of, and what they are scored against: the sums of two files."""
     sums = {side: sha256(CLEAN / text_name(split, side)) for side in ("source", "target")}
     return {"split": split, **sums}
+
+
+def on_cluster(cluster: configuration.ClusterConfig) -> bool:
+    """Whether this runs in a job on a Ray cluster, or is to join one."""
+    return cluster.address is not None or "RAY_ADDRESS" in os.environ
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -15,6 +16,7 @@ from tqdm import tqdm
 
 from seq2sweep import config as configuration
 from seq2sweep import console, presets
+from seq2sweep.data.parallel import Mapper, serial
 from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
 
 
@@ -89,6 +91,17 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         help="the N best of each line with their scores: line number, score, text, with tabs",
+    )
+    translate.add_argument(
+        "--engine",
+        choices=("own", "ctranslate2"),
+        default="own",
+        help="what searches: this program, or CTranslate2 (extra ctranslate2; on CPUs)",
+    )
+    translate.add_argument(
+        "--tasks",
+        action="store_true",
+        help="by Ray tasks on every CPU, or GPU, of cluster.address; without one, of this machine",
     )
     _add_trained(translate)
     translate.set_defaults(work=_translate)
@@ -237,19 +250,36 @@ def _translate(options: argparse.Namespace) -> None:
     from seq2sweep.data.reading import lines_of, read_lines
     from seq2sweep.evaluate.translator import Translator
 
-    config = configuration.load(Path("params.yaml")).evaluate
+    config = configuration.load(Path("params.yaml"))
+    beam = config.evaluate.beam
     n_best = options.n_best if options.n_best is not None else 1
-    if not 1 <= n_best <= config.beam:
-        raise UserError(f"--n-best is {n_best}: it must be from 1 to evaluate.beam, {config.beam}")
-    translator = Translator(options.weights, options.vocabulary, config)
+    if not 1 <= n_best <= beam:
+        raise UserError(f"--n-best is {n_best}: it must be from 1 to evaluate.beam, {beam}")
+    if options.tasks and options.engine != "own":
+        raise UserError("--tasks goes with this program's own search only: leave out --engine")
+    translator = Translator(options.weights, options.vocabulary, config.evaluate)
     standard_input = lines_of(sys.stdin.buffer, "standard input")
     lines = list(read_lines(options.file) if options.file else standard_input)
-    with tqdm(total=len(lines), desc="translate", unit=" sentences", delay=1) as bar:
-        found = translator.translate(lines, n_best, bar.update)
+    with contextlib.ExitStack() as stack:
+        engine = translator.ctranslate2(stack) if options.engine == "ctranslate2" else None
+        mapper = _ray_mapper(config.cluster, stack) if options.tasks else serial
+        bar = stack.enter_context(
+            tqdm(total=len(lines), desc="translate", unit=" sentences", delay=1)
+        )
+        found = translator.translate(lines, n_best, bar.update, engine, mapper)
     for number, translations in enumerate(found, start=1):
         for translation in translations:
             score = f"{number}\t{translation.score:.4f}\t" if options.n_best is not None else ""
             print(f"{score}{translation.text}")
+
+
+def _ray_mapper(cluster: configuration.ClusterConfig, stack: contextlib.ExitStack) -> Mapper:
+    # Imported here: Ray takes seconds to load.
+    from seq2sweep.cluster.session import ray_session
+    from seq2sweep.cluster.tasks import ray_tasks_on_gpus
+
+    stack.enter_context(ray_session(cluster))
+    return ray_tasks_on_gpus
 
 
 def _export(options: argparse.Namespace) -> None:

@@ -13,13 +13,19 @@ from pathlib import Path
 
 import pytest
 import ray
+import torch
 
-from seq2sweep.cluster.tasks import ray_tasks
+from seq2sweep import config as configuration
+from seq2sweep.cluster.tasks import ray_tasks, ray_tasks_on_gpus
+from seq2sweep.config import Config
 from seq2sweep.data import bitext
 from seq2sweep.data.bitext import read_header, write_split
 from seq2sweep.data.files import SIDES, text_name
+from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.decode.beam import translate
 from seq2sweep.errors import UserError
+from seq2sweep.model.transformer import Transformer
 from tests.conftest import Corpus
 
 
@@ -42,6 +48,22 @@ def test_results_come_in_the_order_of_the_items() -> None:
 def test_an_error_of_the_function_is_raised_here() -> None:
     with pytest.raises(UserError, match="line 5 is wrong"):
         list(ray_tasks(functools.partial(refuse, 5), range(10)))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_corpus_is_translated_by_tasks_as_by_one_process(
+    tiny_config: Config, tiny_corpus: Corpus
+) -> None:
+    changes = {"evaluate.tokens_per_batch": 40, "evaluate.max_extra_tokens": 4}
+    config = configuration.with_changes(tiny_config, changes)
+    pieces = Vocabulary.open(tiny_corpus.vocabulary)
+    torch.manual_seed(3)
+    model = Transformer(config.model, len(pieces)).eval()
+    lines = [*read_lines(tiny_corpus.clean / text_name("valid", "source")), ""]
+    plain = translate(model, pieces, lines, config.evaluate, None)
+    found = translate(model, pieces, lines, config.evaluate, None, mapper=ray_tasks_on_gpus)
+    assert [[t.text for t in each] for each in found] == [[t.text for t in each] for each in plain]
+    assert len({each[0].text for each in found}) > 2
 
 
 @pytest.mark.usefixtures("cluster")

@@ -50,14 +50,15 @@ def test_it_finds_what_our_search_finds(
     for row, n in enumerate(LENGTHS):
         source[row, n] = EOS
     config = settings(beam=beam)
+    engine = ctranslate.Search(tmp_path / "exported", config, threads=1)
     rows = [source[i, : n + 1].tolist() for i, n in enumerate(LENGTHS)]
     for row in rows:  # one by one: a limit of length is that of each
         ours = search(
             model, torch.tensor([row]), beam=beam, alpha=0.0, penalty="power",
             max_extra_tokens=config.max_extra_tokens,
         )[0][0].pieces  # fmt: skip
-        (theirs,) = ctranslate.search(tmp_path / "exported", [row], config, threads=1)
-        assert theirs == (ours[:-1] if ours[-1] == EOS else ours)
+        ((theirs, *_),) = engine([row], n_best=beam)
+        assert theirs.pieces == (ours[:-1] if ours[-1] == EOS else ours)
 
 
 def test_what_it_does_not_know_is_refused(tmp_path: Path) -> None:
@@ -67,6 +68,4 @@ def test_what_it_does_not_know_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exists"):
         ctranslate.export(randomised(small()), tmp_path)
     with pytest.raises(UserError, match="length_penalty to power"):
-        ctranslate.search(
-            tmp_path, [[5, EOS]], settings(length_penalty="paper", alpha=0.6), threads=1
-        )
+        ctranslate.Search(tmp_path, settings(length_penalty="paper", alpha=0.6), threads=1)

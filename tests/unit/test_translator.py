@@ -16,6 +16,7 @@ from seq2sweep import config as configuration
 from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT, sha256
+from seq2sweep.data.parallel import Processes
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import search
@@ -130,6 +131,20 @@ def test_it_translates_as_its_averaged_model_does(
     assert [t.text for t in found[1]] == [""]
 
 
+def test_groups_that_others_translate_come_back_in_order(
+    config: Config, folder: Path, tiny_corpus: Corpus
+) -> None:
+    """By two processes, groups of one sentence each, as by Ray's tasks on many machines."""
+    evaluate = dataclasses.replace(config.evaluate, tokens_per_batch=1)
+    translator = Translator(folder, tiny_corpus.vocabulary, evaluate)
+    lines = ["alpha beta gamma delta", "", "eins", "rot grün", "gelb gelb gelb"]
+    done: list[int] = []
+    found = translator.translate(lines, 2, done.append, mapper=Processes(2))
+    assert found == translator.translate(lines, 2)
+    assert len({each[0].text for each in found}) > 2
+    assert done == [1] * 5
+
+
 def test_another_vocabulary_is_refused(config: Config, folder: Path, tiny_corpus: Corpus) -> None:
     receipt = json.loads((folder / RECEIPT).read_text())
     receipt["lineage"]["data.vocabulary"] = "another"
@@ -157,6 +172,33 @@ def project(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """The current folder is one with params.yaml."""
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+
+
+@pytest.mark.usefixtures("project")
+def test_ctranslate2_says_what_our_search_says(
+    config: Config,
+    folder: Path,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Greedily: random weights have many hypotheses that are nearly as good."""
+    pytest.importorskip("ctranslate2")
+    changes = {"evaluate.beam": 1, "evaluate.length_penalty": "power"}
+    config = configuration.with_changes(config, changes)
+    Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+    Path("lines").write_text("alpha beta\n\nbeta alpha\n", encoding="utf-8")
+    command = ["translate", "lines", "--n-best", "1", "--weights", str(folder)]
+    command += ["--vocabulary", str(tiny_corpus.vocabulary)]
+    said = []
+    for engine in ("own", "ctranslate2"):
+        assert main([*command, "--engine", engine]) == 0
+        said.append([line.split("\t") for line in capsys.readouterr().out.splitlines()])
+    assert [(number, text) for number, _, text in said[0]] == [
+        (number, text) for number, _, text in said[1]
+    ]
+    assert main([*command, "--engine", "ctranslate2", "--tasks"]) == 2
+    assert "leave out --engine" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("project")

@@ -15,19 +15,24 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def ray_tasks(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Results in the order of the items, each computed by a task of one CPU on any node.
+def ray_tasks(function: Callable[[T], R], items: Iterable[T], gpus: int = 0) -> Iterator[R]:
+    """Results in the order of the items, each by a task of one CPU and so many GPUs on any node.
 
     Needs a Ray session. The chunks travel through Ray, so that the nodes need no shared storage;
     a task whose node is lost runs again elsewhere. An exception of the function is raised here.
     """
     shared = ray.put(function)
-    workers = max(1, places(nodes(), cpus=1, gpus=0))
-    task = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(_apply)
+    workers = max(1, places(nodes(), cpus=1, gpus=gpus))
+    task = ray.remote(num_cpus=1, num_gpus=gpus, scheduling_strategy="SPREAD")(_apply)
     try:
         yield from in_order(lambda item: task.remote([shared], item).future(), items, workers)
     except RayTaskError as error:
         raise error.cause from None
+
+
+def ray_tasks_on_gpus(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """As `ray_tasks`, with a GPU a task where the cluster has any."""
+    return ray_tasks(function, items, gpus=int(any(node.gpus >= 1 for node in nodes())))
 
 
 _functions: dict[str, Callable[[Any], Any]] = {}

@@ -8,19 +8,22 @@ Shapes: B sentences still open, K hypotheses each, V pieces in the vocabulary.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seq2sweep.config import EvaluateConfig
+from seq2sweep.data.parallel import Mapper, serial
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from seq2sweep.model.products import laid_out
 from seq2sweep.model.transformer import Transformer
+from seq2sweep.train.allocator import keep_memory
 
 Penalty = Literal["paper", "power"]
 
@@ -49,20 +52,57 @@ def length_penalty(length: int, alpha: float, kind: Penalty = "paper") -> float:
     return float(((5 + length) / 6 if kind == "paper" else length) ** alpha)
 
 
+class Engine(Protocol):
+    """A beam search: hypotheses of each sentence of piece ids, at most `n_best`, best first."""
+
+    def __call__(self, sentences: list[list[int]], *, n_best: int) -> list[list[Hypothesis]]: ...
+
+
+@dataclass
+class OurSearch:
+    """`search` as an Engine, with the options of `config`; on any machine, if device is None."""
+
+    model: Transformer
+    config: EvaluateConfig
+    device: torch.device | None = None
+
+    def __call__(self, sentences: list[list[int]], *, n_best: int) -> list[list[Hypothesis]]:
+        device = self.device or best_device()
+        if device.type == "cpu":
+            keep_memory()
+        return search(
+            self.model.to(device),
+            _pad(sentences).to(device),
+            beam=self.config.beam,
+            alpha=self.config.alpha,
+            penalty=self.config.length_penalty,
+            max_extra_tokens=self.config.max_extra_tokens,
+            n_best=n_best,
+        )
+
+
+def best_device() -> torch.device:
+    """The first GPU, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def translate(
     model: Transformer,
     vocabulary: Vocabulary,
     lines: Sequence[str],
     config: EvaluateConfig,
-    device: torch.device,
+    device: torch.device | None,
     on_done: Callable[[int], object] = lambda sentences: None,
     n_best: int = 1,
+    engine: Engine | None = None,
+    mapper: Mapper = serial,
 ) -> list[list[Translation]]:
     """Translate lines: for each, in their order, up to `n_best` (at most the beam), best first.
 
     An empty line stays empty, with score 0. A line of more than `max_input_tokens` pieces, EOS
     included, is cut there, and one line on standard error says which. Sentences of similar length
-    are decoded together. `on_done` hears how many are done.
+    are decoded together, each group by a call of `mapper`, which may share them out over machines.
+    `on_done` hears how many are done. device: None lets each machine take its best.
     """
     results = [[Translation("", 0.0)] for _ in lines]
     full = [i for i, line in enumerate(lines) if line.strip()]
@@ -80,17 +120,11 @@ def translate(
             file=sys.stderr,
             flush=True,
         )
-    for group in _groups({i: len(pieces) for i, pieces in encoded.items()}, config):
-        found = search(
-            model,
-            _pad([encoded[i] for i in group]).to(device),
-            beam=config.beam,
-            alpha=config.alpha,
-            penalty=config.length_penalty,
-            max_extra_tokens=config.max_extra_tokens,
-            n_best=n_best,
-        )
-        for i, hypotheses in zip(group, found, strict=True):
+    groups = list(_groups({i: len(pieces) for i, pieces in encoded.items()}, config))
+    find = functools.partial(engine or OurSearch(model, config, device), n_best=n_best)
+    found = mapper(find, ([encoded[i] for i in group] for group in groups))
+    for group, hypotheses_of in zip(groups, found, strict=True):
+        for i, hypotheses in zip(group, hypotheses_of, strict=True):
             texts = vocabulary.decode([hypothesis.pieces for hypothesis in hypotheses])
             results[i] = [
                 Translation(text, hypothesis.score)

@@ -7,7 +7,6 @@ text; so that whatever vocabulary encoded a line decodes it.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK
+from seq2sweep.decode.beam import Hypothesis
 from seq2sweep.errors import UserError
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.layers import (
@@ -86,45 +86,52 @@ def export(model: Transformer, folder: Path) -> None:
         made_whole.rename(folder)
 
 
-def search(
-    folder: Path,
-    sentences: Sequence[Sequence[int]],
-    config: EvaluateConfig,
-    *,
-    threads: int,
-    at_once: int = 64,
-    shortest: int = 0,
-    longest: int | None = None,
-) -> list[list[int]]:
-    """The best translation of each sentence of piece ids (EOS last), without its EOS.
+class Search:
+    """CTranslate2's beam search as a `decode.beam.Engine`, of an exported folder, on the CPU.
 
-    Batches of `at_once` sentences of similar length. longest: pieces a translation may have, with
-    EOS (without it `max_extra_tokens` more than the longest of its batch). `config.length_penalty`
-    must be power: the paper's is not among those that CTranslate2 knows.
+    config.length_penalty must be power: the paper's is not among those that it knows. shortest and
+    longest: bounds on the pieces of a translation, without EOS; without `longest` it has at most
+    `max_extra_tokens` more than the longest sentence of its batch.
     """
-    if config.length_penalty != "power" and config.alpha:
-        raise UserError(
-            "CTranslate2 divides by length ** alpha: set evaluate.length_penalty to power"
-        )
-    translator = _engine().Translator(
-        str(folder), device="cpu", compute_type="float32", inter_threads=1, intra_threads=threads
-    )
-    found: list[list[int]] = [[] for _ in sentences]
-    order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
-    for start in range(0, len(order), at_once):
-        group = order[start : start + at_once]
-        limit = longest or len(sentences[group[0]]) - 1 + config.max_extra_tokens
-        results = translator.translate_batch(
-            [list(map(str, sentences[i])) for i in group],
-            beam_size=config.beam,
-            length_penalty=config.alpha,
-            min_decoding_length=shortest,
+
+    def __init__(
+        self,
+        folder: Path,
+        config: EvaluateConfig,
+        threads: int,
+        shortest: int = 0,
+        longest: int | None = None,
+    ) -> None:
+        if config.length_penalty != "power" and config.alpha:
+            raise UserError(
+                "CTranslate2 divides by length ** alpha: set evaluate.length_penalty to power"
+            )
+        self.config, self.shortest, self.longest = config, shortest, longest
+        self.translator = _engine().Translator(
+            str(folder), device="cpu", compute_type="float32", inter_threads=1,
+            intra_threads=threads,
+        )  # fmt: skip
+
+    def __call__(self, sentences: list[list[int]], *, n_best: int) -> list[list[Hypothesis]]:
+        """Hypotheses without their EOS."""
+        limit = self.longest or max(map(len, sentences)) - 1 + self.config.max_extra_tokens
+        results = self.translator.translate_batch(
+            [list(map(str, sentence)) for sentence in sentences],
+            beam_size=self.config.beam,
+            num_hypotheses=n_best,
+            length_penalty=self.config.alpha,
+            min_decoding_length=self.shortest,
             max_decoding_length=limit,
             suppress_sequences=[[str(PAD)], [str(BOS)]],
+            return_scores=True,
         )
-        for i, result in zip(group, results, strict=True):
-            found[i] = [int(piece) for piece in result.hypotheses[0]]
-    return found
+        return [
+            [
+                Hypothesis(list(map(int, pieces)), float(score))
+                for pieces, score in zip(result.hypotheses, result.scores, strict=True)
+            ]
+            for result in results
+        ]
 
 
 def _engine() -> ModuleType:

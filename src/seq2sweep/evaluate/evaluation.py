@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from seq2sweep.config import Config, ModelConfig
 from seq2sweep.data.bitext import Bitext
+from seq2sweep.data.parallel import Mapper, serial
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
-from seq2sweep.decode.beam import translate
+from seq2sweep.decode.beam import best_device, translate
 from seq2sweep.evaluate.bleu import score
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.train.state import load_weights
@@ -46,11 +46,6 @@ class Evaluation:
     metrics: dict[str, Any]
 
 
-def best_device() -> torch.device:
-    """The first GPU, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def build(config: ModelConfig, weights: dict[str, Tensor], vocabulary_size: int) -> Transformer:
     """The model of `config` with these weights, ready to decode."""
     model = Transformer(config, vocabulary_size)
@@ -64,17 +59,19 @@ def evaluate(
     data: Data,
     split: str,
     on_done: Callable[[int], object] = lambda sentences: None,
+    mapper: Mapper = serial,
 ) -> Evaluation:
     """Average the weights of `checkpoints` (safetensors files), translate a split, score it.
 
-    Perplexity is per piece, unsmoothed, on the reference; all scores come from one decode.
+    The mapper shares the translation out. Perplexity is per piece, unsmoothed, on the reference;
+    all scores come from one decode.
     """
     vocabulary = Vocabulary.open(data.vocabulary)
     model = build(config.model, average(checkpoints), len(vocabulary))
     device = best_device()
     source, reference = data.lines(split, "source"), data.lines(split, "target")
     started = time.perf_counter()
-    found = translate(model, vocabulary, source, config.evaluate, device, on_done)
+    found = translate(model, vocabulary, source, config.evaluate, None, on_done, mapper=mapper)
     translations = [best[0].text for best in found]
     seconds = time.perf_counter() - started
     pieces = sum(len(line) for line in vocabulary.encode(translations))

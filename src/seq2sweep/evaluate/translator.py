@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from seq2sweep.config import EvaluateConfig, ModelConfig
 from seq2sweep.data.clean import Normaliser
+from seq2sweep.data.parallel import Mapper, available_cpus, serial
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
-from seq2sweep.decode.beam import Translation, translate
+from seq2sweep.decode.beam import Engine, Translation, translate
 from seq2sweep.decode.exported import choose, read_receipt
 from seq2sweep.errors import UserError
-from seq2sweep.evaluate.evaluation import best_device, build
+from seq2sweep.evaluate.evaluation import build
 from seq2sweep.train.state import CheckpointError
 
 
@@ -49,9 +52,19 @@ class Translator:
         lines: Sequence[str],
         n_best: int = 1,
         on_done: Callable[[int], object] = lambda sentences: None,
+        engine: Engine | None = None,
+        mapper: Mapper = serial,
     ) -> list[list[Translation]]:
         """Normalise lines as training text was and translate them: see `decode.beam.translate`."""
         clean = [self.normaliser(line) for line in lines]
         return translate(
-            self.model, self.vocabulary, clean, self.config, best_device(), on_done, n_best
+            self.model, self.vocabulary, clean, self.config, None, on_done, n_best, engine, mapper
         )
+
+    def ctranslate2(self, stack: contextlib.ExitStack) -> Engine:
+        """CTranslate2 with these weights, exported to a folder that `stack` removes."""
+        from seq2sweep.decode import ctranslate
+
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "exported"
+        ctranslate.export(self.model, folder)
+        return ctranslate.Search(folder, self.config, available_cpus())
