@@ -97,6 +97,10 @@ class VocabularyConfig:
     sentences: int = _field("at most this many are learned from, evenly spaced", at_least=1)
 
 
+LEARNED_POSITIONS = 1024
+"""Pieces a side for which `model.positions: learned` has a position."""
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     layers: int = _field("N: layers of the encoder, and of the decoder", at_least=1)

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from seq2sweep.errors import NO_RIGHT, NO_ROOM
-from seq2sweep.train.state import Snapshot
+
+if TYPE_CHECKING:  # it loads torch, which takes a second, and others are here for `patiently`
+    from seq2sweep.train.state import Snapshot
 
 T = TypeVar("T")
 

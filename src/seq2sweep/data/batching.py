@@ -13,14 +13,16 @@ updates in the same order.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.data.vocabulary import BOS, PAD
+
+if TYPE_CHECKING:  # it takes a second to load, and what plans batches may never make one
+    import torch
 
 Lengths = NDArray[Any]
 Ids = NDArray[np.int64]
@@ -146,6 +148,8 @@ class Batch:
 
 def collate(bitext: Bitext, ids: Ids) -> Batch:
     """The sentences `ids` (at least one), in this order, as one padded batch."""
+    import torch
+
     source, _ = _padded(bitext.sides["source"], ids)
     target_out, lengths = _padded(bitext.sides["target"], ids)
     target_in = np.full_like(target_out, PAD)

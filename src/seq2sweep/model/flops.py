@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2sweep.config import ModelConfig
-from seq2sweep.model.layers import LEARNED_POSITIONS
+from seq2sweep.config import LEARNED_POSITIONS, ModelConfig
 
 TRAINING_FACTOR = 3
 """Forward, gradient of the inputs, gradient of the weights: one product each."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from seq2sweep import config as configuration
-from seq2sweep.config import Config
+from seq2sweep.config import LEARNED_POSITIONS, Config
 from seq2sweep.data.batching import (
     Batch,
     EpochPlan,
@@ -35,7 +35,6 @@ from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.errors import UserError
 from seq2sweep.model.flops import training_flops
-from seq2sweep.model.layers import LEARNED_POSITIONS
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import devices, state
 from seq2sweep.train.agreement import Agreement

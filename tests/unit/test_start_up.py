@@ -1,0 +1,27 @@
+"""What loads nothing that it does not need starts at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SLOW = ("torch", "ray", "mlflow", "pandas", "matplotlib", "scipy")
+"""Each takes half a second or more to load."""
+NEEDS = {
+    "seq2sweep.cli": [],
+    "pipeline.download": [],
+    "pipeline.prepare": [],
+    "pipeline.vocabulary": [],
+    "pipeline.encode": [],
+    "pipeline.summary": [],
+    "pipeline.report": ["matplotlib", "scipy"],
+}
+
+
+@pytest.mark.parametrize("module", NEEDS)
+def test_no_slow_library_is_loaded_in_vain(module: str) -> None:
+    code = f"import sys, {module}; print(*[name for name in {SLOW} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == NEEDS[module]
