@@ -221,6 +221,7 @@ def ours(folder: Path, options: argparse.Namespace) -> Decode:
 
     from seq2sweep.data.vocabulary import EOS
     from seq2sweep.decode.beam import _pad, search
+    from seq2sweep.model.products import laid_out
     from seq2sweep.train.allocator import keep_memory
 
     keep_memory()
@@ -240,6 +241,7 @@ def ours(folder: Path, options: argparse.Namespace) -> Decode:
     if options.length:
         model.step = until_length
 
+    @laid_out()  # as in `beam.translate`
     def decode(sentences: list[list[int]]) -> list[list[int]]:
         said: list[list[int]] = [[] for _ in sentences]
         for group in batches(sentences):

@@ -27,6 +27,8 @@ from seq2sweep.train.allocator import keep_memory
 
 Penalty = Literal["paper", "power"]
 
+SHARE_TO_LEAVE = 1 / 8
+"""Of the sentences in a batch, when so many are done they leave it: that copies all the others."""
 BLOCK = 64
 """Neighbouring pieces of which only the best is looked at first."""
 
@@ -122,15 +124,16 @@ def translate(
         )
     groups = list(_groups({i: len(pieces) for i, pieces in encoded.items()}, config))
     find = functools.partial(engine or OurSearch(model, config, device), n_best=n_best)
-    found = mapper(find, ([encoded[i] for i in group] for group in groups))
-    for group, hypotheses_of in zip(groups, found, strict=True):
-        for i, hypotheses in zip(group, hypotheses_of, strict=True):
-            texts = vocabulary.decode([hypothesis.pieces for hypothesis in hypotheses])
-            results[i] = [
-                Translation(text, hypothesis.score)
-                for text, hypothesis in zip(texts, hypotheses, strict=True)
-            ]
-        on_done(len(group))
+    with laid_out():
+        found = mapper(find, ([encoded[i] for i in group] for group in groups))
+        for group, hypotheses_of in zip(groups, found, strict=True):
+            for i, hypotheses in zip(group, hypotheses_of, strict=True):
+                texts = vocabulary.decode([hypothesis.pieces for hypothesis in hypotheses])
+                results[i] = [
+                    Translation(text, hypothesis.score)
+                    for text, hypothesis in zip(texts, hypotheses, strict=True)
+                ]
+            on_done(len(group))
     return results
 
 
@@ -156,12 +159,13 @@ def _pad(sentences: Sequence[Sequence[int]]) -> Tensor:
 
 
 @dataclass
-class _Open:
-    """A sentence that is still being decoded."""
+class _Sentence:
+    """One that is being decoded; or is done, and only waits for others to leave with."""
 
     index: int
     max_length: int
     finished: list[Hypothesis] = field(default_factory=list)
+    done: bool = False
 
     def ranked(self) -> list[Hypothesis]:
         """Finished hypotheses, best first; of equals the one that finished first."""
@@ -199,39 +203,42 @@ def search(
     sizes = source.ne(PAD).sum(dim=1).tolist()
     results: list[list[Hypothesis]] = [[] for _ in sizes]
     # The source's own EOS is no word of the input.
-    opened = [
-        _Open(i, min(max(size - 1 + max_extra_tokens, 1), model.max_length))
+    sentences = [
+        _Sentence(i, min(max(size - 1 + max_extra_tokens, 1), model.max_length))
         for i, size in enumerate(sizes)
     ]
     cache = model.start(source)
-    history = torch.full((len(opened), 1, 1), BOS, dtype=torch.int64, device=device)
-    log_probabilities = torch.zeros(len(opened), 1, device=device)
+    history = torch.full((len(sentences), 1, 1), BOS, dtype=torch.int64, device=device)
+    log_probabilities = torch.zeros(len(sentences), 1, device=device)
 
     def divisor_of(length: int) -> float:
         return length_penalty(length, alpha, penalty)
 
     length = 0
-    while opened:
+    while sentences:
         length += 1
         # Of the best 2K continuations at most K end the sentence: one for each hypothesis.
         candidates, rows, pieces = _continuations(
             model.step(history[:, :, -1], cache), log_probabilities, 2 * beam
         )
-        chosen, stay, open_next = [], [], []
+        chosen = []
         ends = pieces.eq(EOS)
         is_end, score_list = ends.tolist(), candidates.tolist()
         divisor = divisor_of(length)
-        for b, sentence in enumerate(opened):
+        for b, sentence in enumerate(sentences):
+            # As many for every sentence: K, or all there are while those are fewer.
+            going = [rank for rank, end in enumerate(is_end[b]) if not end][:beam]
+            chosen.append(going)
+            if sentence.done:
+                continue
             for rank in range(min(beam, len(is_end[b]))):
                 if is_end[b][rank] and score_list[b][rank] > -np.inf:
                     prefix = history[b, int(rows[b, rank]), 1:].tolist()
                     sentence.finished.append(
                         Hypothesis([*prefix, EOS], score_list[b][rank] / divisor)
                     )
-            # As many for every sentence: K, or all there are while those are fewer.
-            going = [rank for rank, end in enumerate(is_end[b]) if not end][:beam]
             alive = [rank for rank in going if score_list[b][rank] > -np.inf]
-            done = (
+            sentence.done = (
                 not alive
                 or length >= sentence.max_length
                 or (beam == 1 and bool(sentence.finished))
@@ -242,7 +249,7 @@ def search(
                     >= score_list[b][alive[0]] / divisor_of(sentence.max_length)
                 )
             )
-            if done:
+            if sentence.done:
                 if not sentence.finished:
                     for rank in alive:
                         prefix = history[b, int(rows[b, rank]), 1:].tolist()
@@ -252,15 +259,13 @@ def search(
                             )
                         )
                 results[sentence.index] = sentence.ranked()[:n_best]
-            else:
-                open_next.append(sentence)
-                stay.append(b)
-                chosen.append(going)
+        stay = [b for b, sentence in enumerate(sentences) if not sentence.done]
         if not stay:
             break
-        opened = open_next
+        if len(stay) > (1 - SHARE_TO_LEAVE) * len(sentences):
+            stay = list(range(len(sentences)))
         keep = torch.tensor(stay, device=device)
-        ranks = torch.tensor(chosen, device=device)
+        ranks = torch.tensor(chosen, device=device)[keep]
         rows = rows[keep].gather(1, ranks)
         next_pieces = pieces[keep].gather(1, ranks)
         log_probabilities = candidates[keep].gather(1, ranks)
@@ -268,7 +273,8 @@ def search(
         history = history[keep.unsqueeze(1), rows]
         history = torch.cat((history, next_pieces.unsqueeze(-1)), dim=2)
         cache.select((keep.unsqueeze(1) * old_width + rows).flatten())
-        if len(stay) < cache.source_mask.size(0):
+        if len(stay) < len(sentences):
+            sentences = [sentences[b] for b in stay]
             cache.keep(keep)
     return results
 

@@ -30,14 +30,18 @@ class Linear(nn.Linear):
 def laid_out() -> Iterator[None]:
     """Within, this thread's products on a CPU in float32 keep weights as oneDNN likes them best.
 
-    Its layout is made at the first product with a weight and thrown away at the end: weights may
-    not change within, nor be differentiated, so that inference mode is a condition.
+    Its layout is made at the first product with a weight and thrown away at the end, of the
+    outermost of several: weights may not change within, nor be differentiated, so that inference
+    mode is a condition.
     """
-    _search.weights = {}
+    outermost = getattr(_search, "weights", None) is None
+    if outermost:
+        _search.weights = {}
     try:
         yield
     finally:
-        _search.weights = None
+        if outermost:
+            _search.weights = None
 
 
 def linear(
