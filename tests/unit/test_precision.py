@@ -17,8 +17,8 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
     [
         ({"avx2": True}, 1024, "float32"),
         ({"avx512_bf16": False, "amx_bf16": False}, 512, "float32"),
-        ({"avx512_bf16": True}, 128, "bf16"),
-        ({"avx512_bf16": True}, 64, "float32"),
+        ({"avx512_bf16": True}, 64, "bf16"),
+        ({"avx512_bf16": True}, 32, "float32"),
         ({"amx_bf16": True}, 1024, "bf16"),
         ({"amx_bf16": True, "avx512_bf16": True}, 256, "bf16"),
         ({"amx_bf16": True, "avx512_bf16": True}, 128, "float32"),

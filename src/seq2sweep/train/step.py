@@ -19,7 +19,7 @@ from seq2sweep.train.sharding import whole
 
 ADAM_BETAS = (0.9, 0.98)
 ADAM_EPSILON = 1e-9
-NARROWEST_BF16_ON_CPU = {"avx512_bf16": 128, "amx_bf16": 256}
+NARROWEST_BF16_ON_CPU = {"avx512_bf16": 64, "amx_bf16": 256}
 """d_model from which `auto` takes bf16 on processors with these instructions."""
 
 
@@ -45,8 +45,8 @@ def choose_precision(
     """Resolve `auto`: bf16 where the device multiplies it faster than float32.
 
     On a processor without AVX512-BF16 or AMX a bf16 product is emulated, a hundred times slower.
-    On one with AVX512-BF16 an update takes 0.86 of the time that it takes in float32 at d_model
-    64, 0.71 at 128 and 0.58 at 256; with AMX and an earlier form of the update, which rounded back
+    On one with AVX512-BF16 an update takes 0.69 of the time that it takes in float32 at d_model
+    64, 0.68 at 128 and 0.56 at 256; with AMX and an earlier form of the update, which rounded back
     and forth more often, it was 1.3 times the time at 128 and the same at 256.
     """
     if wanted != "auto":
