@@ -1,0 +1,259 @@
+"""What more workers give, and what their exchange costs: `python -m benchmarks.scaling`.
+
+The model of benchmarks.train and its updates, each shared out over 1, 2 and 4 processes of one
+thread that sum their gradients over loopback, as Ray's workers do: seconds an update with and
+without that sum, in turns. On fewer cores than processes the rest share cores. Beside them what a
+model says, whose two constants are measured here: the seconds that one worker computes, and the
+bytes a second that the sum of gradients moves; then the same model for GPUs, on paper. Prints a
+table and, with --json, writes all figures to a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import contenders, corpus
+from seq2sweep import console
+from seq2sweep.data.parallel import available_cpus
+
+WORKERS = (1, 2, 4)
+WARM_UP = 3
+BACKWARD = 2 / 3
+"""Of the operations of a pass, during which sums of gradients can be under way."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """compute: FLOPs a second of a worker; bandwidth: bytes a second that it sends in a sum of
+    gradients, and receives at the same time; latency: seconds of a sum of nearly nothing."""
+
+    compute: float
+    bandwidth: float
+    latency: float
+
+
+@dataclass(frozen=True)
+class Update:
+    """FLOPs, real target tokens, and bytes of gradients."""
+
+    flops: float
+    tokens: float
+    gradients: float
+
+
+def seconds(update: Update, workers: int, constants: Constants, overlap: float) -> float:
+    """Of an update of so many workers, that sum by a ring: each sends 2 (w - 1) / w of all bytes.
+
+    overlap: the share of the backward pass during which the sum costs nothing (0: none of it).
+    """
+    computing = update.flops / (workers * constants.compute)
+    sending = 2 * (workers - 1) / workers * update.gradients / constants.bandwidth
+    exchange = sending + (constants.latency if workers > 1 else 0.0)
+    return computing + max(0.0, exchange - overlap * BACKWARD * computing)
+
+
+ON_PAPER = {
+    # 35 % of 989 TFLOP/s; NCCL's bus bandwidth in a machine with NVLink, and between machines with
+    # a network card of 400 Gbit/s for each GPU: stated, not measured.
+    8: Constants(0.35 * 989e12, 350e9, 50e-6),
+    64: Constants(0.35 * 989e12, 40e9, 200e-6),
+}
+"""For so many H100."""
+PAPER = {
+    "base": Update(9.0e12, 24_000, 4 * 63.05e6),
+    "big": Update(3.03e13, 24_000, 4 * 214.17e6),
+}
+"""An update of 25 000 tokens; FLOPs as `seq2sweep plan` counts them."""
+
+
+def main() -> None:
+    """Measure, print tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--text", type=Path, nargs=2, metavar=("SOURCE", "TARGET"))
+    parser.add_argument("--pairs", type=int, default=29_000, help="made-up pairs without --text")
+    parser.add_argument("--pieces", type=int, default=8000, help="size of the vocabulary")
+    parser.add_argument("--tokens", type=int, default=4096, help="target tokens of an update")
+    parser.add_argument("--updates", type=int, default=6, help="measured updates of a turn")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each number of workers")
+    parser.add_argument("--json", type=Path, help="where to write all figures")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        text = corpus.Texts(*options.text) if options.text else None
+        corpus.make(Path(folder), text, options.pairs, options.pieces)
+        turns = [workers for _ in range(options.rounds) for workers in WORKERS]
+        found: dict[int, list[dict[str, Any]]] = {workers: [] for workers in WORKERS}
+        for workers in console.progress(turns, "scaling", "turns", len(turns)):
+            found[workers].append(turn(workers, Path(folder), options))
+    result = summary(found)
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
+    print(table(result))
+
+
+def turn(workers: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """One training of so many processes, as the first of them tells it."""
+    context = multiprocessing.get_context("spawn")
+    told: Any = context.Queue()
+    with tempfile.TemporaryDirectory() as meeting:
+        processes = [
+            context.Process(
+                target=work, args=(rank, workers, folder, f"{meeting}/store", options, told)
+            )
+            for rank in range(workers)
+        ]
+        for process in processes:
+            process.start()
+        found: dict[str, Any] = told.get(timeout=600)
+        for process in processes:
+            process.join()
+    return found
+
+
+def work(
+    rank: int, workers: int, folder: Path, store: str, options: argparse.Namespace, told: Any
+) -> None:
+    """A worker: its share of the same updates, with and without the sum, in turns."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    import torch
+    from torch import distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    from seq2sweep import config as configuration
+    from seq2sweep import presets
+    from seq2sweep.data.batching import collate, share
+    from seq2sweep.model.flops import training_flops
+    from seq2sweep.model.transformer import Transformer
+    from seq2sweep.train import step
+    from seq2sweep.train.allocator import keep_memory
+
+    keep_memory()
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=workers)
+    changes = {f"model.{key}": value for key, value in contenders.SIZES.items()}
+    changes |= {"model.dropout": contenders.DROPOUT}
+    config = configuration.with_changes(presets.load("phrasebook").config, changes)
+    data, groups = corpus.batches(folder, options.tokens)
+    device = torch.device("cpu")
+    model = Transformer(config.model, options.pieces).train()
+    optimizer = step.make_optimizer(model)
+    parallel: Any = DistributedDataParallel(model, broadcast_buffers=False)
+    precision = step.choose_precision("auto", device, config.model.d_model)
+    taken: dict[str, list[float]] = {"with": [], "without": []}
+    tokens, flops = [], []
+    for i in range(2 * (WARM_UP + options.updates)):
+        ids = groups[(i // 2) % len(groups)]
+        batch = collate(data, share(ids, rank, workers))
+        exchanged = i % 2 == 0
+        dist.barrier()
+        before = time.perf_counter()
+        with contextlib.nullcontext() if exchanged else parallel.no_sync():
+            step.accumulate(
+                parallel, [batch], update_target_tokens=int(data.target_lengths[ids].sum()),
+                smoothing=contenders.SMOOTHING, world_size=workers, precision=precision,
+                device=device,
+            )  # fmt: skip
+        step.apply(model, optimizer, contenders.LEARNING_RATE)
+        dist.barrier()
+        if i >= 2 * WARM_UP:
+            taken["with" if exchanged else "without"].append(time.perf_counter() - before)
+            tokens.append(int(data.target_lengths[ids].sum()))
+            source, target = data.source_lengths[ids], data.target_lengths[ids]
+            flops.append(training_flops(config.model, options.pieces, source, target))
+    gradients = torch.zeros(sum(p.numel() for p in model.parameters()))
+    sums = {"all": gradients, "one": gradients[:1]}
+    alone = {name: [time_of_sum(x) for _ in range(7)] for name, x in sums.items()}
+    if rank == 0:
+        told.put(
+            {key: statistics.median(times) for key, times in taken.items()}
+            | {f"sum_of_{key}": statistics.median(times) for key, times in alone.items()}
+            | {"tokens": statistics.mean(tokens), "flops": statistics.mean(flops)}
+            | {"gradients": 4 * gradients.numel()}
+        )
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def time_of_sum(tensor: Any) -> float:
+    """Seconds of one sum over the workers."""
+    from torch import distributed as dist
+
+    dist.barrier()
+    before = time.perf_counter()
+    dist.all_reduce(tensor)
+    return time.perf_counter() - before
+
+
+def summary(found: dict[int, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Medians of the turns, and what the model says of each number of workers."""
+    medians = {
+        workers: {key: statistics.median(turn[key] for turn in turns) for key in turns[0]}
+        for workers, turns in found.items()
+    }
+    one, two = medians[1], medians[2]
+    update = Update(one["flops"], one["tokens"], one["gradients"])
+    sending = max(two["sum_of_all"] - two["sum_of_one"], 1e-9)
+    constants = Constants(
+        one["flops"] / one["without"], update.gradients / sending, two["sum_of_one"]
+    )
+    rows = {}
+    for workers, each in medians.items():
+        cores = min(workers, available_cpus())
+        shared = Constants(
+            constants.compute * cores / workers, constants.bandwidth, constants.latency
+        )
+        rows[workers] = each | {
+            "lost_to_exchange": 1 - each["without"] / each["with"],
+            "model_seconds": seconds(update, workers, shared, 0.0),
+        }
+    return {"cpus": available_cpus(), "constants": vars(constants), "workers": rows}
+
+
+def table(result: dict[str, Any]) -> str:
+    """As docs/performance.md has it."""
+    lines = [
+        "| workers | target tokens/s | seconds an update | without exchange | lost to it | model |",
+        "|---|---|---|---|---|---|",
+    ]
+    for workers, each in result["workers"].items():
+        lines.append(
+            f"| {workers} | {each['tokens'] / each['with']:,.0f} | {each['with']:.2f} | "
+            f"{each['without']:.2f} | {each['lost_to_exchange']:.1%} | "
+            f"{each['model_seconds']:.2f} |"
+        )
+    constants = result["constants"]
+    lines += [
+        f"a worker computes {constants['compute'] / 1e9:,.0f} GFLOP/s, sums "
+        f"{constants['bandwidth'] / 1e9:.2f} GB/s, and one number in "
+        f"{1000 * constants['latency']:.1f} ms; {result['cpus']} CPUs",
+        "",
+        "| on paper | GPUs | tokens an update | target tokens/s | of 8 times or 64 times one |",
+        "|---|---|---|---|---|",
+    ]
+    for name, update in PAPER.items():
+        for gpus, fast in ON_PAPER.items():
+            for times in (1, 16):
+                larger = Update(times * update.flops, times * update.tokens, update.gradients)
+                rate = larger.tokens / seconds(larger, gpus, fast, 1.0)
+                alone = larger.tokens / seconds(larger, 1, fast, 1.0)
+                lines.append(
+                    f"| {name} | {gpus} | {25_000 * times:,} | {rate:,.0f} | "
+                    f"{rate / (gpus * alone):.0%} |"
+                )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
