@@ -142,8 +142,9 @@ def work(
     torch.set_num_threads(1)
     torch.manual_seed(1)
     dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=workers)
-    changes = {f"model.{key}": value for key, value in contenders.SIZES.items()}
-    changes |= {"model.dropout": contenders.DROPOUT}
+    changes: dict[str, float] = {
+        f"model.{key}": value for key, value in contenders.SIZES.items()
+    } | {"model.dropout": contenders.DROPOUT}
     config = configuration.with_changes(presets.load("phrasebook").config, changes)
     data, groups = corpus.batches(folder, options.tokens)
     device = torch.device("cpu")
@@ -176,12 +177,11 @@ def work(
     sums = {"all": gradients, "one": gradients[:1]}
     alone = {name: [time_of_sum(x) for _ in range(7)] for name, x in sums.items()}
     if rank == 0:
-        told.put(
-            {key: statistics.median(times) for key, times in taken.items()}
-            | {f"sum_of_{key}": statistics.median(times) for key, times in alone.items()}
-            | {"tokens": statistics.mean(tokens), "flops": statistics.mean(flops)}
-            | {"gradients": 4 * gradients.numel()}
-        )
+        figures = {key: statistics.median(times) for key, times in taken.items()}
+        figures |= {f"sum_of_{key}": statistics.median(times) for key, times in alone.items()}
+        figures |= {"tokens": statistics.mean(tokens), "flops": statistics.mean(flops)}
+        figures["gradients"] = 4.0 * gradients.numel()
+        told.put(figures)
     dist.barrier()
     dist.destroy_process_group()
 

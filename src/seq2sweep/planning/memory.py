@@ -7,13 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from seq2sweep.config import Config
+from seq2sweep.model.attention import FEW_SCORES
 from seq2sweep.planning.workload import Workload, parameters
 from seq2sweep.train.devices import Precision
+from seq2sweep.train.loss import CHUNK
 
 CONTEXT_BYTES = {"cpu": 0.4e9, "gpu": 1.0e9}
 """Of libraries, kernels and what they work in, before there is any tensor."""
-FRAGMENTS = 0.1
-"""Of activations and logits: what the allocator holds and cannot use."""
+FRAGMENTS = {"cpu": 0.4, "gpu": 0.1}
+"""Of activations and logits: what the allocator holds and cannot use, and what the backward pass
+works in; on a CPU as `benchmarks.memory` has shown."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,9 @@ def memory(
     tokens = min(config.train.tokens_per_pass, share)
     source, target = bytes_per_token(config, load, precision, gpu=gpu)
     activations = tokens * (source + target)
-    logits = tokens * load.vocabulary_size * 8.0
+    kind = "gpu" if gpu else "cpu"
+    # Some rows at a time: themselves, their probabilities, and the gradient in the products' type.
+    logits = min(tokens * load.vocabulary_size, CHUNK[not gpu]) * 10.0
     return Memory(
         weights=held,
         # Between passes gradients are not sent, and stay whole.
@@ -68,7 +73,7 @@ def memory(
         casts=2 * count * (precision == "bf16"),
         activations=activations,
         logits=logits,
-        other=CONTEXT_BYTES["gpu" if gpu else "cpu"] + FRAGMENTS * (activations + logits),
+        other=CONTEXT_BYTES[kind] + FRAGMENTS[kind] * (activations + logits),
         tokens=tokens,
     )
 
@@ -95,7 +100,7 @@ def bytes_per_token(
 
     The residual stream, which sums and LayerNorm keep, is float32; what goes into a matrix product
     is kept in its precision, in bf16 as a copy. A GPU keeps a byte for a unit that dropout may hit,
-    a CPU a number. Fused attention keeps no weights.
+    a CPU a number. Fused attention, on a CPU for long sentences in float32, keeps no weights.
     """
     model = config.model
     d, h, d_k, d_v = model.d_model, model.heads, model.d_k, model.d_v
@@ -108,10 +113,12 @@ def bytes_per_token(
     feed_forward += (size + mask) * model.d_ff * (model.feed_forward_dropout > 0)
     memory_source: float = size * h * (d_k + d_v) + d * size * (size == 2)
     memory_target: float = size * (d + h * (d_k + d_v)) + 4 * h + residual
-    if model.attention == "additive" or (size == 2 and not gpu):
+    source_keys, target_keys = _longest(load)
+    short = source_keys * target_keys <= FEW_SCORES
+    if model.attention == "additive" or (not gpu and (size == 2 or short)):
         # softmax in float32 and its copy; additive scores keep tanh of each query with each key.
-        wide = 4 + size + size * d_k * (model.attention == "additive")
-        source_keys, target_keys = _longest(load)
+        additive = model.attention == "additive"
+        wide = 4 + size * (size == 2 or additive) + size * d_k * additive
         attention_source = attention + h * source_keys * wide
         attention_target = attention + h * target_keys * wide
         memory_target += h * source_keys * wide
