@@ -69,8 +69,10 @@ def main() -> None:
         turns = [(turn, way) for turn in range(options.rounds) for way in ways]
         for turn, way in console.progress(turns, "train", "turns", len(turns)):
             found[way].append(run(way, Path(folder), options, turn * options.updates))
+        flops = flops_per_token(Path(folder), options.pieces)
     products = {precision: product_rate(precision) for precision in ("float32", "bf16")}
     result = {
+        "flops_per_token": flops,
         "machine": f"{platform.machine()}, {options.threads} threads of {available_cpus()} CPUs",
         "products_flops_per_second": products,
         "ways": {str(way): summary(turns) for way, turns in found.items()},
@@ -106,6 +108,20 @@ def summary(turns: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def flops_per_token(folder: Path, size: int) -> float:
+    """Operations for a real target token, its share of the source included; padding is none."""
+    from seq2sweep import config as configuration
+    from seq2sweep import presets
+    from seq2sweep.data.bitext import Bitext
+    from seq2sweep.model.flops import training_flops
+
+    changes = {f"model.{key}": value for key, value in contenders.SIZES.items()}
+    model = configuration.with_changes(presets.load("phrasebook").config, changes).model
+    data = Bitext.open(folder, "train")
+    lengths = data.source_lengths, data.target_lengths
+    return training_flops(model, size, *lengths) / int(data.target_lengths.sum())
+
+
 def product_rate(precision: str) -> float:
     """Operations a second of square products of 2048, the best of some: what there is to have."""
     code = (
@@ -122,8 +138,9 @@ def product_rate(precision: str) -> float:
 def table(result: dict[str, Any]) -> str:
     """As docs/performance.md has it."""
     lines = [
-        "| trained by | target tokens/s | least to most | first update after | peak memory |",
-        "|---|---|---|---|---|",
+        "| trained by | target tokens/s | least to most | of the rate of products | "
+        "first update after | peak memory |",
+        "|---|---|---|---|---|---|",
     ]
     absent = []
     for name, figures in result["ways"].items():
@@ -131,16 +148,18 @@ def table(result: dict[str, Any]) -> str:
             absent.append(f"absent: {name} ({figures['absent']})")
             continue
         rates = figures["of_each_turn"]
+        products = result["products_flops_per_second"][name.split()[-1]]
+        share = figures["tokens_per_second"] * result["flops_per_token"] / products
         lines.append(
             f"| {name} | {figures['tokens_per_second']:,.0f} | {min(rates):,.0f} to "
-            f"{max(rates):,.0f} | {figures['first_update_seconds']:.1f} s | "
+            f"{max(rates):,.0f} | {share:.0%} | {figures['first_update_seconds']:.1f} s | "
             f"{figures['peak_megabytes']:,.0f} MB |"
         )
-    products = ", ".join(
+    rates_of_products = ", ".join(
         f"{precision} {rate / 1e9:,.0f}"
         for precision, rate in result["products_flops_per_second"].items()
     )
-    return "\n".join([*lines, *absent, f"matrix products, GFLOP/s: {products}"])
+    return "\n".join([*lines, *absent, f"matrix products, GFLOP/s: {rates_of_products}"])
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
+from xdist.scheduler import LoadScopeScheduling
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
@@ -29,11 +30,28 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
+TOGETHER = ("tests/pipeline/test_repro.py", "tests/cluster/test_two_nodes.py")
+
 WORDS = ["alpha", "beta", "gamma", "delta", "eins", "zwei", "drei", "vier", "rot", "grün", "gelb"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--thorough", action="store_true", help="leave out nothing: make thorough")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Share tests out one by one, but keep those of a file in one process that share what is slow.
+
+    The mark xdist_group of pytest-xdist 3.8 has no effect with pytest 9.2.
+    """
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::")[0]
+            return file if file in TOGETHER else nodeid
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

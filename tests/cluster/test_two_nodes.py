@@ -27,9 +27,6 @@ from tests.cluster.chaos import wait_until
 from tests.cluster.two_nodes import BUCKET, ROOT, Machines
 from tests.tracking.servers import MlflowServer, postgresql
 
-# In one process of pytest's, as there are two machines only.
-pytestmark = pytest.mark.xdist_group("two nodes")
-
 STEPS = 600
 LOG_EVERY = 20
 CHANGES = {

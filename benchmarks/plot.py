@@ -1,0 +1,80 @@
+"""The figures of benchmarks.train and benchmarks.decode as a plot: `python -m benchmarks.plot`.
+
+Reads what they wrote with --json, and writes an SVG file: a bar for the median of each contender,
+a line from its least to its greatest rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+Bars = dict[str, list[float]]
+"""Rates of each turn, by contender."""
+
+
+def main() -> None:
+    """Write the plot."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--train", type=Path, required=True, help="of benchmarks.train --json")
+    parser.add_argument("--decode", type=Path, required=True, help="of benchmarks.decode --json")
+    parser.add_argument("--out", type=Path, default=Path("docs/performance.svg"))
+    options = parser.parse_args()
+    panels = {"training, target tokens/s": training(json.loads(options.train.read_text()))}
+    for title, turns in json.loads(options.decode.read_text()).items():
+        panels[f"decoding, {title}, sentences/s"] = decoding(turns)
+    draw(panels, options.out)
+
+
+def training(result: dict[str, Any]) -> Bars:
+    """Of benchmarks.train."""
+    ways = result["ways"].items()
+    return {name: figures["of_each_turn"] for name, figures in ways if "absent" not in figures}
+
+
+def decoding(turns: dict[str, list[dict[str, Any]]]) -> Bars:
+    """Of benchmarks.decode, one of its ways to end translations."""
+    return {
+        name: [turn["sentences"] / turn["seconds"] for turn in each]
+        for name, each in turns.items()
+        if not any("absent" in turn for turn in each)
+    }
+
+
+def draw(panels: dict[str, Bars], out: Path) -> None:
+    """One panel below the other, the fastest on top, ours in colour."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "seq2sweep"
+    from matplotlib import pyplot as plt
+
+    heights = [len(bars) for bars in panels.values()]
+    figure, axes = plt.subplots(
+        len(panels), figsize=(8, 0.32 * sum(heights) + 0.9 * len(panels)),
+        height_ratios=heights, layout="constrained", squeeze=False,
+    )  # fmt: skip
+    for axis, (title, bars) in zip(axes[:, 0], panels.items(), strict=True):
+        names = sorted(bars, key=lambda name: statistics.median(bars[name]))
+        medians = [statistics.median(bars[name]) for name in names]
+        spread = [
+            [median - min(bars[name]) for name, median in zip(names, medians, strict=True)],
+            [max(bars[name]) - median for name, median in zip(names, medians, strict=True)],
+        ]
+        colours = ["#0b7a75" if name.startswith("ours") else "#b9b9b9" for name in names]
+        axis.barh(names, medians, xerr=spread, color=colours, ecolor="#444444", capsize=2)
+        for place, median in enumerate(medians):
+            axis.text(median / 50, place, f"{median:,.0f}", va="center", fontsize=8)
+        axis.set_title(title, loc="left", fontsize=10)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8)
+    figure.savefig(out, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
