@@ -8,11 +8,12 @@ Shapes: B sentences still open, K hypotheses each, V pieces in the vocabulary.
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -67,6 +68,10 @@ class OurSearch:
     model: Transformer
     config: EvaluateConfig
     device: torch.device | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another machine, which may have no GPU."""
+        return vars(self) | {"model": copy.deepcopy(self.model).cpu(), "device": None}
 
     def __call__(self, sentences: list[list[int]], *, n_best: int) -> list[list[Hypothesis]]:
         device = self.device or best_device()
