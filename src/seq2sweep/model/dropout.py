@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -21,13 +22,16 @@ def dropout(x: Tensor, share: float, training: bool) -> Tensor:
 def _noise(x: Tensor, share: float) -> Tensor:
     """What to multiply x with: 0 or 1 / (1 - share).
 
-    PyTorch draws a number for each place, one after another. Here one draw of 64 bits decides for
-    four places: shares are multiples of 1 / 65536.
+    PyTorch draws a number for each place, one after another. Here one draw of 64 bits, by a
+    generator that is several times as fast and seeded by PyTorch's, decides for four places: shares
+    are multiples of 1 / 65536.
     """
     dropped = round(share * CHANCES)
     if dropped >= CHANCES:
         return torch.zeros_like(x)
-    draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    chances = draws.view(torch.int16)[: x.numel()].view(x.shape)
-    kept = chances >= dropped - CHANCES // 2
+    seed = int(torch.randint(2**63 - 1, ()))
+    draws = np.random.SFC64(seed).random_raw(-(-x.numel() // 4)).view(np.int16)
+    chances = torch.from_numpy(draws)[: x.numel()].view(x.shape)
+    # 1 or 0, as numbers: what PyTorch does with bool takes ten times as long.
+    kept = torch.ge(chances, dropped - CHANCES // 2, out=chances)
     return kept.to(x.dtype).mul_(CHANCES / (CHANCES - dropped))

@@ -62,8 +62,8 @@ def memory(
     source, target = bytes_per_token(config, load, precision, gpu=gpu)
     activations = tokens * (source + target)
     kind = "gpu" if gpu else "cpu"
-    # Some rows at a time: themselves, their probabilities, and the gradient in the products' type.
-    logits = min(tokens * load.vocabulary_size, CHUNK[not gpu]) * 10.0
+    # Some rows at a time: as products give them, in float32, their probabilities, and the gradient.
+    logits = min(tokens * load.vocabulary_size, CHUNK[not gpu]) * 12.0
     return Memory(
         weights=held,
         # Between passes gradients are not sent, and stay whole.
