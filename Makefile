@@ -38,9 +38,9 @@ test: install ## lint, types and the whole test suite
 thorough: install ## what make test leaves out: 31 kills, whole sweeps; half an hour
 	$(BIN)/python -m pytest --thorough tests/cluster tests/pipeline/test_tracking_away.py
 
-bench: install ## training and decoding against other toolkits, those that are installed
-	$(BIN)/python -m benchmarks.train
-	$(BIN)/python -m benchmarks.decode
+bench: install ## training and decoding against other toolkits, those installed; TEXT="SOURCE TARGET"
+	$(BIN)/python -m benchmarks.train $(if $(TEXT),--text $(TEXT))
+	$(BIN)/python -m benchmarks.decode $(if $(TEXT),--text $(TEXT))
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .

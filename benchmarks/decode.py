@@ -4,9 +4,9 @@ The same sentences with beam 4 in batches of 64, the same model (4 + 4 layers, d
 same weights, on as many threads: this project's search, CTranslate2 and Hugging Face's
 MarianMTModel; the last two where they are installed (benchmarks/requirements.txt). First with
 lengths that are set: each translation has exactly --length pieces and then the end. Then, if the
-model was trained for some --updates (half an hour for 1000 on two cores), at natural length: what
-a search with `evaluate.alpha` 0.6, by length ** alpha, finds. Each contender in a process of its
-own, in turns. Prints a table.
+model was trained for some --updates (a quarter of an hour for 700 on two cores), at natural length:
+what a search by log P / length ** 0.6 finds. Each contender in a process of its own, in turns.
+Prints a table.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def draw(panels: dict[str, Bars], out: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "seq2sweep"
+    mpl.rcParams.update({"svg.hashsalt": "seq2sweep", "svg.fonttype": "none"})
     from matplotlib import pyplot as plt
 
     heights = [len(bars) for bars in panels.values()]
@@ -68,8 +68,11 @@ def draw(panels: dict[str, Bars], out: Path) -> None:
         ]
         colours = ["#0b7a75" if name.startswith("ours") else "#b9b9b9" for name in names]
         axis.barh(names, medians, xerr=spread, color=colours, ecolor="#444444", capsize=2)
-        for place, median in enumerate(medians):
-            axis.text(median / 50, place, f"{median:,.0f}", va="center", fontsize=8)
+        for place, (name, median) in enumerate(zip(names, medians, strict=True)):
+            axis.text(
+                max(medians) / 80, place, f"{median:,.0f}", va="center", fontsize=8,
+                color="white" if name.startswith("ours") else "black",
+            )  # fmt: skip
         axis.set_title(title, loc="left", fontsize=10)
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
