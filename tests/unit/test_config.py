@@ -14,7 +14,10 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.errors import UserError
 
-BASE = presets.load("phrasebook").config
+BASE = configuration.with_changes(
+    presets.load("phrasebook").config,
+    {"train.steps": 800, "train.checkpoint_every": 100, "train.validate_every": 250},
+)
 TEXT = configuration.dump(BASE)
 
 

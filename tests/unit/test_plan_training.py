@@ -408,7 +408,7 @@ def parameters_kept(made: dict[str, Any]) -> float:
 
 
 def test_trials_that_do_not_fit_are_named(project: Path) -> None:
-    write(project, "base", **{"train.tokens_per_pass": 15_000})
+    write(project, "base", **{"train.tokens_per_pass": 20_000})
     (note,) = plan(project, on="8 x P100")["notes"]
     assert "C-d_model-1024" in note
     assert "lower train.tokens_per_pass" in note

@@ -6,7 +6,10 @@ import dataclasses
 import gzip
 import io
 import json
+import pickle
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +19,6 @@ from seq2sweep import config as configuration
 from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT, sha256
-from seq2sweep.data.parallel import Processes
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import search
@@ -134,12 +136,17 @@ def test_it_translates_as_its_averaged_model_does(
 def test_groups_that_others_translate_come_back_in_order(
     config: Config, folder: Path, tiny_corpus: Corpus
 ) -> None:
-    """By two processes, groups of one sentence each, as by Ray's tasks on many machines."""
+    """Groups of one sentence each, by copies of the search, as tasks on other machines have."""
+
+    def elsewhere(function: Any, items: Any) -> Iterator[Any]:
+        copied = pickle.dumps(function)
+        return (pickle.loads(copied)(item) for item in items)
+
     evaluate = dataclasses.replace(config.evaluate, tokens_per_batch=1)
     translator = Translator(folder, tiny_corpus.vocabulary, evaluate)
     lines = ["alpha beta gamma delta", "", "eins", "rot grün", "gelb gelb gelb"]
     done: list[int] = []
-    found = translator.translate(lines, 2, done.append, mapper=Processes(2))
+    found = translator.translate(lines, 2, done.append, mapper=elsewhere)
     assert found == translator.translate(lines, 2)
     assert len({each[0].text for each in found}) > 2
     assert done == [1] * 5

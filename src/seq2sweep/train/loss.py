@@ -97,7 +97,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             narrow = _gradient(probabilities, target[part], smoothing).to(dtype)
             state_gradients[part] = narrow @ narrow_weight
             if dtype == wide:
-                weight_gradient.addmm_(narrow.T, narrow_states[part])
+                torch.addmm(weight_gradient, narrow.T, narrow_states[part], out=weight_gradient)
             else:
                 weight_gradient += narrow.T @ narrow_states[part]
         if state_gradients is not None and weight_gradient is not None:
