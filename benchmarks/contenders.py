@@ -62,6 +62,11 @@ def told_by(command: list[str]) -> dict[str, Any]:
     return told
 
 
+def peak_megabytes() -> float:
+    """Of memory that this process had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """What `main` prints."""
     import torch
@@ -97,22 +102,27 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "seconds": seconds,
         "tokens": tokens,
         "first_update": first,
-        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+        "peak_megabytes": peak_megabytes(),
     }
+
+
+def our_model_config() -> Any:
+    """The `model` section of what every contender trains."""
+    from seq2sweep import config as configuration
+    from seq2sweep import presets
+
+    changes = {f"model.{key}": value for key, value in SIZES.items()} | {"model.dropout": DROPOUT}
+    return configuration.with_changes(presets.load("phrasebook").config, changes).model
 
 
 def ours(size: int, precision: Precision) -> Update:
     """The core's own update."""
     import torch
 
-    from seq2sweep import config as configuration
-    from seq2sweep import presets
     from seq2sweep.model.transformer import Transformer
     from seq2sweep.train import step
 
-    changes = {f"model.{key}": value for key, value in SIZES.items()} | {"model.dropout": DROPOUT}
-    config = configuration.with_changes(presets.load("phrasebook").config, changes)
-    model, device = Transformer(config.model, size).train(), torch.device("cpu")
+    model, device = Transformer(our_model_config(), size).train(), torch.device("cpu")
     optimizer = step.make_optimizer(model)
 
     def update(batch: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,20 @@ class Texts(NamedTuple):
 
     source: Path
     target: Path
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What text a training benchmark has, and how much of it an update."""
+    parser.add_argument("--text", type=Path, nargs=2, metavar=("SOURCE", "TARGET"))
+    parser.add_argument("--pairs", type=int, default=29_000, help="made-up pairs without --text")
+    parser.add_argument("--pieces", type=int, default=8000, help="size of the vocabulary")
+    parser.add_argument("--tokens", type=int, default=4096, help="target tokens of a batch")
+
+
+def make_as_asked(folder: Path, options: argparse.Namespace) -> None:
+    """`make` of what these options say."""
+    text = Texts(*options.text) if options.text else None
+    make(folder, text, options.pairs, options.pieces)
 
 
 def make(folder: Path, text: Texts | None, count: int, size: int, split: str = "train") -> None:

@@ -160,16 +160,10 @@ def our_model(size: int) -> Any:
     """The model that every contender has, by sizes."""
     import torch
 
-    from seq2sweep import config as configuration
-    from seq2sweep import presets
     from seq2sweep.model.transformer import Transformer
 
     torch.manual_seed(1)
-    changes = {f"model.{key}": value for key, value in contenders.SIZES.items()}
-    config = configuration.with_changes(
-        presets.load("phrasebook").config, changes | {"model.dropout": contenders.DROPOUT}
-    )
-    return Transformer(config.model, size).eval()
+    return Transformer(contenders.our_model_config(), size).eval()
 
 
 def saved_model(folder: Path, size: int) -> Any:

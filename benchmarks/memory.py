@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import sys
 from typing import Any
 from unittest import mock
@@ -58,7 +57,7 @@ def turn(options: argparse.Namespace) -> dict[str, float]:
     model = Transformer(config.model, PIECES).train()
     optimizer = step.make_optimizer(model)
     batch = made_up()
-    before = peak()
+    before = contenders.peak_megabytes()
     with mock.patch.object(
         step, "sums_of", curves.plain if options.turn == "plain" else step.sums_of
     ):
@@ -67,7 +66,7 @@ def turn(options: argparse.Namespace) -> dict[str, float]:
             precision=options.precision, device=torch.device("cpu"),
         )  # fmt: skip
     step.apply(model, optimizer, 1e-4)
-    return {"peak_megabytes": peak(), "before_the_update_megabytes": before}
+    return {"peak_megabytes": contenders.peak_megabytes(), "before_the_update_megabytes": before}
 
 
 def made_up() -> Any:
@@ -82,11 +81,6 @@ def made_up() -> Any:
     real = torch.arange(int(lengths.max())) < lengths[:, None]
     pieces = torch.randint(4, PIECES, (3, *real.shape)) * real
     return Batch(*pieces)
-
-
-def peak() -> float:
-    """Megabytes of memory that this process had at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
 if __name__ == "__main__":

@@ -89,17 +89,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--text", type=Path, nargs=2, metavar=("SOURCE", "TARGET"))
-    parser.add_argument("--pairs", type=int, default=29_000, help="made-up pairs without --text")
-    parser.add_argument("--pieces", type=int, default=8000, help="size of the vocabulary")
-    parser.add_argument("--tokens", type=int, default=4096, help="target tokens of an update")
+    corpus.add_options(parser)
     parser.add_argument("--updates", type=int, default=6, help="measured updates of a turn")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each number of workers")
     parser.add_argument("--json", type=Path, help="where to write all figures")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        text = corpus.Texts(*options.text) if options.text else None
-        corpus.make(Path(folder), text, options.pairs, options.pieces)
+        corpus.make_as_asked(Path(folder), options)
         turns = [workers for _ in range(options.rounds) for workers in WORKERS]
         found: dict[int, list[dict[str, Any]]] = {workers: [] for workers in WORKERS}
         for workers in console.progress(turns, "scaling", "turns", len(turns)):
@@ -138,8 +134,6 @@ def work(
     from torch import distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    from seq2sweep import config as configuration
-    from seq2sweep import presets
     from seq2sweep.data.batching import collate, share
     from seq2sweep.model.flops import training_flops
     from seq2sweep.model.transformer import Transformer
@@ -150,16 +144,13 @@ def work(
     torch.set_num_threads(1)
     torch.manual_seed(1)
     dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=workers)
-    changes: dict[str, float] = {
-        f"model.{key}": value for key, value in contenders.SIZES.items()
-    } | {"model.dropout": contenders.DROPOUT}
-    config = configuration.with_changes(presets.load("phrasebook").config, changes)
+    config = contenders.our_model_config()
     data, groups = corpus.batches(folder, options.tokens)
     device = torch.device("cpu")
-    model = Transformer(config.model, options.pieces).train()
+    model = Transformer(config, options.pieces).train()
     optimizer = step.make_optimizer(model)
     parallel: Any = DistributedDataParallel(model, broadcast_buffers=False)
-    precision = step.choose_precision("auto", device, config.model.d_model)
+    precision = step.choose_precision("auto", device, config.d_model)
     taken: dict[str, list[float]] = {"with": [], "without": []}
     tokens, flops = [], []
     for i in range(2 * (WARM_UP + options.updates)):
@@ -180,7 +171,7 @@ def work(
             taken["with" if exchanged else "without"].append(time.perf_counter() - before)
             tokens.append(int(data.target_lengths[ids].sum()))
             source, target = data.source_lengths[ids], data.target_lengths[ids]
-            flops.append(training_flops(config.model, options.pieces, source, target))
+            flops.append(training_flops(config, options.pieces, source, target))
     gradients = torch.zeros(sum(p.numel() for p in model.parameters()))
     sums = {"all": gradients, "one": gradients[:1]}
     alone = {name: [time_of_sum(x) for _ in range(7)] for name, x in sums.items()}

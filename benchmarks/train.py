@@ -51,10 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--text", type=Path, nargs=2, metavar=("SOURCE", "TARGET"))
-    parser.add_argument("--pairs", type=int, default=29_000, help="made-up pairs without --text")
-    parser.add_argument("--pieces", type=int, default=8000, help="size of the vocabulary")
-    parser.add_argument("--tokens", type=int, default=4096, help="target tokens of a batch")
+    corpus.add_options(parser)
     parser.add_argument("--rounds", type=int, default=3, help="turns of each contender")
     parser.add_argument("--updates", type=int, default=10, help="measured updates of a turn")
     parser.add_argument("--threads", type=int, default=available_cpus())
@@ -63,8 +60,7 @@ def main() -> None:
     options = parser.parse_args()
     ways = [Way(*each) for each in CONTENDERS if not options.only or each[0] in options.only]
     with tempfile.TemporaryDirectory() as folder:
-        text = corpus.Texts(*options.text) if options.text else None
-        corpus.make(Path(folder), text, options.pairs, options.pieces)
+        corpus.make_as_asked(Path(folder), options)
         found: dict[Way, list[dict[str, Any]]] = {way: [] for way in ways}
         turns = [(turn, way) for turn in range(options.rounds) for way in ways]
         for turn, way in console.progress(turns, "train", "turns", len(turns)):
@@ -110,13 +106,10 @@ def summary(turns: list[dict[str, Any]]) -> dict[str, Any]:
 
 def flops_per_token(folder: Path, size: int) -> float:
     """Operations for a real target token, its share of the source included; padding is none."""
-    from seq2sweep import config as configuration
-    from seq2sweep import presets
     from seq2sweep.data.bitext import Bitext
     from seq2sweep.model.flops import training_flops
 
-    changes = {f"model.{key}": value for key, value in contenders.SIZES.items()}
-    model = configuration.with_changes(presets.load("phrasebook").config, changes).model
+    model = contenders.our_model_config()
     data = Bitext.open(folder, "train")
     lengths = data.source_lengths, data.target_lengths
     return training_flops(model, size, *lengths) / int(data.target_lengths.sum())
