@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,10 +31,30 @@ def faults(content: dict[str, Any]) -> list[str]:
             "the host's network": service.get("network_mode") == "host",
             "may write to its root": service.get("read_only") is not True,
             "no limit of memory": "mem_limit" not in service,
+            "can read all secrets": bool(unhidden_secrets(service)),
             "is not started again": service.get("restart") not in ("unless-stopped", "no"),
         }
         found += [f"{name}: {what}" for what, bad in checks.items() if bad]
     return found
+
+
+def unhidden_secrets(service: dict[str, Any]) -> list[str]:
+    """Where a container has infra/secrets, by a folder of this machine that it mounts."""
+    secrets = INFRA / "secrets"
+    hidden = {str(each).partition(":")[0] for each in service.get("tmpfs", [])}
+    found = []
+    for volume in service.get("volumes", []):
+        if isinstance(volume, str):
+            source, target = volume.split(":")[:2]
+        else:
+            source, target = volume.get("source", ""), volume["target"]
+        # A name without a slash or a dot is one of Docker's own volumes.
+        folder = (INFRA / source).resolve()
+        if source.startswith((".", "/")) and secrets.is_relative_to(folder):
+            found.append(str(Path(target) / secrets.relative_to(folder)))
+        elif source.startswith((".", "/")) and folder.is_relative_to(secrets):
+            found.append(target)
+    return [place for place in found if place not in hidden]
 
 
 def test_compose_is_confined() -> None:
@@ -60,6 +81,12 @@ def _change(service: str, **values: Any) -> Callable[[dict[str, Any]], None]:
         (_change("head", privileged=True), "head: privileged"),
         (_change("head", read_only=False), "head: may write to its root"),
         (lambda content: content["services"]["head"].pop("mem_limit"), "head: no limit of memory"),
+        (_change("worker", tmpfs=["/tmp"]), "worker: can read all secrets"),
+        (_change("mlflow", volumes=["./secrets/:/all:ro"]), "mlflow: can read all secrets"),
+        (
+            _change("s3", volumes=[{"type": "bind", "source": "..", "target": "/a"}]),
+            "s3: can read all secrets",
+        ),
     ],
 )
 def test_a_planted_fault_is_found(plant: Callable[[dict[str, Any]], None], fault: str) -> None:

@@ -26,6 +26,7 @@ REFERENCE = re.compile(
       | ["']? /run/secrets .*  | ["']? \$ .*        # a file, a variable
       | ["']? infra/secrets .* | secrets/ .*  | [|] .*
       | seq2sweep(?:-ray)? [,}\s]* .*               # the name of a Kubernetes Secret
+      | mode=0 \b .*                              # the rights of an empty folder
       | token \b .* | required .* | false | true
     ) $"""
 )
