@@ -24,6 +24,7 @@ LAYERS = {
     "seq2sweep.console": 2,
     "seq2sweep.locks": 2,
     "seq2sweep.health": 2,
+    "seq2sweep.redaction": 2,
     "seq2sweep.config": 3,
     "seq2sweep.presets": 4,
     "seq2sweep.data": 5,
@@ -240,6 +241,7 @@ NO_DEPENDENCY = {
     "seq2sweep.errors",
     "seq2sweep.console",
     "seq2sweep.locks",
+    "seq2sweep.redaction",
     "seq2sweep.config",
     "seq2sweep.tracking",
 }

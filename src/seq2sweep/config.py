@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from seq2sweep.errors import UserError
+from seq2sweep.redaction import secrets_in
 
 
 def _field(help_text: str, at_least: int | None = None) -> Any:
@@ -533,7 +534,7 @@ def _check(config: Config, name: str) -> None:
         # The value is not shown: it may hold a password.
         if not is_address(server) or urlsplit(server).scheme not in ("http", "https"):
             raise UserError(f"{name}: cluster.job_server must be as http://host:8265")
-        if "@" in urlsplit(server).netloc:
+        if secrets_in(server):
             raise UserError(
                 f"{name}: cluster.job_server holds a user or password: put the cluster's token "
                 "into ~/.ray/auth_token or $RAY_AUTH_TOKEN instead"
@@ -594,7 +595,7 @@ def _check(config: Config, name: str) -> None:
         require(whole, "download.mirrors", "a mapping of addresses such as https://host/folder/")
         if prefix.endswith("/") and not mirror.endswith("/"):
             raise UserError(f"{name}: download.mirrors: {mirror} must end in / as {prefix} does")
-        if "@" in urlsplit(mirror).netloc:
+        if any(secret.certain for secret in secrets_in(mirror)):
             raise UserError(
                 f"{name}: download.mirrors holds a user or password, which would be recorded with "
                 "the experiment: put it into ~/.netrc (or the environment, for s3) instead"

@@ -96,11 +96,21 @@ def test_an_unknown_stage_is_one_line(stub: Project) -> None:
         order(stub, "trian")
 
 
-def test_a_password_does_not_go_along(stub: Project) -> None:
-    stub.set({"tracking.uri": "postgresql://me:hunter2@db/runs"})
-    with pytest.raises(UserError, match=r"tracking\.uri holds a password") as caught:
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "postgresql://me:hunter2@db/runs",
+        "postgresql://me:hun/ter2@db/runs",
+        "postgresql://me:12/hunter2@db/runs",
+        "https://hunter2@host",
+        *(f"https://host/?{key}=hunter2" for key in ("pwd", "sig", "password", "X-Amz-Signature")),
+    ],
+)
+def test_a_password_does_not_go_along(stub: Project, uri: str) -> None:
+    stub.set({"tracking.uri": uri})
+    with pytest.raises(UserError, match=r"tracking\.uri holds a .*MLFLOW_TRACKING_URI") as caught:
         order(stub)
-    assert "hunter2" not in str(caught.value)
+    assert "ter2" not in str(caught.value)
 
 
 def test_the_overview_names_files_sizes_and_the_job(stub: Project) -> None:

@@ -148,6 +148,38 @@ def test_a_secret_is_known_by_its_content(repository: Path, what: str) -> None:
     assert SECRETS[what] not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("address", "what"),
+    [
+        ("https://" + "ghtoken@host/x", "a user or password"),
+        ("postgresql://" + "me:pa/ss@db/runs", "a user or password"),
+        ("s3://bucket/x?" + "X-Amz-Signature=abc", r"a secret in its query \(X-Amz-Signature\)"),
+        ("https://host/?" + "sig=abc", r"a secret in its query \(sig\)"),
+    ],
+)
+def test_an_address_with_a_secret_is_refused_in_any_file(
+    repository: Path, address: str, what: str
+) -> None:
+    (repository / ".dvc").mkdir()
+    (repository / ".dvc/config").write_text(f"[core]\n    url = {address}\n")
+    with pytest.raises(UserError, match=rf"\.dvc/config \(an address with {what} in line 2\)"):
+        upload.collect(repository)
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        "git+https://host/project@v1", "ssh://git@host/x", "postgresql://mlflow@$HOST/runs",
+        "https://{user}:{password}@host", "https://$TOKEN@host", "postgresql://me:***@host",
+        "postgresql://user:password@host", "http://host/?page=2", "http://host/?token={token}",
+        "models:/m@champion", "for(;;key=next())", '"http://host/?key=" + key',
+    ],
+)  # fmt: skip
+def test_an_address_without_one_is_not(repository: Path, harmless: str) -> None:
+    (repository / "notes.txt").write_text(harmless)
+    assert "notes.txt" in upload.collect(repository).files
+
+
 def test_every_pattern_has_an_example() -> None:
     assert SECRETS.keys() == secrets.CONTENT.keys()
 

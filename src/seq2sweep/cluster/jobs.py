@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import inside, parcels, stages, upload
@@ -26,6 +25,7 @@ from seq2sweep.cluster.shelf import Shelf, shelf_of
 from seq2sweep.config import Config
 from seq2sweep.console import say
 from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
+from seq2sweep.redaction import secrets_in
 
 if TYPE_CHECKING:
     from seq2sweep.cluster.server import JobServer
@@ -66,8 +66,8 @@ def order(project: Path, config: Config, stage: str, *, current: bool | None = N
     """
     if stage != stages.ALL and stage not in (known := stages.stage_names(project)):
         raise UserError(f"there is no stage {stage}: give one of {', '.join(known)}, or all")
+    _check_no_password(config)  # before the files: it names the key
     content = upload.collect(project)
-    _check_no_password(config)
     inputs = _inputs(project, stage, current)
     identity = {
         "stage": stage,
@@ -153,12 +153,19 @@ def _inputs(project: Path, stage: str, current: bool | None) -> dict[str, str]:
 
 
 def _check_no_password(config: Config) -> None:
-    user, at, _ = urlsplit(config.tracking.uri or "").netloc.rpartition("@")
-    if at and ":" in user:
+    for key, value in configuration.flatten(config).items():
+        found = secrets_in(json.dumps(value, ensure_ascii=False))
+        if not found:
+            continue
+        if key == "tracking.uri":
+            fix = (
+                "set it to null, $MLFLOW_TRACKING_URI to the address and cluster.job_environment "
+                "to [MLFLOW_TRACKING_URI]"
+            )
+        else:
+            fix = "leave it out, and put it into the environment of all nodes"
         raise UserError(
-            "tracking.uri holds a password, which would be uploaded with params.yaml: set it to "
-            "null, $MLFLOW_TRACKING_URI to the address and cluster.job_environment to "
-            "[MLFLOW_TRACKING_URI]"
+            f"{key} holds {found[0].what}, which would be uploaded with params.yaml: {fix}"
         )
 
 

@@ -6,6 +6,8 @@ import re
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
+from seq2sweep.redaction import Secret, secrets_in
+
 NAMES = (
     ".env .env.* .netrc .pgpass .pypirc .htpasswd *.pem *.key *.p12 *.pfx *.jks *.keystore *.kdbx "
     "id_rsa* id_dsa* id_ecdsa* id_ed25519* *credentials* auth_token kubeconfig"
@@ -26,6 +28,14 @@ CONTENT = {
 _CONTENT = {what: re.compile(pattern) for what, pattern in CONTENT.items()}
 
 
+LOGINS = ("ssh", "git", "sftp", "rsync", "postgresql", "mysql", "mssql")
+"""Schemes whose addresses name a user by custom: without a `:` that is no secret."""
+_PLACEHOLDER = re.compile(
+    r"(?:[^:@/]*:)?(?:[<{$%\\\[].*|password|passwd|token|secret|)\W*", re.IGNORECASE
+)
+"""`***`, `$TOKEN`, `{user}`, `user:password`: an example, or where a program puts one in."""
+
+
 def by_name(path: str) -> bool:
     """Whether files of such a name usually hold secrets."""
     name = PurePosixPath(path).name.lower()
@@ -41,4 +51,14 @@ def in_content(content: bytes) -> str | None:
         if found:
             line = content.count(b"\n", 0, found.start()) + 1
             return f"{what} in line {line}"
+    text = content.decode(errors="replace")
+    for secret in secrets_in(text):
+        if _is_literal(secret, text[secret.start : secret.end]):
+            line = text.count("\n", 0, secret.start) + 1
+            return f"an address with {secret.what} in line {line}"
     return None
+
+
+def _is_literal(secret: Secret, value: str) -> bool:
+    login = ":" not in value and secret.scheme in LOGINS
+    return secret.certain and not login and not _PLACEHOLDER.fullmatch(value)

@@ -1,13 +1,13 @@
-"""Where runs are recorded, and addresses without their passwords; needs no mlflow."""
+"""Where runs are recorded, and what is wrong with it in a line; needs no mlflow."""
 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from seq2sweep.config import TrackingConfig
 from seq2sweep.errors import UserError
+from seq2sweep.redaction import redact
 
 SERVERS = ("http", "https")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
@@ -39,17 +39,6 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
     if scheme == "postgresql":
         return f"postgresql+psycopg2://{rest}"
     return uri
-
-
-def redact(text: str) -> str:
-    """Mask passwords: the `user:password@` part of addresses, and secrets in their queries."""
-    text = re.sub(r"://[^/\s]*@", "://***@", text)
-    return re.sub(
-        r"([?&][^=&\s]*(?:password|token|secret|key)[^=&\s]*=)[^&\s'\"]+",
-        r"\1***",
-        text,
-        flags=re.IGNORECASE,
-    )
 
 
 def reason(error: BaseException) -> str:

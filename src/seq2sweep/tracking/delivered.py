@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 
 from seq2sweep.data.files import write_whole
-from seq2sweep.tracking.address import redact
+from seq2sweep.redaction import redact
 from seq2sweep.tracking.outbox import RECORDS, Outbox, begins_a_line, naming
 
 DELIVERED = "delivered.json"

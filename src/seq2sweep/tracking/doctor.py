@@ -8,7 +8,8 @@ from pathlib import Path
 from seq2sweep.config import TrackingConfig
 from seq2sweep.errors import UserError
 from seq2sweep.health import Finding
-from seq2sweep.tracking.address import redact, resolve_uri
+from seq2sweep.redaction import redact
+from seq2sweep.tracking.address import resolve_uri
 from seq2sweep.tracking.runs import Tracker
 from seq2sweep.tracking.store import STORE_ERRORS, unusable
 

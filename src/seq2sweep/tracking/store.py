@@ -15,7 +15,8 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from sqlalchemy.exc import SQLAlchemyError
 
 from seq2sweep.errors import UserError
-from seq2sweep.tracking.address import reason, redact
+from seq2sweep.redaction import redact
+from seq2sweep.tracking.address import reason
 
 # What the store may raise when it is away, is something else, or refuses a record.
 STORE_ERRORS = (MlflowException, ParseError, SQLAlchemyError, CommandError, OSError)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from seq2sweep.tracking.address import redact
+from seq2sweep.redaction import redact
 
 LONGEST_PARAM = 6000
 # MLflow 3 takes 8000 characters in a tag, older servers 5000.

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from seq2sweep.tracking.address import redact
+from seq2sweep.redaction import redact
 from seq2sweep.tracking.outbox import (
     FILES,
     RECORDS,
