@@ -1,0 +1,125 @@
+"""`make ui`: where it listens, what it says when it cannot, and that it shows no password."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from seq2sweep.tracking import ui
+from tests.tracking.servers import free_port
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the demo's params.yaml, as the working one."""
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return tmp_path
+
+
+def test_a_port_that_is_taken_is_one_line(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert ui.main(["--port", str(port)]) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    (line,) = error.splitlines()
+    assert line.startswith(f"seq2sweep ui: cannot listen on 127.0.0.1:{port} (Address already in")
+    assert "make ui PORT=" in line
+    assert not (project / "mlflow.db").exists()
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "http", "-1", "²"])
+def test_a_port_that_is_none_is_one_line(
+    project: Path, port: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ui.main([f"--port={port}"]) == 2
+    assert "must be a number from 1 to 65535" in capsys.readouterr().err
+
+
+def test_make_hands_its_port_on() -> None:
+    for more, expected in ((["PORT=5009"], "tracking.ui --port 5009"), ([], "tracking.ui")):
+        command = ["make", "--dry-run", "ui", *more]
+        environment = {key: value for key, value in os.environ.items() if key != "PORT"}
+        shown = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=True, env=environment
+        )
+        assert shown.stdout.splitlines()[-1].strip().endswith(expected)
+
+
+def test_the_password_is_no_argument_and_a_failure_is_told(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri = "postgresql+psycopg2://ada:hunter2@host/runs"
+    called: list[Any] = []
+
+    class Store:
+        experiment_id = "1"
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        called.append((command, options["env"]))
+        return subprocess.CompletedProcess(command, 3)
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "sqlite:///another.db")
+    monkeypatch.setattr(ui, "Tracker", lambda *arguments: Store())
+    monkeypatch.setattr(ui.subprocess, "run", run)
+    assert ui.main(["--port", str(free_port())]) == 1
+    ((command, environment),) = called
+    assert "hunter2" not in " ".join(command)
+    assert environment["MLFLOW_BACKEND_STORE_URI"] == uri
+    assert "the MLflow server ended with status 3" in capsys.readouterr().err
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://ada:hunter2@host")
+    assert ui.main(["--port", str(free_port())]) == 0
+    assert "by a server: https://***@host/#/experiments/1" in capsys.readouterr().out
+
+
+def test_it_serves_this_store_and_no_process_shows_it(project: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "seq2sweep.tracking.ui", "--port", str(port)]
+    with (project / "log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 180
+        while not _answers(f"http://127.0.0.1:{port}/health"):
+            assert server.poll() is None, (project / "log").read_text()
+            assert time.monotonic() < deadline, (project / "log").read_text()
+            time.sleep(0.2)
+        family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+        shown = [" ".join(process.cmdline()) for process in family]
+        assert any("mlflow server" in line for line in shown)
+        assert not [line for line in shown if "sqlite:" in line]
+        assert f"Open http://127.0.0.1:{port}/#/experiments/" in (project / "log").read_text()
+    finally:
+        os.killpg(server.pid, signal.SIGINT)
+        server.wait(60)
+    assert server.returncode == 0
+    assert (project / "mlflow.db").exists()
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(address, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
