@@ -274,6 +274,39 @@ def test_memory_that_was_freed_is_used_again() -> None:
     assert int(kept) < int(given_back) / 3
 
 
+GROWTH = """
+import threading, sys, torch
+from seq2sweep.train.allocator import keep_memory
+keep_memory()
+torch.set_num_threads(1)
+def rss():
+    with open("/proc/self/statm") as stream:
+        return int(stream.read().split()[1]) * 4096 // 10**6
+def training(first):
+    weights = torch.randn(16, 16, dtype=torch.bfloat16)
+    held = torch.ones(3_000_000)  # as weights and activations are, for the thread's time
+    for length in range(first, first + 300):
+        torch.randn(length, 16, dtype=torch.bfloat16) @ weights
+training(1)
+before = rss()
+for number in range(1, 6):
+    thread = threading.Thread(target=training, args=(300 * number,))
+    thread.start()
+    thread.join()
+print(rss() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it is read from /proc")
+@pytest.mark.skipif(
+    not torch.cpu.get_capabilities().get("avx512_bf16"), reason="products in bf16 are emulated"
+)
+def test_new_shapes_and_new_threads_take_no_more_memory() -> None:
+    command = [sys.executable, "-c", GROWTH]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 50  # megabytes
+
+
 # --- decoding: weights laid out, pieces of no hypothesis dropped ----------------------------------
 
 

@@ -16,6 +16,7 @@ from seq2sweep import console
 from seq2sweep.cluster import guard
 from seq2sweep.cluster.signals import ENDINGS, held_back, undisturbed
 from seq2sweep.errors import Failure
+from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
 
 NAMESPACE = "seq2sweep"
 # Nothing large goes through Ray's object store: data and checkpoints are files.
@@ -23,7 +24,7 @@ OBJECT_STORE_BYTES = 200 * 2**20
 # Ray's sockets lie 62 characters deeper than its folder, and a socket's path has 107 at most.
 LONGEST_TEMPORARY_FOLDER = 40
 # Compute threads that wait by spinning starve any other process of the machine.
-WORKER_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
+WORKER_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"} | PROCESS_ENVIRONMENT
 # No machine is taken away from a Ray that has only this one: a process less to start.
 LOCAL_ENVIRONMENT = {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
 
