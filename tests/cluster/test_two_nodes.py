@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,9 +21,10 @@ from mlflow import MlflowClient
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
+from tests.clone import copy_project
 from tests.cluster import two_nodes
 from tests.cluster.chaos import wait_until
-from tests.cluster.two_nodes import BUCKET, ROOT, Machines
+from tests.cluster.two_nodes import BUCKET, Machines
 from tests.tracking.servers import MlflowServer, postgresql
 
 STEPS = 600
@@ -58,14 +58,7 @@ class Home:
     def __init__(self, machines: Machines, mlflow: MlflowServer) -> None:
         self.machines, self.mlflow = machines, mlflow
         self.folder = machines.folder / "project"
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT, capture_output=True, check=True,
-        )  # fmt: skip
-        for name in os.fsdecode(listed.stdout).split("\0"):
-            if name and (ROOT / name).is_file():
-                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(ROOT / name, self.folder / name)
+        copy_project(self.folder)
         subprocess.run(["git", "init", "-q", str(self.folder)], check=True)
         self.set({"cluster.job_server": machines.job_server})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,21 +10,14 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[2]
+from tests.clone import ROOT, tracked
+
 INFRA = ROOT / "infra"
 
 
 def own_files() -> list[Path]:
     """All of infra/ but what git does not know: secrets and settings of one's own."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "infra"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    if listed.returncode == 0:
-        return [ROOT / name for name in listed.stdout.split() if (ROOT / name).is_file()]
-    return [path for path in sorted(INFRA.rglob("*")) if path.is_file()]
+    return tracked("infra")
 
 
 def yaml_files() -> list[Path]:

@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,8 +20,8 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.cli import main
 from seq2sweep.data.bitext import read_training_header
+from tests.clone import copy_project
 
-ROOT = Path(__file__).parents[2]
 TINY: dict[str, Any] = {
     "data.phrasebook.train": 1500,
     "data.phrasebook.valid": 40,
@@ -55,11 +54,7 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in ("pipeline", "src", ".dvc"):
-            ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "cache", "tmp")
-            shutil.copytree(ROOT / name, folder / name, ignore=ignore)
-        for name in ("dvc.yaml", ".dvcignore", ".gitignore", "pyproject.toml", "constraints.txt"):
-            shutil.copy(ROOT / name, folder / name)
+        copy_project(folder)
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "RAY_"))},
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,16 +16,17 @@ from typing import Any
 import psutil
 import pytest
 
+from seq2sweep import config as configuration
+from seq2sweep import presets
 from seq2sweep.tracking import ui
+from tests.clone import ROOT
 from tests.tracking.servers import free_port
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the demo's params.yaml, as the working one."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    (tmp_path / "params.yaml").write_text(configuration.dump(presets.load("phrasebook").config))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return tmp_path
