@@ -38,6 +38,8 @@ from seq2sweep.model import flops
 from seq2sweep.tracking.writer import Writer
 from seq2sweep.train import devices, journal
 
+MOST_POINTS = 10_000
+"""Of a curve in metrics/curves.csv; more are thinned out evenly."""
 CURVES = (
     "step",
     "loss",
@@ -73,16 +75,16 @@ def work(config: Config) -> None:
     ):
         with ray_session(config.cluster):
             outcome = train(config, name, folder, header["fingerprint"])
-        entries, _ = journal.read(folder / JOURNAL_NAME)
         exported = export(outcome.checkpoints, config, name, lineage)
         delivery.catch_up()
         run_id = delivery.run_id(run)
-        metrics = training_metrics(config, header, outcome.summary, entries, parameters, run_id)
+        final = newest(folder / JOURNAL_NAME)
+        metrics = training_metrics(config, header, outcome.summary, final, parameters, run_id)
         stage.write_json(stage.METRICS / "train.json", metrics)
-        write_curves(entries, stage.METRICS / "curves.csv")
+        write_curves(folder / JOURNAL_NAME, stage.METRICS / "curves.csv")
         known = {k: outcome.summary[k] for k in devices.COSTS if outcome.summary[k] is not None}
         # At the time of the end: a training that is found finished has the same figures.
-        ended = [entry["time"] for entry in entries if entry["kind"] == "finished"][-1]
+        ended = finished_at(folder / JOURNAL_NAME)
         run.log({"parameters": parameters} | known, int(outcome.summary["step"]), ended)
         run.artifact(stage.MODEL / RECEIPT)
     console.say(
@@ -161,10 +163,7 @@ def open_run(
 
 def finished_at(journal_path: Path) -> float | None:
     """When the training ended that this journal is of, in unix seconds; None before."""
-    if not journal_path.exists():
-        return None
-    entries, _ = journal.read(journal_path)
-    return next((entry["time"] for entry in entries if entry["kind"] == "finished"), None)
+    return next((e["time"] for e in journal.entries(journal_path, "finished")), None)
 
 
 def say_progress(entry: dict[str, Any], steps: int) -> None:
@@ -213,16 +212,11 @@ def training_metrics(
     config: Config,
     header: dict[str, Any],
     summary: dict[str, Any],
-    entries: list[dict[str, Any]],
+    final: dict[str, Any],
     parameters: int,
     run_id: str | None,
 ) -> dict[str, Any]:
     """metrics/train.json, as docs and design promise it."""
-    final: dict[str, Any] = {}
-    for entry in entries:
-        final.update(
-            {k: entry[k] for k in ("loss", "valid_loss", "valid_perplexity") if k in entry}
-        )
     return {
         "steps": summary["step"],
         "source_tokens": summary["source_tokens"],
@@ -251,11 +245,17 @@ def training_metrics(
     }
 
 
-def write_curves(entries: list[dict[str, Any]], path: Path) -> None:
-    """metrics/curves.csv: a row a step that was logged or validated."""
+def newest(journal_path: Path) -> dict[str, Any]:
+    """The last losses of a journal."""
+    wanted = ("loss", "valid_loss", "valid_perplexity")
+    return {k: e[k] for e in journal.entries(journal_path) for k in wanted if k in e}
+
+
+def write_curves(journal_path: Path, path: Path) -> None:
+    """metrics/curves.csv: a row a step that was logged or validated, of many an even choice."""
     rows: dict[int, dict[str, Any]] = {}
-    for entry in entries:
-        if entry["kind"] in ("logged", "validated"):
+    for kind in ("logged", "validated"):
+        for entry in journal.thinned(journal.entries(journal_path, kind), MOST_POINTS):
             rows.setdefault(entry["step"], {}).update(entry)
     table = io.StringIO()
     writer = csv.DictWriter(table, CURVES, extrasaction="ignore", lineterminator="\n")

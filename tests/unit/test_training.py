@@ -7,6 +7,8 @@ import json
 import math
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +288,46 @@ def test_learned_positions_refuse_longer_text(
     config = configuration.with_changes(tiny_config, {"model.positions": "learned"})
     with pytest.raises(UserError, match=r"model\.positions"):
         run(config, tiny_corpus, tmp_path)
+
+
+LONG_JOURNAL = """
+import json, resource, sys
+from pathlib import Path
+from pipeline.train import newest, write_curves
+from seq2sweep.cluster.standing import end_of
+from seq2sweep.cluster.storage import Recorder
+from seq2sweep.train import journal
+path, lines = Path(sys.argv[1]), int(sys.argv[2])
+line = '{"kind": "logged", "step": %d, "time": 1.5, "loss": 2.5, "gradient_norm": 1.25}\\n'
+with path.open("w") as stream:
+    stream.writelines(line % step for step in range(1, lines))
+    stream.write('{"kind": "finished", "step": %d, "time": 2.5}\\n' % lines)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert Recorder(path).last == {"logged": lines - 1, "finished": lines}
+assert end_of(path) == {"step": lines}
+assert journal.end(path) == path.stat().st_size
+assert sum(1 for _ in journal.follow(path)) == lines
+assert newest(path) == {"loss": 2.5}
+write_curves(path, path.with_suffix(".csv"))
+rows = path.with_suffix(".csv").read_text().splitlines()
+assert 5_000 < len(rows) < 10_003, len(rows)
+assert rows[-1].startswith(f"{lines - 1},")
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_a_long_journal_is_never_in_memory(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LONG_JOURNAL, str(tmp_path / "journal.jsonl"), "100000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 40  # MiB, where all of it was more than 60
+
+
+def test_what_is_thinned_is_evenly_spaced_and_has_both_ends() -> None:
+    for count in range(40):
+        kept = journal.thinned(range(count), 8)
+        assert len(kept) <= 9
+        assert kept[:1] + kept[-1:] == [0, count - 1] * bool(count)
+        assert len({after - before for before, after in itertools.pairwise(kept[:-1])}) <= 1
 
 
 def test_journal_reads_on_where_it_stopped_and_cuts_a_torn_line(tmp_path: Path) -> None:

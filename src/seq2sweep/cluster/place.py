@@ -30,7 +30,7 @@ from seq2sweep.cluster.ticker import Ticker
 from seq2sweep.config import ClusterConfig, Config, is_address
 from seq2sweep.data.files import write_whole
 from seq2sweep.errors import NO_ROOM, Failure, UserError
-from seq2sweep.train import journal, state
+from seq2sweep.train import state
 
 T = TypeVar("T")
 
@@ -165,7 +165,7 @@ class BucketPlace(Place):
         with self.remote.claim_for_writing():  # when no worker of an earlier driver does
             self.remote.fetch_journal()
             found = self.remote.checkpoints()
-        summary = end_of(journal.read(self.folder / JOURNAL_NAME)[0])
+        summary = end_of(self.folder / JOURNAL_NAME)
         return Standing(found, summary, missing(config, found) if summary else None)
 
     def _bring_home(self, there: Standing) -> None:

@@ -168,13 +168,18 @@ class TrialRecord:
 
     def figures(self) -> dict[str, Any]:
         """The newest of each figure in the journal."""
-        entries, _ = patiently(lambda: journal.read(self.folder / JOURNAL_NAME))
-        return {k: v for e in entries for k, v in e.items() if k not in ("kind", "time")}
+        path = self.folder / JOURNAL_NAME
+
+        def newest() -> dict[str, Any]:
+            entries = journal.entries(path)
+            return {k: v for e in entries for k, v in e.items() if k not in ("kind", "time")}
+
+        return patiently(newest)
 
     def ended_as(self) -> Status:
         """How a trial ended that did not fail: a stopped one never got to the journal's end."""
-        entries, _ = patiently(lambda: journal.read(self.folder / JOURNAL_NAME))
-        finished = any(entry["kind"] == "finished" for entry in entries)
+        path = self.folder / JOURNAL_NAME
+        finished = patiently(lambda: any(True for _ in journal.entries(path, "finished")))
         return "finished" if finished else "stopped early"
 
     def checkpoint(self) -> Path | None:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,12 +86,10 @@ class _Relative:
     folder: Path
     identity: Identity
 
-    def entries(self) -> list[dict[str, Any]]:
-        """Its journal; empty where that is damaged."""
-        try:
-            return journal.read(self.folder / JOURNAL_NAME)[0]
-        except UserError:
-            return []
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Its journal, as far as it is not damaged."""
+        with contextlib.suppress(UserError):
+            yield from journal.entries(self.folder / JOURNAL_NAME)
 
     @property
     def reached(self) -> int:

@@ -26,7 +26,7 @@ from seq2sweep.cluster.storage import (
 from seq2sweep.config import TrainConfig
 from seq2sweep.data.files import write_whole
 from seq2sweep.errors import UserError
-from seq2sweep.train import state
+from seq2sweep.train import journal, state
 
 MANIFEST = "manifest.json"
 ALL_FILES = {*state.FILES, MANIFEST}
@@ -159,8 +159,9 @@ class RemoteRun:
     def upload_journal(self, check: Callable[[], None]) -> None:
         """Bring there what the journal here has in whole lines."""
         with self._journal_lock:  # so that none is replaced by an older one
-            content = _whole_lines(self.local / JOURNAL_NAME)
-            if len(content) != self._uploaded:
+            path = self.local / JOURNAL_NAME
+            if journal.end(path) != self._uploaded:
+                content = _whole_lines(path)
                 check()
                 self.bucket.write(JOURNAL_NAME, content)
                 self._uploaded = len(content)
@@ -169,7 +170,7 @@ class RemoteRun:
         """Append to the journal here what the one there has more."""
         with self._journal_lock:
             path = self.local / JOURNAL_NAME
-            here = len(_whole_lines(path))
+            here = journal.end(path)
             if (self.bucket.size(JOURNAL_NAME) or 0) > here:
                 news = self.bucket.read(JOURNAL_NAME, here) or b""
                 with path.open("ab") as stream:

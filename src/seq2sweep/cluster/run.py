@@ -6,7 +6,7 @@ import contextlib
 import functools
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ def _train(
         return _outcome(standing)
     cpus = session.cpus_per_worker(config.cluster, session.nodes())
     path = place.folder / JOURNAL_NAME
-    offset = from_storage(place.folder, lambda: journal.read(path)[1])
+    offset = from_storage(place.folder, lambda: journal.end(path))
     meanwhile = _Meanwhile(config.cluster, cpus, path, offset, on_event, asked)
     data = place.data(encoded)
     while not _is_done(standing, until):
@@ -214,16 +214,19 @@ class _Meanwhile:
         if not self.interrupted and self.asked():
             self.interrupted = True
             raise KeyboardInterrupt
-        entries: list[dict[str, Any]] = []
-        # The workers, who need the storage, say so when it fails for long; a line that another
-        # machine has half written may look damaged from here.
-        with contextlib.suppress(OSError, UserError):
-            entries, self.offset = journal.read(self.path, self.offset)
-        for entry in entries:
+        for entry in self._news():
             self.on_event(entry)
         if time.monotonic() - self.looked > ROOM_SECONDS:
             self.looked = time.monotonic()
             self._look_for_room()
+
+    def _news(self) -> Iterator[dict[str, Any]]:
+        # The workers, who need the storage, say so when it fails for long; a line that another
+        # machine has half written may look damaged from here.
+        with contextlib.suppress(OSError, UserError):
+            for entry, offset in journal.follow(self.path, self.offset):
+                self.offset = offset
+                yield entry
 
     def _look_for_room(self) -> None:
         fewest = self.cluster.min_workers or self.cluster.workers

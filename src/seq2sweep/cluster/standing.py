@@ -64,7 +64,7 @@ def look(
 
 def _look(config: Config, folder: Path, until: int | None, again: bool) -> Standing:
     with only_writer(folder):
-        summary = end_of(journal.read(folder / JOURNAL_NAME)[0])
+        summary = end_of(folder / JOURNAL_NAME)
         if again and summary is None:
             newest = resume_point(folder)
             return Standing([newest] if newest else [], None, None)
@@ -79,10 +79,12 @@ def _look(config: Config, folder: Path, until: int | None, again: bool) -> Stand
     return Standing(found, summary, lost)
 
 
-def end_of(entries: list[dict[str, Any]]) -> dict[str, Any] | None:
+def end_of(path: Path) -> dict[str, Any] | None:
     """Figures of the loop's Finished, by a journal; None where it has none."""
-    ends = [entry for entry in entries if entry["kind"] == "finished"]
-    return {k: v for k, v in ends[-1].items() if k not in ("kind", "time")} if ends else None
+    found = None
+    for found in journal.entries(path, "finished"):  # noqa: B007 - the last one
+        pass
+    return {k: v for k, v in found.items() if k not in ("kind", "time")} if found else None
 
 
 def missing(config: Config, found: list[Path], until: int | None = None) -> int | None:

@@ -182,8 +182,9 @@ class Recorder:
 
     def __init__(self, path: Path) -> None:
         self.journal = patiently(lambda: journal.Journal(path))
-        entries, _ = patiently(lambda: journal.read(path))
-        self.last = {entry["kind"]: int(entry["step"]) for entry in entries}
+        self.last = patiently(
+            lambda: {entry["kind"]: int(entry["step"]) for entry in journal.entries(path)}
+        )
 
     def append(self, event: Event) -> None:
         """Write the event unless it is there."""

@@ -140,8 +140,10 @@ def _train_together(settings: dict[str, Any], folder: Path) -> None:
     )
     told = 0
 
-    def tell(before: float, entry: object = None) -> None:
+    def tell(before: float, entry: dict[str, Any] | None = None) -> None:
         nonlocal told
+        if entry is not None and entry["kind"] != "validated":
+            return
         for step, perplexity in validations(folder):
             if told < step < before:
                 told = step
@@ -224,13 +226,14 @@ def _ends_step(event: object, config: Config) -> bool:
 
 def validations(folder: Path) -> list[tuple[int, float]]:
     """Step and perplexity of each in a trial's journal; infinity where it was no number."""
-    entries, _ = patiently(lambda: journal.read(folder / JOURNAL_NAME))
-    return [
-        # The journal writes null for what is no number.
-        (entry["step"], math.inf if entry[METRIC] is None else entry[METRIC])
-        for entry in entries
-        if entry["kind"] == "validated"
-    ]
+    path = folder / JOURNAL_NAME
+    return patiently(
+        lambda: [
+            # The journal writes null for what is no number.
+            (entry["step"], math.inf if entry[METRIC] is None else entry[METRIC])
+            for entry in journal.entries(path, "validated")
+        ]
+    )
 
 
 def _report_again(folder: Path, before: float) -> dict[str, float]:

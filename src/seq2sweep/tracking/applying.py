@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -187,19 +188,15 @@ class Applier:
         file, offset = self.box.folder / path, self.delivered.journal_offset
         try:
             # Power that failed may have taken the newest lines, which were in MLflow already.
-            entries, offset = journal.read(file, offset if begins_a_line(file, offset) else 0)
+            news = journal.follow(file, offset if begins_a_line(file, offset) else 0)
         except FileNotFoundError:
             return
-        except (UserError, OSError) as error:
+        except OSError as error:
             raise Refused(str(error)) from None
-        for begin in range(0, len(entries), POINTS_AT_ONCE):
-            some = entries[begin : begin + POINTS_AT_ONCE]
-            points, last_steps = new_points(some, self.delivered.last_steps)
+        while some := _next(news):
+            points, last_steps = new_points([entry for entry, _ in some], self.delivered.last_steps)
             run.log_many(points)
-            self.delivered.last_steps = last_steps
-            self.delivered.save(self.box)
-        if entries:
-            self.delivered.journal_offset = offset
+            self.delivered.last_steps, self.delivered.journal_offset = last_steps, some[-1][1]
             self.delivered.save(self.box)
 
     def _files(self, what: Mapping[str, Any]) -> list[Path]:
@@ -208,6 +205,14 @@ class Applier:
             if not path.exists():
                 raise Refused(f"{path} is gone")
         return paths
+
+
+def _next(news: Iterator[tuple[dict[str, Any], int]]) -> list[tuple[dict[str, Any], int]]:
+    """The next entries of a journal, as many as are sent at once."""
+    try:
+        return list(itertools.islice(news, POINTS_AT_ONCE))
+    except (UserError, OSError) as error:
+        raise Refused(str(error)) from None
 
 
 def _bytes(path: Path) -> int:

@@ -12,11 +12,14 @@ import json
 import math
 import os
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from seq2sweep.errors import UserError
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
+
+T = TypeVar("T")
 
 
 class Journal:
@@ -56,29 +59,68 @@ class Journal:
         os.close(self.descriptor)
 
 
-def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Whole entries from byte `offset` on, and the offset to go on from.
+def follow(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each whole entry from byte `offset` on, and the offset behind it; none without the file.
 
-    Raises UserError when a line is damaged.
+    One line is in memory at a time. Raises UserError when a line is damaged.
     """
     try:
-        with path.open("rb") as stream:
-            stream.seek(offset)
-            content = stream.read()
+        stream = path.open("rb")
     except FileNotFoundError:
-        return [], offset
-    whole = content.rfind(b"\n") + 1
-    entries = []
-    for line in content[:whole].splitlines():
-        try:
-            entry = json.loads(line)
-            entries.append({"kind": entry["kind"], "step": entry["step"]} | entry)
-        except (ValueError, TypeError, KeyError):
-            shown = line[:40].decode(errors="replace")
-            raise UserError(
-                f"{path} has a damaged line ({shown!r}): remove that line; the curves lose a point"
-            ) from None
-    return entries, offset + whole
+        return
+    with stream:
+        stream.seek(offset)
+        for line in stream:
+            if not line.endswith(b"\n"):
+                return
+            offset += len(line)
+            yield _entry(path, line), offset
+
+
+def entries(path: Path, *kinds: str) -> Iterator[dict[str, Any]]:
+    """Each whole entry of these kinds, or of all; as `follow`."""
+    return (entry for entry, _ in follow(path) if not kinds or entry["kind"] in kinds)
+
+
+def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """All that `follow` gives, for a journal that is known to be short, and the last offset."""
+    found = list(follow(path, offset))
+    return [entry for entry, _ in found], found[-1][1] if found else offset
+
+
+def end(path: Path) -> int:
+    """The offset behind the last whole entry, which takes no reading of the others."""
+    try:
+        with path.open("rb") as stream:
+            return _last_line_end(stream.fileno(), stream.seek(0, os.SEEK_END))
+    except FileNotFoundError:
+        return 0
+
+
+def thinned(items: Iterable[T], most: int) -> list[T]:
+    """At most `most` (an even number) of the items, evenly spaced, and the last one."""
+    kept: list[T] = []
+    apart, last = 1, -1
+    for last, item in enumerate(items):
+        if last % apart == 0:
+            if len(kept) == most:
+                del kept[1::2]
+                apart *= 2
+            kept.append(item)
+    if last >= 0 and last % apart:
+        kept.append(item)
+    return kept
+
+
+def _entry(path: Path, line: bytes) -> dict[str, Any]:
+    try:
+        entry: dict[str, Any] = json.loads(line)
+        return {"kind": entry["kind"], "step": entry["step"]} | entry
+    except (ValueError, TypeError, KeyError):
+        shown = line.rstrip(b"\n")[:40].decode(errors="replace")
+        raise UserError(
+            f"{path} has a damaged line ({shown!r}): remove that line; the curves lose a point"
+        ) from None
 
 
 def _finite(value: Any) -> Any:
