@@ -4,7 +4,9 @@ server."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -245,15 +247,68 @@ def test_values_are_for_this_user_and_taken_once(
     storage: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_SECRET", "value")
-    name = parcels.leave_values(["A_SECRET"], storage)
-    assert name is not None
-    if isinstance(storage, FolderShelf):
-        assert (storage.folder / name).stat().st_mode & 0o777 == 0o600
-    assert parcels.take_values(storage, name) == {"A_SECRET": "value"}
+    with parcels.values_for(["A_SECRET"], storage, "train-1-2") as values:
+        assert values.name is not None
+        if isinstance(storage, FolderShelf):
+            assert (storage.folder / values.name).stat().st_mode & 0o777 == 0o600
+        values.taken = True
+    assert parcels.take_values(storage, values.name) == {"A_SECRET": "value"}
     with pytest.raises(Failure, match="submit again"):
-        parcels.take_values(storage, name)
-    with pytest.raises(UserError, match=r"job_environment names NOT_SET, which is not set"):
-        parcels.leave_values(["NOT_SET"], storage)
+        parcels.take_values(storage, values.name)
+    with (
+        pytest.raises(UserError, match=r"job_environment names NOT_SET, which is not set"),
+        parcels.values_for(["NOT_SET"], storage, "train-1"),
+    ):
+        pass
+    with parcels.values_for([], storage, "train-1") as values:
+        assert values.name is None
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Failure, None])
+def test_values_of_a_job_that_was_not_taken_are_removed(
+    storage: Shelf, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None
+) -> None:
+    monkeypatch.setenv("A_SECRET", "value")
+    with (
+        contextlib.suppress(KeyboardInterrupt, Failure),
+        parcels.values_for(["A_SECRET"], storage, "train-1"),
+    ):
+        assert len(storage.names("environment")) == 1
+        if error is not None:
+            raise error
+    assert storage.names("environment") == []
+
+
+def test_values_that_no_job_takes_any_more_are_removed(
+    storage: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET", "value")
+    for attempt in ("train-1", "train-1-2", "sweep-3", "unknown-4"):
+        with parcels.values_for(["A_SECRET"], storage, attempt) as values:
+            values.taken = True
+    storage.write("environment/readme", b"of somebody else")
+    known = {"train-1": True, "train-1-2": False, "sweep-3": True}
+
+    def left() -> list[str]:
+        return [name.partition(".")[0] for name in storage.names("environment")]
+
+    parcels.remove_values(storage, known.get)
+    assert left() == ["readme", "train-1-2", "unknown-4"]
+    # A day later, when the cluster that was to run it has surely forgotten it.
+    now = parcels.time.time()
+    monkeypatch.setattr(parcels.time, "time", lambda: now + 86401)
+    parcels.remove_values(storage, known.get)
+    assert left() == ["readme", "train-1-2"]
+
+
+def test_another_users_values_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = FolderShelf(tmp_path)
+    storage.write_private("environment/train-1.1.a", b"{}")
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    parcels.remove_values(storage, lambda attempt: True)
+    assert [path.name for path in tmp_path.rglob("train*")] == ["train-1.1.a"]
 
 
 # --- inside --------------------------------------------------------------------------------------
@@ -321,9 +376,13 @@ class FakeServer:
     attempts: list[Attempt | None]
     asked: list[str] = field(default_factory=list)
     address: str = NOBODY
+    never_began: str = ""
 
     def newest(self, job: str) -> Attempt | None:
         return self.attempts.pop(0)
+
+    def ended(self) -> dict[str, bool]:
+        return {self.never_began: True}
 
     def submit(self, name: str, *rest: object, **about: str) -> bool:
         self.asked.append(name)
@@ -341,11 +400,15 @@ def test_who_comes_second_in_the_same_moment_attaches(
             Attempt(f"{wanted.job}-5", JobStatus.PENDING, here),
         ]
     )
-    found = jobs._submit_or_attach(fake, load(stub), wanted, FolderShelf(stub.storage))
+    storage = FolderShelf(stub.storage)
+    storage.write_private(f"environment/{wanted.job}-4.1.a", b"{}")
+    fake.never_began = f"{wanted.job}-4"
+    found = jobs._submit_or_attach(fake, load(stub), wanted, storage)
     assert found == f"{wanted.job}-5"
     assert fake.asked == [found]
     assert f"{found} is pending: attached" in capsys.readouterr().out
-    assert not list(stub.storage.glob("jobs/.*"))  # the values that it would have got
+    # Neither the values that it would have got, nor those of an attempt that never began.
+    assert storage.names("environment") == []
 
 
 def test_a_job_that_works_elsewhere_is_not_followed(stub: Project) -> None:
@@ -422,17 +485,25 @@ def test_a_job_that_the_cluster_has_forgotten_is_one_line() -> None:
         job_server(client).follow("train-1", lambda text: None)
 
 
-def test_an_interrupted_job_is_told_as_that(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_job_is_told_as_that(
+    storage: Shelf, capsys: pytest.CaptureFixture[str]
+) -> None:
     client = FakeClient([["seq2sweep train: saved\n"]], JobStatus.FAILED)
     client.log = "seq2sweep train: saved\n"
     with pytest.raises(KeyboardInterrupt):
-        jobs._follow(job_server(client), "train-1", "train")
+        jobs._follow(job_server(client), "train-1", "train", storage)
     assert capsys.readouterr().out.splitlines()[-1] == "train-1 was interrupted: saved"
 
 
-def test_a_stopped_job_may_be_submitted_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stopped_job_may_be_submitted_again_and_leaves_no_values(
+    storage: Shelf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage.write_private("environment/train-1.1.a", b"{}")
+    storage.write_private("environment/train-1-2.1.a", b"{}")
+    stopped = FakeClient([[]], JobStatus.STOPPED)
     with pytest.raises(KeyboardInterrupt):
-        jobs._follow(job_server(FakeClient([[]], JobStatus.STOPPED)), "train-1", "train")
+        jobs._follow(job_server(stopped), "train-1", "train", storage)
+    assert storage.names("environment") == ["train-1-2.1.a"]
     assert capsys.readouterr().out.splitlines()[-1] == "train-1 was stopped"
 
 

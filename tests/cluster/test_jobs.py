@@ -125,7 +125,7 @@ def test_dvc_at_home_gets_what_was_trained_on_its_own_data(stub: Project, head: 
     logs = [path for path in (head.folder / "ray").rglob("*.log") if path.is_file()]
     assert any(path.name.startswith("job-driver-train-") for path in logs)
     assert not [path for path in logs if secret in path.read_text(errors="replace")]
-    assert not list(stub.storage.glob("jobs/.*"))
+    assert not list(stub.storage.glob("environment/*"))
 
 
 def test_without_the_token_there_is_one_line(stub: Project) -> None:

@@ -87,8 +87,11 @@ class Bucket:
         """Name and bytes of all objects here, in the order of their names."""
         with contextlib.suppress(FileNotFoundError), self._explaining():
             found = self._system.find(self._path, detail=True)
-            begin = len(self._path) + 1
-            return {path[begin:]: int(about["size"]) for path, about in sorted(found.items())}
+            before = f"{self._path}/"
+            return {
+                path.partition(before)[2]: int(about["size"])
+                for path, about in sorted(found.items())
+            }
         return {}
 
     def delete(self, name: str) -> None:

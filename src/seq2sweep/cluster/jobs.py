@@ -120,7 +120,7 @@ def run(config: Config, wanted: Order, address: str | None = None, *, detach: bo
     if detach:
         say(_how_to_go_on(server, name, wanted.stage))
         return False
-    _follow(server, name, wanted.stage)
+    _follow(server, name, wanted.stage, storage)
     if not parcels.wait_for(storage, parcels.of_job(wanted.job, parcels.MANIFEST), LAG_SECONDS):
         raise Failure(f"{name} has finished, but its results are not in {results} as seen here")
     return True
@@ -224,22 +224,21 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Shelf, na
     dated = about | {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     order = (json.dumps(dated, indent=2) + "\n").encode()
     storage.write(parcels.of_job(wanted.job, parcels.ORDER), order)
-    values = parcels.leave_values(config.cluster.job_environment, storage)
-    started = False
-    try:
-        with _archive(wanted, storage) as archive:
-            started = server.submit(
-                name,
-                ENTRY,
-                archive,
-                VARIABLES | {"SEQ2SWEEP_COMMIT": wanted.commit},
-                **about,
-                **({inside.VALUES: values} if values else {}),
-            )
-    finally:
-        if values and not started:
-            storage.delete(values)
-    return started
+    # Those of attempts that ended before they had begun.
+    parcels.remove_values(storage, server.ended().get)
+    with (
+        parcels.values_for(config.cluster.job_environment, storage, name) as values,
+        _archive(wanted, storage) as archive,
+    ):
+        values.taken = server.submit(
+            name,
+            ENTRY,
+            archive,
+            VARIABLES | {"SEQ2SWEEP_COMMIT": wanted.commit},
+            **about,
+            **({inside.VALUES: values.name} if values.name else {}),
+        )
+    return values.taken
 
 
 @contextlib.contextmanager
@@ -255,7 +254,7 @@ def _archive(wanted: Order, storage: Shelf) -> Iterator[Path]:
         yield file
 
 
-def _follow(server: JobServer, name: str, stage: str) -> None:
+def _follow(server: JobServer, name: str, stage: str, storage: Shelf) -> None:
     """Show the log until the job ends; its reason when it did not end well."""
     from seq2sweep.cluster.server import Away
 
@@ -274,6 +273,8 @@ def _follow(server: JobServer, name: str, stage: str) -> None:
     except Away:
         say(f"\nno answer any more. {_how_to_go_on(server, name, stage)}")
         raise KeyboardInterrupt from None
+    # It may never have begun.
+    parcels.remove_values(storage, lambda attempt: attempt == name)
     if ended.status == "SUCCEEDED":
         return
     line = inside.reason(tail[0] or ended.message or "")

@@ -1,16 +1,20 @@
 """What a job and those who submit it hand each other, by the storage that both see.
 
 `data/<sum>` is what the stages before made, `jobs/<id>` what a job made: files, and a manifest with
-their sha256 sums that is written last, so that whatever has one is whole.
+their sha256 sums that is written last, so that whatever has one is whole. `environment/` holds the
+variables of jobs that have not begun.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from seq2sweep.cluster.shelf import Shelf, files_of, progress, remove
@@ -20,6 +24,18 @@ from seq2sweep.errors import Failure, UserError
 MANIFEST = "manifest.json"
 ORDER = "order.json"
 """Written by who submits; a job that does not find it looks at another storage."""
+VALUES = "environment"
+STALE_SECONDS = 86400.0
+"""For the values of an attempt that this cluster does not know: it may be of another one that has
+the same storage, or be forgotten."""
+
+
+@dataclass
+class Values:
+    """Where the values for a job lie (None: it needs none), and whether the job will take them."""
+
+    name: str | None
+    taken: bool = False
 
 
 def of_job(job: str, name: str) -> str:
@@ -35,10 +51,12 @@ def of_data(total: str) -> str:
 # --- on the way there ----------------------------------------------------------------------------
 
 
-def leave_values(names: Sequence[str], storage: Shelf) -> str | None:
-    """Leave the values of variables for one job, readable by this user only; gives its name.
+@contextlib.contextmanager
+def values_for(names: Sequence[str], storage: Shelf, attempt: str) -> Iterator[Values]:
+    """Leave the values of variables for one attempt at a job, readable by this user only.
 
-    In the job's settings they would be written into Ray's logs.
+    In the job's settings they would be written into Ray's logs. They are gone at the end, however
+    that comes, unless `taken` was set: then the job takes them, or `remove_values` does.
     """
     missing = [name for name in names if name not in os.environ]
     if missing:
@@ -47,15 +65,37 @@ def leave_values(names: Sequence[str], storage: Shelf) -> str | None:
             "it out"
         )
     if not names:
-        return None
-    name = f"jobs/.{uuid.uuid4().hex}.environment"
-    values = {name: os.environ[name] for name in names}
-    storage.write_private(name, json.dumps(values).encode())
-    return name
+        yield Values(None)
+        return
+    values = Values(f"{VALUES}/{attempt}.{time.time():.0f}.{uuid.uuid4().hex}")
+    try:
+        content = json.dumps({name: os.environ[name] for name in names})
+        storage.write_private(str(values.name), content.encode())
+        yield values
+    finally:
+        if not values.taken:
+            storage.delete(str(values.name))
+
+
+def remove_values(storage: Shelf, over: Callable[[str], bool | None]) -> None:
+    """Remove the values that no job will take any more.
+
+    over: whether an attempt has ended; None of one that is not known, whose values are removed a
+    day after it was submitted.
+    """
+    for name in storage.names(VALUES):
+        found = re.fullmatch(r"(.+)\.(\d+)\.[0-9a-f]+", name)
+        if found is None:
+            continue  # not ours
+        ended = over(found[1])
+        if ended is None:
+            ended = time.time() - int(found[2]) > STALE_SECONDS
+        if ended:
+            storage.delete(f"{VALUES}/{name}")
 
 
 def take_values(storage: Shelf, name: str) -> dict[str, str]:
-    """What `leave_values` left, which is gone then."""
+    """What `values_for` left, which is gone then."""
     content = storage.read(name)
     if content is None:
         raise Failure(

@@ -48,6 +48,9 @@ class Shelf(Protocol):
     def delete(self, name: str) -> None:
         """Take it away, if it is there."""
 
+    def names(self, folder: str) -> list[str]:
+        """What lies directly in a folder: of one on a disk, what belongs to this user."""
+
     def put(self, file: Path, name: str) -> None:
         """Copy a file there."""
 
@@ -129,6 +132,15 @@ class FolderShelf:
     def delete(self, name: str) -> None:
         (self.folder / name).unlink(missing_ok=True)
 
+    def names(self, folder: str) -> list[str]:
+        found = []
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self.folder / folder):
+                with contextlib.suppress(FileNotFoundError):  # taken in this moment
+                    if entry.stat().st_uid == os.getuid():
+                        found.append(entry.name)
+        return sorted(found)
+
     def put(self, file: Path, name: str) -> None:
         _copy(file, self._place(name))
 
@@ -183,6 +195,10 @@ class BucketShelf:
 
     def delete(self, name: str) -> None:
         self._do(lambda: self.bucket.delete(name))
+
+    def names(self, folder: str) -> list[str]:
+        found = self._do(lambda: self.bucket.at(folder).sizes())
+        return [name for name in found if "/" not in name]
 
     def put(self, file: Path, name: str) -> None:
         self._do(lambda: self.bucket.upload(file, name))
