@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -145,9 +146,25 @@ def test_object_storage_is_optional() -> None:
     assert profiles == {"s3": ["s3"], "s3-folder": ["s3"]}
 
 
-def test_the_gpu_file_changes_workers_alone() -> None:
+def test_the_gpu_file_changes_workers_alone_and_wants_their_size() -> None:
+    """One worker has all GPUs: what is enough for a worker on the CPU is not for eight of them."""
     (content,) = documents(INFRA / "compose.cuda.yaml")
     assert set(content["services"]) == {"worker"}
+    worker = content["services"]["worker"]
+    assert worker["cpus"].startswith("${WORKER_CPUS:?")
+    assert worker["mem_limit"].startswith("${WORKER_MEMORY:?")
+    # Ray is told the same number.
+    assert "--num-cpus=${WORKER_CPUS:-2}" in compose()["services"]["worker"]["command"]
+
+
+def test_a_containers_memory_holds_its_shared_memory() -> None:
+    for name in ("head", "worker"):
+        service = compose()["services"][name]
+        memory = int(re.fullmatch(r"\$\{\w+:-(\d+)g\}", service["mem_limit"])[1])  # type: ignore[index]
+        shared = int(service["shm_size"].removesuffix("gb"))
+        objects = int(re.search(r"--object-store-memory=(\d+)", service["command"])[1])  # type: ignore[index]
+        assert shared <= memory / 2, name
+        assert objects <= shared * 2**30 / 2, name
 
 
 @pytest.mark.parametrize("files", [["compose.yaml"], ["compose.yaml", "compose.cuda.yaml"]])
@@ -163,6 +180,7 @@ def test_compose_itself_takes_the_file(files: list[str]) -> None:
         [docker, "compose", *named, "--profile", "s3", "config", "--quiet"],
         capture_output=True,
         text=True,
-        env=os.environ | {"USER_ID": "1000", "GROUP_ID": "1000"},
+        env=os.environ
+        | {"USER_ID": "1000", "GROUP_ID": "1000", "WORKER_CPUS": "4", "WORKER_MEMORY": "16g"},
     )
     assert done.returncode == 0, done.stderr

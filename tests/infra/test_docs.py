@@ -72,3 +72,16 @@ def test_the_pages_give_the_names_that_the_files_have() -> None:
     assert len(used) == 4
     for key in used:
         assert re.search(rf"--from-file=(infra/secrets/)?{key}\b", kubernetes), key
+
+
+@pytest.mark.parametrize("page", [ROOT / "docs/jobs.md", *PAGES], ids=name)
+def test_whoever_is_told_to_use_a_token_is_told_where_it_lies(page: Path) -> None:
+    """Without the file Ray's commands end in thirty lines."""
+    text = page.read_text(encoding="utf-8")
+    if page.name in ("cloud.md", "security.md"):  # the launcher puts it at Ray's own place
+        return
+    if "RAY_AUTH_MODE=token" in text:
+        assert "RAY_AUTH_TOKEN_PATH" in text
+    for block in re.findall(r"(?:^    .+\n)+", text, re.MULTILINE):
+        if "RAY_AUTH_MODE=token" in block:
+            assert "RAY_AUTH_TOKEN_PATH=" in block, block

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.infra.files import INFRA, Pod, kubernetes_objects, of_kind, pods
+from tests.infra.files import INFRA, Pod, documents, kubernetes_objects, of_kind, pods
 
 # The fields of KubeRay 1.6.2's objects (its CRD API reference) that are ours to use.
 FIELDS = {
@@ -239,7 +239,8 @@ def test_nobody_may_unless_a_policy_says_so() -> None:
     named = [each for name, each in POLICIES.items() if name not in ("nobody", "names")]
     for pod in pods():
         assert any(selects(policy["podSelector"], pod.labels) for policy in named), pod.name
-    # The internet is the head's alone, and never its cloud's credentials.
+    # The internet is the head's alone unless one asks for object storage, and never its cloud's
+    # credentials.
     outside = {
         name: peer["ipBlock"]
         for name, policy in POLICIES.items()
@@ -247,8 +248,91 @@ def test_nobody_may_unless_a_policy_says_so() -> None:
         for peer in rule["to"]
         if "ipBlock" in peer
     }
-    assert set(outside) == {"ray-head"}
-    assert "169.254.169.254/32" in outside["ray-head"]["except"]
+    assert outside.pop("names") == {"cidr": "169.254.20.10/32"}  # a node's own cache of names
+    assert set(outside) == {"ray-head", "object-storage"}
+    assert all("169.254.169.254/32" in block["except"] for block in outside.values())
+    asked_for = documents(INFRA / "kubernetes/object-storage/kustomization.yaml")[0]
+    assert asked_for["resources"] == ["network.yaml"]
+    standing = documents(INFRA / "kubernetes/kustomization.yaml")[0]["resources"]
+    assert not [name for name in standing if "object-storage" in name]
+
+
+def test_names_are_asked_of_the_cluster_and_of_the_nodes_cache() -> None:
+    to_pods, to_cache = POLICIES["names"]["egress"]
+    assert to_pods["to"][0]["podSelector"]["matchLabels"] == {"k8s-app": "kube-dns"}
+    for rule in (to_pods, to_cache):
+        assert sorted(each["protocol"] for each in rule["ports"]) == ["TCP", "UDP"]
+        assert {each["port"] for each in rule["ports"]} == {53}
+
+
+# --- machines ------------------------------------------------------------------------------------
+
+UNITS = {"Mi": 2**20, "Gi": 2**30}
+
+
+def quantity(text: str) -> int:
+    """Bytes of a Kubernetes quantity such as 2Gi."""
+    return int(text[:-2]) * UNITS[text[-2:]]
+
+
+def ray_groups(cluster: dict[str, Any]) -> list[dict[str, Any]]:
+    return [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+
+
+def memory_faults(group: dict[str, Any]) -> list[str]:
+    """Shared memory counts as the container's, and Ray's object store lies in it."""
+    spec = group["template"]["spec"]
+    (container,) = spec["containers"]
+    shared = sum(
+        quantity(volume["emptyDir"]["sizeLimit"])
+        for volume in spec["volumes"]
+        if volume.get("emptyDir", {}).get("medium") == "Memory"
+    )
+    objects = int(group["rayStartParams"].get("object-store-memory", 2**60))
+    found = {
+        "little memory is left beside the shared": shared
+        > quantity(container["resources"]["requests"]["memory"]) / 2,
+        "no room for Ray's objects": objects > 0.9 * shared,
+    }
+    return [what for what, bad in found.items() if bad]
+
+
+def test_a_containers_memory_holds_its_shared_memory() -> None:
+    assert [memory_faults(group) for group in ray_groups(CLUSTER)] == [[], [], []]
+    planted = copy.deepcopy(CLUSTER["workerGroupSpecs"][0])
+    planted["template"]["spec"]["volumes"][-1]["emptyDir"]["sizeLimit"] = "8Gi"
+    assert memory_faults(planted) == ["little memory is left beside the shared"]
+    planted["rayStartParams"] = {}
+    assert memory_faults(planted)[-1] == "no room for Ray's objects"
+
+
+def test_images_of_ones_own_registry_can_be_pulled_onto_machines_that_run_them() -> None:
+    for pod in pods():
+        ours = any(each["image"].startswith("seq2sweep") for each in pod.spec["containers"])
+        assert pod.spec.get("imagePullSecrets") == (
+            [{"name": "seq2sweep-registry"}] if ours else None
+        ), pod.name
+        assert ("kubernetes.io/arch" in pod.spec.get("nodeSelector", {})) is ours, pod.name
+
+
+def test_workers_may_run_on_spot_machines_and_nothing_else_may() -> None:
+    for pod in pods():
+        keys = {each["key"] for each in pod.spec.get("tolerations", [])}
+        spot = {"kubernetes.azure.com/scalesetpriority", "cloud.google.com/gke-spot"}
+        assert (keys >= spot) is (pod.labels == WORKER), pod.name
+        assert keys & spot in (set(), spot)
+
+
+def test_the_head_is_not_moved_while_it_works() -> None:
+    (budget,) = of_kind("PodDisruptionBudget")
+    # Kubernetes takes no other kind of number for pods of a controller that it does not know.
+    assert budget["spec"]["minAvailable"] == 1
+    kept = [pod.name for pod in pods() if selects(budget["spec"]["selector"], pod.labels)]
+    assert kept == ["RayCluster seq2sweep head"]
+    head = CLUSTER["headGroupSpec"]["template"]["metadata"]["annotations"]
+    assert head["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
+    for group in CLUSTER["workerGroupSpecs"]:
+        assert "annotations" not in group["template"]["metadata"]
 
 
 # --- by tools, where they are --------------------------------------------------------------------
@@ -270,6 +354,9 @@ def test_kustomize_builds_what_stands_by() -> None:
     objects = built("")
     names = {(each["kind"], each["metadata"]["name"]) for each in objects}
     in_files = [each for each in kubernetes_objects() if not each["kind"].startswith("Ray")]
+    asked_for = built("object-storage")
+    assert [each["metadata"]["name"] for each in asked_for] == ["object-storage"]
+    in_files = [each for each in in_files if each["metadata"]["name"] != "object-storage"]
     assert names == {(each["kind"], each["metadata"]["name"]) for each in in_files}
     for each in objects:
         assert each["kind"] == "Namespace" or each["metadata"]["namespace"] == "seq2sweep"

@@ -22,7 +22,7 @@ LONG_RANDOM = re.compile(r"\b(?=\w*\d)(?=\w*[a-zA-Z])[A-Za-z0-9+/]{32,}\b|BEGIN 
 # Where a secret is kept, or that one is meant; no secret itself.
 REFERENCE = re.compile(
     r"""(?x) ^ (?:
-        [{\[|>] .*                                  # a mapping, a list, text that follows
+        (?: &\w+ \s* )? [{\[|>] .* | [*]\w+         # a mapping, a list, text that follows
       | ["']? /run/secrets .*  | ["']? \$ .*        # a file, a variable
       | ["']? infra/secrets .* | secrets/ .*  | [|] .*
       | seq2sweep(?:-ray)? [,}\s]* .*               # the name of a Kubernetes Secret

@@ -24,11 +24,13 @@ STAND_INS = {
             case $1 in --nodelist=*) name=${1#*=} ;; esac
             shift
         done
-        if [ "$1" = hostname ]; then
-            echo "10.0.0.7 fe80::7"
-        else
-            NODE=$name exec "$@"
-        fi""",
+        NODE=$name exec "$@"
+""",
+    "hostname": """
+        case $1 in
+            --ip-address) echo "$BY_NAME" ;;
+            --all-ip-addresses) echo "$ALL_ADDRESSES" ;;
+        esac""",
     "scontrol": NOTE + '[ "$1" != show ] || printf "%s\\n" ${3//,/ }',
     "ray": """
         if [ "$1" = start ]; then
@@ -74,6 +76,8 @@ class Job:
             "ALIVE": "2",
             "ENDS": "",
             "ON_SIGNAL": "1",
+            "BY_NAME": "fe80::7 10.0.0.7",
+            "ALL_ADDRESSES": "192.0.2.9",
         }
         self.log = (folder / "log").open("wb")
         self.process = subprocess.Popen(
@@ -129,8 +133,37 @@ def test_it_starts_ray_on_all_nodes_and_then_the_stage(submit: Callable[..., Job
         assert "--block" in start
         assert "--num-cpus=8" in start
         assert "--num-gpus=4" in start
+        # A step does not inherit it from the job.
+        assert "--cpus-per-task=8" in start
     assert "dvc repro" in job.calls
     assert "address 10.0.0.7:24242" in job.calls
+
+
+@pytest.mark.parametrize(
+    ("settings", "address"),
+    [
+        ({"BY_NAME": "127.0.1.1"}, "192.0.2.9"),  # Debian
+        (
+            {"BY_NAME": "127.0.0.1", "ALL_ADDRESSES": "2001:db8::9 192.0.2.10 10.1.1.1 "},
+            "192.0.2.10",
+        ),
+        ({"HEAD_ADDRESS": "10.9.9.9"}, "10.9.9.9"),
+    ],
+    ids=str,
+)
+def test_other_nodes_are_told_an_address_that_they_can_reach(
+    submit: Callable[..., Job], settings: dict[str, str], address: str
+) -> None:
+    job = submit(ENDS="0", **settings)
+    assert job.end() == 0
+    assert f"address {address}:24242" in job.calls
+
+
+def test_a_head_without_an_address_ends_the_job(submit: Callable[..., Job]) -> None:
+    job = submit(BY_NAME="127.0.1.1", ALL_ADDRESSES="")
+    assert job.end() == 1
+    assert "set HEAD_ADDRESS" in (job.folder / "log").read_text()
+    assert not any(" ray start " in call for call in job.calls)
 
 
 def test_ray_wants_a_token_that_this_user_alone_can_read(submit: Callable[..., Job]) -> None:
