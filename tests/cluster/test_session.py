@@ -19,7 +19,7 @@ import psutil
 import pytest
 import ray
 
-from seq2sweep.cluster import guard, session
+from seq2sweep.cluster import guard, private, session
 from seq2sweep.cluster import local as local_ray
 from seq2sweep.cluster.session import Node, cpus_per_worker, places, while_waiting
 from seq2sweep.config import ClusterConfig
@@ -237,7 +237,7 @@ class Starts:
 
     def __call__(self, folder: str) -> None:
         self.folders.append(folder)
-        logs = Path(folder) / "session_2026" / "logs"
+        logs = Path(folder) / local_ray.INNER / "session_2026" / "logs"
         logs.mkdir(parents=True)
         (logs / "raylet.err").write_text(f"start {len(self.folders)}")
         self.processes.append(subprocess.Popen(["sleep", "1000"]))
@@ -255,6 +255,8 @@ def _no_ray_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """The Ray of the other tests in this process is not to be shut down with what is started."""
     monkeypatch.setattr("ray._private.worker._global_node", None)
     monkeypatch.setattr("ray.shutdown", lambda: None)
+    # Nor is its token to be forgotten.
+    monkeypatch.setattr(private, "_read_again", lambda: None)
 
 
 @pytest.mark.usefixtures("_no_ray_here")
@@ -323,7 +325,7 @@ def test_no_process_and_no_file_is_left(
     assert alive == []
     named = [p for p in psutil.process_iter(["cmdline"]) if str(folder) in str(p.info["cmdline"])]
     assert named == []
-    assert not folder.parent.exists()
+    assert not folder.parents[1].exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -359,7 +361,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def started(script: subprocess.Popen[str]) -> tuple[str, list[psutil.Process]]:
     """The folder of a script's session, and the processes in it once it says that it is up."""
     assert script.stdout is not None
-    folder = str(Path(script.stdout.readline().strip()).parent)
+    folder = str(Path(script.stdout.readline().strip()).parents[1])
 
     def finds_all_and_nothing_else() -> bool:
         try:

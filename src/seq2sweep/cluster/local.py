@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import ray
 
 from seq2sweep import console
-from seq2sweep.cluster import guard
+from seq2sweep.cluster import guard, private
 from seq2sweep.cluster.signals import ENDINGS, held_back, undisturbed
 from seq2sweep.errors import Failure
 from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
@@ -21,8 +20,10 @@ from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
 NAMESPACE = "seq2sweep"
 # Nothing large goes through Ray's object store: data and checkpoints are files.
 OBJECT_STORE_BYTES = 200 * 2**20
-# Ray's sockets lie 62 characters deeper than its folder, and a socket's path has 107 at most.
-LONGEST_TEMPORARY_FOLDER = 40
+# Ray opens its folder to everybody: it lies in one that only this user enters.
+INNER = "r"
+# Ray's sockets lie 79 characters deeper, and a socket's path has 107 at most.
+LONGEST_TEMPORARY_FOLDER = 28
 # Compute threads that wait by spinning starve any other process of the machine.
 WORKER_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"} | PROCESS_ENVIRONMENT
 # No machine is taken away from a Ray that has only this one: a process less to start.
@@ -69,49 +70,52 @@ def _session() -> Iterator[None]:
         prefix="s2s-", dir=parent if len(parent) <= LONGEST_TEMPORARY_FOLDER else "/tmp"
     )
     watching = guard.start(folder)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(undisturbed, lambda: guard.finish(watching))
+        stack.enter_context(private.own_token(folder))
+        stack.callback(undisturbed, _shut_down)
         try:
             with environment(WORKER_ENVIRONMENT), guard.marked(folder), held_back(*ENDINGS):
                 _init(folder)
+        except Failure:
+            raise
         # Ray raises a plain Exception for a node that is not up in time.
         except Exception as error:
             raise _NotStarted(error, _keep_logs(Path(folder))) from error
         yield
-    finally:
-        undisturbed(lambda: _end(watching))
 
 
 def _init(folder: str) -> None:
-    ray.init(
-        address="local",
-        namespace=NAMESPACE,
-        include_dashboard=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        logging_level="ERROR",
-        log_to_driver=False,
-        _temp_dir=folder,
-    )
+    with private.on_loopback() as address:
+        ray.init(
+            address="local",
+            namespace=NAMESPACE,
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            logging_level="ERROR",
+            log_to_driver=False,
+            _temp_dir=str(Path(folder) / INNER),
+            _node_ip_address=address,
+        )
+    private.check_private(ray.get_runtime_context().gcs_address)
 
 
 def _keep_logs(folder: Path) -> Path:
     """Move Ray's logs out of a session's folder, which goes."""
     kept = Path(tempfile.mkdtemp(prefix="seq2sweep-ray-logs-"))
-    for logs in folder.glob("session_2*/logs"):
+    for logs in folder.glob(f"{INNER}/session_2*/logs"):
         shutil.copytree(logs, kept, dirs_exist_ok=True)
     return kept
 
 
-def _end(watching: subprocess.Popen[bytes]) -> None:
+def _shut_down() -> None:
     """Shut Ray down; the guard sees to it that none of its processes outlives us."""
     node = ray._private.worker._global_node
     if node is not None:
         kill = node.kill_all_processes
         # By a SIGTERM first, as Ray would, costs a second for each: they hold it back.
         node.kill_all_processes = lambda **how: kill(check_alive=False)
-    try:
-        ray.shutdown()
-    finally:
-        guard.finish(watching)
+    ray.shutdown()
 
 
 @contextlib.contextmanager

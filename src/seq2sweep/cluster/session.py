@@ -14,17 +14,13 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
-import grpc
 import ray
-from ray._private.authentication.authentication_token_setup import (
-    maybe_enable_token_auth_if_token_available,
-)
+from ray._private.authentication import authentication_token_setup as authentication
 from ray._private.grpc_utils import init_grpc_channel
 from ray._private.services import canonicalize_bootstrap_address
-from ray.core.generated.gcs_service_pb2 import GetClusterIdRequest
-from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
 
 from seq2sweep.cluster.local import NAMESPACE, WORKER_ENVIRONMENT, local_ray
+from seq2sweep.cluster.private import check_version, wants_token
 from seq2sweep.cluster.signals import signals_as_interrupts, undisturbed
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import UserError
@@ -57,6 +53,7 @@ def ray_session(config: ClusterConfig) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    check_version(ray.__version__)
     address = address_of(config)
     with signals_as_interrupts() as set_handlers, contextlib.ExitStack() as stack:
         try:
@@ -209,9 +206,11 @@ def _check_reachable(address: str) -> None:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
             pass
         logging.getLogger("ray").setLevel(logging.ERROR)
-        if _wants_token(str(resolved)):
+        # Whoever shows one asks for it as well: a cluster without could not call back, and every
+        # actor that this process makes would be gone before it began.
+        if wants_token(init_grpc_channel(str(resolved)), CONNECT_SECONDS):
             # The one that lies in the user's folder, if any, as ray.init finds it.
-            maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+            authentication.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
         # Something answers; whether it is Ray shows here, after 40 s at the latest.
         ray._raylet.GcsClient(address=resolved)
     except ray.exceptions.AuthenticationError:
@@ -221,20 +220,6 @@ def _check_reachable(address: str) -> None:
         ) from None
     except (OSError, ValueError, OverflowError, ray.exceptions.RpcError) as error:
         _unreachable(address, error)
-
-
-def _wants_token(address: str) -> bool:
-    """Whether the cluster refuses who shows no token.
-
-    Whoever has one asks for it as well: a cluster without could not call back, and every actor that
-    this process makes would be gone before it began.
-    """
-    stub = NodeInfoGcsServiceStub(init_grpc_channel(address))
-    try:
-        stub.GetClusterId(GetClusterIdRequest(), timeout=CONNECT_SECONDS)
-    except grpc.RpcError as error:
-        return bool(error.code() == grpc.StatusCode.UNAUTHENTICATED)
-    return False
 
 
 def _unreachable(address: str, error: Exception) -> NoReturn:

@@ -1,0 +1,231 @@
+"""Nobody but its user gets into a Ray that we start, from this machine or another."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from seq2sweep.cluster import guard, private
+from seq2sweep.errors import Failure, UserError
+
+STRANGER = Path(__file__).with_name("stranger.py")
+NOBODY = 65534
+
+# Two workers with a process group as a training's, and whatever a Ray of our own has besides.
+BODY = """
+import os, json, time
+from pathlib import Path
+import ray
+from seq2sweep import presets
+from seq2sweep.cluster import network
+from seq2sweep.cluster.session import ray_session
+with ray_session(presets.load("phrasebook").config.cluster):
+    @ray.remote(num_cpus=0)
+    class Worker:
+        def join(self, rank, place):
+            os.environ.update(RANK=str(rank), WORLD_SIZE="2")
+            network.use_interface_of_ray()
+            network.join(place, "gloo", 60)
+            return os.getpid()
+    workers = [Worker.remote() for _ in range(2)]
+    folder = ray._private.worker._global_node.get_session_dir_path()
+    place = str(Path(folder) / "meeting")
+    pids = ray.get([w.join.remote(rank, place) for rank, w in enumerate(workers)])
+    print(json.dumps({"folder": folder, "workers": pids}), flush=True)
+    time.sleep(1000)
+"""
+
+
+@dataclass
+class Ours:
+    """A Ray of a driver: its session's folder, token, processes and who listens where."""
+
+    folder: Path
+    token: str
+    processes: list[Any]
+    listeners: dict[int, tuple[str, str]]
+    """Name of the process and address, of each port."""
+    gloo: set[int]
+    home: Path
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Ours]:
+    """With settings of a user who has switched tokens off, and has one that is known."""
+    root = Path(tempfile.mkdtemp(prefix="s2p-", dir="/tmp"))
+    # Others may enter it: what keeps them out is to be the session's own folder.
+    root.chmod(0o755)
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    driver = subprocess.Popen(
+        [sys.executable, "-c", BODY],
+        env=clean
+        | {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "f" * 64}
+        | {"TMPDIR": str(root), "HOME": str(root)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert driver.stdout is not None
+        told = json.loads(driver.stdout.readline())
+        (folder,) = root.glob("s2s-*")
+        processes = [psutil.Process(driver.pid), *guard.processes(str(folder))]
+        listeners, gloo = listening(processes, told["workers"])
+        token = (folder / private.TOKEN).read_text()
+        yield Ours(folder, token, processes, listeners, gloo, root)
+    finally:
+        driver.send_signal(signal.SIGTERM)
+        driver.wait(60)
+        shutil.rmtree(root)
+
+
+def listening(
+    processes: list[Any], workers: list[int]
+) -> tuple[dict[int, tuple[str, str]], set[int]]:
+    """Who listens where, and which ports are gloo's: those of a worker that Ray does not know."""
+    found: dict[int, tuple[str, str]] = {}
+    for process in processes:
+        for one in process.net_connections("inet"):
+            if one.status == psutil.CONN_LISTEN or one.type == socket.SOCK_DGRAM:
+                found[one.laddr.port] = (process.name(), one.laddr.ip)
+    # Ray's are IPv6 sockets; gloo's listens on an address of IPv4.
+    pids = {process.pid: process for process in processes}
+    gloo = {
+        one.laddr.port
+        for worker in workers
+        for one in pids[worker].net_connections("inet4")
+        if one.status == psutil.CONN_LISTEN
+    }
+    return found, gloo
+
+
+def strange(places: list[tuple[str, int]], files: list[str], *inside: str) -> Any:
+    """What a stranger finds out; inside: a command that runs it elsewhere."""
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    command = [*inside, sys.executable, str(STRANGER), str(NOBODY)]
+    told = subprocess.run(
+        [*command, json.dumps(places), json.dumps(files)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    return json.loads(told.stdout)
+
+
+def test_all_listen_on_loopback(ours: Ours) -> None:
+    assert {name for name, _ in ours.listeners.values()} >= {"raylet", "gcs_server"}
+    for port, (name, address) in sorted(ours.listeners.items()):
+        print(f"{name:24} {address:20} {port}")
+    elsewhere = {
+        name: address
+        for name, address in ours.listeners.values()
+        if address not in ("127.0.0.1", "::ffff:127.0.0.1")
+    }
+    assert elsewhere == {}
+    assert len(ours.gloo) >= 2
+
+
+def test_another_user_gets_no_answer_without_the_token(ours: Ours) -> None:
+    ports = sorted(set(ours.listeners) - ours.gloo)
+    told = strange([(private.LOOPBACK, port) for port in ports], [])
+    # 0, no HTTP; 401, no token; 403, a wrong one.
+    allowed = {"connected", "HTTP 0", "HTTP 401", "HTTP 403"}
+    allowed |= {"gRPC UNAUTHENTICATED", "gRPC UNIMPLEMENTED"}
+    for port in ports:
+        said = set(told["answers"][f"{private.LOOPBACK}:{port}"])
+        who = ours.listeners[port]
+        assert "connected" in said, who
+        assert said <= allowed, (who, said)
+        assert said & {"HTTP 401", "gRPC UNAUTHENTICATED"}, (who, said)
+
+
+def test_another_user_reads_no_file(ours: Ours) -> None:
+    files = [str(path) for path in ours.folder.rglob("*") if path.is_file()]
+    for process in ours.processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            files += [m.path for m in process.memory_maps() if m.path.startswith("/dev/shm/")]
+            files += [f"/proc/{process.pid}/environ"]
+    assert str(ours.folder / private.TOKEN) in files
+    open_to_all = ours.home / "open"
+    open_to_all.write_text("so that this test can fail")
+    told = strange([], [*files, str(ours.folder), str(open_to_all)])
+    assert told["read"] == [str(open_to_all)]
+
+
+def test_the_token_is_its_own_and_on_no_command_line(ours: Ours) -> None:
+    assert len(bytes.fromhex(ours.token)) == 32
+    assert ours.token != "f" * 64
+    assert (ours.folder / private.TOKEN).stat().st_mode & 0o777 == 0o600
+    assert ours.folder.stat().st_mode & 0o777 == 0o700
+    for process in ours.processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            assert ours.token not in " ".join(process.cmdline())
+            assert ours.token not in str(process.environ())
+    # Ray would have made the user's.
+    assert not (ours.home / ".ray").exists()
+
+
+def test_another_machine_gets_no_connection(ours: Ours) -> None:
+    with another_machine() as (name, address), socket.create_server(("0.0.0.0", 0)) as open_to_all:
+        ports = [*ours.listeners, open_to_all.getsockname()[1]]
+        told = strange([(address, port) for port in ports], [], "ip", "netns", "exec", name)
+        answered = [place for place, said in told["answers"].items() if said]
+        assert answered == [f"{address}:{ports[-1]}"]
+
+
+@contextlib.contextmanager
+def another_machine() -> Iterator[tuple[str, str]]:
+    """A network namespace on a cable to this machine: its name, and this machine's address."""
+    if shutil.which("ip") is None or os.getuid() != 0:
+        pytest.skip("network namespaces need root, and the program ip (Debian: iproute2)")
+    name = f"s2p{uuid.uuid4().hex[:6]}"
+    subnet = f"10.{64 + os.getpid() % 190}.{os.getpid() // 190 % 255}"
+    steps = [
+        f"netns add {name}",
+        f"link add {name} type veth peer name eth0 netns {name}",
+        f"addr add {subnet}.1/24 dev {name}",
+        f"link set {name} up",
+        f"-n {name} addr add {subnet}.2/24 dev eth0",
+        f"-n {name} link set eth0 up",
+        f"-n {name} link set lo up",
+    ]
+    try:
+        for step in steps:
+            done = subprocess.run(["ip", *step.split()], capture_output=True, text=True)
+            if done.returncode:
+                pytest.skip(f"no network namespaces here: {done.stderr.strip()}")
+        yield name, f"{subnet}.1"
+    finally:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True)
+        subprocess.run(["ip", "link", "del", name], capture_output=True)
+
+
+@pytest.mark.parametrize(("version", "good"), [("2.60.0", True), ("3.0.0", True), ("2.9.3", False)])
+def test_a_ray_without_tokens_is_refused(version: str, good: bool) -> None:
+    if good:
+        private.check_version(version)
+        return
+    with pytest.raises(UserError, match=rf"^Ray {version} .*install Ray 2\.60 or newer"):
+        private.check_version(version)
+
+
+def test_a_ray_that_lets_anybody_in_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "wants_token", lambda channel, seconds: False)
+    with pytest.raises(Failure, match=r"started at 127\.0\.0\.1:1 asks for no token"):
+        private.check_private("127.0.0.1:1")
