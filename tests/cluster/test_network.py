@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
+import torch.distributed as dist
 
-from seq2sweep.cluster import network
+from seq2sweep.cluster import network, private
 
 
 def test_the_interface_of_an_address() -> None:
@@ -47,3 +50,37 @@ def test_only_workers_on_several_nodes_choose(monkeypatch: pytest.MonkeyPatch) -
         network.NodeToNode().backend_cls().on_start(group, network.NodeToNode())
         assert len(group.called) == calls
         assert started[-1] is group
+
+
+def test_workers_of_our_own_ray_meet_by_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's own server for this listens on all interfaces, and asks for nothing."""
+
+    class Alone:
+        """A group of one worker, which is this process."""
+
+        def execute(self, work: Callable[..., object], *given: object) -> list[object]:
+            return [work(*given)]
+
+        def execute_single(self, rank: int, work: Callable[..., object]) -> object:
+            return work()
+
+        def get_resources_per_worker(self) -> dict[str, float]:
+            return {"CPU": 1}
+
+    monkeypatch.setattr(network, "_address", lambda: private.LOOPBACK)
+    monkeypatch.setattr(network, "_session_folder", lambda: str(tmp_path))
+    monkeypatch.setattr(network, "_set_torch_distributed_env_vars", lambda: None)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "GLOO_SOCKET_IFNAME": ""}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    network.NodeToNode().backend_cls().on_start(Alone(), network.NodeToNode())
+    try:
+        assert dist.get_world_size() == 1
+        assert dist.get_backend() == "gloo"
+        assert os.environ["GLOO_SOCKET_IFNAME"] == network.interface_of(private.LOOPBACK)
+        assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["meeting"]
+    finally:
+        dist.destroy_process_group()
