@@ -6,13 +6,14 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import ray
 
 from seq2sweep import console
-from seq2sweep.cluster import guard, private
+from seq2sweep.cluster import guard, private, starting
 from seq2sweep.cluster.signals import ENDINGS, held_back, undisturbed
 from seq2sweep.errors import Failure
 from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
@@ -34,36 +35,40 @@ LOCAL_ENVIRONMENT = {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
 def local_ray() -> Iterator[None]:
     """A Ray that nobody else sees, connected to, for the time of a `with` block.
 
-    A start that fails, as on a machine that is busy, is tried once more. Raises Failure, with the
-    folder of Ray's logs, when that fails too.
+    A busy machine has time to start it (starting.py); a start that fails before is tried once more.
+    Raises Failure, with the folder of Ray's logs, when that fails too.
     """
+    since = time.monotonic()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(environment(LOCAL_ENVIRONMENT))
+        stack.enter_context(environment(LOCAL_ENVIRONMENT | starting.PATIENT))
         try:
-            stack.enter_context(_session())
+            stack.enter_context(_session(since))
         except _NotStarted as first:
-            console.say(f"Ray did not start ({first}); once more")
+            if time.monotonic() - since > starting.PATIENCE_SECONDS:
+                raise _failure(first) from None
+            console.say(f"{first}; once more")
             shutil.rmtree(first.logs, ignore_errors=True)
             try:
-                stack.enter_context(_session())
+                stack.enter_context(_session(since))
             except _NotStarted as error:
-                raise Failure(
-                    f"Ray did not start on this machine, twice: {error}; its logs are in "
-                    f"{error.logs}"
-                ) from None
+                raise _failure(error) from None
         yield
 
 
 class _NotStarted(Exception):  # noqa: N818 - it names the outcome
     """Ray did not start; logs: a folder with what its processes wrote."""
 
-    def __init__(self, error: Exception, logs: Path) -> None:
-        super().__init__((str(error) or type(error).__name__).splitlines()[0])
+    def __init__(self, reason: str, logs: Path) -> None:
+        super().__init__(reason)
         self.logs = logs
 
 
+def _failure(error: _NotStarted) -> Failure:
+    return Failure(f"{error}; its logs are in {error.logs}; free the machine and run again")
+
+
 @contextlib.contextmanager
-def _session() -> Iterator[None]:
+def _session(since: float) -> Iterator[None]:
     """Ray in a new folder; none of its processes outlives the block."""
     parent = tempfile.gettempdir()
     folder = tempfile.mkdtemp(
@@ -75,13 +80,20 @@ def _session() -> Iterator[None]:
         stack.enter_context(private.own_token(folder))
         stack.callback(undisturbed, _shut_down)
         try:
-            with environment(WORKER_ENVIRONMENT), guard.marked(folder), held_back(*ENDINGS):
+            with (
+                environment(WORKER_ENVIRONMENT),
+                guard.marked(folder),
+                held_back(*ENDINGS),
+                starting.noise_to(folder),
+                starting.waiting(since),
+            ):
                 _init(folder)
         except Failure:
             raise
         # Ray raises a plain Exception for a node that is not up in time.
         except Exception as error:
-            raise _NotStarted(error, _keep_logs(Path(folder))) from error
+            logs = starting.keep_logs(Path(folder))
+            raise _NotStarted(starting.reason(error, since), logs) from error
         yield
 
 
@@ -98,14 +110,6 @@ def _init(folder: str) -> None:
             _node_ip_address=address,
         )
     private.check_private(ray.get_runtime_context().gcs_address)
-
-
-def _keep_logs(folder: Path) -> Path:
-    """Move Ray's logs out of a session's folder, which goes."""
-    kept = Path(tempfile.mkdtemp(prefix="seq2sweep-ray-logs-"))
-    for logs in folder.glob(f"{INNER}/session_2*/logs"):
-        shutil.copytree(logs, kept, dirs_exist_ok=True)
-    return kept
 
 
 def _shut_down() -> None:

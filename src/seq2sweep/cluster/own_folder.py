@@ -11,8 +11,8 @@ from pathlib import Path
 from seq2sweep.errors import UserError
 
 
-def node_folder(address: str) -> Path:
-    """This node's folder for an address, made if it is missing: always the same for the same user.
+def user_folder() -> Path:
+    """This user's folder on this node, made if it is missing. Raises UserError if others enter it.
 
     It lies in the folder for temporary files ($TMPDIR).
     """
@@ -25,6 +25,14 @@ def node_folder(address: str) -> Path:
             f"{root} must be a folder of this user that nobody else can enter: remove it, or set "
             "TMPDIR to another disk before Ray starts there"
         )
-    folder = root / hashlib.sha256(address.encode()).hexdigest()[:16]
+    return root
+
+
+def node_folder(address: str) -> Path:
+    """This node's folder for an address, made if it is missing: always the same for the same user.
+
+    It lies in `user_folder`.
+    """
+    folder = user_folder() / hashlib.sha256(address.encode()).hexdigest()[:16]
     folder.mkdir(exist_ok=True)
     return folder
