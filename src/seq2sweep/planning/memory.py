@@ -14,6 +14,9 @@ from seq2sweep.train.loss import CHUNK
 
 CONTEXT_BYTES = {"cpu": 0.4e9, "gpu": 1.0e9}
 """Of libraries, kernels and what they work in, before there is any tensor."""
+KERNELS_BYTES = 0.22e9
+"""Of products in bf16 on a CPU, which oneDNN makes for each shape: as many as `train.allocator`
+lets its caches hold, and what making them leaves in between; measured on the demo's workers."""
 FRAGMENTS = {"cpu": 0.4, "gpu": 0.1}
 """Of activations and logits: what the allocator holds and cannot use, and what the backward pass
 works in; on a CPU as `benchmarks.memory` has shown."""
@@ -26,7 +29,7 @@ class Memory:
     weights, gradients and optimizer (Adam's two moments) are float32; exchange: the copy of the
     gradients that other workers get, or with cluster.fsdp what is whole at a moment; casts:
     weights as bf16; activations: kept for the backward pass; logits: with the loss; other:
-    libraries and fragments.
+    libraries, kernels and fragments.
     """
 
     weights: float
@@ -73,7 +76,9 @@ def memory(
         casts=2 * count * (precision == "bf16"),
         activations=activations,
         logits=logits,
-        other=CONTEXT_BYTES[kind] + FRAGMENTS[kind] * (activations + logits),
+        other=CONTEXT_BYTES[kind]
+        + KERNELS_BYTES * (precision == "bf16" and not gpu)
+        + FRAGMENTS[kind] * (activations + logits),
         tokens=tokens,
     )
 
