@@ -27,6 +27,7 @@ from seq2sweep.errors import (
     Failure,
     UserError,
 )
+from seq2sweep.redaction import redact
 
 PARAMS = Path("params.yaml")
 RAW = Path("data/raw")
@@ -64,10 +65,10 @@ def run(
             else:
                 work(config)
     except UserError as error:
-        print(f"seq2sweep {name}: {error}", file=sys.stderr)
+        print(redact(f"seq2sweep {name}: {error}"), file=sys.stderr)
         sys.exit(EXIT_USER_ERROR)
     except Failure as error:
-        print(f"seq2sweep {name}: {error}", file=sys.stderr)
+        print(redact(f"seq2sweep {name}: {error}"), file=sys.stderr)
         sys.exit(EXIT_FAILURE)
     except OSError as error:
         if error.errno not in NO_ROOM + NO_RIGHT:
@@ -75,7 +76,7 @@ def run(
         where = "" if error.filename else f" (writing in {Path.cwd()})"
         full = error.errno in NO_ROOM
         remedy = "make room there and run `dvc repro` again" if full else "mend its rights"
-        print(f"seq2sweep {name}: {error}{where}; {remedy}", file=sys.stderr)
+        print(redact(f"seq2sweep {name}: {error}{where}; {remedy}"), file=sys.stderr)
         sys.exit(EXIT_FAILURE)
     except KeyboardInterrupt:
         print(f"seq2sweep {name}: interrupted; go on by `dvc repro`", file=sys.stderr)

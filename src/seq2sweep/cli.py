@@ -18,6 +18,7 @@ from seq2sweep import config as configuration
 from seq2sweep import console, presets
 from seq2sweep.data.parallel import Mapper, serial
 from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
+from seq2sweep.redaction import redact
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,10 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Here rather than at exit, where nobody would hear of a closed pipe or a full disk.
         sys.stdout.flush()
     except UserError as error:
-        print(f"seq2sweep {options.command}: {error}", file=sys.stderr)
+        print(redact(f"seq2sweep {options.command}: {error}"), file=sys.stderr)
         return EXIT_USER_ERROR
     except Failure as error:
-        print(f"seq2sweep {options.command}: {error}", file=sys.stderr)
+        print(redact(f"seq2sweep {options.command}: {error}"), file=sys.stderr)
         return EXIT_FAILURE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (`| head`) has seen enough; keep the interpreter from flushing into it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        print(f"seq2sweep {options.command}: {error}", file=sys.stderr)
+        print(redact(f"seq2sweep {options.command}: {error}"), file=sys.stderr)
         return EXIT_FAILURE
     return 0
 

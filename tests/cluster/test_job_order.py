@@ -514,13 +514,38 @@ def test_attempts_have_numbers() -> None:
     assert not any(server.attempt("train-a", name) for name in ("train-ab", "train", None))
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:8265", "http://me:hunter2@host:8265", "ftp://host"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1:8265", "http://me:hunter2@host:8265", "ftp://host", "http://me:hunter2/a@host:1",
+    ],
+)  # fmt: skip
 def test_a_wrong_address_is_one_line_without_its_password(stub: Project, address: str) -> None:
     with pytest.raises(UserError, match="must be as http://host:8265") as caught:
         jobs.run(load(stub), order(stub), address)
     assert "hunter2" not in str(caught.value)
     with pytest.raises(UserError, match=r"cluster\.job_server"):
         stub.set({"cluster.job_server": address})
+
+
+@pytest.mark.parametrize(("kind", "status"), [(UserError, 2), (Failure, 1), (OSError, 1)])
+def test_no_error_shows_a_password(
+    stub: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: type[Exception],
+    status: int,
+) -> None:
+    """Also where the text comes from somebody else: a job's log, a server, a library."""
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise kind("no answer from https://me:hunter2@host/x?sig=hunter2")
+
+    monkeypatch.chdir(stub.folder)
+    monkeypatch.setattr(jobs, "run", fail)
+    assert cli.main(["submit"]) == status
+    shown = capsys.readouterr().err.splitlines()[-1]
+    assert shown == "seq2sweep submit: no answer from https://***@host/x?sig=***"
 
 
 def test_nobody_at_the_address_is_one_line(stub: Project) -> None:

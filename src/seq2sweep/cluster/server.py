@@ -23,6 +23,7 @@ from ray._private.authentication.authentication_token_setup import (
 from ray.job_submission import JobDetails, JobSubmissionClient, JobType
 
 from seq2sweep.errors import Failure, UserError
+from seq2sweep.redaction import secrets_in
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
@@ -188,7 +189,7 @@ def attempt_name(job: str, number: int) -> str:
 
 def _check_reachable(address: str) -> None:
     parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+    if parts.scheme not in ("http", "https") or not parts.hostname or secrets_in(address):
         # Not shown: it may hold a password.
         raise UserError("the job server's address must be as http://host:8265")
     try:
