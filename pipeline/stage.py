@@ -59,7 +59,7 @@ def run(
         # A mistake in the sweep is told now, not when everything before it has been trained.
         variants(config)
         console.banner(name, about)
-        with unchanged(name, config, PARAMS):
+        with unchanged(name, config, PARAMS), console.never_silent(name):
             if as_job and jobs.goes_elsewhere(config):
                 jobs.bring_home(Path.cwd(), config, name)
             else:
@@ -69,6 +69,9 @@ def run(
         sys.exit(EXIT_USER_ERROR)
     except Failure as error:
         print(redact(f"seq2sweep {name}: {error}"), file=sys.stderr)
+        if error.unclean:
+            sys.stderr.flush()
+            os._exit(EXIT_FAILURE)
         sys.exit(EXIT_FAILURE)
     except OSError as error:
         if error.errno not in NO_ROOM + NO_RIGHT:

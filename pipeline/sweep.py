@@ -39,6 +39,7 @@ from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.variants import Refused, Variant, variants
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext, read_training_header
+from seq2sweep.errors import Failure
 from seq2sweep.evaluate.evaluation import score_checkpoint
 from seq2sweep.tracking.writer import Writer
 from seq2sweep.train import devices
@@ -104,10 +105,24 @@ def work(config: Config) -> None:
         + f" in {console.duration(seconds)}"
         + (f"; best: {best['variant']}, BLEU {best['bleu']:.2f} on valid" if best else "")
     )
+    say_failed(results)
     ended = [result.metrics for result in results if "device" in result.metrics]
     warnings = {devices.no_peak_warning(m["device"], m["precision"]) for m in ended}
     for warning in sorted(warning for warning in warnings if warning):
         console.say(warning)
+
+
+def say_failed(results: Sequence[TrialResult]) -> None:
+    """How to have failed trials tried again; Failure when there is no other."""
+    failed = [result for result in results if result.status == "failed"]
+    if failed and len(failed) == len(results):
+        first = failed[0]
+        raise Failure(
+            f"all {len(failed)} trials failed, the first ({first.variant.name}) as: {first.cause}; "
+            f"their logs are in {first.journal.parent.parent}; run `dvc repro` again to resume"
+        )
+    if failed:
+        console.say("to try those that failed again: dvc repro --force --single-item sweep")
 
 
 def train(

@@ -253,6 +253,11 @@ NO_DEPENDENCY_EITHER = {
     "seq2sweep.cluster.stages",
     "seq2sweep.cluster.session",
     "pipeline.stage",
+    # What is said of failures, and how long a start is waited for.
+    "seq2sweep.cluster.failures",
+    "seq2sweep.cluster.gcs",
+    "seq2sweep.cluster.ray_trainer",
+    "seq2sweep.cluster.workers_start",
     # How the same bytes come here, which their check sum says, and how many processes share work.
     "seq2sweep.data.download",
     "seq2sweep.data.download.receipts",

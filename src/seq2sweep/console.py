@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from tqdm import tqdm
 
 T = TypeVar("T")
+
+SILENT_SECONDS = 50.0
+"""After so long without a line it is said what is being done: nobody is to wait for a minute not
+knowing whether anything happens."""
+LOOK_SECONDS = 2.0
 
 
 def say(text: str) -> None:
@@ -19,6 +27,57 @@ def say(text: str) -> None:
     """
     tqdm.write(text, file=sys.stdout)
     sys.stdout.flush()
+    spoken()
+
+
+def spoken() -> None:
+    """Something was said in another way than by `say`."""
+    _heartbeat.said = time.monotonic()
+
+
+class _Heartbeat:
+    """What this process does, since when, and when it last said anything (times are monotonic)."""
+
+    def __init__(self) -> None:
+        self.doing, self.since, self.said = "working", time.monotonic(), time.monotonic()
+        self.beating = False
+
+    def beat(self, ending: threading.Event) -> None:
+        while not ending.wait(min(LOOK_SECONDS, SILENT_SECONDS / 2)):
+            if time.monotonic() - self.said >= SILENT_SECONDS:
+                say(f"{self.doing}, {duration(time.monotonic() - self.since)}")
+
+
+_heartbeat = _Heartbeat()
+
+
+def doing(what: str) -> None:
+    """What to say when nothing else is said for long, such as `waiting for 2 workers to start`."""
+    if what != _heartbeat.doing:
+        _heartbeat.doing, _heartbeat.since = what, time.monotonic()
+
+
+@contextlib.contextmanager
+def never_silent(what: str) -> Iterator[None]:
+    """Inside, a line comes every minute at least: what is being done, and for how long.
+
+    what: is being done, unless `doing` says otherwise. A block inside of another one has no effect.
+    """
+    if _heartbeat.beating:
+        yield
+        return
+    ending = threading.Event()
+    thread = threading.Thread(target=_heartbeat.beat, args=(ending,), name="heartbeat", daemon=True)
+    _heartbeat.said = time.monotonic()
+    doing(what)
+    _heartbeat.beating = True
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
+        _heartbeat.beating = False
 
 
 def banner(stage: str, about: str) -> None:

@@ -23,4 +23,7 @@ class Failure(Exception):  # noqa: N818 - it names the outcome, as UserError nam
     """Something went wrong that is not the user's input, and the message says all there is to say.
 
     Printed as one line, exit status 1; details are where the message points.
+    unclean: a library of this process is in a state that Python's own end would not survive.
     """
+
+    unclean = False

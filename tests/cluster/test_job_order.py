@@ -348,7 +348,8 @@ def test_workers_on_other_nodes_see_what_was_made_on_the_head(
             "ERROR: failed: python, exited with 75",
             75,
         ),
-        ("Traceback\nValueError: x\nERROR: exited with -9", "ERROR: exited with -9", 1),
+        ("Traceback\nValueError: x\nERROR: exited with 3", "ERROR: exited with 3", 1),
+        ("step 50\nERROR: exited with -9", "ERROR: exited with -9", inside.KILLED),
         ("", "it left no word", 1),
     ],
 )

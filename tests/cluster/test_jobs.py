@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -9,8 +10,10 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from seq2sweep.cluster import guard
 from tests.cluster import job_cluster
 from tests.cluster.chaos import wait_until
 from tests.cluster.job_cluster import Head, Project
@@ -100,6 +103,33 @@ def test_what_failed_is_started_anew(stub: Project) -> None:
     output = ended(stub.submit(), 0)
     assert re.search(r"(train-\w+)-2 submitted anew, as \1 failed", output)
     assert stub.runs == ["1", "1"]
+
+
+def kill(head: Head, word: str) -> None:
+    """SIGKILL for the head's processes with a word in their command."""
+    victims = [p for p in guard.processes(str(head.folder)) if word in " ".join(p.cmdline())]
+    assert victims, word
+    for victim in victims:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            victim.kill()
+
+
+def test_a_job_that_is_killed_is_started_anew(stub: Project, head: Head) -> None:
+    """Its stage, Ray's process above it, and its stage once more, as for lack of memory."""
+    stub.set({"cluster.max_failures": 2})
+    following = stub.submit()
+    for times, word in enumerate(("stub.py", "JobSupervisor", "stub.py"), start=1):
+        has_begun(stub, times)
+        kill(head, word)
+    output = ended(following, 1)
+    assert "Traceback" not in output
+    for times in (1, 2):
+        assert f"it is started anew ({times} of 2: cluster.max_failures)" in output
+    last = output.splitlines()[-1]
+    assert re.match(r"seq2sweep submit: train-\w+-3 was killed, by hand or by the system", last)
+    assert last.endswith("submit again to start it anew")
+    stub.go()
+    ended(stub.submit(), 0)
 
 
 def test_dvc_at_home_gets_what_was_trained_on_its_own_data(stub: Project, head: Head) -> None:

@@ -25,6 +25,8 @@ JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Set by Ray in the environment of a job's program, and nowhere else."""
 VALUES = "environment"
 """Key of the job's metadata: the file with the variables that it gets."""
+KILLED = 137
+"""The exit status of a job whose stage was killed by SIGKILL, as shells have it."""
 PATIENCE = 60.0
 TAIL = 1 << 16
 
@@ -99,7 +101,7 @@ def _work(description: Description) -> int:
     command += [description.stage] * (description.stage != stages.ALL)
     status, tail = _run(command, environment)
     if status != 0:
-        return _end(reason(tail), _status_of_stage(tail))
+        return _end(reason(tail), KILLED if status < 0 else _status_of_stage(tail))
     outputs = stages.outputs(project, description.stage)
     parcels.put_results(project, outputs, storage, description.job)
     place = f"{storage.address}/{parcels.of_job(description.job, '')}"
@@ -132,7 +134,14 @@ def _status_of_stage(tail: str) -> int:
     """What the stage ended with, of which DVC only speaks."""
     found = re.findall(r"exited with (-?\d+)", tail)
     status = int(found[-1]) if found else EXIT_FAILURE
+    if was_killed(status):
+        return KILLED
     return status if status in (EXIT_USER_ERROR, EXIT_INTERRUPTED) else EXIT_FAILURE
+
+
+def was_killed(status: int | None) -> bool:
+    """By the exit status of a job or stage; None: Ray's process above it has ended before."""
+    return status is None or status < 0 or status == KILLED
 
 
 def _end(line: str, status: int) -> int:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seq2sweep import config as configuration
+from seq2sweep import console
 from seq2sweep.cluster import inside, parcels, stages, upload
 from seq2sweep.cluster.shelf import Shelf, shelf_of
 from seq2sweep.config import Config
@@ -114,13 +115,21 @@ def run(config: Config, wanted: Order, address: str | None = None, *, detach: bo
     from seq2sweep.cluster.server import JobServer
 
     server = JobServer(_address(config, address))
-    name = _submit_or_attach(server, config, wanted, storage)
+    failures = 0
+    while (name := _submit_or_attach(server, config, wanted, storage)) is not None:
+        if detach:
+            say(_how_to_go_on(server, name, wanted.stage))
+            return False
+        try:
+            _follow(server, name, wanted.stage, storage)
+            break
+        except _Killed as killed:
+            failures, most = failures + 1, config.cluster.max_failures
+            if failures > most:
+                raise Failure(f"{killed}; submit again to start it anew") from None
+            say(f"{killed}; it is started anew ({failures} of {most}: cluster.max_failures)")
     if name is None:
         return True
-    if detach:
-        say(_how_to_go_on(server, name, wanted.stage))
-        return False
-    _follow(server, name, wanted.stage, storage)
     if not parcels.wait_for(storage, parcels.of_job(wanted.job, parcels.MANIFEST), LAG_SECONDS):
         raise Failure(f"{name} has finished, but its results are not in {results} as seen here")
     return True
@@ -254,6 +263,10 @@ def _archive(wanted: Order, storage: Shelf) -> Iterator[Path]:
         yield file
 
 
+class _Killed(Exception):  # noqa: N818 - it names the outcome
+    """The job's program, or Ray's process above it, ended without a reason of its own."""
+
+
 def _follow(server: JobServer, name: str, stage: str, storage: Shelf) -> None:
     """Show the log until the job ends; its reason when it did not end well."""
     from seq2sweep.cluster.server import Away
@@ -263,10 +276,13 @@ def _follow(server: JobServer, name: str, stage: str, storage: Shelf) -> None:
     def write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
+        console.spoken()
         tail[0] = (tail[0] + text)[-inside.TAIL :]
 
     try:
-        ended = server.follow(name, write)
+        with console.never_silent(f"following {name}"):
+            console.doing(f"{name} has not ended, and its log says nothing new")
+            ended = server.follow(name, write)
     except KeyboardInterrupt:
         say(f"\ndetached. {_how_to_go_on(server, name, stage)}")
         raise
@@ -284,6 +300,8 @@ def _follow(server: JobServer, name: str, stage: str, storage: Shelf) -> None:
         raise KeyboardInterrupt
     if ended.driver_exit_code == EXIT_USER_ERROR:
         raise UserError(line)
+    if inside.was_killed(ended.driver_exit_code):
+        raise _Killed(f"{name} was killed, by hand or by the system (out of memory?): {line}")
     raise Failure(f"{name} failed: {line}; submit again to start it anew")
 
 

@@ -34,7 +34,9 @@ def read_user_error(folder: Path, attempt: str) -> str | None:
 
 def hang_logs(folder: Path) -> list[Path]:
     """Each worker has one from its beginning on, empty unless it hung."""
-    return sorted(folder.glob(HANG_LOG_NAME.format(rank="*")))
+    found = folder.glob(HANG_LOG_NAME.format(rank="*"))
+    # Those of earlier hangs have a number more: hang-0.1.log.
+    return sorted(path for path in found if not path.stem.rpartition(".")[2].isdigit())
 
 
 class Signals:

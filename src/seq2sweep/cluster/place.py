@@ -27,6 +27,7 @@ from seq2sweep.cluster.session import LAST_WORDS_SECONDS
 from seq2sweep.cluster.standing import Standing, end_of, from_storage, look, missing, reached
 from seq2sweep.cluster.storage import JOURNAL_NAME, checkpoint_step, is_regular, only_user
 from seq2sweep.cluster.ticker import Ticker
+from seq2sweep.cluster.watchdog import keep
 from seq2sweep.config import ClusterConfig, Config, is_address
 from seq2sweep.data.files import write_whole
 from seq2sweep.errors import NO_ROOM, Failure, UserError
@@ -82,6 +83,12 @@ class Place:
         """Ask the workers to save and end; False where none has begun, or the storage fails."""
         with contextlib.suppress(OSError):
             stop_file(self.folder, self.attempt).touch()
+            return self.has_begun()
+        return False
+
+    def has_begun(self) -> bool:
+        """Whether a worker of this attempt has got to our code; False when the storage fails."""
+        with contextlib.suppress(OSError):
             return any(hang_logs(self.folder))
         return False
 
@@ -110,6 +117,7 @@ class Place:
 
     def _clear_hang_logs(self) -> None:
         for old in hang_logs(self.folder):
+            keep(old)
             old.unlink(missing_ok=True)
 
 
@@ -208,6 +216,11 @@ class BucketPlace(Place):
     def ask(self) -> bool:
         with contextlib.suppress(OSError, UserError):
             self.workers.tell(STOP)
+            return self.has_begun()
+        return False
+
+    def has_begun(self) -> bool:
+        with contextlib.suppress(OSError, UserError):
             return self.workers.told(BEGUN) is not None
         return False
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ray
-import torch
+from ray.exceptions import RayError, RayTaskError
 from ray.train import (
     FailureConfig,
     LoggingConfig,
@@ -20,39 +18,45 @@ from ray.train import (
     ScalingConfig,
     TrainingFailedError,
 )
-from ray.train.torch import TorchTrainer
-from ray.train.v2._internal.callbacks import DatasetsCallback
-from ray.train.v2._internal.callbacks.placement_group_callback import (
-    PlacementGroupCleanerCallback,
-)
 
 from seq2sweep import config as configuration
 from seq2sweep import console
-from seq2sweep.cluster import session
+from seq2sweep.cluster import gcs, session
+from seq2sweep.cluster.failures import (
+    describe,
+    is_death,
+    is_echo,
+    is_lack_of_memory,
+    raised,
+    system_kills,
+)
 from seq2sweep.cluster.network import NodeToNode
 from seq2sweep.cluster.place import Place, place_of
+from seq2sweep.cluster.ray_trainer import RayTrainer
 from seq2sweep.cluster.standing import Standing, from_storage
 from seq2sweep.cluster.storage import JOURNAL_NAME, checkpoint_name, run_folder
-from seq2sweep.cluster.worker import one_line, train_worker
-from seq2sweep.config import ClusterConfig, Config
+from seq2sweep.cluster.worker import train_worker
+from seq2sweep.cluster.workers_start import NeverStarted, Start
+from seq2sweep.config import Config
 from seq2sweep.errors import NO_ROOM, Failure, UserError
 from seq2sweep.train import journal
 
 FAILURE_LOG_NAME = "failure.log"
-ROOM_SECONDS = 60.0
-"""How often the driver looks whether there is room for the workers."""
+AGAIN = "run `dvc repro` again to resume"
 
 
 class TrainingFailed(Failure):
     """Workers failed too often without getting on; the message is one line.
 
-    cause: the error that ended it; final: starting the workers again would be in vain.
+    cause: the error that ended it; final: starting the workers again would be in vain; step: that
+    it would go on after.
     """
 
-    def __init__(self, cause: str, further: str, *, final: bool = False) -> None:
+    def __init__(self, cause: str, further: str, *, final: bool = False, step: int = 0) -> None:
         super().__init__(f"training failed: {cause}; {further}")
         self.cause = cause
         self.final = final
+        self.step = step
 
 
 @dataclass(frozen=True)
@@ -125,8 +129,9 @@ def _train(
     cpus = session.cpus_per_worker(config.cluster, session.nodes())
     path = place.folder / JOURNAL_NAME
     offset = from_storage(place.folder, lambda: journal.end(path))
-    meanwhile = _Meanwhile(config.cluster, cpus, path, offset, on_event, asked)
+    meanwhile = _Meanwhile(config, cpus, place, offset, on_event, asked)
     data = place.data(encoded)
+    failures = 0
     while not _is_done(standing, until):
         before = standing
         if before.lost is not None:
@@ -135,9 +140,18 @@ def _train(
                 f"{lost} is wanted and not there: the steps after {before.reached} are done again"
             )
         trainer = functools.partial(_trainer, config, data, place, cpus, until, before)
-        _attempt(place, trainer, meanwhile, before)
+        failure = _attempt(place, trainer, meanwhile, before)
+        if failure is not None:
+            # It got on between its failures, so it may fail as often again.
+            failures = 0 if failure.step > before.reached else failures + 1
+            most = config.cluster.max_failures
+            if failure.final or failures > most:
+                raise failure
+            again = f" ({failures} of {most}: cluster.max_failures)" if failures else ""
+            console.say(f"{failure.cause}; workers start again after step {failure.step}{again}")
         standing = place.look(config, until, again=True)
-        if (standing.lost, standing.reached) == (before.lost, before.reached):
+        stuck = (standing.lost, standing.reached) == (before.lost, before.reached)
+        if stuck and failure is None:
             raise RuntimeError(f"training ended without its last checkpoint in {place.address}")
         # Not at its end, where a node was about to be taken away: the workers saved and left.
     return _outcome(standing)
@@ -145,14 +159,16 @@ def _train(
 
 def _attempt(
     place: Place,
-    make_trainer: Callable[[str], TorchTrainer],
-    meanwhile: Callable[[], None],
+    make_trainer: Callable[[str], RayTrainer],
+    meanwhile: _Meanwhile,
     before: Standing,
-) -> None:
-    """Train on once, with whatever failures Ray meets itself; raises unless that got on."""
+) -> TrainingFailed | None:
+    """Train on once; gives how it failed, None when it did not."""
     attempt = uuid.uuid4().hex
     place.begin(attempt)
+    gcs.remove_orphans()
     trainer = make_trainer(attempt)
+    killed = system_kills()
 
     def work() -> None:
         try:
@@ -161,19 +177,20 @@ def _attempt(
             place.catch_up()
 
     try:
+        meanwhile.begin(trainer)
         session.while_waiting(work, meanwhile, place.ask, last_words=place.last_words)
-    except (TrainingFailedError, ray.exceptions.RayActorError) as error:
+    except (TrainingFailedError, RayError) as error:
         _raise_user_error(place, error)
         step = place.reached(before.lost)
-        failure = _failure(error, place, step)
-        if failure.final or step <= before.reached:
-            raise failure from None
-        # It got on between its failures, so it may fail as often again.
-        console.say(f"{failure.cause}; workers start again after step {step}")
+        return _failure(error, place, step, system_kills() - killed)
+    except NeverStarted as hung:
+        trainer.give_up()
+        return TrainingFailed(str(hung), AGAIN, step=place.reached(before.lost))
     else:
         _raise_user_error(place)
     finally:
         place.end()
+    return None
 
 
 def _is_done(standing: Standing, until: int | None) -> bool:
@@ -190,25 +207,31 @@ def _outcome(standing: Standing) -> TrainOutcome | None:
 
 class _Meanwhile:
     """What the driver does while the workers train: hand each journal entry to a listener, once,
-    and say when there is no room for the workers, who then wait for nodes to come."""
+    and watch over their start."""
 
     def __init__(
         self,
-        cluster: ClusterConfig,
+        config: Config,
         cpus: int,
-        path: Path,
+        place: Place,
         offset: int,
         on_event: Callable[[dict[str, Any]], None],
         asked: Callable[[], bool],
     ) -> None:
-        """path: of the journal; offset: where in it the entries begin that are news.
+        """offset: where in the journal the entries begin that are news.
 
         asked: whether this is to be interrupted, which is done once.
         """
-        self.cluster, self.cpus, self.on_event = cluster, cpus, on_event
+        self.config, self.cpus, self.place, self.on_event = config, cpus, place, on_event
         self.asked, self.interrupted = asked, False
-        self.path, self.offset = path, offset
-        self.looked = time.monotonic()
+        self.path, self.offset = place.folder / JOURNAL_NAME, offset
+        self.start: Start | None = None
+        self.told = ""
+
+    def begin(self, trainer: RayTrainer) -> None:
+        """Before each attempt."""
+        self.start = Start(self.config.cluster, self.cpus, trainer, self.place.has_begun)
+        console.doing("waiting for the workers to start")
 
     def __call__(self) -> None:
         if not self.interrupted and self.asked():
@@ -216,9 +239,10 @@ class _Meanwhile:
             raise KeyboardInterrupt
         for entry in self._news():
             self.on_event(entry)
-        if time.monotonic() - self.looked > ROOM_SECONDS:
-            self.looked = time.monotonic()
-            self._look_for_room()
+            if entry["kind"] in ("logged", "validated"):
+                self.told = f", last told of step {entry['step']}"
+        if self.start is not None and self.start():
+            console.doing(f"training{self.told}")
 
     def _news(self) -> Iterator[dict[str, Any]]:
         # The workers, who need the storage, say so when it fails for long; a line that another
@@ -227,30 +251,6 @@ class _Meanwhile:
             for entry, offset in journal.follow(self.path, self.offset):
                 self.offset = offset
                 yield entry
-
-    def _look_for_room(self) -> None:
-        fewest = self.cluster.min_workers or self.cluster.workers
-        machines = session.nodes()
-        if session.places(machines, self.cpus, self.cluster.gpus_per_worker) < fewest:
-            console.say(
-                f"waiting for room for {fewest} workers of {self.cpus} CPUs and "
-                f"{self.cluster.gpus_per_worker} GPUs; the cluster is {session.describe(machines)}"
-            )
-
-
-class _Trainer(TorchTrainer):  # type: ignore[misc]
-    """Without actors that take seconds to start and have nothing to do: the one for Ray's data sets
-    and, in a Ray that ends with this process, the one that clears up on a cluster after a driver.
-    """
-
-    def __init__(self, cluster: ClusterConfig, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        own = session.address_of(cluster) is None
-        self.idle = (DatasetsCallback, *([PlacementGroupCleanerCallback] if own else []))
-
-    def _create_default_callbacks(self) -> list[Any]:
-        made: list[Any] = super()._create_default_callbacks()
-        return [callback for callback in made if not isinstance(callback, self.idle)]
 
 
 def _trainer(
@@ -261,10 +261,10 @@ def _trainer(
     until: int | None,
     standing: Standing,
     attempt: str,
-) -> TorchTrainer:
+) -> RayTrainer:
     cluster = config.cluster
     gpus = cluster.gpus_per_worker
-    return _Trainer(
+    return RayTrainer(
         cluster,
         train_worker,
         train_loop_config={
@@ -288,7 +288,8 @@ def _trainer(
             # What Ray itself keeps there only its controller reads, which runs beside this driver.
             name=place.folder.name,
             storage_path=str(place.folder.parent),
-            failure_config=FailureConfig(max_failures=cluster.max_failures),
+            # Failures are counted by the driver, which also sees those of Ray's own processes.
+            failure_config=FailureConfig(max_failures=0),
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
     )
@@ -302,8 +303,11 @@ def _raise_user_error(place: Place, error: Exception | None = None) -> None:
         raise UserError(message) from None
 
 
-def _failure(error: Exception, place: Place, step: int) -> TrainingFailed:
-    """Ray's wall of frames as the one error that started it; the wall is kept in a file."""
+def _failure(error: Exception, place: Place, step: int, killed: int = 0) -> TrainingFailed:
+    """Ray's wall of frames as the one error that started it; the wall is kept in a file.
+
+    killed: as of `describe`.
+    """
     who, cause = _cause(error)
     if isinstance(cause, OSError) and cause.errno in NO_ROOM:
         # Its log would find no room either.
@@ -311,64 +315,37 @@ def _failure(error: Exception, place: Place, step: int) -> TrainingFailed:
             place.no_room(cause),
             f"run `dvc repro` again, which goes on after step {step}",
             final=True,
+            step=step,
         )
-    hung = place.hung() if isinstance(cause, ray.exceptions.RayActorError) else []
+    hung = place.hung() if is_death(cause) else []
     if hung:
         logs = ", ".join(map(str, hung))
         what = f"workers got no update done in cluster.hang_seconds; where they stood is in {logs}"
-    elif _is_lack_of_memory(cause):
-        what = f"{who}{plain_cause(cause)}"
-    elif isinstance(cause, ray.exceptions.ActorDiedError):
-        what = f"{who}its process was killed, by hand or by the system (out of memory?)"
-    elif isinstance(cause, OSError) and cause.strerror:
+    elif isinstance(cause, OSError) and cause.strerror and not is_lack_of_memory(cause):
         what = f"{who}{cause.filename or place.address} failed ({cause.strerror}): mend the storage"
     else:
-        what = f"{who}{one_line(cause)}"
+        what = f"{who}{describe(cause, killed)}"
     log = place.folder / FAILURE_LOG_NAME
     try:
         log.write_text(f"{error}\n", encoding="utf-8")
     except OSError as failure:
-        return TrainingFailed(what, f"{log} could not be written ({failure.strerror})")
-    return TrainingFailed(what, f"tracebacks are in {log}")
+        further = f"{log} could not be written ({failure.strerror})"
+        return TrainingFailed(what, further, step=step)
+    return TrainingFailed(what, f"tracebacks are in {log}; {AGAIN}", step=step)
 
 
-def plain_cause(error: BaseException) -> str:
-    """An error of a training in one line, with what to do where that is known."""
-    if isinstance(error, TrainingFailed):
-        return error.cause
-    line = one_line(error)
-    if _is_lack_of_memory(error):
-        return f"out of memory ({line}): lower train.tokens_per_pass, which changes no update"
-    return line
-
-
-def _is_lack_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError | ray.exceptions.OutOfMemoryError | torch.OutOfMemoryError):
-        return True
-    text = str(error)
-    return any(words in text for words in ("can't allocate memory", "low on memory"))
+def plain_cause(error: BaseException, killed: int = 0) -> str:
+    """An error of a training in one line, with what to do where that is known; as `describe`."""
+    return error.cause if isinstance(error, TrainingFailed) else describe(error, killed)
 
 
 def _cause(error: Exception) -> tuple[str, BaseException]:
     """Who failed first, and what was raised there."""
     failures: dict[int, Exception] = getattr(error, "worker_failures", {})
     if not failures:
-        return "", _raised(getattr(error, "controller_failure", error))
+        ray_itself = isinstance(error, RayError) and not isinstance(error, RayTaskError)
+        return "Ray's coordinator: " * ray_itself, raised(error)
     # When one worker fails, the others complain of a lost connection: those come last.
-    causes = {rank: _raised(failure) for rank, failure in sorted(failures.items())}
-    rank, cause = min(causes.items(), key=lambda item: _is_echo(item[1]))
+    causes = {rank: raised(failure) for rank, failure in sorted(failures.items())}
+    rank, cause = min(causes.items(), key=lambda item: is_echo(item[1]))
     return f"worker {rank}: ", cause
-
-
-def _raised(failure: Exception) -> BaseException:
-    """The exception that the worker raised, out of Ray's wrappings."""
-    for wrapping in ("_base_exc", "cause"):
-        inner = getattr(failure, wrapping, None)
-        if isinstance(inner, Exception):
-            return _raised(inner)
-    return failure
-
-
-def _is_echo(error: BaseException) -> bool:
-    text = str(error)
-    return any(word in text for word in ("gloo", "NCCL", "Connection closed by peer"))

@@ -14,13 +14,16 @@ from typing import Any
 
 import ray
 
+from seq2sweep import console
+from seq2sweep.cluster import session
+from seq2sweep.cluster.failures import describe
 from seq2sweep.cluster.record import OnTrial, TrialRecord, TrialResult
 from seq2sweep.cluster.rungs import Rungs
 from seq2sweep.cluster.storage import only_user, run_folder
 from seq2sweep.cluster.trial import FAILURE_NAME, validations
 from seq2sweep.cluster.tuning import Room, train_all
 from seq2sweep.cluster.variants import Variant
-from seq2sweep.cluster.worker import one_line, use_threads
+from seq2sweep.cluster.worker import use_threads
 from seq2sweep.config import ClusterConfig, Config, is_address
 from seq2sweep.errors import UserError
 
@@ -175,6 +178,8 @@ def _score_all(
             )
             waiting[reference] = record
     while waiting:
+        session.require_alive()
+        console.doing(f"scoring, {len(waiting)} trials to go")
         ready, _ = ray.wait(list(waiting), timeout=1.0)
         for reference in ready:
             record = waiting.pop(reference)
@@ -185,7 +190,7 @@ def _score_all(
                 if isinstance(cause, UserError):
                     raise cause from None
                 # The others' scores are not lost for this one.
-                record.cause = f"not scored: {one_line(cause or error)}"
+                record.cause = f"not scored: {describe(error)}"
                 continue
             record.keep_scores(figures)
             on_trial("scored", record.variant, record.scores)

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import os
+import signal
 import socket
 import threading
 import time
@@ -19,11 +20,13 @@ from ray._private.authentication import authentication_token_setup as authentica
 from ray._private.grpc_utils import init_grpc_channel
 from ray._private.services import canonicalize_bootstrap_address
 
+from seq2sweep import console
+from seq2sweep.cluster import failures
 from seq2sweep.cluster.local import NAMESPACE, WORKER_ENVIRONMENT, local_ray
 from seq2sweep.cluster.private import check_version, wants_token
 from seq2sweep.cluster.signals import signals_as_interrupts, undisturbed
 from seq2sweep.config import ClusterConfig
-from seq2sweep.errors import UserError
+from seq2sweep.errors import Failure, UserError
 
 T = TypeVar("T")
 
@@ -48,14 +51,24 @@ def ray_session(config: ClusterConfig) -> Iterator[None]:
     An address, or RAY_ADDRESS (set in every job that `ray job submit` starts), joins a running
     cluster. A Ray that this process is connected to already is used as it is.
 
-    Raises UserError when the cluster cannot be reached, Failure when none can be started here.
+    Raises UserError when the cluster cannot be reached, Failure when none can be started here, or
+    when Ray reports something that nobody in the block expected.
     """
+    try:
+        with _session(config):
+            yield
+    except ray.exceptions.RayError as error:
+        raise Failure(f"{failures.describe(error)}; run `dvc repro` again to resume") from error
+
+
+@contextlib.contextmanager
+def _session(config: ClusterConfig) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
     check_version(ray.__version__)
     address = address_of(config)
-    with signals_as_interrupts() as set_handlers, contextlib.ExitStack() as stack:
+    with _quiet(), signals_as_interrupts() as set_handlers, contextlib.ExitStack() as stack:
         try:
             if address is None:
                 stack.enter_context(local_ray())
@@ -69,6 +82,20 @@ def ray_session(config: ClusterConfig) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the pages that Ray prints here of each node and process that it has lost.
+
+    `log_to_driver=False` leaves them. What was lost is said in a line by whoever needed it.
+    """
+    before = ray._private.worker.print_to_stdstream
+    ray._private.worker.print_to_stdstream = lambda *data, **how: None
+    try:
+        yield
+    finally:
+        ray._private.worker.print_to_stdstream = before
+
+
 def nodes() -> list[Node]:
     """The live machines of the cluster."""
     return [
@@ -76,6 +103,12 @@ def nodes() -> list[Node]:
         for node in ray.nodes()
         if node["Alive"]
     ]
+
+
+def free_nodes() -> list[Node]:
+    """What the live machines of the cluster have left at the moment."""
+    free = ray._private.state.available_resources_per_node().values()
+    return [Node(float(node.get("CPU", 0)), float(node.get("GPU", 0))) for node in free]
 
 
 def places(machines: list[Node], cpus: float, gpus: float) -> int:
@@ -125,6 +158,60 @@ def describe(machines: list[Node]) -> str:
     )
 
 
+ALIVE_SECONDS = 1.0
+"""How often it is looked whether Ray lives."""
+HEAD_SECONDS = 20.0
+"""How long the head of a cluster may be away. Ray would end this process, without a word that a
+reader understands, when it has been away for a minute."""
+
+
+class _Alive:
+    def __init__(self) -> None:
+        self.looked = self.answered = -math.inf
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now - self.looked < ALIVE_SECONDS or not ray.is_initialized():
+            return
+        if now - self.looked > HEAD_SECONDS:  # nobody has asked for long: begin anew
+            self.answered = now
+        self.looked = now
+        node = ray._private.worker._global_node
+        for name, process in node.dead_processes() if node is not None else ():
+            if name in ("gcs_server", "raylet"):
+                raise RayDied(f"Ray's {name} on this machine ended ({_ended(process.returncode)})")
+        host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS):
+                self.answered = now
+        except OSError as error:
+            if now - self.answered > HEAD_SECONDS:
+                raise RayDied(
+                    f"Ray's head at {host}:{port} has not answered for "
+                    f"{console.duration(now - self.answered)} ({error})"
+                ) from None
+
+
+class RayDied(Failure):
+    """Ray itself, without which nothing goes on, has ended."""
+
+    # Ray's threads in this process crash it (SIGSEGV) when they end after what they talked to.
+    unclean = True
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}; run `dvc repro` again to resume")
+
+
+def _ended(status: int) -> str:
+    if status == -signal.SIGKILL:
+        return "killed, by hand or by the system for lack of memory"
+    return f"status {status}"
+
+
+require_alive = _Alive()
+"""Raises RayDied when the Ray of this process has ended; looks once in ALIVE_SECONDS."""
+
+
 LAST_WORDS_SECONDS = 90.0
 """How long work may take to end by itself when it was asked to: a node may learn late of a new file
 on a network file system."""
@@ -158,6 +245,7 @@ def while_waiting(
     def wait_until(give_up: float) -> None:
         while not outcome.done() and time.monotonic() < give_up:
             wait([outcome], timeout=every)
+            require_alive()
             tick()
 
     try:

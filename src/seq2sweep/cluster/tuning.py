@@ -6,31 +6,36 @@ import contextlib
 import json
 import logging
 import math
+import pickle
 import queue
 import shutil
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ray import tune
+from ray.air.execution._internal import RayActorManager
+from ray.exceptions import RayActorError, RayTaskError
+from ray.tune.execution import tune_controller
 from ray.tune.experiment import Trial
 
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster import session
+from seq2sweep.cluster.failures import system_kills
 from seq2sweep.cluster.record import OnTrial, TrialRecord
 from seq2sweep.cluster.run import plain_cause
 from seq2sweep.cluster.rungs import Rungs
 from seq2sweep.cluster.scheduler import OrderedScheduler
 from seq2sweep.cluster.trial import FAILURE_NAME, METRIC, run_trial
+from seq2sweep.cluster.workers_start import START_SECONDS
 from seq2sweep.config import Config, SweepConfig
-from seq2sweep.errors import UserError
+from seq2sweep.errors import Failure, UserError
 
 LOOK_SECONDS = 1.0
 """How often the cluster is looked at."""
-ROOM_SECONDS = 60.0
-"""How often it is told that there is no room for any trial."""
 
 
 class Room:
@@ -39,10 +44,10 @@ class Room:
     Used by two threads.
     """
 
-    def __init__(self, sweep: SweepConfig) -> None:
-        self.sweep = sweep
+    def __init__(self, sweep: SweepConfig, *, shared: bool = False) -> None:
+        """shared: others may work in the cluster as well."""
+        self.sweep, self.shared = sweep, shared
         self.looked, self.count = -math.inf, 0
-        self.said = time.monotonic()
 
     def __call__(self) -> int:
         """Looks at the cluster once in LOOK_SECONDS."""
@@ -65,16 +70,17 @@ class Room:
                 "them"
             )
 
-    def say_if_none(self) -> None:
-        """Say now and then that trials wait for nodes."""
-        if time.monotonic() - self.said > ROOM_SECONDS:
-            self.said = time.monotonic()
-            machines = session.nodes()
-            if self._count(machines) == 0:
-                console.say(
-                    f"waiting for room for {self._trial()}; the cluster is "
-                    f"{session.describe(machines)}"
-                )
+    def lack(self) -> str | None:
+        """What trials wait for; None where there is room for one, or others hold it."""
+        machines = session.nodes()
+        if self._count(machines) == 0:
+            return f"waiting for room for {self._trial()}; the cluster is " + session.describe(
+                machines
+            )
+        free = session.free_nodes()
+        if self._count(free) == 0 and self.shared:
+            return f"waiting for room for {self._trial()}; free is {session.describe(free)}"
+        return None
 
     def _trial(self) -> str:
         sweep = self.sweep
@@ -85,6 +91,35 @@ class Room:
         if sweep.workers_per_trial == 1:
             return f"a trial of {each}"
         return f"a trial of {sweep.workers_per_trial} workers (sweep.workers_per_trial) of {each}"
+
+
+class _Waiting:
+    """Called again and again while Tune works: says what it waits for, and does not wait for ever
+    for trials that do not start."""
+
+    def __init__(self, records: list[TrialRecord], interruption: Interruption, room: Room) -> None:
+        self.records, self.interruption, self.room = records, interruption, room
+        self.looked = self.busy = time.monotonic()
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now - self.looked < LOOK_SECONDS:
+            return
+        before, self.looked = self.looked, now
+        left = sum(not record.status for record in self.records)
+        if left == 0 or self.interruption.running:
+            self.busy = now
+            console.doing(f"training, {left} of {len(self.records)} trials to go")
+            return
+        lack = self.room.lack()
+        if lack:
+            self.busy += now - before
+        console.doing(lack or "waiting for a trial to start")
+        if now - self.busy > START_SECONDS:
+            raise Failure(
+                f"no trial started within {console.duration(now - self.busy)}, though there was "
+                "room for one; run `dvc repro` again to resume"
+            )
 
 
 class Interruption(tune.Stopper):  # type: ignore[misc]
@@ -125,6 +160,7 @@ class _Events(tune.Callback):  # type: ignore[misc]
 
     def __init__(self, interruption: Interruption) -> None:
         self.interruption = interruption
+        self.killed = system_kills()
         self.events: queue.SimpleQueue[tuple[str, int, Any, float]] = queue.SimpleQueue()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -149,16 +185,54 @@ class _Events(tune.Callback):  # type: ignore[misc]
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         self.put("complete", trial)
 
+    def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        failures = trial.run_metadata.num_failures
+        self.put("again", trial, (_error(trial, self.killed), failures))
+
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        error = trial.get_error()
-        # Tune gives a text where it could not read the exception back.
-        known = isinstance(error, BaseException)
-        self.put("error", trial, plain_cause(error) if known else _last_line(error))
+        self.put("error", trial, _error(trial, self.killed))
 
 
-def _last_line(text: object) -> str:
-    lines = [line for line in str(text or "").splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "its process ended without a word"
+def _error(trial: Any, killed: int) -> str:
+    """What Tune knows of a trial's failure, in one line; killed: `system_kills` at the start.
+
+    Not trial.get_error(), which gives a text, and none before Tune has copied its files.
+    """
+    file = trial.pickled_error_file
+    if file is None:
+        return "its process ended without a word"
+    error = pickle.loads(Path(file).read_bytes())
+    return plain_cause(error, system_kills() - killed)
+
+
+class _Actors(RayActorManager):  # type: ignore[misc]
+    """Tune's own, for which a process that Ray's memory monitor killed is the death of a trial.
+
+    Ray says OutOfMemoryError then, where Tune knows RayActorError and RayTaskError only, and ends
+    the whole sweep with "Caught unexpected exception".
+    """
+
+    def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
+        super()._actor_task_failed(tracked_actor_task, _known(exception))
+
+    def _actor_start_failed(self, tracked_actor: Any, exception: Exception) -> None:
+        super()._actor_start_failed(tracked_actor, _known(exception))
+
+
+def _known(error: Exception) -> Exception:
+    """As one of the kinds that Tune counts as a failure of a trial."""
+    known = isinstance(error, RayActorError | RayTaskError)
+    return error if known else RayActorError(error_msg=str(error))
+
+
+@contextlib.contextmanager
+def _deaths_are_failures_of_trials() -> Iterator[None]:
+    before = tune_controller.RayActorManager
+    tune_controller.RayActorManager = _Actors
+    try:
+        yield
+    finally:
+        tune_controller.RayActorManager = before
 
 
 def train_all(
@@ -177,7 +251,8 @@ def train_all(
     interruption = Interruption(scratch.with_name(f"stop-{uuid.uuid4().hex}"))
     stop = str(interruption.file)
     trials = [_trial(config.sweep, record, encoded, rungs, stop) for record in records]
-    room, callback = Room(config.sweep), _Events(interruption)
+    shared = session.address_of(config.cluster) is not None
+    room, callback = Room(config.sweep, shared=shared), _Events(interruption)
     several = config.sweep.workers_per_trial > 1
     tuner = tune.Tuner(
         tune.with_resources(
@@ -202,8 +277,10 @@ def train_all(
         ),
     )
 
+    waiting = _Waiting(records, interruption, room)
+
     def follow() -> None:
-        room.say_if_none()
+        waiting()
         while not callback.events.empty():
             kind, index, content, at = callback.events.get()
             unsettled = kind == "complete" and interruption.asked
@@ -215,7 +292,8 @@ def train_all(
     # It complains of failed trials, which are results here.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     try:
-        session.while_waiting(tuner.fit, follow, interruption.ask)
+        with _deaths_are_failures_of_trials():
+            session.while_waiting(tuner.fit, follow, interruption.ask)
     finally:
         with contextlib.suppress(OSError):
             interruption.file.unlink(missing_ok=True)
@@ -260,6 +338,13 @@ def _follow(
         record.start(on_trial, at)
     elif kind == "result":
         record.report(content, on_trial)
+    elif kind == "again":
+        cause, failures = content
+        most = record.variant.config.sweep.max_failures
+        console.say(
+            f"{record.variant.name}: {_cause(record.folder, cause)}; tried again "
+            f"({failures} of {most}: sweep.max_failures)"
+        )
     elif kind == "complete":
         record.end(record.ended_as(), None, on_trial, at)
     else:

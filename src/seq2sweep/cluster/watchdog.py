@@ -24,7 +24,7 @@ class Watchdog:
         What a process that ended itself has left there stays, with a number in its name.
         """
         self._seconds = seconds
-        _keep(log)
+        keep(log)
         self._log = log.open("w", encoding="utf-8")
         self._fed = 0.0
 
@@ -49,8 +49,8 @@ class Watchdog:
         self._log.close()
 
 
-def _keep(log: Path) -> None:
-    """Rename one that says something."""
+def keep(log: Path) -> None:
+    """Rename a log that says something."""
     if log.exists() and log.stat().st_size > 0:
         earlier = len(list(log.parent.glob(f"{log.stem}.*.log")))
         log.rename(log.with_suffix(f".{earlier + 1}.log"))

@@ -67,12 +67,6 @@ def use_threads(cpus: float) -> None:
     torch.set_num_threads(max(1, int(cpus)))
 
 
-def one_line(error: BaseException) -> str:
-    """`ValueError: what it says`, without further lines."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
 def _train(settings: dict[str, Any], run: SharedFolder) -> None:
     use_threads(settings["cpus"])
     config = configuration.from_dict(settings["config"])

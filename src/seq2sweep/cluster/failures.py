@@ -1,0 +1,121 @@
+"""What went wrong, in one line: the one place that knows how Ray reports deaths and lack of memory.
+
+How Ray 2.60 reports what happened to a process, as tried:
+
+killed by Ray's memory monitor   OutOfMemoryError, which is no RayActorError
+killed by the system or by hand  ActorDiedError, WorkerCrashedError of a task
+its node is lost                 ActorDiedError, NodeDiedError; LocalRayletDiedError on the node
+memory refused to it             MemoryError, or torch's RuntimeError "can't allocate memory"
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import ray
+import torch
+
+LOWER = (
+    "lower train.tokens_per_pass, which changes no update, or run fewer processes at once (lower "
+    "cluster.workers; in a sweep raise sweep.cpus_per_trial)"
+)
+NO_MEMORY = (
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "low on memory",
+    "std::bad_alloc",
+)
+"""Words of torch, the system, Ray and C++."""
+VMSTAT = Path("/proc/vmstat")
+
+_DEATHS = (
+    ray.exceptions.RayActorError,
+    ray.exceptions.WorkerCrashedError,
+    ray.exceptions.OwnerDiedError,
+)
+_WRAPPINGS = ("_base_exc", "cause", "controller_failure", "health_check_failure")
+_NEVER_BEGAN = "worker actors failed to initialize"
+"""How Ray Train says that a worker died as it started."""
+
+
+def one_line(error: BaseException) -> str:
+    """`ValueError: what it says`, without further lines."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def describe(error: BaseException, system_killed: int = 0) -> str:
+    """What happened, in one line, and what to do where that is known.
+
+    system_killed: how many processes the system has killed on this machine meanwhile for lack of
+    memory (`system_kills`).
+    """
+    error = raised(error)
+    if is_lack_of_memory(error):
+        return f"out of memory ({_memory(error)}): {LOWER}"
+    if _is_node_lost(error):
+        return "its node was lost, or Ray ended there"
+    if is_death(error):
+        if system_killed:
+            return (
+                f"out of memory (its process was killed, and the system killed {system_killed} on "
+                f"this machine meanwhile for lack of memory): {LOWER}"
+            )
+        return "its process was killed, by hand or by the system (out of memory?)"
+    return one_line(error)
+
+
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Whether a process was refused memory, or killed by Ray for lack of it."""
+    if isinstance(error, MemoryError | ray.exceptions.OutOfMemoryError | torch.OutOfMemoryError):
+        return True
+    return any(words in str(error) for words in NO_MEMORY)
+
+
+def is_death(error: BaseException) -> bool:
+    """Whether a process ended without raising anything."""
+    if getattr(error, "actor_init_failed", False):  # it raised something
+        return False
+    return isinstance(error, _DEATHS) or _NEVER_BEGAN in str(error)
+
+
+def raised(failure: BaseException) -> BaseException:
+    """The exception that was raised there, out of Ray's wrappings."""
+    for wrapping in _WRAPPINGS:
+        inner = getattr(failure, wrapping, None)
+        if isinstance(inner, BaseException) and inner is not failure:
+            return raised(inner)
+    return failure
+
+
+def is_echo(error: BaseException) -> bool:
+    """Whether it only says that another process of the group is gone."""
+    text = str(error)
+    return any(word in text for word in ("gloo", "NCCL", "Connection closed by peer"))
+
+
+def system_kills() -> int:
+    """Processes that the system of this machine has killed for lack of memory since it started.
+
+    0 where it does not say (other systems than Linux).
+    """
+    try:
+        found = re.search(r"^oom_kill (\d+)$", VMSTAT.read_text(encoding="ascii"), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def _memory(error: BaseException) -> str:
+    """Who refused memory; of Ray's page, how much was in use."""
+    used = re.search(r"was ([\d.]+[KMGT]?B) used / ([\d.]+[KMGT]?B) limit", str(error))
+    if used:
+        return f"Ray killed its process, as its node had {used[1]} of {used[2]} in use"
+    lines = [line for line in str(error).splitlines() if any(words in line for words in NO_MEMORY)]
+    return f"{type(error).__name__}: {lines[0].strip()}" if lines else one_line(error)
+
+
+def _is_node_lost(error: BaseException) -> bool:
+    kinds = (ray.exceptions.NodeDiedError, ray.exceptions.LocalRayletDiedError)
+    return isinstance(error, kinds) or (is_death(error) and "node has died" in str(error))

@@ -1,0 +1,190 @@
+"""How failures of Ray and of memory are told, and that no start is waited for in silence."""
+
+from __future__ import annotations
+
+import errno
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from ray.exceptions import (
+    ActorDiedError,
+    LocalRayletDiedError,
+    NodeDiedError,
+    OutOfMemoryError,
+    RayActorError,
+    RayTaskError,
+    WorkerCrashedError,
+)
+from ray.train import ControllerError
+from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
+
+from seq2sweep import console
+from seq2sweep.cluster import failures, gcs, run, session, tuning, workers_start
+from seq2sweep.cluster.place import Place
+from seq2sweep.cluster.session import Node
+from seq2sweep.config import ClusterConfig
+from tests.cluster.chaos import wait_until
+
+RAYS_PAGE = """1 worker(s) were killed due to the node running low on memory. Memory on the node \
+(IP: 192.0.2.2, ID: 145f) was 22.91GB used / 23.54GB limit (0.97)
+OOM kill reason: Memory usage 3619479552B exceeded threshold
+Object store memory usage: [- objects spillable: 1
+Refer to the documentation"""
+BY_RAY = "out of memory (Ray killed its process, as its node had 22.91GB of 23.54GB in use): lower"
+KILLED = "its process was killed, by hand or by the system (out of memory?)"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OutOfMemoryError(RAYS_PAGE), BY_RAY),
+        (tuning._known(OutOfMemoryError(RAYS_PAGE)), BY_RAY),
+        (WorkerHealthCheckFailedError("worker 1", OutOfMemoryError(RAYS_PAGE)), BY_RAY),
+        (ControllerError(OutOfMemoryError(RAYS_PAGE)), BY_RAY),
+        (MemoryError(), "out of memory (MemoryError): lower train.tokens_per_pass"),
+        (torch.OutOfMemoryError("CUDA"), "out of memory (OutOfMemoryError: CUDA): lower"),
+        (
+            RuntimeError("[enforce fail]\nDefaultCPUAllocator: can't allocate memory: 8 bytes"),
+            "out of memory (RuntimeError: DefaultCPUAllocator: can't allocate memory: 8 bytes)",
+        ),
+        (
+            OSError(errno.ENOMEM, "Cannot allocate memory"),
+            "out of memory (OSError: [Errno 12] Cannot allocate memory)",
+        ),
+        (RuntimeError("std::bad_alloc"), "out of memory (RuntimeError: std::bad_alloc)"),
+        (ActorDiedError(), KILLED),
+        (WorkerCrashedError(), KILLED),
+        (RuntimeError("One of the worker actors failed to initialize due to error:\n"), KILLED),
+        (RayActorError(error_msg="The actor died because its node has died."), "its node was lost"),
+        (NodeDiedError("gone"), "its node was lost"),
+        (LocalRayletDiedError(), "its node was lost, or Ray ended there"),
+        (RayTaskError("f", "frames", ValueError("wrong")), "ValueError: wrong"),
+        (ValueError("wrong\nin many\nlines"), "ValueError: wrong"),
+    ],
+)
+def test_each_failure_is_one_line(error: Exception, expected: str) -> None:
+    told = failures.describe(error)
+    assert told.startswith(expected)
+    assert "\n" not in told
+
+
+def test_an_actor_that_raises_in_its_beginning_was_not_killed() -> None:
+    error = ActorDiedError(RayTaskError("f", "frames", ValueError("wrong")))
+    assert not failures.is_death(error)
+    assert "killed" not in failures.describe(error)
+
+
+def test_what_the_system_killed_is_out_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = tmp_path / "vmstat"
+    monkeypatch.setattr(failures, "VMSTAT", counts)
+    assert failures.system_kills() == 0
+    counts.write_text("nr_free_pages 7\noom_kill 3\noom_kill_x 9\n")
+    assert failures.system_kills() == 3
+    assert failures.describe(ActorDiedError(), 2).startswith("out of memory (its process was kil")
+    assert failures.describe(ValueError("wrong"), 2) == "ValueError: wrong"
+
+
+def test_who_was_killed(tmp_path: Path) -> None:
+    """Ray's own coordinator, whose death Ray hands on as it is."""
+    told = run._failure(OutOfMemoryError(RAYS_PAGE), Place(tmp_path), 40)
+    assert told.cause.startswith(f"Ray's coordinator: {BY_RAY}")
+    assert str(told).endswith("run `dvc repro` again to resume")
+    assert told.step == 40
+    assert "OOM kill reason" in (tmp_path / run.FAILURE_LOG_NAME).read_text()
+
+
+# --- waiting -------------------------------------------------------------------------------------
+
+
+def test_silence_is_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "SILENT_SECONDS", 0.05)
+    said: list[str] = []
+
+    def has_said(what: str) -> bool:
+        said.append(capsys.readouterr().out)
+        return what in "".join(said)
+
+    with console.never_silent("train"), console.never_silent("nothing"):
+        wait_until(lambda: has_said("train, 0s\n"), 0.01)
+        console.doing("waiting for 2 workers to start")
+        wait_until(lambda: has_said("waiting for 2 workers to start, 0s\n"), 0.01)
+    capsys.readouterr()
+    time.sleep(0.2)
+    assert capsys.readouterr().out == ""
+
+
+def test_who_speaks_is_not_interrupted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "SILENT_SECONDS", 30.0)
+    monkeypatch.setattr(console, "LOOK_SECONDS", 0.01)
+    with console.never_silent("train"):
+        console.say("step 1")
+        time.sleep(0.1)
+    assert capsys.readouterr().out == "step 1\n"
+
+
+class Watched:
+    """A start of workers on a cluster that is told of, by a clock of its own."""
+
+    def __init__(self, cluster: ClusterConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.alive, self.placed = 0.0, 0, False
+        self.machines, self.free = [Node(2, 0)], [Node(2, 0)]
+        for name, function in {
+            "remove_orphans": lambda: 0,
+            "live_workers": lambda controller: self.alive,
+            "has_room": lambda controller: self.placed,
+        }.items():
+            monkeypatch.setattr(gcs, name, function)
+        monkeypatch.setattr(session, "nodes", lambda: self.machines)
+        monkeypatch.setattr(session, "free_nodes", lambda: self.free)
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr(workers_start, "time", clock)
+        trainer: Any = SimpleNamespace(controller="ab")
+        self.start = workers_start.Start(cluster, 1, trainer, lambda: True)
+
+    def after(self, seconds: float) -> bool:
+        """What is found after so many seconds, in which it is looked all the time."""
+        until = self.now + seconds
+        while self.now < until:
+            self.now += workers_start.LOOK_SECONDS
+            working = self.start()
+        return working
+
+
+def test_a_start_that_never_comes_is_given_up(
+    local: ClusterConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(local, monkeypatch)
+    assert not watched.after(workers_start.START_SECONDS)
+    assert console._heartbeat.doing == "waiting for 2 workers to start"
+    watched.alive = 1
+    assert watched.after(10_000)
+    watched.alive = 0  # as when Ray starts them again itself
+    assert not watched.after(workers_start.START_SECONDS)
+    with pytest.raises(workers_start.NeverStarted, match="did not start within 5m"):
+        watched.after(10)
+
+
+def test_nodes_and_room_are_waited_for(
+    local: ClusterConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    watched = Watched(local, monkeypatch)
+    watched.machines = [Node(1, 0)]
+    assert not watched.after(10_000)
+    assert console._heartbeat.doing.endswith("the cluster is 1 node of 1 CPUs, 0 GPUs")
+    watched.machines, watched.free = [Node(2, 0)], [Node(0, 0)]
+    assert not watched.after(10_000)
+    assert console._heartbeat.doing.endswith("free is 1 node of 0 CPUs, 0 GPUs")
+    watched.placed = True  # the room is taken by these very workers
+    with pytest.raises(workers_start.NeverStarted):
+        watched.after(10_000)
