@@ -194,6 +194,7 @@ class StageProcess:
                 cwd=self.project,
                 env=self.environment,
                 stdout=said,
+                stderr=said,
             )
         return psutil.Process(self.process.pid)
 

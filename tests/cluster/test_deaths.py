@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster import workers_start
 from seq2sweep.cluster.run import TrainOutcome, run_training
 from seq2sweep.config import Config
-from tests.cluster.chaos import below_this_process
+from seq2sweep.errors import EXIT_FAILURE
+from tests.cluster.chaos import LONGEST_WAIT, StageProcess, below_this_process, wait_until
+from tests.cluster.sweeps import SweepStage
 from tests.conftest import Corpus
 
 
@@ -25,7 +30,11 @@ def config(tiny_config: Config) -> Config:
             "train.log_every": 5,
             "train.validate_every": 10,
             "train.checkpoint_every": 20,
-            "cluster.max_failures": 0,
+            "evaluate.beam": 1,
+            "sweep.space": {"train.learning_rate_scale": [0.3]},
+            "sweep.grace_steps": 60,
+            "sweep.max_failures": 1,
+            "cluster.max_failures": 1,
         },
     )
 
@@ -45,7 +54,7 @@ def test_workers_and_their_coordinator(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The room that they had is free for those that come after them."""
-    monkeypatch.setattr(workers_start, "START_SECONDS", 60.0)
+    monkeypatch.setattr(workers_start, "START_SECONDS", LONGEST_WAIT)
     heard: list[tuple[str, int]] = []
 
     def on_event(entry: dict[str, Any]) -> None:
@@ -64,3 +73,89 @@ def test_workers_and_their_coordinator(
     assert "workers start again after step " in said
     states = {group["state"] for group in ray.util.placement_group_table().values()}
     assert states <= {"REMOVED"}
+
+
+# --- stages --------------------------------------------------------------------------------------
+
+
+class TrainStage(StageProcess):
+    def __init__(self, project: Path, config: Config, corpus: Corpus, temporary: Path) -> None:
+        super().__init__("train", project, config, temporary)
+        shutil.copytree(corpus.encoded, project / "data" / "encoded")
+
+
+@pytest.fixture
+def stage(
+    request: pytest.FixtureRequest,
+    config: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    temporary: Path,
+) -> Iterator[StageProcess]:
+    """Of the kind that the test names."""
+    kinds = {"train": TrainStage, "sweep": SweepStage}
+    made = kinds[request.param](project / "stage", config, tiny_corpus, temporary)
+    yield made
+    made.kill()
+
+
+def last_line(stage: StageProcess) -> str:
+    """Of a stage that fails, which says so in a line."""
+    assert stage.process is not None
+    assert stage.process.wait(timeout=300) == EXIT_FAILURE, stage.said()[-2000:]
+    said = stage.said()
+    assert "Traceback" not in said
+    assert "(raylet)" not in said
+    return said.splitlines()[-1]
+
+
+def resumes(stage: StageProcess) -> None:
+    stage.start()
+    stage.finish()
+
+
+@pytest.mark.parametrize(
+    "stage", [pytest.param("train", marks=pytest.mark.thorough), "sweep"], indirect=True
+)
+def test_rays_memory_killer(stage: StageProcess, thorough: bool) -> None:
+    """It finds the machine out of memory whenever it looks, so it kills all that Ray starts."""
+    usual = dict(stage.environment)
+    stage.environment |= {
+        "RAY_memory_usage_threshold": "0.001",
+        "RAY_memory_monitor_refresh_ms": "250",
+    }
+    stage.start()
+    last = last_line(stage)
+    assert re.match(rf"seq2sweep {stage.name}: .*out of memory \(Ray killed its process", last)
+    assert "lower train.tokens_per_pass" in last
+    assert last.endswith("run `dvc repro` again to resume")
+    retried = re.findall(r"out of memory .*\(1 of 1: \w+\.max_failures\)", stage.said())
+    assert len(retried) == {"train": 1, "sweep": 2}[stage.name], "each once, and both trials"
+    if thorough:
+        stage.environment = usual
+        resumes(stage)
+
+
+@pytest.mark.parametrize("stage", ["train"], indirect=True)
+@pytest.mark.parametrize(
+    "victim", [pytest.param("raylet/raylet", marks=pytest.mark.thorough), "gcs/gcs_server"]
+)
+def test_ray_itself_dies(stage: StageProcess, victim: str, thorough: bool) -> None:
+    endless = configuration.with_changes(
+        configuration.load(stage.project / "params.yaml"), {"train.steps": 100_000}
+    )
+    params = stage.project / "params.yaml"
+    params.write_text(configuration.dump(endless), encoding="utf-8")
+    stage.start()
+    wait_until(lambda: stage.ended() or "step     20/" in stage.said())
+    below_this_process(victim)[0].kill()
+    name = victim.rpartition("/")[2]
+    assert last_line(stage) == (
+        f"seq2sweep train: Ray's {name} on this machine ended (killed, by hand or by the system "
+        "for lack of memory); run `dvc repro` again to resume"
+    )
+    if thorough:
+        stage.start()
+        wait_until(lambda: stage.ended() or len(re.findall(r"step +\d+/", stage.said())) > 8)
+        found = [int(step) for step in re.findall(r"step +(\d+)/\d+  loss", stage.said())]
+        assert found.count(5) == 1, "the first steps are not done again"

@@ -115,18 +115,17 @@ def kill(head: Head, word: str) -> None:
 
 
 def test_a_job_that_is_killed_is_started_anew(stub: Project, head: Head) -> None:
-    """Its stage, Ray's process above it, and its stage once more, as for lack of memory."""
-    stub.set({"cluster.max_failures": 2})
+    """Ray's process above it, and then its stage, as for lack of memory."""
+    stub.set({"cluster.max_failures": 1})
     following = stub.submit()
-    for times, word in enumerate(("stub.py", "JobSupervisor", "stub.py"), start=1):
+    for times, word in enumerate(("JobSupervisor", "stub.py"), start=1):
         has_begun(stub, times)
         kill(head, word)
     output = ended(following, 1)
     assert "Traceback" not in output
-    for times in (1, 2):
-        assert f"it is started anew ({times} of 2: cluster.max_failures)" in output
+    assert output.count("it is started anew (1 of 1: cluster.max_failures)") == 1
     last = output.splitlines()[-1]
-    assert re.match(r"seq2sweep submit: train-\w+-3 was killed, by hand or by the system", last)
+    assert re.match(r"seq2sweep submit: train-\w+-2 was killed, by hand or by the system", last)
     assert last.endswith("submit again to start it anew")
     stub.go()
     ended(stub.submit(), 0)
