@@ -12,7 +12,7 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster.proposals import FIGURE_OF, HIGHER_IS_BETTER
 from seq2sweep.cluster.record import TrialResult
 from seq2sweep.cluster.rounds import Proposal
-from seq2sweep.cluster.variants import Refused, Variant
+from seq2sweep.cluster.variants import Refused, Variant, base_of
 from seq2sweep.config import Config
 from seq2sweep.data.files import sha256, text_name
 from seq2sweep.data.reading import read_lines
@@ -95,6 +95,20 @@ def describe_refused(variant: Refused) -> dict[str, Any]:
         "curve": [],
         "translations": None,
         "mlflow_run_id": None,
+    }
+
+
+def without_trials(config: Config, lineage: dict[str, str], vocabulary_size: int) -> dict[str, Any]:
+    """reports/sweep.json where sweep.method is none: all its keys, and nothing trained."""
+    base = base_of(config)
+    return {
+        "wall_seconds": 0.0,
+        "mlflow_run_id": None,
+        "vocabulary_size": vocabulary_size,
+        **provenance(base, lineage),
+        **describe_method(config, base),
+        "trials": [],
+        "significance": None,
     }
 
 

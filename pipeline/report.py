@@ -34,11 +34,11 @@ def work(config: Config) -> None:
 
 
 def read_sweep(path: Path) -> dict[str, object] | None:
-    """The sweep's record, or None where no sweep has been run."""
+    """The sweep's record, or None where no sweep has been run or sweep.method is none."""
     if not path.exists():
         return None
     content: dict[str, object] = stage.read_json(path)
-    return content
+    return None if content.get("method") == "none" else content
 
 
 def read_curves(path: Path) -> list[dict[str, float | None]]:

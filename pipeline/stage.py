@@ -44,11 +44,11 @@ def run(
     about: str,
     work: Callable[[configuration.Config], None],
     *,
-    as_job: bool = False,
+    as_job: Callable[[configuration.Config], bool] = lambda config: False,
 ) -> NoReturn:
     """Run one stage on params.yaml and exit.
 
-    as_job: with `cluster.job_server` it runs there, and what it leaves is brought here.
+    as_job: whether with `cluster.job_server` it runs there, and what it leaves is brought here.
     Status: 0 done, 2 the input is wrong, 75 interrupted (Ctrl-C or SIGTERM), else a failure.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -60,7 +60,7 @@ def run(
         variants(config)
         console.banner(name, about)
         with unchanged(name, config, PARAMS), console.never_silent(name):
-            if as_job and jobs.goes_elsewhere(config):
+            if as_job(config) and jobs.goes_elsewhere(config):
                 jobs.bring_home(Path.cwd(), config, name)
             else:
                 work(config)

@@ -27,6 +27,7 @@ from pipeline.outcome import (
     refused_of,
     significance,
     summarise,
+    without_trials,
 )
 from pipeline.sweep_result import record_best, record_tables
 from pipeline.sweep_runs import Recorder
@@ -45,7 +46,15 @@ from seq2sweep.tracking.writer import Writer
 from seq2sweep.train import devices
 
 
+def trains(config: Config) -> bool:
+    """Whether there is anything to train: a cluster is not asked to do nothing."""
+    return config.sweep.method != "none"
+
+
 def work(config: Config) -> None:
+    if not trains(config):
+        write_nothing(config)
+        return
     require_folder(config.cluster)
     header = read_training_header(stage.ENCODED)
     chosen, refused = variants(config, Bitext.open(stage.ENCODED, "train"))
@@ -125,6 +134,19 @@ def say_failed(results: Sequence[TrialResult]) -> None:
         console.say("to try those that failed again: dvc repro --force --single-item sweep")
 
 
+def write_nothing(config: Config) -> None:
+    """The stage for method none: its files, without a trial. Neither Ray nor MLflow is started."""
+    header = read_training_header(stage.ENCODED)
+    pieces = int(header["vocabulary"]["size"])
+    report = without_trials(config, tracking.lineage(config, header), pieces)
+    stage.write_json(stage.REPORTS / "sweep.json", report)
+    stage.write_json(stage.METRICS / "sweep.json", summarise(report))
+    console.say(
+        "sweep.method is none: no variant is trained; to train some, set it in params.yaml "
+        "(table3, one_at_a_time, ...), see `seq2sweep plan`, then run `dvc repro`"
+    )
+
+
 def train(
     config: Config, header: dict[str, Any], chosen: list[Variant], recorder: Recorder
 ) -> tuple[list[TrialResult], list[Proposal]]:
@@ -189,4 +211,4 @@ def sweep_name(header: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    stage.run("sweep", "variants of the Transformer, on Ray Tune", work, as_job=True)
+    stage.run("sweep", "variants of the Transformer, on Ray Tune", work, as_job=trains)

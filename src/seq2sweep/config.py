@@ -177,9 +177,9 @@ class EvaluateConfig:
 
 @dataclass(frozen=True)
 class SweepConfig:
-    method: Literal["table3", "one_at_a_time", "grid", "random", "optuna"] = _field(
-        "table3 (the paper's rows), one_at_a_time, grid (all combinations), random or optuna "
-        "(which learns from the trials before)"
+    method: Literal["none", "table3", "one_at_a_time", "grid", "random", "optuna"] = _field(
+        "none (trains no variants), table3 (the paper's rows), one_at_a_time, grid (all "
+        "combinations), random or optuna (which learns from the trials before)"
     )
     rows: tuple[str, ...] = _field(
         "of table3: rows (A-heads-1), groups (base, A to E, big) or all; sized to the base variant"

@@ -49,7 +49,7 @@ def train(config):
     Path("models/train/value").write_text(os.environ.get("STUB_VALUE", "none"))
 
 
-stage.run("train", "a stub", train, as_job=True)
+stage.run("train", "a stub", train, as_job=lambda config: True)
 """
 DVC = """
 stages:

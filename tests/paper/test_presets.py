@@ -192,7 +192,6 @@ def test_big_is_the_big_row_of_table_3_scored_as_table_2() -> None:
         "train.checkpoint_every",
         "train.keep_checkpoints",
         "sweep.base",
-        "sweep.method",
         "sweep.rows",
         "sweep.space",
     }
@@ -208,10 +207,20 @@ def test_big_is_the_big_row_of_table_3_scored_as_table_2() -> None:
 # --- sweeps ----------------------------------------------------------------------------------
 
 
+def asked(config: configuration.Config) -> configuration.Config:
+    """The same with a sweep, which presets of this size have only when they are told to."""
+    assert config.sweep.method == "none"
+    return configuration.with_changes(config, {"sweep.method": "table3"})
+
+
+def test_the_preset_of_table_3_is_base_with_its_sweep() -> None:
+    assert presets.load("wmt14-en-de-table3").config == asked(BASE)
+
+
 @pytest.mark.parametrize("name", ["base", "table3-base"])
 def test_the_sweep_of_base_is_table_3(name: str) -> None:
     """Each trial is one printed row of (A) to (E); all are trained to their end."""
-    config = presets.load(name).config
+    config = asked(presets.load(name).config)
     found, refused = variants(config)
     assert refused == []
     assert [variant.name for variant in found] == NAMES[:-1]
@@ -223,12 +232,12 @@ def test_the_sweep_of_base_is_table_3(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES[1:])
 def test_the_sweep_of_a_row_is_the_base_row_and_the_row(name: str) -> None:
-    (base, row), _ = variants(row_config(name))
+    (base, row), _ = variants(asked(row_config(name)))
     assert base.config.model == BASE.model
     assert row.config.model == row_config(name).model
     assert row.config.train.steps == row_config(name).train.steps
     assert row.config.train.label_smoothing == row_config(name).train.label_smoothing
     # A trial that table3-base has trained is not trained again: folders are named by this.
-    trained = {variant.fingerprint for variant in variants(row_config("base"))[0]}
+    trained = {variant.fingerprint for variant in variants(asked(row_config("base")))[0]}
     assert base.fingerprint in trained
     assert (row.fingerprint in trained) == (name != "big")

@@ -294,6 +294,47 @@ def test_nothing_runs_again_without_a_reason(project: Project) -> None:
     assert "Running stage" not in project.repro()[1]
 
 
+def test_a_sweep_of_method_none_trains_nothing(project: Project) -> None:
+    # A cluster that would have to be asked is not there, and is not asked to do nothing.
+    project.set({"sweep.method": "none", "cluster.job_server": "http://127.0.0.1:9"})
+    ran, output = project.repro()
+    assert ran == ["sweep", "report"]
+    assert "sweep.method is none: no variant is trained" in output
+    report, summary = project.json("reports/sweep.json"), project.json("metrics/sweep.json")
+    assert (report["method"], report["trials"], report["mlflow_run_id"]) == ("none", [], None)
+    assert report["base"]["train"]["steps"] == 18
+    assert summary == {
+        **dict.fromkeys(("trials", "finished", "stopped_early", "failed", "refused"), 0),
+        "best": None,
+        "bleu": {},
+    }
+    for name in ("table3.md", "table3.html", "index.html"):
+        text = (project.folder / "reports" / name).read_text(encoding="utf-8")
+        assert "No variants have been trained. To train some, set" in text
+    for command, status, said in (
+        ("dvc metrics show", 0, ""),
+        ("python -m pipeline.summary", 0, "No variants have been trained"),
+        (
+            "seq2sweep compare base models/train",
+            2,
+            "trial of reports/sweep.json; it has none",
+        ),
+    ):
+        done = subprocess.run(
+            command.split(),
+            cwd=project.folder,
+            env=project.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr
+        assert said in done.stdout + done.stderr
+    assert project.repro()[0] == []
+    project.set({})
+    assert "Running stage" not in project.repro()[1]
+
+
 def test_another_test_set_trains_nothing_again(project: Project) -> None:
     project.set({"data.phrasebook.test": 50})
     ran, _ = project.repro()

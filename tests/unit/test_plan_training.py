@@ -270,7 +270,20 @@ def test_a_half_of_the_mfu_takes_twice_the_time() -> None:
     assert parts[1].seconds == pytest.approx(found.validation_flops / 2e13)
 
 
+def test_without_a_sweep_no_trial_is_counted(project: Path) -> None:
+    made = plan(project, on="8 x H100")
+    sweep = made["sweep"]
+    assert (sweep["method"], sweep["rows"], sweep["refused"]) == ("none", [], [])
+    assert (sweep["flops"], sweep["seconds"], sweep["at_most"]) == (0, 0.0, False)
+    stage = next(stage for stage in made["stages"] if stage["stage"] == "sweep")
+    assert {part["part"]: part["seconds"] for part in stage["parts"]}["trials"] == 0.0
+    checkpoints = made["data"]["disk"]["checkpoints"]
+    assert checkpoints == 5 * 20 * made["training"]["parameters"]
+    assert "none: no variant is trained; to train variants too, set sweep.method" in overview(made)
+
+
 def test_a_sweep_row_by_row(project: Path) -> None:
+    write(project, "wmt14-en-de-table3")
     made = plan(project, on="8 x H100")
     sweep = made["sweep"]
     rows = {row["variant"]: row for row in sweep["rows"]}
@@ -408,7 +421,7 @@ def parameters_kept(made: dict[str, Any]) -> float:
 
 
 def test_trials_that_do_not_fit_are_named(project: Path) -> None:
-    write(project, "base", **{"train.tokens_per_pass": 20_000})
+    write(project, "wmt14-en-de-table3", **{"train.tokens_per_pass": 20_000})
     (note,) = plan(project, on="8 x P100")["notes"]
     assert "C-d_model-1024" in note
     assert "lower train.tokens_per_pass" in note

@@ -14,6 +14,7 @@ from seq2sweep import presets
 from seq2sweep.cli import main
 from seq2sweep.cluster.variants import variants
 from seq2sweep.errors import UserError
+from seq2sweep.model.flops import parameter_count
 from seq2sweep.presets import table3
 from seq2sweep.train.schedule import learning_rate
 
@@ -38,6 +39,8 @@ def test_a_preset_is_read_back_from_its_own_params(name: str) -> None:
 @pytest.mark.parametrize("name", presets.names())
 def test_a_sweep_has_its_base_and_something_to_compare_it_with(name: str) -> None:
     config = presets.load(name).config
+    if config.sweep.method == "none":
+        config = configuration.with_changes(config, {"sweep.method": _meant(config)})
     found, refused = variants(config)
     assert refused == []
     assert found[0].changes == {}
@@ -47,6 +50,31 @@ def test_a_sweep_has_its_base_and_something_to_compare_it_with(name: str) -> Non
     for variant in found:
         # A trial saves and reports where it validates: it must do so before its end.
         assert variant.config.train.validate_every < variant.config.train.steps
+
+
+def _meant(config: configuration.Config) -> str:
+    """The method that the rest of a section is for, where none is set."""
+    return "one_at_a_time" if config.sweep.space else "table3"
+
+
+DAYS = 1e17
+"""FLOPs: more than a day on 2 CPU cores, and a tenth of what the paper's base model takes."""
+
+
+@pytest.mark.parametrize("name", [*presets.names(), *presets.SHORT])
+def test_no_preset_of_the_papers_size_sweeps_unless_its_name_says_so(name: str) -> None:
+    config = presets.load(name).config
+    found = variants(config)[0]
+    # Six FLOPs a parameter and token.
+    costs = [
+        6
+        * parameter_count(trial.config.model, trial.config.vocabulary.size)
+        * (trial.config.train.steps * trial.config.train.tokens_per_update)
+        for trial in found
+    ]
+    asked_for = name == "wmt14-en-de-table3"
+    assert (sum(costs) > DAYS) is asked_for
+    assert len(found) == 19 or not asked_for
 
 
 @pytest.mark.parametrize("name", presets.names())

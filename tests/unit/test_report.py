@@ -243,7 +243,7 @@ def test_stage_runs_without_a_sweep(project: Path) -> None:
     stage_report.work(preset())
     assert "Table 3" not in (project / "reports/index.html").read_text(encoding="utf-8")
     for name in ("table3.md", "table3.html", "table3.tex"):
-        assert "dvc repro sweep" in (project / "reports" / name).read_text(encoding="utf-8")
+        assert "sweep.method" in (project / "reports" / name).read_text(encoding="utf-8")
 
 
 def test_stage_names_a_damaged_input(project: Path) -> None:

@@ -69,12 +69,15 @@ def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant],
 
     Beside them the variants whose values are not valid. What is there already is left out. For
     method optuna there is the base variant alone: `seq2sweep.cluster.rounds` asks for the others.
+    For method none there is nothing.
 
     data: the training split; `Budget` says what for.
 
     Raises UserError naming the entry of the section that is wrong.
     """
     base = base_of(config)
+    if base.sweep.method == "none":
+        return [], []
     budget = Budget(base.sweep.budget, base, data)
     found: dict[str, Variant] = {}
     refused: dict[str, Refused] = {}

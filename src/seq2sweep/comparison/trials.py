@@ -79,7 +79,7 @@ def _named(path: Path, trials: Sequence[Trial], name: str) -> list[Trial]:
     lower = {other.lower(): other for other in known}
     close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
     listed = ", ".join(dict.fromkeys(variants[:SHOWN])) + ", ..." * (len(variants) > SHOWN)
-    hint = f", did you mean {lower[close[0]]}?" if close else f"; it has {listed}"
+    hint = f", did you mean {lower[close[0]]}?" if close else f"; it has {listed or 'none'}"
     raise UserError(f"{name} is neither a file, a folder nor a trial of {path}{hint}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from seq2sweep.cluster.variants import Refused, Variant, variants
+from seq2sweep.cluster.variants import Refused, Variant, base_of, variants
 from seq2sweep.config import Config
 from seq2sweep.planning.devices import Device
 from seq2sweep.planning.memory import memory
@@ -65,9 +65,11 @@ def sweep(config: Config, load: Workload, speed: Speed | None, slots: int, devic
     Raises UserError for an entry of the section that cannot be.
     """
     found, refused = variants(config, load.train)
-    stops = config.sweep.scheduler != "none"
+    stops = config.sweep.scheduler != "none" and bool(found)
     rows = [_row(group, load, speed, device) for group in _by_variant(found)]
     note = None
+    if config.sweep.method == "none":
+        note = "to train variants too, set sweep.method, such as --set sweep.method=table3"
     if config.sweep.method == "optuna":
         base, asked = rows[0], config.sweep.samples * config.sweep.seeds
         flops = base.flops / base.trainings * asked
@@ -88,7 +90,8 @@ def sweep(config: Config, load: Workload, speed: Speed | None, slots: int, devic
 
 def base_of_sweep(config: Config, load: Workload) -> Config:
     """The variant that the others are compared with."""
-    return variants(config, load.train)[0][0].config
+    found = variants(config, load.train)[0]
+    return found[0].config if found else base_of(config)
 
 
 def count(config: Config, load: Workload) -> int:
@@ -102,11 +105,13 @@ def checkpoint_bytes(config: Config, load: Workload) -> int:
     """What the trials keep in the end, each its newest checkpoints."""
     found = variants(config, load.train)[0]
     each = [v.config.train.keep_checkpoints * 12 * parameters(v.config.model, load) for v in found]
-    return sum(each) * count(config, load) // len(found)
+    return sum(each) * count(config, load) // len(found) if found else 0
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:
     """When the last of some works ends, each begun in turn in the place that is free first."""
+    if not seconds:
+        return 0.0
     places = [0.0] * max(1, min(slots, len(seconds)))
     for each in seconds:
         heapq.heapreplace(places, places[0] + each + BETWEEN_TRIALS)
@@ -151,7 +156,7 @@ def _all(seconds: Sequence[float | None], rows: Sequence[Row], slots: int) -> fl
         if each is not None
         for _ in range(row.trainings)
     ]
-    return makespan(known, slots) if known else None
+    return makespan(known, slots) if known or not rows else None
 
 
 def _least(rows: Sequence[Row], slots: int) -> float | None:

@@ -103,6 +103,8 @@ def _times(plan: dict[str, Any]) -> list[str]:
 
 def _sweep(plan: dict[str, Any]) -> list[str]:
     sweep, currency = plan["sweep"], plan["total"]["currency"]
+    if sweep["method"] == "none":
+        return [f"none: no variant is trained; {sweep['note']}"]
     priced = any(row["cost"] is not None for row in sweep["rows"])
     head = ("variant", "trainings", "parameters", "steps", "FLOPs", "memory", "time of one")
     rows = [

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from seq2sweep.report.table import Tables
 from seq2sweep.report.text import MISSING
 
-NONE_YET = "No variants have been trained yet: `dvc repro sweep` trains them."
+NONE_YET = (
+    "No variants have been trained. To train some, set `sweep.method` in params.yaml, such as "
+    "table3 or one_at_a_time, see `seq2sweep plan` for what that takes, then run `dvc repro`."
+)
 
 # --- Markdown ------------------------------------------------------------------------------------
 
