@@ -71,11 +71,12 @@ def work(config: Config) -> None:
             metrics["phenomena"] = accuracy_by_phenomenon(result.translations, references, tags)
         write_translations(data.lines("test", "source"), references, result.translations, tags)
         metrics["made_from"] = made_from(config, receipt, chosen)
-        stage.write_json(stage.METRICS / "evaluate.json", metrics)
+        figures = mlflow_figures(metrics)
+        shown = {k: figures[k] for k in ("bleu", "bleu_paper", "chrf", "test_perplexity")}
+        stage.write_metrics("evaluate", metrics, shown)
         run.artifact(stage.METRICS / "evaluate.json")
         run.artifact(stage.REPORTS / "translations.tsv")
         last_step = chosen[-1].step
-        figures = mlflow_figures(metrics)
         run.model(
             "transformer",
             files=[*files, stage.VOCABULARY / "vocabulary.model", stage.MODEL / RECEIPT],

@@ -67,8 +67,10 @@ def prepare(
                 f"none of {read:,} training pairs is left ({reasons}): "
                 "look at the section prepare of params.yaml, or at the text"
             )
-    stage.write_json(
-        stage.METRICS / "prepare.json", {split: metrics[split] for split in files.SPLITS}
+    stage.write_metrics(
+        "prepare",
+        {split: metrics[split] for split in files.SPLITS},
+        {"pairs": kept},
     )
     files.write_whole(stage.REPORTS / "dropped.tsv", as_table(text.samples))
     console.say(f"kept {kept:,} of {read:,} training pairs; dropped: {reasons or 'none'}")

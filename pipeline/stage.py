@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -127,6 +127,16 @@ def on_cluster(cluster: configuration.ClusterConfig) -> bool:
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, whole or not at all."""
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_metrics(name: str, all_of_them: Any, shown: Mapping[str, float | None]) -> None:
+    """Write metrics/NAME.json, and of it in metrics/dvc/NAME.json what DVC shows.
+
+    DVC makes a column of every key and a word wide of every string: few numbers fit a screen.
+    """
+    write_json(METRICS / f"{name}.json", all_of_them)
+    known = {key: value for key, value in shown.items() if value is not None}
+    write_json(METRICS / "dvc" / f"{name}.json", known)
 
 
 def read_json(path: Path) -> Any:

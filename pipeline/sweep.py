@@ -96,7 +96,9 @@ def work(config: Config) -> None:
         }
         summary = summarise(report)
         stage.write_json(stage.REPORTS / "sweep.json", report)
-        stage.write_json(stage.METRICS / "sweep.json", summary)
+        shown = {key: summary[key] for key in ("finished", "failed")}
+        best_bleu = summary["best"] and summary["best"]["bleu"]
+        stage.write_metrics("sweep", summary, shown | {"best_bleu": best_bleu})
         parent.artifact(stage.REPORTS / "sweep.json")
         parent.log({key: summary[key] for key in COUNTS}, step=0)
         record_tables(parent, config, report)

@@ -80,7 +80,9 @@ def work(config: Config) -> None:
         run_id = delivery.run_id(run)
         final = newest(folder / JOURNAL_NAME)
         metrics = training_metrics(config, header, outcome.summary, final, parameters, run_id)
-        stage.write_json(stage.METRICS / "train.json", metrics)
+        shown = {k: metrics[k] for k in ("steps", "parameters", "tokens_per_second")}
+        shown |= {"flops": metrics["flops"]["model"]}
+        stage.write_metrics("train", metrics, shown | {"valid_ppl": final.get("valid_perplexity")})
         write_curves(folder / JOURNAL_NAME, stage.METRICS / "curves.csv")
         known = {k: outcome.summary[k] for k in devices.COSTS if outcome.summary[k] is not None}
         # At the time of the end: a training that is found finished has the same figures.

@@ -165,7 +165,7 @@ def test_dvc_yaml_says_what_a_stage_reads_and_leaves() -> None:
     assert stages.inputs(ROOT, "sweep") == data
     assert stages.inputs(ROOT, "evaluate") == data | {"models/train": "train"}
     assert stages.inputs(ROOT, "all") == data | {"metrics/prepare.json": "prepare"}
-    train = ["models/train", "metrics/train.json", "metrics/curves.csv"]
+    train = ["models/train", "metrics/train.json", "metrics/dvc/train.json", "metrics/curves.csv"]
     assert stages.outputs(ROOT, "train") == train
     assert {*train, "metrics/sweep.json", "reports/index.html"} < {*stages.outputs(ROOT, "all")}
     assert not [out for out in stages.outputs(ROOT, "all") if out.startswith("data/")]

@@ -368,3 +368,21 @@ def test_dvc_shows_metrics_and_plots(project: Project) -> None:
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip()
+
+
+def test_the_metrics_of_dvc_fit_a_screen(project: Project) -> None:
+    done = subprocess.run(
+        ["dvc", "metrics", "show"],
+        cwd=project.folder,
+        env=project.environment | {"COLUMNS": "400"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 200
+    # A row for each file, and under its heading the number of the whole file.
+    bleu = lines[0].split().index("bleu")
+    (row,) = [line.split() for line in lines if line.startswith("metrics/dvc/evaluate.json")]
+    score = project.json("metrics/evaluate.json")["bleu"]["sacrebleu"]["score"]
+    assert float(row[bleu]) == pytest.approx(score, rel=1e-3)
