@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import ray
 
@@ -148,7 +149,10 @@ def test_ray_itself_dies(stage: StageProcess, victim: str, thorough: bool) -> No
     params.write_text(configuration.dump(endless), encoding="utf-8")
     stage.start()
     wait_until(lambda: stage.ended() or "step     20/" in stage.said())
-    below_this_process(victim)[0].kill()
+    assert stage.process is not None
+    below = psutil.Process(stage.process.pid).children(recursive=True)
+    (process,) = [one for one in below if victim in " ".join(one.cmdline()[:1])]
+    process.kill()
     name = victim.rpartition("/")[2]
     assert last_line(stage) == (
         f"seq2sweep train: Ray's {name} on this machine ended (killed, by hand or by the system "

@@ -136,7 +136,7 @@ class Watched:
     """A start of workers on a cluster that is told of, by a clock of its own."""
 
     def __init__(self, cluster: ClusterConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.alive, self.placed = 0.0, 0, False
+        self.now, self.alive, self.placed, self.head = 0.0, 0, False, True
         self.machines, self.free = [Node(2, 0)], [Node(2, 0)]
         for name, function in {
             "remove_orphans": lambda: 0,
@@ -144,6 +144,7 @@ class Watched:
             "has_room": lambda controller: self.placed,
         }.items():
             monkeypatch.setattr(gcs, name, function)
+        monkeypatch.setattr(session, "require_alive", SimpleNamespace(answers=lambda: self.head))
         monkeypatch.setattr(session, "nodes", lambda: self.machines)
         monkeypatch.setattr(session, "free_nodes", lambda: self.free)
         clock = SimpleNamespace(monotonic=lambda: self.now)
@@ -172,6 +173,16 @@ def test_a_start_that_never_comes_is_given_up(
     assert not watched.after(workers_start.START_SECONDS)
     with pytest.raises(workers_start.NeverStarted, match="did not start within 5m"):
         watched.after(10)
+
+
+def test_nothing_is_asked_of_a_head_that_does_not_answer(
+    local: ClusterConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray would block this thread for a minute, and then end the process."""
+    watched = Watched(local, monkeypatch)
+    watched.head = False
+    monkeypatch.setattr(gcs, "remove_orphans", pytest.fail)
+    assert not watched.after(60)
 
 
 def test_nodes_and_room_are_waited_for(

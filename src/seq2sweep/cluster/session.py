@@ -170,9 +170,13 @@ class _Alive:
         self.looked = self.answered = -math.inf
 
     def __call__(self) -> None:
+        if time.monotonic() - self.looked >= ALIVE_SECONDS and ray.is_initialized():
+            self.answers()
+
+    def answers(self) -> bool:
+        """Whether Ray's head does, now. To be asked before anything is asked of Ray itself, which
+        would wait for a minute, and then end this process."""
         now = time.monotonic()
-        if now - self.looked < ALIVE_SECONDS or not ray.is_initialized():
-            return
         if now - self.looked > HEAD_SECONDS:  # nobody has asked for long: begin anew
             self.answered = now
         self.looked = now
@@ -184,12 +188,14 @@ class _Alive:
         try:
             with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS):
                 self.answered = now
+                return True
         except OSError as error:
             if now - self.answered > HEAD_SECONDS:
                 raise RayDied(
                     f"Ray's head at {host}:{port} has not answered for "
                     f"{console.duration(now - self.answered)} ({error})"
                 ) from None
+        return False
 
 
 class RayDied(Failure):

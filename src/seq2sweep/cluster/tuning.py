@@ -103,7 +103,7 @@ class _Waiting:
 
     def __call__(self) -> None:
         now = time.monotonic()
-        if now - self.looked < LOOK_SECONDS:
+        if now - self.looked < LOOK_SECONDS or not session.require_alive.answers():
             return
         before, self.looked = self.looked, now
         left = sum(not record.status for record in self.records)

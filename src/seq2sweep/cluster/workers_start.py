@@ -49,6 +49,8 @@ class Start:
         now = time.monotonic()
         if now - self.looked < LOOK_SECONDS:
             return self.looked == self.alive
+        if not session.require_alive.answers():
+            return False
         before, self.looked = self.looked, now
         gcs.remove_orphans()
         controller = self.trainer.controller
