@@ -11,9 +11,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -182,11 +184,20 @@ def test_the_token_is_its_own_and_on_no_command_line(ours: Ours) -> None:
 
 
 def test_another_machine_gets_no_connection(ours: Ours) -> None:
-    with another_machine() as (name, address), socket.create_server(("0.0.0.0", 0)) as open_to_all:
-        ports = [*ours.listeners, open_to_all.getsockname()[1]]
+    with another_machine() as (name, address), answering() as open_to_all:
+        ports = [*ours.listeners, open_to_all]
         told = strange([(address, port) for port in ports], [], "ip", "netns", "exec", name)
         answered = [place for place, said in told["answers"].items() if said]
         assert answered == [f"{address}:{ports[-1]}"]
+
+
+@contextlib.contextmanager
+def answering() -> Iterator[int]:
+    """A server of HTTP on all interfaces: its port."""
+    with HTTPServer(("0.0.0.0", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
 
 
 @contextlib.contextmanager

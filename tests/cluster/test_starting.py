@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from ray._private import node, services
 
 from seq2sweep.cluster import starting
+from seq2sweep.cluster.signals import ENDINGS, held_back, signals_as_interrupts
 
 
 @pytest.fixture
@@ -79,6 +81,27 @@ def test_one_that_is_gone_is_not_waited_for(
         # Ray's own, which takes its half minute without.
         with pytest.raises(starting.Ended, match="gcs_server ended"):
             node.wait_for_persisted_port(str(tmp_path), "00" * 28, "gcs_server_port")
+
+
+def test_who_is_asked_to_end_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(address: str, node_id: str) -> None:
+        raise RuntimeError("The raylet is not registered.")
+
+    monkeypatch.setattr(services, "get_node", never)
+    monkeypatch.setattr(starting, "_alive", lambda name: True)
+
+    def start() -> None:
+        with signals_as_interrupts(), held_back(*ENDINGS), starting.waiting(time.monotonic()):
+            signal.raise_signal(signal.SIGTERM)
+            services.get_node("127.0.0.1:1", "ours")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+
+
+def test_one_look_for_the_raylet_is_short() -> None:
+    """All patience in one call of Ray's would not notice that the raylet is gone."""
+    assert float(starting.PATIENT["RAY_raylet_start_wait_time_s"]) <= 5
 
 
 def test_noise_goes_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

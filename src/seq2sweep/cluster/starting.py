@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from ray._private import node, services
 
 from seq2sweep import console
 from seq2sweep.cluster.own_folder import user_folder
+from seq2sweep.cluster.signals import ENDINGS
 from seq2sweep.cluster.ticker import Ticker
 
 PATIENCE_SECONDS = 900.0
@@ -26,7 +28,8 @@ PATIENT = {
     "RAY_agent_register_timeout_ms": f"{PATIENCE_SECONDS * 1000:.0f}",
     "RAY_gcs_server_port_wait_time_s": f"{PATIENCE_SECONDS:.0f}",
     "RAY_raylet_client_num_connect_attempts": f"{PATIENCE_SECONDS:.0f}",
-    "RAY_raylet_start_wait_time_s": f"{PATIENCE_SECONDS:.0f}",
+    # One look for the raylet, which `_until` repeats: not all patience for one that is gone.
+    "RAY_raylet_start_wait_time_s": "1",
     "RAY_worker_register_timeout_seconds": f"{PATIENCE_SECONDS:.0f}",
 }
 
@@ -73,8 +76,14 @@ def waiting(since: float) -> Iterator[None]:
 
 
 def _until(give_up: float, server: str, look: Callable[[], Any]) -> Any:
-    """What `look` gives, once it does; raises Ended when the server that makes it so is gone."""
+    """What `look` gives, once it does.
+
+    Raises Ended when the server that makes it so is gone, KeyboardInterrupt when this process is
+    asked to end: such signals are held back while Ray starts.
+    """
     while True:
+        if signal.sigpending() & set(ENDINGS):
+            raise KeyboardInterrupt
         # Before: what it did at last is still seen.
         alive = _alive(server)
         try:
