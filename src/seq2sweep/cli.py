@@ -51,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="seq2sweep",
         description="The Transformer paper as a living experiment. `dvc repro` runs the pipeline.",
     )
+    parser.add_argument(
+        "--version", action="version", version=f"%(prog)s {console.installed_version()}"
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     preset = commands.add_parser("preset", help="list experiments, or write params.yaml from one")

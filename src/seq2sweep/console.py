@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 from tqdm import tqdm
@@ -136,3 +137,11 @@ def quiet_environment() -> None:
         "RAY_USAGE_STATS_ENABLED": "0",
     }.items():
         os.environ.setdefault(name, value)
+
+
+def installed_version() -> str:
+    """Of this package; in words where it is not installed, as in a job that has the folder only."""
+    try:
+        return version("seq2sweep")
+    except PackageNotFoundError:
+        return "from a folder, not installed"
