@@ -94,6 +94,7 @@ def work(config: Config) -> None:
         f"{metrics['tokens_per_second']:,.0f} target tokens/s, valid perplexity "
         f"{number(metrics['final']['valid_perplexity'])}; "
         f"{len(exported['checkpoints'])} checkpoints in {stage.MODEL}"
+        + _peak_memory(metrics["peak_rss_bytes"])
         + ("" if metrics["mfu"] is None else f"; MFU {100 * metrics['mfu']:.1f} %")
     )
     warning = devices.no_peak_warning(metrics["device"], metrics["precision"])
@@ -237,6 +238,8 @@ def training_metrics(
         "mfu": summary["mfu"],
         "device_hours": summary["device_hours"],
         "energy_kwh": summary["energy_kwh"],
+        "peak_rss_bytes": summary.get("peak_rss_bytes"),
+        "peak_gpu_bytes": summary.get("peak_gpu_bytes"),
         "parameters": parameters,
         "vocabulary_size": header["vocabulary"]["size"],
         "workers": summary["workers"],
@@ -245,6 +248,10 @@ def training_metrics(
         "final": final,
         "mlflow_run_id": run_id,
     }
+
+
+def _peak_memory(peak: float | None) -> str:
+    return "" if peak is None else f"; peak memory {peak / 1e9:.2f} GB a worker"
 
 
 def newest(journal_path: Path) -> dict[str, Any]:

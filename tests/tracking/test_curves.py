@@ -51,6 +51,9 @@ def test_names_of_the_curves() -> None:
         "gradient_norm",
         "learning_rate",
         "tokens_per_second",
+        "rss_bytes",
+        "peak_rss_bytes",
+        "peak_gpu_bytes",
         "valid_loss",
         "valid_perplexity",
     ]

@@ -171,3 +171,15 @@ def test_without_nvml_energy_is_unknown(gpu: torch.device, monkeypatch: pytest.M
     monkeypatch.setattr(ctypes, "CDLL", missing)
     assert energy_counter(gpu)() is None
     assert energy_counter(torch.device("cpu"))() is None
+
+
+def test_the_memory_of_this_process() -> None:
+    before = devices.memory_of_process(torch.device("cpu"))
+    held = torch.ones(50_000_000, dtype=torch.uint8)
+    after = devices.memory_of_process(torch.device("cpu"))
+    assert set(after) == {"rss_bytes", "peak_rss_bytes"}
+    assert 45e6 < after["rss_bytes"] - before["rss_bytes"] < 100e6
+    assert after["rss_bytes"] <= 1.01 * after["peak_rss_bytes"]
+    del held
+    peak = devices.memory_of_process(torch.device("cpu"))["peak_rss_bytes"]
+    assert peak >= after["peak_rss_bytes"]

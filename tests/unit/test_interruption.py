@@ -30,7 +30,8 @@ from seq2sweep.train.loop import train
 from ..conftest import Corpus
 
 STEPS = 14
-TIMES = ("time", "tokens_per_second", "seconds_left", "train_seconds", "wall_seconds",
+TIMES = ("time", "tokens_per_second", "seconds_left", "rss_bytes",
+         "peak_rss_bytes", "train_seconds", "wall_seconds",
          "device_hours", "flops_per_second")  # fmt: skip
 
 

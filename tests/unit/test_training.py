@@ -50,6 +50,10 @@ def test_events_come_when_the_parameters_say(
     assert steps[CheckpointDue] == [4, 8, 10]
     assert steps[Finished] == [10]
     assert isinstance(events[-1], Finished)
+    told = [e.metrics for e in events if isinstance(e, Logged)] + [events[-1].summary]
+    assert all(
+        0 < float(of["rss_bytes"] or 0) <= 1.01 * float(of["peak_rss_bytes"] or 0) for of in told
+    )
     summary = events[-1].summary
     assert 0 <= summary["padding_share"] < 0.5  # type: ignore[operator]
     assert summary["flops"] > 0  # type: ignore[operator]

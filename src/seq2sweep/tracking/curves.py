@@ -10,7 +10,16 @@ Point = tuple[float, int, Mapping[str, float]]
 
 # The figures of each kind of journal entry that become curves; the others are of the moment.
 CURVES: dict[str, Sequence[str]] = {
-    "logged": ("loss", "perplexity", "gradient_norm", "learning_rate", "tokens_per_second"),
+    "logged": (
+        "loss",
+        "perplexity",
+        "gradient_norm",
+        "learning_rate",
+        "tokens_per_second",
+        "rss_bytes",
+        "peak_rss_bytes",
+        "peak_gpu_bytes",
+    ),
     "validated": ("valid_loss", "valid_perplexity"),
 }
 

@@ -12,7 +12,8 @@ from seq2sweep.train.state import Snapshot
 class Logged:
     """Curves since the last one: loss (smoothed, as optimised) and perplexity per piece,
     gradient_norm, learning_rate, tokens_per_second (real target pieces), seconds_left, epoch,
-    skipped_updates (of the whole run), and mfu where the devices' peak is known. Updates that were
+    skipped_updates (of the whole run), the memory of the first worker's process
+    (devices.memory_of_process), and mfu where the devices' peak is known. Updates that were
     skipped count for none of the means; they are NaN where all were."""
 
     step: int

@@ -346,6 +346,7 @@ class _Training:
             "epoch": float(self.progress.epoch),
             "skipped_updates": float(self.progress.skipped_updates),
         }
+        metrics |= devices.memory_of_process(self.device)
         if self.peak_flops_per_second is not None:
             done = self.progress.flops - window.flops_before
             metrics["mfu"] = done / (window.seconds * self.peak_flops_per_second)
@@ -448,6 +449,7 @@ class _Training:
             "precision": self.precision,
             "workers": self.world_size,
             "device": self.device_name,
+            **devices.memory_of_process(self.device),
         }
 
 
