@@ -213,7 +213,9 @@ def test_dvc_runs_stages_that_exist() -> None:
     stages = yaml.safe_load(path.read_text(encoding="utf-8"))["stages"]
     assert stages
     for name, stage in stages.items():
-        command = re.fullmatch(r"python -m pipeline\.(\w+)", stage["cmd"])
+        command = re.fullmatch(
+            r'PATH="\$DVC_ROOT/\.venv/bin:\$PATH" python -m pipeline\.(\w+)', stage["cmd"]
+        )
         assert command, f"{name}: {stage['cmd']}"
         assert (ROOT / "pipeline" / f"{command.group(1)}.py").is_file(), name
 

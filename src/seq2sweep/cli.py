@@ -65,6 +65,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="change a value, such as --set model.heads=8 (again for more)",
     )
+    preset.add_argument(
+        "--force", action="store_true", help="also over a params.yaml that was edited"
+    )
     preset.set_defaults(work=_preset)
 
     plan = commands.add_parser(
@@ -220,6 +223,11 @@ def _preset(options: argparse.Namespace) -> None:
     preset = presets.load(options.name)
     config = configuration.with_changes(preset.config, _changes(options.set), "--set")
     path = Path("params.yaml")
+    if path.exists() and not options.force and not presets.is_unchanged(path):
+        raise UserError(
+            f"{path} is no preset's any more, and what was changed would be lost: copy it "
+            "elsewhere, or add --force to overwrite it"
+        )
     beside = path.with_name(".params.yaml.partial")
     beside.write_text(configuration.dump(config), encoding="utf-8")
     beside.replace(path)

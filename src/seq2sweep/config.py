@@ -26,6 +26,10 @@ import yaml
 from seq2sweep.errors import UserError
 from seq2sweep.redaction import secrets_in
 
+DECISIVE = ("src", "pipeline", "params.yaml", "dvc.yaml", "constraints.txt", "pyproject.toml")
+"""The project's files that determine a result. One elsewhere (documentation, tests, infrastructure,
+dvc.lock, which stages write) leaves the tree of a run clean."""
+
 
 def _field(help_text: str, at_least: int | None = None) -> Any:
     """A required field; the help text becomes the comment beside it in params.yaml."""

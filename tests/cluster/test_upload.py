@@ -83,9 +83,13 @@ def test_the_sum_is_of_the_content_alone(repository: Path) -> None:
 
 
 def test_the_commit_says_whether_files_differ_from_it(repository: Path) -> None:
-    assert upload.commit(repository).endswith("-dirty")
-    git(repository, "add", "-A")
-    git(repository, "commit", "-qm", "second")
+    (repository / "dvc.lock").write_text("schema: '2.0'\n")
+    assert not upload.commit(repository).endswith("-dirty")
+    for changed in ("src/tracked.py", "src/new.py"):
+        (repository / changed).write_text("a = 2\n")
+        assert upload.commit(repository).endswith("-dirty")
+        git(repository, "add", "-A")
+        git(repository, "commit", "-qm", "next")
     head = subprocess.check_output(["git", "-C", str(repository), "rev-parse", "HEAD"], text=True)
     assert upload.commit(repository) == head.strip()
 

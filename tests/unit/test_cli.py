@@ -39,6 +39,25 @@ def test_a_preset_becomes_params(name: str) -> None:
     assert configuration.load(Path("params.yaml")) == presets.load(name).config
 
 
+def test_an_edited_params_is_overwritten_by_force_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    params = Path("params.yaml")
+    assert main(["preset", "phrasebook"]) == 0
+    assert main(["preset", "multi30k-en-de"]) == 0
+    written = params.read_text()
+    for edited in (written.replace("layers: ", "layers: 1"), written + "# mine\n", "broken: ["):
+        params.write_text(edited)
+        capsys.readouterr()
+        assert main(["preset", "phrasebook"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("seq2sweep preset: params.yaml ")
+        assert "--force" in line
+        assert params.read_text() == edited
+    assert main(["preset", "phrasebook", "--force"]) == 0
+    assert configuration.load(params) == presets.load("phrasebook").config
+
+
 def test_values_can_be_set() -> None:
     arguments = ["--set", "model.heads=8", "--set", "train.learning_rate_scale=1e-1"]
     assert main(["preset", "phrasebook", *arguments]) == 0

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seq2sweep.cluster import secrets
+from seq2sweep.config import DECISIVE
 from seq2sweep.errors import UserError
 
 LARGEST = 20 * 2**20
@@ -76,15 +77,17 @@ def collect(project: Path) -> Upload:
 
 
 def commit(project: Path) -> str:
-    """The commit's id, `-dirty` behind it when files differ from it; `unknown` before the first.
+    """The commit's id, `unknown` before the first.
 
+    `-dirty` stands behind it when files that determine a result differ from it.
     This is what $SEQ2SWEEP_COMMIT says to the stages, which find no git in a cluster.
     """
     try:
         name = _git(project, "rev-parse", "--verify", "--quiet", "HEAD").decode().strip()
     except UserError:
         return "unknown"
-    return name + "-dirty" * bool(_git(project, "status", "--porcelain", "--", "."))
+    changes = _git(project, "status", "--porcelain", "--untracked-files=all", "--", *DECISIVE)
+    return name + "-dirty" * bool(changes)
 
 
 def _listed(project: Path) -> list[str]:

@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -56,6 +57,12 @@ def load(name: str) -> Preset:
     return Preset(
         name, about["summary"], about["bleu"], about["time"], about["hardware"], _config(name)
     )
+
+
+def is_unchanged(path: Path) -> bool:
+    """Whether a params.yaml is as `seq2sweep preset` writes it, no value and no comment edited."""
+    text = path.read_bytes()
+    return any(configuration.dump(load(name).config).encode() == text for name in names())
 
 
 def overview() -> str:

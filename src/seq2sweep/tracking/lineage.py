@@ -22,9 +22,6 @@ from seq2sweep.errors import UserError
 
 UNKNOWN = "unknown"
 
-# A change elsewhere (documentation, tests, infrastructure) cannot change a result.
-DECISIVE = ("src", "pipeline", "params.yaml", "dvc.yaml", "constraints.txt", "pyproject.toml")
-
 LIBRARIES = ("torch", "ray", "mlflow", "dvc", "sentencepiece", "sacrebleu", "numpy")
 
 
@@ -60,7 +57,9 @@ def code(project: Path) -> dict[str, str]:
     if commit is None:
         commit, _, ending = os.environ.get("SEQ2SWEEP_COMMIT", UNKNOWN).partition("-")
         return {"git.commit": commit, "git.dirty": "true" if ending == "dirty" else UNKNOWN}
-    changes = _git(project, "status", "--porcelain", "--untracked-files=all", "--", *DECISIVE)
+    changes = _git(
+        project, "status", "--porcelain", "--untracked-files=all", "--", *configuration.DECISIVE
+    )
     dirty = UNKNOWN if changes is None else str(changes != "").lower()
     return {"git.commit": commit, "git.dirty": dirty}
 
