@@ -36,7 +36,7 @@ def work(config: configuration.Config) -> None:
         elif config.data.dataset == "files":
             provenance = _own_files(config.data)
         else:
-            provenance = _generate(config.data.phrasebook, folder)
+            provenance = _generate(config.data, folder)
         languages = {"source": config.data.source, "target": config.data.target}
         head = {"dataset": config.data.dataset, "languages": languages}
         stage.write_json(folder / "provenance.json", head | provenance)
@@ -140,21 +140,16 @@ def _require_inside(name: str, split: str) -> None:
 # --- the phrasebook ----------------------------------------------------------------------------
 
 
-def _generate(config: configuration.PhrasebookConfig, folder: Path) -> dict[str, Any]:
+def _generate(data: configuration.DataConfig, folder: Path) -> dict[str, Any]:
+    config = data.phrasebook
+    sources.check_phrasebook(config)
     counts: dict[phrasebook.Split, int]
     counts = {"train": config.train, "valid": config.valid, "test": config.test}
-    for split, count in counts.items():
-        most = phrasebook.CAPACITY[split]
-        if count > most:
-            raise UserError(
-                f"data.phrasebook.{split} is {count} but the phrasebook holds at most {most} "
-                "different sentences for it; lower it"
-            )
     phenomena: list[str] = []
     splits = {}
     for split in counts:
         source, target = (folder / files.text_name(split, side) for side in files.SIDES)
-        written = files.write_pairs(source, target, _pairs(split, counts[split], config, phenomena))
+        written = files.write_pairs(source, target, _pairs(split, counts[split], data, phenomena))
         assert written == counts[split]
         sums = {side: files.sha256(path) for side, path in (("source", source), ("target", target))}
         splits[split] = [_entry("phrasebook", written, source.name, target.name, sums)]
@@ -165,15 +160,16 @@ def _generate(config: configuration.PhrasebookConfig, folder: Path) -> dict[str,
 def _pairs(
     split: phrasebook.Split,
     count: int,
-    config: configuration.PhrasebookConfig,
+    data: configuration.DataConfig,
     phenomena: list[str],
 ) -> Iterator[tuple[str, str]]:
     """Generated pairs; those of test leave their tags in `phenomena`."""
-    generated = phrasebook.generate(split, count, config.seed)
+    generated = phrasebook.generate(split, count, data.phrasebook.seed)
     for pair in console.progress(generated, f"generate {split}", "pairs", count):
         if split == "test":
             phenomena.append(" ".join(pair.phenomena))
-        yield pair.source, pair.target
+        sides = {"en": pair.source, "de": pair.target}
+        yield sides[data.source.lower()], sides[data.target.lower()]
 
 
 # --- what a text is ----------------------------------------------------------------------------

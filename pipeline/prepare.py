@@ -22,6 +22,7 @@ from seq2sweep.data.clean import Cleaner, Pair
 from seq2sweep.data.cleaned import CleanedText, as_table
 from seq2sweep.data.reasons import is_empty
 from seq2sweep.errors import UserError
+from seq2sweep.paths import read_json
 
 PAIRS_IN_CHUNK = 5_000
 CHARACTERS_IN_CHUNK = 8_000_000
@@ -32,7 +33,7 @@ PAIRS_WORTH_PROCESSES = 100_000
 
 def work(config: configuration.Config) -> None:
     """Write data/clean, metrics/prepare.json and reports/dropped.tsv."""
-    provenance = stage.read_json(stage.RAW / "provenance.json")
+    provenance = read_json(stage.RAW / "provenance.json")
     pairs = sum(corpus["lines"] for corpus in provenance["splits"]["train"])
     many = pairs > PAIRS_WORTH_PROCESSES
     prepare(config, provenance, parallel.Processes() if many else parallel.serial)

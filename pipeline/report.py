@@ -10,6 +10,7 @@ from seq2sweep.config import Config
 from seq2sweep.data.files import RECEIPT, write_whole
 from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
+from seq2sweep.paths import read_json
 from seq2sweep.report import page, samples
 from seq2sweep.report.files import table_files
 
@@ -19,12 +20,12 @@ TRANSLATION_COLUMNS = ["source", "reference", "translation", "phenomena"]
 def work(config: Config) -> None:
     results = page.Results(
         dataset=stage.dataset_in_words(config),
-        prepare=stage.read_json(stage.METRICS / "prepare.json"),
-        train=stage.read_json(stage.METRICS / "train.json"),
+        prepare=read_json(stage.METRICS / "prepare.json"),
+        train=read_json(stage.METRICS / "train.json"),
         curves=read_curves(stage.METRICS / "curves.csv"),
-        evaluate=stage.read_json(stage.METRICS / "evaluate.json"),
+        evaluate=read_json(stage.METRICS / "evaluate.json"),
         translations=read_translations(stage.REPORTS / "translations.tsv"),
-        lineage=stage.read_json(stage.MODEL / RECEIPT)["lineage"],
+        lineage=read_json(stage.MODEL / RECEIPT)["lineage"],
         sweep=read_sweep(stage.REPORTS / "sweep.json"),
     )
     texts = table_files(results.sweep, results.dataset, results.train["vocabulary_size"])
@@ -37,7 +38,7 @@ def read_sweep(path: Path) -> dict[str, object] | None:
     """The sweep's record, or None where no sweep has been run or sweep.method is none."""
     if not path.exists():
         return None
-    content: dict[str, object] = stage.read_json(path)
+    content: dict[str, object] = read_json(path)
     return None if content.get("method") == "none" else content
 
 

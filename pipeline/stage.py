@@ -18,15 +18,7 @@ from seq2sweep import console
 from seq2sweep.cluster import jobs
 from seq2sweep.cluster.variants import variants
 from seq2sweep.data.files import sha256, text_name, write_whole
-from seq2sweep.errors import (
-    EXIT_FAILURE,
-    EXIT_INTERRUPTED,
-    EXIT_USER_ERROR,
-    NO_RIGHT,
-    NO_ROOM,
-    Failure,
-    UserError,
-)
+from seq2sweep.errors import EXIT_INTERRUPTED, Failure, UserError, ending
 from seq2sweep.redaction import redact
 
 PARAMS = Path("params.yaml")
@@ -51,6 +43,7 @@ def run(
     as_job: whether with `cluster.job_server` it runs there, and what it leaves is brought here.
     Status: 0 done, 2 the input is wrong, 75 interrupted (Ctrl-C or SIGTERM), else a failure.
     """
+    console.ready_streams(lasting=True)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, _interrupt)
@@ -64,23 +57,13 @@ def run(
                 jobs.bring_home(Path.cwd(), config, name)
             else:
                 work(config)
-    except UserError as error:
-        print(redact(f"seq2sweep {name}: {error}"), file=sys.stderr)
-        sys.exit(EXIT_USER_ERROR)
-    except Failure as error:
-        print(redact(f"seq2sweep {name}: {error}"), file=sys.stderr)
-        if error.unclean:
+    except (UserError, Failure, OSError) as error:
+        line, status = ending(error)
+        print(redact(f"seq2sweep {name}: {line}"), file=sys.stderr)
+        if isinstance(error, Failure) and error.unclean:
             sys.stderr.flush()
-            os._exit(EXIT_FAILURE)
-        sys.exit(EXIT_FAILURE)
-    except OSError as error:
-        if error.errno not in NO_ROOM + NO_RIGHT:
-            raise
-        where = "" if error.filename else f" (writing in {Path.cwd()})"
-        full = error.errno in NO_ROOM
-        remedy = "make room there and run `dvc repro` again" if full else "mend its rights"
-        print(redact(f"seq2sweep {name}: {error}{where}; {remedy}"), file=sys.stderr)
-        sys.exit(EXIT_FAILURE)
+            os._exit(status)
+        sys.exit(status)
     except KeyboardInterrupt:
         print(f"seq2sweep {name}: interrupted; go on by `dvc repro`", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
@@ -137,13 +120,3 @@ def write_metrics(name: str, all_of_them: Any, shown: Mapping[str, float | None]
     write_json(METRICS / f"{name}.json", all_of_them)
     known = {key: value for key, value in shown.items() if value is not None}
     write_json(METRICS / "dvc" / f"{name}.json", known)
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file that an earlier stage wrote."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}): remove it and run `dvc repro`") from None

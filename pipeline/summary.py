@@ -5,11 +5,12 @@ from __future__ import annotations
 from pipeline import stage
 from seq2sweep import console
 from seq2sweep.config import Config
+from seq2sweep.paths import read_json
 
 
 def work(config: Config) -> None:
-    train = stage.read_json(stage.METRICS / "train.json")
-    evaluation = stage.read_json(stage.METRICS / "evaluate.json")
+    train = read_json(stage.METRICS / "train.json")
+    evaluation = read_json(stage.METRICS / "evaluate.json")
     table = (stage.REPORTS / "table3.md").read_text(encoding="utf-8")
     sacrebleu = evaluation["bleu"]["sacrebleu"]
     console.say("\n" + table.partition("\n## ")[0].strip())

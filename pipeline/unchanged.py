@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
+from seq2sweep import yaml_text
 from seq2sweep.config import Config
 from seq2sweep.data.files import sha256
 from seq2sweep.errors import UserError
+from seq2sweep.paths import read_text
 
 CODE = ("pipeline/", "src/")
 
@@ -44,8 +46,11 @@ def _recipe(stage: str) -> Mapping[str, Any]:
     path = Path("dvc.yaml")
     if not path.exists():
         return {}
-    described = configuration.read_yaml(path.read_text(encoding="utf-8"))
-    return dict(described["stages"].get(stage, {}))
+    try:
+        described = yaml_text.read_yaml(read_text(path))
+        return dict(described["stages"].get(stage, {}))
+    except (*yaml_text.ERRORS, KeyError, AttributeError) as error:
+        raise UserError(yaml_text.problem(error, str(path))) from None
 
 
 def _values(recipe: Mapping[str, Any], config: Config) -> dict[str, Any]:

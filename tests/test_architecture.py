@@ -22,6 +22,8 @@ LAYERS = {
     "seq2sweep": 0,
     "seq2sweep.errors": 1,
     "seq2sweep.console": 2,
+    "seq2sweep.paths": 2,
+    "seq2sweep.yaml_text": 2,
     "seq2sweep.locks": 2,
     "seq2sweep.health": 2,
     "seq2sweep.redaction": 2,
@@ -244,6 +246,9 @@ NO_DEPENDENCY = {
     "seq2sweep.console",
     "seq2sweep.locks",
     "seq2sweep.redaction",
+    # How a file is opened, and YAML is read: what comes of it has a sum or a value of its own.
+    "seq2sweep.paths",
+    "seq2sweep.yaml_text",
     "seq2sweep.config",
     "seq2sweep.tracking",
 }

@@ -5,45 +5,49 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
 from tqdm import tqdm
 
 from seq2sweep import config as configuration
-from seq2sweep import console, presets
+from seq2sweep import console, presets, yaml_text
 from seq2sweep.data.parallel import Mapper, serial
-from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
+from seq2sweep.errors import EXIT_INTERRUPTED, Failure, UserError, ending
 from seq2sweep.redaction import redact
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand. Exit status: 0 done, 2 the input is wrong (one line says what)."""
     console.quiet_environment()
+    console.ready_streams()
     options = _parser().parse_args(arguments)
     try:
         options.work(options)
         # Here rather than at exit, where nobody would hear of a closed pipe or a full disk.
         sys.stdout.flush()
-    except UserError as error:
-        print(redact(f"seq2sweep {options.command}: {error}"), file=sys.stderr)
-        return EXIT_USER_ERROR
-    except Failure as error:
-        print(redact(f"seq2sweep {options.command}: {error}"), file=sys.stderr)
-        return EXIT_FAILURE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough; keep the interpreter from flushing into it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        print(redact(f"seq2sweep {options.command}: {error}"), file=sys.stderr)
-        return EXIT_FAILURE
+        # The reader (`| head`) has seen enough.
+        _leave_standard_output()
+    except (UserError, Failure, OSError) as error:
+        line, status = ending(error)
+        print(redact(f"seq2sweep {options.command}: {line}"), file=sys.stderr)
+        if isinstance(error, OSError):
+            _leave_standard_output()
+        return status
     return 0
+
+
+def _leave_standard_output() -> None:
+    """Keep the interpreter from flushing once more, at its end, into what cannot be written."""
+    with contextlib.suppress(OSError, io.UnsupportedOperation):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -243,9 +247,8 @@ def _changes(assignments: Sequence[str]) -> dict[str, object]:
         if not separator or not key:
             raise UserError(f"--set wants KEY=VALUE, not {assignment}")
         try:
-            changes[key] = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError, TypeError, OverflowError):
-            # PyYAML lets errors of Python's own constructors through, as for a 13th month.
+            changes[key] = yaml_text.read_yaml(text)
+        except yaml_text.ERRORS:
             raise UserError(f"--set {key}: {text} is not a YAML value") from None
     return changes
 
@@ -270,8 +273,12 @@ def _translate(options: argparse.Namespace) -> None:
     if options.tasks and options.engine != "own":
         raise UserError("--tasks goes with this program's own search only: leave out --engine")
     translator = Translator(options.weights, options.vocabulary, config.evaluate)
-    standard_input = lines_of(sys.stdin.buffer, "standard input")
-    lines = list(read_lines(options.file) if options.file else standard_input)
+    if options.file:
+        lines = list(read_lines(options.file))
+    elif sys.stdin is None:
+        raise UserError("standard input is closed: name the FILE to translate")
+    else:
+        lines = list(lines_of(sys.stdin.buffer, "standard input"))
     with contextlib.ExitStack() as stack:
         engine = translator.ctranslate2(stack) if options.engine == "ctranslate2" else None
         mapper = _ray_mapper(config.cluster, stack) if options.tasks else serial

@@ -12,10 +12,11 @@ import difflib
 import hashlib
 import json
 import math
+import os.path
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +24,9 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from seq2sweep import yaml_text
 from seq2sweep.errors import UserError
+from seq2sweep.paths import read_text
 from seq2sweep.redaction import secrets_in
 
 DECISIVE = ("src", "pipeline", "params.yaml", "dvc.yaml", "constraints.txt", "pyproject.toml")
@@ -101,6 +104,12 @@ class VocabularyConfig:
     byte_fallback: bool = _field("write characters that are not covered as bytes, not as <unk>")
     sentences: int = _field("at most this many are learned from, evenly spaced", at_least=1)
 
+
+PHRASEBOOK_LANGUAGES = (("en", "de"), ("de", "en"))
+
+LONGEST_SHOWN, SHOWN_VALUES = 200, 100
+"""Characters, and values of a list, of what error messages show of a value."""
+SHOWN_STEPS = 20
 
 LEARNED_POSITIONS = 1024
 """Pieces a side for which `model.positions: learned` has a position."""
@@ -295,11 +304,7 @@ class Config:
 def load(path: Path) -> Config:
     """Read and check params.yaml. Raises UserError with one line for anything wrong in it."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(
-            f"{path} is missing: run `seq2sweep preset phrasebook` in the project's folder"
-        ) from None
+        text = read_text(path, "run `seq2sweep preset phrasebook` in the project's folder")
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text") from None
     return parse(text, str(path))
@@ -308,23 +313,12 @@ def load(path: Path) -> Config:
 def parse(text: str, name: str = "params.yaml") -> Config:
     """Build a Config from YAML text; `name` is what error messages call it."""
     try:
-        values = read_yaml(text)
-    except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:
-        # PyYAML lets errors of Python's own constructors through, as for the date 2020-13-45.
-        mark = getattr(error, "problem_mark", None)
-        where = f"{name} line {mark.line + 1}" if mark else name
-        problem = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise UserError(f"{where}: not valid YAML ({problem[:200]})") from None
+        values = yaml_text.read_yaml(text)
+    except yaml_text.ERRORS as error:
+        raise UserError(yaml_text.problem(error, name)) from None
     if not isinstance(values, dict):
         raise UserError(f"{name}: expected sections such as `model:` and `train:`")
     return from_dict(values, name)
-
-
-def read_yaml(text: str) -> Any:
-    """What YAML text holds. A key that stands twice is an error, as is all that PyYAML raises:
-    YAMLError, and ValueError, TypeError and OverflowError of what a date or number is made of.
-    """
-    return yaml.load(text, Loader=_UniqueKeyLoader)
 
 
 def is_address(text: str) -> bool:
@@ -392,24 +386,8 @@ def dump(config: Config) -> str:
     return "\n".join(lines[1:]) + "\n"
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys without a word; we refuse them."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":  # "<<", whose keys may be replaced
-                continue
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"key {key!r} stands twice", problem_mark=key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
 def _unknown(key: str, known: list[str], name: str) -> str:
+    key = key[:LONGEST_SHOWN] if key.isprintable() else shown(key)
     section = key if any(k.startswith(key + ".") for k in known) else key.rpartition(".")[0]
     if section == key:
         keys = ", ".join(k for k in known if k.startswith(key + "."))
@@ -445,7 +423,7 @@ def _build(kind: Any, values: Any, prefix: str, name: str) -> Any:
 
 def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
     def wrong(expected: str) -> UserError:
-        return UserError(f"{name}: {key} must be {expected}, not {value!r}")
+        return UserError(f"{name}: {key} must be {expected}, not {shown(value)}")
 
     if isinstance(hint, types.UnionType):
         if value is None:
@@ -470,7 +448,7 @@ def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
         # type, not isinstance: true and false are no whole numbers here.
         if not isinstance(value, list | tuple) or not all(type(v) is kind for v in value):
             raise wrong("a list of texts" if kind is str else "a list of whole numbers")
-        return tuple(value)
+        return tuple(_line(v, wrong) if isinstance(v, str) else v for v in value)
     if origin is dict:
         if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
             raise wrong("a mapping, such as {}")
@@ -494,15 +472,33 @@ def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
         return number
     if not isinstance(value, str):
         raise wrong("text (in quotes if YAML reads it as something else)")
+    return _line(value, wrong)
+
+
+def _line(value: str, wrong: Callable[[str], UserError]) -> str:
+    if "\n" in value:
+        raise wrong("text of one line")
     return value
 
 
+def shown(value: Any) -> str:
+    """A value in an error message: on one line, and not endless."""
+    text = repr(value) if not isinstance(value, list | tuple) else repr(value[:SHOWN_VALUES])
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+
+
 def _near(value: Any, options: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(str(value), options, n=1)
+    if not isinstance(value, str):
+        return ""
+    close = difflib.get_close_matches(value[:LONGEST_SHOWN], options, n=1)
     return f", did you mean {close[0]}?" if close else ""
 
 
 # --- ranges ------------------------------------------------------------------------------------
+
+
+_Require = Callable[[bool, str, str], None]
+"""Raises a UserError unless something holds: of a dotted key, by the rule that it breaks."""
 
 
 def _check(config: Config, name: str) -> None:
@@ -510,7 +506,7 @@ def _check(config: Config, name: str) -> None:
 
     def require(good: bool, key: str, rule: str) -> None:
         if not good:
-            raise UserError(f"{name}: {key} must be {rule}, not {values[key]!r}")
+            raise UserError(f"{name}: {key} must be {rule}, not {shown(values[key])}")
 
     for key, least in _minima(config, ""):
         require(values[key] is None or values[key] >= least, key, f"at least {least}")
@@ -578,14 +574,7 @@ def _check(config: Config, name: str) -> None:
         "evaluate.average_checkpoints",
         f"at most train.{kept} ({values[f'train.{kept}']})",
     )
-    newest, further = _kept_steps(train)
-    require(
-        all(step in newest or step in further for step in config.evaluate.checkpoint_steps),
-        "evaluate.checkpoint_steps",
-        f"among the steps that training keeps ({', '.join(map(str, newest))}"
-        + f"; multiples of {further.step}" * bool(further)
-        + ")",
-    )
+    _check_checkpoint_steps(config, require)
     for key in ("data.source", "data.target"):
         require(is_language(values[key]), key, "a code of two letters, such as de or pt-BR")
     for key in ("data.dataset", "data.folder", "download.folder", "cluster.storage"):
@@ -606,12 +595,37 @@ def _check(config: Config, name: str) -> None:
             )
     if config.vocabulary.kind == "word_piece" and config.vocabulary.byte_fallback:
         raise UserError(f"{name}: vocabulary.byte_fallback must be false for kind word_piece")
-    if config.data.dataset == "files":
-        for split in ("train", "valid", "test"):
-            key = f"data.files.{split}"
-            require(len(values[key]) == 2, key, "two files, [source, target]")
+    _check_origin(config.data, name, require)
     if config.model.positions == "sinusoidal":
         require(config.model.d_model % 2 == 0, "model.d_model", "even for sinusoidal positions")
+
+
+def _check_origin(data: DataConfig, name: str, require: _Require) -> None:
+    """That what is recorded of the data can be true of them."""
+    languages = [code.lower().replace("_", "-") for code in (data.source, data.target)]
+    require(languages[0] != languages[1], "data.target", f"another than data.source, {data.source}")
+    if data.dataset == "phrasebook":
+        pairs = " or ".join(map(" to ".join, PHRASEBOOK_LANGUAGES))
+        if tuple(languages) not in PHRASEBOOK_LANGUAGES:
+            raise UserError(
+                f"{name}: data.source and data.target must be {pairs} for data.dataset phrasebook, "
+                f"not {data.source} to {data.target}: it holds English and German only"
+            )
+    if data.dataset != "files":
+        return
+    named: dict[str, str] = {}
+    for split in ("train", "valid", "test"):
+        key, files = f"data.files.{split}", getattr(data.files, split)
+        require(len(files) == 2, key, "two files, [source, target]")
+        for file in files:
+            first = named.get(os.path.normpath(file))
+            named[os.path.normpath(file)] = key
+            if first is not None:
+                raise UserError(
+                    f"{name}: {key} names {file}, which "
+                    + (f"{first} names too" if first != key else "is its other side too")
+                    + ": each side of each split needs a text of its own"
+                )
 
 
 def _check_storage(storage: str, name: str) -> None:
@@ -655,14 +669,29 @@ def _check_search(sweep: SweepConfig, name: str) -> None:
         raise UserError(f"{name}: {problem}")
 
 
-def _kept_steps(train: TrainConfig) -> tuple[list[int], range]:
-    """Steps whose checkpoints may be left when training ends: the newest, and others."""
-    regular = range(train.checkpoint_every, train.steps + 1, train.checkpoint_every)
-    newest = sorted({*regular[-train.keep_checkpoints :], train.steps})[-train.keep_checkpoints :]
+def _kept_steps(train: TrainConfig) -> tuple[range, range]:
+    """Steps whose checkpoints may be left when training ends, besides the last: the newest, and
+    others. Ranges, as there may be billions of them."""
+    regular = range(train.checkpoint_every, train.steps, train.checkpoint_every)
+    newest = regular[max(0, len(regular) - train.keep_checkpoints + 1) :]
     if train.keep_best:  # it might be any; the one that is named is kept for that
         return newest, regular
     often = train.keep_every
-    return newest, range(often, train.steps + 1, often) if often else range(0)
+    return newest, range(often, train.steps, often) if often else range(0)
+
+
+def _check_checkpoint_steps(config: Config, require: _Require) -> None:
+    newest, further = _kept_steps(config.train)
+    steps, last = config.evaluate.checkpoint_steps, config.train.steps
+    key = "evaluate.checkpoint_steps"
+    require(len(set(steps)) == len(steps), key, "steps that are not repeated")
+    first = [*map(str, newest[:SHOWN_STEPS]), "..."][: len(newest[: SHOWN_STEPS + 1])]
+    others = f"; multiples of {further.step}" * bool(further)
+    require(
+        all(step == last or step in newest or step in further for step in steps),
+        key,
+        f"among the steps that training keeps ({', '.join([*first, str(last)])}{others})",
+    )
 
 
 def _minima(section: Any, prefix: str) -> Iterator[tuple[str, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import threading
@@ -19,6 +20,51 @@ SILENT_SECONDS = 50.0
 """After so long without a line it is said what is being done: nobody is to wait for a minute not
 knowing whether anything happens."""
 LOOK_SECONDS = 2.0
+
+
+class _Lasting(io.FileIO):
+    """A stream whose reader may go: what comes after that is thrown away."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return len(data)
+
+
+def ready_streams(*, lasting: bool = False) -> None:
+    """Standard output and errors that take any text, as UTF-8, and that are open.
+
+    Files are UTF-8 here whatever the locale, so what goes through a pipe is as well; half a
+    surrogate pair (of a file's name that is not UTF-8) is written as an escape. One that was closed
+    leads to nowhere, as the next file opened would take its number. lasting: work goes on when the
+    reader of a pipe has gone, as under `| head`.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free is this one: those before it are open by now.
+            os.open(os.devnull, os.O_RDWR)
+        if number:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        # Tests put streams of their own there.
+        own = isinstance(stream, io.TextIOWrapper) and stream is getattr(sys, f"__{name}__")
+        if not own:
+            continue
+        if lasting:
+            stream.flush()
+            raw = io.BufferedWriter(_Lasting(stream.fileno(), "w", closefd=False))
+            stream = io.TextIOWrapper(raw, line_buffering=True, write_through=name == "stderr")
+            setattr(sys, name, stream)
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def say(text: str) -> None:

@@ -1,6 +1,9 @@
-"""The one exception that means "the user's input is wrong", and what a disk's errors mean."""
+"""The one exception that means "the user's input is wrong", and what errors of the system mean."""
+
+from __future__ import annotations
 
 import errno
+import os
 
 EXIT_FAILURE = 1
 EXIT_USER_ERROR = 2
@@ -9,6 +12,23 @@ EXIT_INTERRUPTED = 75
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Numbers of an OSError that the user can mend: by making room, or by another folder or owner."""
+
+_RIGHTS = "change its rights or owner, or name another place"
+PATH_REMEDIES = {
+    errno.ENOENT: "check its name and folder; what a stage makes, `dvc repro` makes",
+    errno.ELOOP: "its links lead to each other: remove them",
+    errno.ENOTDIR: "there is a file or a link in the place of a folder: move it away",
+    errno.EISDIR: "there is a folder in the place of a file: move it away",
+    errno.EEXIST: "move away what is there",
+    errno.ENOTEMPTY: "move away what is there",
+    errno.ENAMETOOLONG: "give a shorter path",
+    errno.EINVAL: "give another path",
+    errno.ENXIO: "give a regular file",
+    errno.ENODEV: "give a regular file",
+    errno.ETXTBSY: "end the program that uses it",
+    **dict.fromkeys(NO_RIGHT, _RIGHTS),
+}
+"""Numbers of an OSError that says a path is not what it has to be, with what to do about it."""
 
 
 class UserError(Exception):
@@ -27,3 +47,34 @@ class Failure(Exception):  # noqa: N818 - it names the outcome, as UserError nam
     """
 
     unclean = False
+
+
+def ending(error: UserError | Failure | OSError) -> tuple[str, int]:
+    """What to print of an error that ends a command or a stage, one line, and its exit status.
+
+    An OSError that names a path is the user's to mend, if PATH_REMEDIES knows it; else (a disk
+    that is full or broken, a network that is away) it is a failure.
+    """
+    if not isinstance(error, OSError):
+        return _one_line(str(error)), EXIT_USER_ERROR if isinstance(
+            error, UserError
+        ) else EXIT_FAILURE
+    said = error.strerror or str(error) or type(error).__name__
+    if error.filename is None:
+        where = f" (in {os.getcwd()})" if error.errno in NO_ROOM else ""
+    else:
+        where = f": {_shortened(os.fspath(error.filename))}"
+    if error.filename is not None and error.errno in PATH_REMEDIES:
+        return _one_line(f"{said}{where}; {PATH_REMEDIES[error.errno]}"), EXIT_USER_ERROR
+    remedy = "make room there and run it again" if error.errno in NO_ROOM else "run it again"
+    return _one_line(f"{said}{where}; {remedy}"), EXIT_FAILURE
+
+
+def _shortened(name: str | bytes | int) -> str:
+    text = os.fsdecode(name) if isinstance(name, str | bytes) else f"file descriptor {name}"
+    return text if len(text) <= 300 else f"{text[:200]}... ({len(text)} characters)"
+
+
+def _one_line(text: str) -> str:
+    """With control characters, such as the ends of lines in a file's name, written as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

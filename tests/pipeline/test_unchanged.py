@@ -50,7 +50,7 @@ def status_of(work: Callable[[Config], None], name: str = "train") -> object:
     ("change", "named"),
     [
         (lambda p: set_params(p, model__heads=2, model__d_ff=8), "model.d_ff, params.yaml: "),
-        (lambda p: set_params(p, data__source="fr"), "params.yaml: data.source"),
+        (lambda p: set_params(p, data__source="de", data__target="en"), "params.yaml: data.source"),
         (lambda p: set_params(p, vocabulary__size=99), "params.yaml: vocabulary.size"),
         (lambda p: (p / "src/loop.py").write_text("steps = 2\n"), "src/loop.py"),
         (lambda p: (p / "src/model/layers.py").unlink(), "src/model/layers.py"),
@@ -70,7 +70,9 @@ def test_what_changes_meanwhile_is_refused(
     "change",
     [
         lambda p: None,
-        lambda p: set_params(p, cluster__workers=3, data__target="fr", vocabulary__sentences=99),
+        lambda p: set_params(
+            p, cluster__workers=3, data__phrasebook__seed=3, vocabulary__sentences=99
+        ),
         lambda p: (p / "params.yaml").write_text((p / "params.yaml").read_text() + "# more\n"),
         lambda p: (p / "src/model/__pycache__").mkdir(),
         lambda p: (p / "src/other.py").write_text("none = 0\n"),

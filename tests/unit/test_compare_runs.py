@@ -472,7 +472,9 @@ def test_other_mistakes_are_one_line(project: Path, capsys: pytest.CaptureFixtur
     assert "bare/reports/sweep.json is missing" in refusal(capsys, "base", "bare:base")
     assert "bare/receipt.json is missing" in refusal(capsys, "base", "bare")
     write_json(Path("bare/reports/sweep.json"), ["no", "sweep"])
-    assert "bare/reports/sweep.json is no report of a sweep" in refusal(capsys, "base", "bare:base")
+    assert "bare/reports/sweep.json is damaged (it holds a list" in refusal(
+        capsys, "base", "bare:base"
+    )
     Path("bare/reports/sweep.json").write_text("{", encoding="utf-8")
     assert "bare/reports/sweep.json is damaged" in refusal(capsys, "base", "bare:base")
     write_weights(Path(), 4)

@@ -114,7 +114,7 @@ def test_a_key_that_one_version_does_not_have_is_null(folders: Path) -> None:
     [
         (["first", "empty"], "empty/receipt.json is missing: run `dvc repro`, which makes it"),
         (["first", "damaged"], "damaged/receipt.json is damaged"),
-        (["first", "odd"], "odd/receipt.json lists no weights"),
+        (["first", "odd"], "odd/receipt.json: lineage is a list, not an object"),
         (["first", "a.txt"], "a.txt is a file: two files of translations are compared by a ref"),
         (["a.txt", "second"], "a.txt is a file"),
         (["a.txt", "first", "a.txt", "--to", "de"], "first is a folder: only files are compared"),
@@ -143,10 +143,18 @@ def test_a_mistake_is_one_line_and_status_2(
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("receipt", [[], "text", None, {"config": {}, "lineage": {}}])
-def test_a_receipt_of_another_shape_is_refused(folders: Path, receipt: Any) -> None:
+@pytest.mark.parametrize(
+    ("receipt", "problem"),
+    [
+        ([], r" is damaged \(it holds a list, not an object"),
+        ("text", r" is damaged \(it holds a string, not an object"),
+        (None, r" is damaged \(it holds null, not an object"),
+        ({"config": {}, "lineage": {}}, " lists no weights"),
+    ],
+)
+def test_a_receipt_of_another_shape_is_refused(folders: Path, receipt: Any, problem: str) -> None:
     write("second", receipt)
-    with pytest.raises(UserError, match=r"second/receipt\.json lists no weights"):
+    with pytest.raises(UserError, match=r"second/receipt\.json" + problem):
         of_folders()
 
 

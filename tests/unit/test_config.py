@@ -242,9 +242,11 @@ def test_named_checkpoints_are_among_those_kept(
 
 
 def test_dataset_files_needs_two_names_a_split() -> None:
-    names = {f"data.files.{split}": ["a", "b"] for split in ("train", "valid", "test")}
+    names = {
+        f"data.files.{split}": [f"{split}.a", f"{split}.b"] for split in ("train", "valid", "test")
+    }
     config = configuration.with_changes(BASE, {"data.dataset": "files", **names})
-    assert config.data.files.valid == ("a", "b")
+    assert config.data.files.valid == ("valid.a", "valid.b")
     message = error_of_change({"data.dataset": "files", **names, "data.files.valid": ["a"]})
     assert "data.files.valid must be two files, [source, target]" in message
 

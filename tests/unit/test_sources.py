@@ -199,7 +199,7 @@ def test_unknown_names_and_languages(tmp_path: Path) -> None:
 
 def test_files_that_are_no_registry(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("a: [")
-    with pytest.raises(UserError, match=r"x\.yaml is not valid YAML"):
+    with pytest.raises(UserError, match=r"x\.yaml line 1: not valid YAML"):
         sources.names(tmp_path)
     (tmp_path / "x.yaml").write_text("datasets: {a: {}, a: {}}")
     with pytest.raises(UserError, match="'a' stands twice"):

@@ -105,9 +105,18 @@ def test_what_cannot_be_chosen_is_said(config: Config, folder: Path) -> None:
     (folder / RECEIPT).write_text("{")
     with pytest.raises(UserError, match=r"receipt\.json is damaged"):
         choose(folder, config.evaluate)
-    for content in ("[]", "{}", '{"config": 1, "lineage": 2, "checkpoints": []}'):
+    weights = (
+        '{"config": {}, "lineage": {}, "checkpoints": [{"step": "1", "file": "", "sha256": ""}]}'
+    )
+    for content, problem in (
+        ("[]", "it holds a list, not an object"),
+        ("{}", "config is null, not an object"),
+        ('{"config": {}, "lineage": "x", "checkpoints": []}', "lineage is a string, not an object"),
+        ('{"config": {}, "lineage": {}, "checkpoints": []}', "lists no weights"),
+        (weights, "each of its checkpoints must have step, file, sha256"),
+    ):
         (folder / RECEIPT).write_text(content)
-        with pytest.raises(UserError, match="lists no weights"):
+        with pytest.raises(UserError, match=problem):
             choose(folder, config.evaluate)
     with pytest.raises(UserError, match="cannot be read: Not a directory"):
         choose(folder / RECEIPT, config.evaluate)

@@ -103,9 +103,13 @@ def test_a_model_is_what_its_description_says(tmp_path: Path) -> None:
     description = tmp_path / vocabulary.JSON_NAME
     description.write_text(json.dumps({"sha256": hashlib.sha256(model).hexdigest()}))
     assert len(Vocabulary.open(tmp_path)) == CONFIG.size
-    for content in ('{"sha256": "12"}', "{}", "[]", "{"):
+    for content in ('{"sha256": "12"}', "{}"):
         description.write_text(content)
         with pytest.raises(UserError, match=r"is not what vocabulary\.json beside it describes"):
+            Vocabulary.open(tmp_path)
+    for content in ("[]", "{", "[" * 100_000):
+        description.write_text(content)
+        with pytest.raises(UserError, match=r"vocabulary\.json is damaged \(.+\): remove it"):
             Vocabulary.open(tmp_path)
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from seq2sweep import config as configuration
-from seq2sweep.config import Config
+from seq2sweep.config import Config, shown
 from seq2sweep.errors import UserError
 
 Changes = dict[str, Any]
 
 # Other sections make the data, which all variants share, or what is done with it afterwards.
 SWEPT_SECTIONS = ("model", "train")
+MOST_VALUES = 2_000
+"""Values of an entry."""
 RANGE_KEYS = {"low", "high", "log"}
 
 
@@ -50,6 +53,17 @@ def spelt_out(config: Config) -> Space:
     return {_keys(joined): _choices(joined, given) for joined, given in entries.items()}
 
 
+def size(config: Config) -> int:
+    """How many changes the method draws from the space; raises UserError as `spelt_out` does."""
+    sweep, space = config.sweep, spelt_out(config)
+    if sweep.method in ("random", "optuna"):
+        return sweep.samples
+    counts = [len(_listed(keys, choices)) for keys, choices in space.items()]
+    if sweep.method == "grid":
+        return math.prod(counts) if counts else 0
+    return sum(counts)
+
+
 def merged(space: Space, row: Iterable[tuple[Any, ...]]) -> Changes:
     """The changes of one combination, which has the values of each entry's keys as a tuple."""
     return {
@@ -77,8 +91,8 @@ def _check_keys(config: Config, entries: list[Keys]) -> None:
     configuration.with_changes(config, unchanged, "params.yaml: sweep.space")
     # A key may stand alone and with others there, as d_k does in rows A and B of Table 3.
     named = [", ".join(entry) for entry in entries] if sweep.method == "one_at_a_time" else keys
-    for key in named:
-        if named.count(key) > 1:
+    for key, count in Counter(named).items():
+        if count > 1:
             raise UserError(f"params.yaml: sweep.space names {key} twice: give it one entry")
     if "train.seed" in keys and sweep.seeds > 1:
         raise UserError(
@@ -145,12 +159,17 @@ def _choices(joined: str, given: Any) -> Choices:
             raise UserError(f"{place} varies several keys, which takes a list of value lists")
         return _range(place, given)
     if not isinstance(given, list | tuple) or not given:
-        raise UserError(f"{place} must be a list of values, not {given!r}")
+        raise UserError(f"{place} must be a list of values, not {shown(given)}")
+    if len(given) > MOST_VALUES:
+        raise UserError(
+            f"{place} has {len(given):,} values, where {MOST_VALUES:,} are the most: name fewer, "
+            "or a range for sweep.method random or optuna"
+        )
     if count == 1:
         return [(value,) for value in given]
     for values in given:
         if not isinstance(values, list | tuple) or len(values) != count:
-            raise UserError(f"{place}: {values!r} must be a list of {count} values, one a key")
+            raise UserError(f"{place}: {shown(values)} must be a list of {count} values, one a key")
     return [tuple(values) for values in given]
 
 
@@ -177,7 +196,7 @@ def _number(place: str, value: Any) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise UserError(f"{place}: low and high must be numbers, not {value!r}")
+        raise UserError(f"{place}: low and high must be numbers, not {shown(value)}")
     return number
 
 

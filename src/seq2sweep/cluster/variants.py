@@ -18,6 +18,8 @@ from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
 from seq2sweep.presets.table3 import Row
 
+MOST_TRAININGS = 2_000
+"""Of one sweep, seeds counted: spelling them out takes each stage about a second."""
 BASE_SECTIONS = (*SWEPT_SECTIONS, "evaluate")
 
 
@@ -78,6 +80,7 @@ def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant],
     base = base_of(config)
     if base.sweep.method == "none":
         return [], []
+    _check_number(base)
     budget = Budget(base.sweep.budget, base, data)
     found: dict[str, Variant] = {}
     refused: dict[str, Refused] = {}
@@ -92,6 +95,22 @@ def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant],
     seeds = base.sweep.seeds
     seeded = [trial for variant in found.values() for trial in _seeded(variant, seeds)]
     return seeded, list(refused.values())
+
+
+def _check_number(base: Config) -> None:
+    sweep = base.sweep
+    if sweep.method == "table3":
+        count = len(list(rows.scaled(["base", *sweep.rows], base)))
+    else:
+        count = 1 + space.size(base)
+    if count * sweep.seeds > MOST_TRAININGS:
+        by = {"random": "sweep.samples", "optuna": "sweep.samples", "table3": "sweep.rows"}
+        raise UserError(
+            f"params.yaml: the sweep asks for {count * sweep.seeds:,} trainings "
+            f"({count:,} variants with {sweep.seeds:,} seed(s) each), where "
+            f"{MOST_TRAININGS:,} are the most: lower "
+            f"{by.get(sweep.method, 'the values of sweep.space')} or sweep.seeds"
+        )
 
 
 def base_of(config: Config) -> Config:

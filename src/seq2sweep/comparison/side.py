@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 from seq2sweep.data.files import sha256, text_name
 from seq2sweep.data.reading import read_lines
-from seq2sweep.errors import UserError
 
 CLEAN = Path("data/clean")
 Texts = tuple[list[list[str]], list[str]]
@@ -56,18 +54,6 @@ class Side:
 
 class Missing(Exception):  # noqa: N818 - no error: it says why two runs cannot be tested
     """A text is not there, or is not the one that was scored."""
-
-
-def read_json(path: Path) -> Any:
-    """Raises UserError when it is missing or damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}): remove it and run `dvc repro`") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def read_scored(path: Path, wanted: str, remedy: str) -> list[str]:

@@ -14,12 +14,12 @@ from seq2sweep.comparison.side import (
     Scores,
     Side,
     Texts,
-    read_json,
     read_references,
     read_scored,
     scored_on,
 )
 from seq2sweep.errors import UserError
+from seq2sweep.paths import read_json
 
 REPORT = Path("reports/sweep.json")
 FIGURES = {"bleu_paper": "bleu_paper", "chrf": "chrf", "perplexity": "valid_perplexity"}

@@ -12,7 +12,6 @@ from seq2sweep.comparison.side import (
     Scores,
     Side,
     Texts,
-    read_json,
     read_references,
     read_scored,
     scored_on,
@@ -20,6 +19,7 @@ from seq2sweep.comparison.side import (
 from seq2sweep.data.files import RECEIPT
 from seq2sweep.decode.exported import read_receipt
 from seq2sweep.errors import UserError
+from seq2sweep.paths import read_json
 
 WEIGHTS = Path("models/train")
 METRICS = Path("metrics/evaluate.json")

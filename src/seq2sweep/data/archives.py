@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from seq2sweep.errors import UserError
+from seq2sweep.paths import open_regular
 
 BUFFER = 1 << 18
 GZIP_MAGIC = b"\x1f\x8b"
@@ -66,12 +67,7 @@ def open_text(text: Text) -> Iterator[BinaryIO]:
     """
     name = str(text)
     with contextlib.ExitStack() as stack:
-        try:
-            file = stack.enter_context(text.path.open("rb"))
-        except FileNotFoundError:
-            raise UserError(f"{text.path} is missing: check its name and folder") from None
-        except OSError as error:
-            raise UserError(f"{text.path} cannot be read: {error.strerror or error}") from None
+        file = stack.enter_context(open_regular(text.path))
         stream = _buffered(_Checked(file, name))
         if text.path.name.endswith((".gz", ".tgz")):
             stream = _decompressed(stream, name, os.fstat(file.fileno()).st_size)

@@ -27,11 +27,24 @@ from seq2sweep.data.files import SIDES, sha256, write_whole
 from seq2sweep.data.parallel import Mapper, serial
 from seq2sweep.data.vocabulary import UNK, Vocabulary, token_type
 from seq2sweep.errors import UserError
+from seq2sweep.paths import REPRO, mismatch, open_regular, read_json
 
 FORMAT = 2
 PARTS = ("tokens", "lengths", "offsets")
 BYTES_PER_CHUNK = 1 << 20
 """Of text: some 10 000 sentences, a fraction of a second of work."""
+
+
+_FILE = {"bytes": int, "sha256": str}
+_SIDE = {"tokens": int, "unknown_share": float}
+_SHAPE = {
+    "format": int,
+    "fingerprint": str,
+    "vocabulary": {"fingerprint": str, "size": int},
+    "languages": dict.fromkeys(SIDES, str),
+    "sentences": int,
+    **dict.fromkeys(SIDES, _SIDE),
+}
 
 
 @dataclass(frozen=True)
@@ -89,19 +102,16 @@ def header_name(split: str) -> str:
 def read_header(folder: Path, split: str) -> dict[str, Any]:
     """Header of a split; UserError if it is missing, damaged or of another format."""
     path = folder / header_name(split)
-    try:
-        header = json.loads(path.read_text(encoding="utf-8"))
-        version = header["format"]
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is damaged: remove {folder} and run `dvc repro`") from None
-    if version != FORMAT:
+    header: dict[str, Any] = read_json(path)
+    remedy = f"remove {folder} and run `dvc repro`"
+    if "format" in header and header["format"] != FORMAT:
         raise UserError(
-            f"{path} has format {version}, this program reads {FORMAT}: "
-            f"remove {folder} and run `dvc repro`"
+            f"{path} has format {header['format']}, this program reads {FORMAT}: {remedy}"
         )
-    return dict(header)
+    names = [f"{split}.{side}.{part}" for side in SIDES for part in PARTS]
+    if wrong := mismatch(header, _SHAPE | {"files": dict.fromkeys(names, _FILE)}):
+        raise UserError(f"{path} is damaged ({wrong}): {remedy}")
+    return header
 
 
 def read_training_header(folder: Path) -> dict[str, Any]:
@@ -202,12 +212,9 @@ _Chunk = tuple[str, str, bytes]
 def _chunks(texts: dict[str, Path]) -> Iterator[_Chunk]:
     """The text of all sides in pieces of whole lines, not decoded: that is left to the workers."""
     for side, path in texts.items():
-        try:
-            with path.open("rb") as stream:
-                while lines := stream.readlines(BYTES_PER_CHUNK):
-                    yield side, str(path), b"".join(lines)
-        except FileNotFoundError:
-            raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
+        with open_regular(path, REPRO) as stream:
+            while lines := stream.readlines(BYTES_PER_CHUNK):
+                yield side, str(path), b"".join(lines)
 
 
 def _encode(vocabulary: Vocabulary, chunk: _Chunk) -> tuple[str, NDArray[Any], NDArray[np.int32]]:

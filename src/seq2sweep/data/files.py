@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from seq2sweep.paths import open_regular
+
 SPLITS = ("train", "valid", "test")
 SIDES = ("source", "target")
 PHENOMENA = "test.phenomena.txt"
@@ -28,7 +30,7 @@ def count_lines(path: Path) -> int:
     """Lines of a plain file as fast as it can be read; 0 where it is missing."""
     if not path.exists():
         return 0  # reading it will say so
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))
 
 
@@ -71,8 +73,8 @@ def write_pairs(source: Path, target: Path, pairs: Iterable[tuple[str, str]]) ->
 
 
 def sha256(path: Path) -> str:
-    """sha256 (hex) of a file's bytes."""
-    with path.open("rb") as stream:
+    """sha256 (hex) of a file's bytes; UserError unless it is a regular file."""
+    with open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from seq2sweep.config import is_address, read_yaml
+from seq2sweep import yaml_text
+from seq2sweep.config import PhrasebookConfig, is_address
+from seq2sweep.data import phrasebook
 from seq2sweep.data.archives import Text
 from seq2sweep.data.files import SIDES, SPLITS
 from seq2sweep.errors import UserError
+from seq2sweep.paths import read_text
 
 REGISTRY = Path(__file__).parent / "registry"
 ALGORITHMS = {"sha256": 64, "md5": 32}
@@ -134,6 +135,18 @@ def mirrored(address: str, mirrors: Mapping[str, str]) -> str:
 # --- the files of the registry -----------------------------------------------------------------
 
 
+def check_phrasebook(config: PhrasebookConfig) -> None:
+    """UserError where more pairs are asked for than there are."""
+    counts = {"train": config.train, "valid": config.valid, "test": config.test}
+    for split, count in counts.items():
+        most = phrasebook.CAPACITY[split]
+        if count > most:
+            raise UserError(
+                f"data.phrasebook.{split} is {count} but the phrasebook holds at most {most} "
+                "different sentences for it; lower it"
+            )
+
+
 @dataclass(frozen=True)
 class _Reader:
     """Takes values out of a registry file, and says where a wrong one stands."""
@@ -169,12 +182,9 @@ def _read(folder: Path) -> dict[str, dict[str, Any]]:
     registry: dict[str, dict[str, Any]] = {"archives": {}, "datasets": {}}
     for path in sorted(folder.glob("*.yaml")):
         try:
-            content = read_yaml(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-        except (yaml.YAMLError, TypeError, ValueError) as error:
-            problem = " ".join(str(error).split())
-            raise UserError(f"{path} is not valid YAML ({problem[:200]})") from None
+            content = yaml_text.read_yaml(read_text(path, "check data.folder"))
+        except yaml_text.ERRORS as error:
+            raise UserError(yaml_text.problem(error, str(path))) from None
         for section, known in registry.items():
             entries = content.get(section, {}) if isinstance(content, Mapping) else None
             if not isinstance(entries, Mapping):

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from numpy.typing import NDArray
 from seq2sweep.config import VocabularyConfig
 from seq2sweep.data import word_piece
 from seq2sweep.errors import UserError
+from seq2sweep.paths import read_bytes, read_json
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
@@ -79,20 +79,11 @@ class Vocabulary:
         A file that is cut off may still be a vocabulary, of fewer pieces.
         """
         path = folder / MODEL_NAME
-        try:
-            model = path.read_bytes()
-        except FileNotFoundError:
-            raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-        vocabulary = cls(model, str(path))
-        try:
-            described = json.loads((folder / JSON_NAME).read_text(encoding="utf-8"))
-        except FileNotFoundError:  # a vocabulary.model that was handed on alone
-            return vocabulary
-        except ValueError:
-            described = None
-        if not isinstance(described, dict) or described.get("sha256") != vocabulary.fingerprint:
+        vocabulary = cls(read_bytes(path), str(path))
+        beside = folder / JSON_NAME
+        if not beside.exists() and not beside.is_symlink():
+            return vocabulary  # a vocabulary.model that was handed on alone
+        if read_json(beside).get("sha256") != vocabulary.fingerprint:
             raise UserError(
                 f"{path} is not what {JSON_NAME} beside it describes: remove {folder} and run "
                 "`dvc repro`"

@@ -6,7 +6,6 @@ sha256 sums, and what made them.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,11 @@ from typing import Any
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT, sha256
 from seq2sweep.errors import UserError
+from seq2sweep.paths import json_kind, read_json
 from seq2sweep.train.retention import best
+
+ENTRY = {"step": int, "file": str, "sha256": str}
+"""What the receipt says of each checkpoint at least."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +34,24 @@ def read_receipt(folder: Path) -> dict[str, Any]:
     Raises UserError when it is missing or damaged.
     """
     path = folder / RECEIPT
-    try:
-        receipt: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}): remove it and run `dvc repro`") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-    try:
-        parts = (receipt["config"], receipt["lineage"])
-        complete = all(isinstance(part, dict) for part in parts) and bool(receipt["checkpoints"])
-    except (TypeError, KeyError):
-        complete = False
-    if not complete:
-        raise UserError(f"{path} lists no weights: remove it and run `dvc repro`")
+    receipt: dict[str, Any] = read_json(path)
+    remedy = "remove it and run `dvc repro`"
+    for key in ("config", "lineage"):
+        if not isinstance(receipt.get(key), dict):
+            raise UserError(
+                f"{path}: {key} is {json_kind(receipt.get(key))}, not an object: {remedy}"
+            )
+    entries = receipt.get("checkpoints")
+    if not isinstance(entries, list) or not entries:
+        raise UserError(f"{path} lists no weights: {remedy}")
+    for entry in entries:
+        if not isinstance(entry, dict) or not all(
+            type(entry.get(key)) is kind for key, kind in ENTRY.items()
+        ):
+            raise UserError(
+                f"{path}: each of its checkpoints must have {', '.join(ENTRY)} as training writes "
+                f"them: {remedy}"
+            )
     return receipt
 
 

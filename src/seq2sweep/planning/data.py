@@ -151,6 +151,7 @@ def _source(config: Config) -> tuple[int | None, tuple[sources.Archive, ...]]:
     """Training pairs and what is to be downloaded for them."""
     data = config.data
     if data.dataset == "phrasebook":
+        sources.check_phrasebook(data.phrasebook)
         return data.phrasebook.train, ()
     if data.dataset == "files":
         return _pairs_of_files(Path(data.folder), data.files.train), ()

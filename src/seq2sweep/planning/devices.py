@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
-from seq2sweep import config as configuration
+from seq2sweep import yaml_text
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
+from seq2sweep.paths import read_text
 from seq2sweep.train import devices
 from seq2sweep.train.devices import Precision
 
@@ -132,19 +132,15 @@ def read_table(project: Path, *, needed: bool = True) -> dict[str, Any]:
 
     Raises UserError naming what is wrong in it.
     """
+    path = project / PRICES
+    if not needed and not path.exists():
+        return {"currency": "", "devices": {}}
+    text = read_text(path, "call this in the project's folder, or restore it from git")
     try:
-        text = (project / PRICES).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        if not needed:
-            return {"currency": "", "devices": {}}
-        raise UserError(
-            f"{PRICES} is missing: call this in the project's folder, or restore it from git"
-        ) from None
-    try:
-        table = dict(configuration.read_yaml(text))
+        table = dict(yaml_text.read_yaml(text))
         listed = {str(name): dict(figures) for name, figures in table["devices"].items()}
         currency = str(table["currency"])
-    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError):
+    except (*yaml_text.ERRORS, KeyError, AttributeError):
         raise UserError(f"{PRICES} must have `currency` and `devices`, by name") from None
     for name, figures in listed.items():
         for key, value in figures.items():

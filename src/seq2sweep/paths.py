@@ -1,0 +1,139 @@
+"""Files that are read: found, regular, and never waited for.
+
+A named pipe or a device in the place of a file would be read for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from seq2sweep.errors import PATH_REMEDIES, UserError
+
+REPRO = "run `dvc repro`, which makes it"
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+
+_KIND_NAMES = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    type(None): "null",
+}
+
+
+def require_regular(path: Path, remedy: str = "check its name and folder") -> os.stat_result:
+    """What is known of a file, links followed; UserError unless it is a regular one.
+
+    remedy: what to do where it is missing.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        link = " (a link to nowhere)" if path.is_symlink() else ""
+        raise UserError(f"{path} is missing{link}: {remedy}") from None
+    except ValueError as error:  # a NUL, or a character that this locale cannot write
+        raise UserError(f"{str(path)!r} is no path: {error}") from None
+    except OSError as error:
+        if error.errno not in PATH_REMEDIES:
+            raise
+        raise _unreadable(path, error) from None
+    kind = stat.S_IFMT(found.st_mode)
+    if kind != stat.S_IFREG:
+        raise UserError(f"{path} cannot be read: it is {_KINDS.get(kind, 'no file')}, not a file")
+    return found
+
+
+def open_regular(path: Path, remedy: str = "check its name and folder") -> BufferedReader:
+    """Open a regular file to read bytes; UserError as `require_regular` raises it."""
+    require_regular(path, remedy)
+    try:
+        return path.open("rb")
+    except OSError as error:
+        if error.errno not in PATH_REMEDIES:
+            raise
+        raise _unreadable(path, error) from None
+
+
+def read_bytes(path: Path, remedy: str = REPRO) -> bytes:
+    """All of a regular file; UserError as `require_regular` raises it."""
+    with open_regular(path, remedy) as stream:
+        return stream.read()
+
+
+def read_text(path: Path, remedy: str = REPRO) -> str:
+    """All of a regular file, as UTF-8 text with lines that end in "\\n".
+
+    Raises UserError as `require_regular` does, and UnicodeDecodeError.
+    """
+    return read_bytes(path, remedy).decode().replace("\r\n", "\n")
+
+
+def read_json(path: Path, kind: type[dict[str, Any]] | type[list[Any]] = dict) -> Any:
+    """An object (or a list) that an earlier stage wrote as JSON.
+
+    Raises UserError when it is missing, damaged, or something else than an object.
+    """
+    try:
+        value = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        said = "nested too deep" if isinstance(error, RecursionError) else error
+        raise UserError(f"{path} is damaged ({said}): remove it and run `dvc repro`") from None
+    if not isinstance(value, kind):
+        wanted = "an object" if kind is dict else "a list"
+        raise UserError(
+            f"{path} is damaged (it holds {json_kind(value)}, not {wanted}): remove it and run "
+            "`dvc repro`"
+        )
+    return value
+
+
+def json_kind(value: Any) -> str:
+    """What JSON calls a value."""
+    return _KIND_NAMES[type(value)]
+
+
+def mismatch(value: Any, shape: Any, key: str = "") -> str | None:
+    """What is not as in `shape`, by dotted key, in words; None if all is.
+
+    A shape is a type (float takes whole numbers too; a tuple of types any of them), an object with
+    the shapes of the keys that it must have, or a list with the one shape of its items.
+    """
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return f"{key or 'it'} is {json_kind(value)}, not an object"
+        for name, part in shape.items():
+            inner = f"{key}.{name}".removeprefix(".")
+            if name not in value:
+                return f"{inner} is missing"
+            if found := mismatch(value[name], part, inner):
+                return found
+        return None
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return f"{key or 'it'} is {json_kind(value)}, not a list"
+        numbered = enumerate(value)
+        found_in = (mismatch(item, shape[0], f"{key}[{number}]") for number, item in numbered)
+        return next((found for found in found_in if found), None)
+    kinds = shape if isinstance(shape, tuple) else (shape,)
+    if type(value) in kinds or (type(value) is int and float in kinds):
+        return None
+    return f"{key} is {json_kind(value)}, not {' or '.join(map(_KIND_NAMES.__getitem__, kinds))}"
+
+
+def _unreadable(path: Path, error: OSError) -> UserError:
+    name = str(path) if len(str(path)) <= 300 else f"{str(path)[:200]}... ({len(str(path))} long)"
+    assert error.errno is not None
+    return UserError(f"{name} cannot be read: {error.strerror}; {PATH_REMEDIES[error.errno]}")
