@@ -55,6 +55,7 @@ def test_dump_explains_every_key() -> None:
 
 def test_dump_keeps_texts_that_yaml_reads_as_something_else() -> None:
     awkward = {
+        "data.dataset": "wmt14-en-no",
         "data.source": "no",
         "cluster.storage": "1e3",
         "tracking.experiment": "a: b # c",
