@@ -36,7 +36,10 @@ class UserError(Exception):
 
     Command line and stages print the message as one line and exit with status 2, without a
     traceback. Anything else that goes wrong is a bug and keeps its traceback.
+    lines: the message is a list, of one archive a line; a line end in it is not from a file's name.
     """
+
+    lines = False
 
 
 class Failure(Exception):  # noqa: N818 - it names the outcome, as UserError names the cause
@@ -56,9 +59,11 @@ def ending(error: UserError | Failure | OSError) -> tuple[str, int]:
     that is full or broken, a network that is away) it is a failure.
     """
     if not isinstance(error, OSError):
-        return _one_line(str(error)), EXIT_USER_ERROR if isinstance(
-            error, UserError
-        ) else EXIT_FAILURE
+        mistake = isinstance(error, UserError)
+        parts = (
+            str(error).split("\n") if isinstance(error, UserError) and error.lines else [str(error)]
+        )
+        return "\n".join(map(_one_line, parts)), EXIT_USER_ERROR if mistake else EXIT_FAILURE
     said = error.strerror or str(error) or type(error).__name__
     if error.filename is None:
         where = f" (in {os.getcwd()})" if error.errno in NO_ROOM else ""

@@ -143,7 +143,9 @@ def _not_had(failed: Sequence[tuple[Archive, list[str]]], count: int, folder: Pa
         f"Put each into {folder} under that name by hand, or name a mirror in download.mirrors, "
         "and run `dvc repro` again"
     )
-    return UserError("\n".join(lines))
+    error = UserError("\n".join(lines))
+    error.lines = True
+    return error
 
 
 # --- one file ----------------------------------------------------------------------------------
