@@ -372,6 +372,21 @@ def test_a_killed_download_leaves_no_folder_and_the_next_run_mends(tmp_path: Pat
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["raw"]
 
 
+def test_the_phrasebook_has_both_directions(tmp_path: Path) -> None:
+    texts = []
+    for source, target in (("en", "de"), ("de", "en")):
+        folder = tmp_path / source
+        folder.mkdir()
+        set_params(folder, SMALL | {"data.source": source, "data.target": target})
+        succeed("download", folder)
+        raw = folder / "data/raw"
+        texts.append([(raw / f"test.{side}.txt").read_text(encoding="utf-8") for side in SIDES])
+        languages = {"source": source, "target": target}
+        assert read(raw / "provenance.json")["languages"] == languages
+    assert texts[0] == texts[1][::-1]
+    assert texts[0][0] != texts[0][1]
+
+
 def test_more_sentences_than_the_phrasebook_holds_are_refused(tmp_path: Path) -> None:
     set_params(tmp_path, {**SMALL, "data.phrasebook.valid": 10**12})
     message = refuse("download", tmp_path)
