@@ -148,6 +148,20 @@ def test_activations_are_what_the_backward_pass_keeps(
     assert pairs * length * sum(per_pair) == pytest.approx(saved, rel=0.12)
 
 
+def test_kernels_in_bf16_take_memory_on_a_cpu_alone(project: Path) -> None:
+    """oneDNN keeps one for each shape of a product."""
+    config, load = preset("phrasebook"), load_of("phrasebook", 80_000)
+
+    def libraries(precision: Any, gpu: bool) -> float:
+        found = memory.memory(config, load, workers=2, precision=precision, gpu=gpu)
+        fragments = memory.FRAGMENTS["gpu" if gpu else "cpu"]
+        return found.other - fragments * (found.activations + found.logits)
+
+    kernels = libraries("bf16", gpu=False) - libraries("float32", gpu=False)
+    assert kernels == pytest.approx(0.22e9)
+    assert libraries("bf16", gpu=True) == pytest.approx(libraries("float32", gpu=True))
+
+
 def test_what_does_not_fit_says_what_to_change(project: Path) -> None:
     big = preset("big", **{"train.tokens_per_pass": 25_000})
     load = load_of("big", 4_500_000)
