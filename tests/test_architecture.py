@@ -39,6 +39,7 @@ LAYERS = {
     "seq2sweep.report": 10,
     "seq2sweep.planning": 11,
     "seq2sweep.comparison": 11,
+    "seq2sweep.arguments": 11,
     "seq2sweep.cli": 12,
     "pipeline": 12,
 }

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from seq2sweep import config as configuration
 from seq2sweep import console, presets, yaml_text
+from seq2sweep.arguments import parser
 from seq2sweep.data.parallel import Mapper, serial
 from seq2sweep.errors import EXIT_INTERRUPTED, Failure, UserError, ending
 from seq2sweep.redaction import redact
@@ -25,9 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand. Exit status: 0 done, 2 the input is wrong (one line says what)."""
     console.quiet_environment()
     console.ready_streams()
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
-        options.work(options)
+        WORK[options.command](options)
         # Here rather than at exit, where nobody would hear of a closed pipe or a full disk.
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -48,174 +49,6 @@ def _leave_standard_output() -> None:
     """Keep the interpreter from flushing once more, at its end, into what cannot be written."""
     with contextlib.suppress(OSError, io.UnsupportedOperation):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="seq2sweep",
-        description="The Transformer paper as a living experiment. `dvc repro` runs the pipeline.",
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"%(prog)s {console.installed_version()}"
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    preset = commands.add_parser("preset", help="list experiments, or write params.yaml from one")
-    preset.add_argument("name", nargs="?", help="the preset; without it all are listed")
-    preset.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change a value, such as --set model.heads=8 (again for more)",
-    )
-    preset.add_argument(
-        "--force", action="store_true", help="also over a params.yaml that was edited"
-    )
-    preset.set_defaults(work=_preset)
-
-    plan = commands.add_parser(
-        "plan",
-        help="what will run and why, and what it will need, take and cost; nothing is done",
-    )
-    plan.add_argument(
-        "--on",
-        metavar="'8 x H100'",
-        help="devices of infra/prices.yaml, instead of those of this machine, whose CPUs are tried "
-        "for some seconds",
-    )
-    plan.add_argument(
-        "--mfu",
-        type=float,
-        metavar="SHARE",
-        help="of the devices' peak that training reaches, such as 0.35, instead of what is assumed",
-    )
-    plan.add_argument("--json", action="store_true", help="as JSON")
-    plan.set_defaults(work=_plan)
-
-    translate = commands.add_parser("translate", help="translate text with the trained weights")
-    translate.add_argument(
-        "file", nargs="?", type=Path, help="text, one sentence a line, plain or .gz (else stdin)"
-    )
-    translate.add_argument(
-        "--n-best",
-        type=int,
-        metavar="N",
-        help="the N best of each line with their scores: line number, score, text, with tabs",
-    )
-    translate.add_argument(
-        "--engine",
-        choices=("own", "ctranslate2"),
-        default="own",
-        help="what searches: this program, or CTranslate2 (extra ctranslate2; on CPUs)",
-    )
-    translate.add_argument(
-        "--tasks",
-        action="store_true",
-        help="by Ray tasks on every CPU, or GPU, of cluster.address; without one, of this machine",
-    )
-    _add_trained(translate)
-    translate.set_defaults(work=_translate)
-
-    export = commands.add_parser(
-        "export", help="write the trained weights as CTranslate2 reads them (extra ctranslate2)"
-    )
-    export.add_argument("folder", type=Path, help="where to: a folder that is not there yet")
-    _add_trained(export)
-    export.set_defaults(work=_export)
-
-    score = commands.add_parser("score", help="BLEU and chrF of any two text files, as JSON")
-    score.add_argument("hypothesis", type=Path, help="translations, one a line (plain or .gz)")
-    _add_reference(score)
-    score.set_defaults(work=_score)
-
-    compare = commands.add_parser(
-        "compare",
-        help="two runs: what differs in parameters, code, data and score, and is it chance? "
-        "Or two systems' translations by a reference",
-    )
-    compare.add_argument(
-        "first",
-        metavar="A",
-        help="a trial or variant of the sweep, such as base; a folder of weights, or of another "
-        "project; FOLDER:TRIAL; or a file of translations, one a line",
-    )
-    compare.add_argument("second", metavar="B", help="what it is compared with")
-    _add_reference(compare, needed=False)
-    compare.add_argument(
-        "--samples",
-        type=int,
-        default=1000,
-        metavar="NUMBER",
-        help="how often the test set is drawn (1000)",
-    )
-    compare.add_argument(
-        "--json", action="store_true", help="as JSON, which it always is with a REFERENCE"
-    )
-    compare.set_defaults(work=_compare)
-
-    doctor = commands.add_parser(
-        "doctor", help="look whether this machine, or each node of the cluster, is fit to train"
-    )
-    doctor.add_argument("--json", action="store_true", help="as JSON")
-    doctor.set_defaults(work=_doctor)
-
-    submit = commands.add_parser(
-        "submit",
-        help="run a stage as a job on a cluster, or attach to the job that does; Ctrl-C detaches",
-    )
-    submit.add_argument(
-        "stage",
-        nargs="?",
-        default="train",
-        help="train (without a name), sweep, evaluate or another of dvc.yaml; all: `dvc repro`",
-    )
-    submit.add_argument(
-        "--address",
-        metavar="http://HOST:8265",
-        help="the job server, instead of cluster.job_server or $RAY_API_SERVER_ADDRESS",
-    )
-    submit.add_argument("--detach", action="store_true", help="do not follow the job")
-    submit.add_argument(
-        "--dry-run", action="store_true", help="list what would be uploaded, and the job's id"
-    )
-    submit.set_defaults(work=_submit)
-
-    later = commands.add_parser(
-        "sync", help="record in MLflow what stages could not, as it was away or they were killed"
-    )
-    later.set_defaults(work=_sync)
-    return parser
-
-
-def _add_trained(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--weights", type=Path, default=Path("models/train"), help="their folder (models/train)"
-    )
-    command.add_argument(
-        "--vocabulary",
-        type=Path,
-        default=Path("data/vocabulary"),
-        help="its folder (data/vocabulary)",
-    )
-
-
-def _add_reference(command: argparse.ArgumentParser, needed: bool = True) -> None:
-    command.add_argument(
-        "reference",
-        nargs=None if needed else "?",
-        help="reference translations, line by line, or a test set of sacreBLEU: wmt14/full is "
-        "newstest2014 with its 3003 sentences, wmt14 the 2737 filtered ones",
-    )
-    command.add_argument(
-        "--to", required=needed, metavar="LANGUAGE", help="its language, such as de"
-    )
-    command.add_argument(
-        "--from",
-        dest="source",
-        metavar="LANGUAGE",
-        help="the language translated from, such as en; needed with a test set's name",
-    )
 
 
 def _preset(options: argparse.Namespace) -> None:
@@ -408,6 +241,19 @@ def _sync(options: argparse.Namespace) -> None:
             project / "mlartifacts",
         )
     )
+
+
+WORK = {
+    "preset": _preset,
+    "plan": _plan,
+    "translate": _translate,
+    "export": _export,
+    "score": _score,
+    "compare": _compare,
+    "doctor": _doctor,
+    "submit": _submit,
+    "sync": _sync,
+}
 
 
 if __name__ == "__main__":

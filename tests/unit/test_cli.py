@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -11,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from seq2sweep import arguments, presets
 from seq2sweep import config as configuration
-from seq2sweep import presets
-from seq2sweep.cli import main
+from seq2sweep.cli import WORK, main
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,6 +115,31 @@ def test_score_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     error = capsys.readouterr().err
     assert error.count("\n") == 2
     assert "nowhere.txt" in error
+
+
+@pytest.mark.parametrize("command", sorted(arguments.EXAMPLES))
+def test_every_example_of_the_help_can_be_typed(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    shown = capsys.readouterr().out
+    for line in arguments.EXAMPLES[command]:
+        assert line in shown
+        words = shlex.split(line.rpartition(" | ")[2])
+        assert words[:2] == ["seq2sweep", command]
+        assert arguments.parser().parse_args(words[1:]).command == command
+
+
+def test_every_command_is_completed_and_works(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--print-completion", "bash"])
+    assert ended.value.code == 0
+    script = capsys.readouterr().out
+    assert set(arguments.EXAMPLES) == set(WORK)
+    assert all(command in script for command in WORK)
+    assert "--n-best" in script
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

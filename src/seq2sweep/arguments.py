@@ -1,0 +1,232 @@
+"""What can be typed behind `seq2sweep`: subcommands, their arguments and examples of each."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from seq2sweep import console
+
+EXAMPLES = {
+    "preset": (
+        "seq2sweep preset",
+        "seq2sweep preset base",
+        "seq2sweep preset phrasebook --set model.heads=8 --set train.steps=1200",
+    ),
+    "plan": (
+        "seq2sweep plan",
+        "seq2sweep plan --on '8 x H100' --mfu 0.35",
+        "seq2sweep plan --json",
+    ),
+    "translate": (
+        'echo "The cat sleeps." | seq2sweep translate',
+        "seq2sweep translate news.en.gz --n-best 4",
+        "seq2sweep translate news.en --tasks",
+    ),
+    "export": ("seq2sweep export ctranslate2-model",),
+    "score": (
+        "seq2sweep score output.de reference.de --to de",
+        "seq2sweep score output.de wmt14/full --to de --from en",
+    ),
+    "compare": (
+        "seq2sweep compare base A-heads-1",
+        "seq2sweep compare models/train ../other-project",
+        "seq2sweep compare baseline.de system.de reference.de --to de",
+    ),
+    "doctor": ("seq2sweep doctor", "seq2sweep doctor --json"),
+    "submit": (
+        "seq2sweep submit --address http://127.0.0.1:8265",
+        "seq2sweep submit sweep --detach",
+        "seq2sweep submit all --dry-run",
+    ),
+    "sync": ("seq2sweep sync",),
+}
+"""Commands for each subcommand's --help; a test parses every one."""
+
+
+class _Completion(argparse.Action):
+    """Prints a shell's completion of this command, and ends."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        import shtab  # here: a tenth of a second, which no other call is to wait for
+
+        print(shtab.complete(parser, shell=str(values)))
+        parser.exit()
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the `seq2sweep` command and all its subcommands."""
+    made = argparse.ArgumentParser(
+        prog="seq2sweep",
+        description="The Transformer paper as a living experiment. `dvc repro` runs the pipeline.",
+    )
+    made.add_argument(
+        "--version", action="version", version=f"%(prog)s {console.installed_version()}"
+    )
+    made.add_argument(
+        "--print-completion",
+        action=_Completion,
+        choices=("bash", "zsh", "tcsh"),
+        metavar="SHELL",
+        help="print the completion of this command for bash, zsh or tcsh",
+    )
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    preset = commands.add_parser("preset", help="list experiments, or write params.yaml from one")
+    preset.add_argument("name", nargs="?", help="the preset; without it all are listed")
+    preset.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a value, such as --set model.heads=8 (again for more)",
+    )
+    preset.add_argument(
+        "--force", action="store_true", help="also over a params.yaml that was edited"
+    )
+
+    plan = commands.add_parser(
+        "plan",
+        help="what will run and why, and what it will need, take and cost; nothing is done",
+    )
+    plan.add_argument(
+        "--on",
+        metavar="'8 x H100'",
+        help="devices of infra/prices.yaml, instead of those of this machine, whose CPUs are tried "
+        "for some seconds",
+    )
+    plan.add_argument(
+        "--mfu",
+        type=float,
+        metavar="SHARE",
+        help="of the devices' peak that training reaches, such as 0.35, instead of what is assumed",
+    )
+    plan.add_argument("--json", action="store_true", help="as JSON")
+
+    translate = commands.add_parser("translate", help="translate text with the trained weights")
+    translate.add_argument(
+        "file", nargs="?", type=Path, help="text, one sentence a line, plain or .gz (else stdin)"
+    )
+    translate.add_argument(
+        "--n-best",
+        type=int,
+        metavar="N",
+        help="the N best of each line with their scores: line number, score, text, with tabs",
+    )
+    translate.add_argument(
+        "--engine",
+        choices=("own", "ctranslate2"),
+        default="own",
+        help="what searches: this program, or CTranslate2 (extra ctranslate2; on CPUs)",
+    )
+    translate.add_argument(
+        "--tasks",
+        action="store_true",
+        help="by Ray tasks on every CPU, or GPU, of cluster.address; without one, of this machine",
+    )
+    _add_trained(translate)
+
+    export = commands.add_parser(
+        "export", help="write the trained weights as CTranslate2 reads them (extra ctranslate2)"
+    )
+    export.add_argument("folder", type=Path, help="where to: a folder that is not there yet")
+    _add_trained(export)
+
+    score = commands.add_parser("score", help="BLEU and chrF of any two text files, as JSON")
+    score.add_argument("hypothesis", type=Path, help="translations, one a line (plain or .gz)")
+    _add_reference(score)
+
+    compare = commands.add_parser(
+        "compare",
+        help="two runs: what differs in parameters, code, data and score, and is it chance? "
+        "Or two systems' translations by a reference",
+    )
+    compare.add_argument(
+        "first",
+        metavar="A",
+        help="a trial or variant of the sweep, such as base; a folder of weights, or of another "
+        "project; FOLDER:TRIAL; or a file of translations, one a line",
+    )
+    compare.add_argument("second", metavar="B", help="what it is compared with")
+    _add_reference(compare, needed=False)
+    compare.add_argument(
+        "--samples",
+        type=int,
+        default=1000,
+        metavar="NUMBER",
+        help="how often the test set is drawn (1000)",
+    )
+    compare.add_argument(
+        "--json", action="store_true", help="as JSON, which it always is with a REFERENCE"
+    )
+
+    doctor = commands.add_parser(
+        "doctor", help="look whether this machine, or each node of the cluster, is fit to train"
+    )
+    doctor.add_argument("--json", action="store_true", help="as JSON")
+
+    submit = commands.add_parser(
+        "submit",
+        help="run a stage as a job on a cluster, or attach to the job that does; Ctrl-C detaches",
+    )
+    submit.add_argument(
+        "stage",
+        nargs="?",
+        default="train",
+        help="train (without a name), sweep, evaluate or another of dvc.yaml; all: `dvc repro`",
+    )
+    submit.add_argument(
+        "--address",
+        metavar="http://HOST:8265",
+        help="the job server, instead of cluster.job_server or $RAY_API_SERVER_ADDRESS",
+    )
+    submit.add_argument("--detach", action="store_true", help="do not follow the job")
+    submit.add_argument(
+        "--dry-run", action="store_true", help="list what would be uploaded, and the job's id"
+    )
+
+    commands.add_parser(
+        "sync", help="record in MLflow what stages could not, as it was away or they were killed"
+    )
+    for name, command in commands.choices.items():
+        command.formatter_class = argparse.RawDescriptionHelpFormatter
+        command.epilog = "examples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[name])
+    return made
+
+
+def _add_trained(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--weights", type=Path, default=Path("models/train"), help="their folder (models/train)"
+    )
+    command.add_argument(
+        "--vocabulary",
+        type=Path,
+        default=Path("data/vocabulary"),
+        help="its folder (data/vocabulary)",
+    )
+
+
+def _add_reference(command: argparse.ArgumentParser, needed: bool = True) -> None:
+    command.add_argument(
+        "reference",
+        nargs=None if needed else "?",
+        help="reference translations, line by line, or a test set of sacreBLEU: wmt14/full is "
+        "newstest2014 with its 3003 sentences, wmt14 the 2737 filtered ones",
+    )
+    command.add_argument(
+        "--to", required=needed, metavar="LANGUAGE", help="its language, such as de"
+    )
+    command.add_argument(
+        "--from",
+        dest="source",
+        metavar="LANGUAGE",
+        help="the language translated from, such as en; needed with a test set's name",
+    )
