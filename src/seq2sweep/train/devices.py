@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import re
 import resource
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -146,13 +144,17 @@ def memory_of_process(device: torch.device) -> dict[str, float]:
     """Bytes that this process takes: rss_bytes now, peak_rss_bytes since its start, and on a GPU
     peak_gpu_bytes, the most that PyTorch has reserved there. What the system does not tell is left
     out."""
-    # Linux says kilobytes, macOS bytes.
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    found = {"peak_rss_bytes": float(peak)}
-    with contextlib.suppress(FileNotFoundError):  # a system without /proc
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        found["rss_bytes"] = float(pages * resource.getpagesize())
+    try:
+        # Not getrusage: on Linux its peak is at least that of the process which started this one.
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        kilobytes = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB$", status, re.MULTILINE))
+        found = {
+            name: 1024.0 * int(kilobytes[key])
+            for name, key in (("rss_bytes", "VmRSS"), ("peak_rss_bytes", "VmHWM"))
+            if key in kilobytes
+        }
+    except FileNotFoundError:  # macOS, which gives its peak in bytes
+        found = {"peak_rss_bytes": float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)}
     if device.type == "cuda":
         found["peak_gpu_bytes"] = float(torch.cuda.max_memory_reserved(device))
     return found
