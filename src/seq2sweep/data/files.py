@@ -73,8 +73,9 @@ def write_pairs(source: Path, target: Path, pairs: Iterable[tuple[str, str]]) ->
 
 
 def sha256(path: Path) -> str:
-    """sha256 (hex) of a file's bytes; UserError unless it is a regular file."""
-    with open_regular(path) as stream:
+    """sha256 (hex) of a file's bytes. Raises OSError, which callers tell apart: a checkpoint that
+    is removed meanwhile is no user's mistake. For a path that a user named: `paths` first."""
+    with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -85,7 +85,7 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
     chosen = []
     for step in steps:
         file = folder / CHECKPOINTS / entries[step]["file"]
-        if not file.exists() or sha256(file) != entries[step]["sha256"]:
+        if not file.is_file() or sha256(file) != entries[step]["sha256"]:
             raise UserError(
                 f"{file} is missing or differs from its receipt: run `dvc checkout {folder}` "
                 "or `dvc repro -f train`"
