@@ -94,11 +94,7 @@ def work(config: Config) -> None:
             ],
             "significance": significance(config, results),
         }
-        summary = summarise(report)
-        stage.write_json(stage.REPORTS / "sweep.json", report)
-        shown = {key: summary[key] for key in ("finished", "failed")}
-        best_bleu = summary["best"] and summary["best"]["bleu"]
-        stage.write_metrics("sweep", summary, shown | {"best_bleu": best_bleu})
+        summary = write_report(report)
         parent.artifact(stage.REPORTS / "sweep.json")
         parent.log({key: summary[key] for key in COUNTS}, step=0)
         record_tables(parent, config, report)
@@ -136,13 +132,22 @@ def say_failed(results: Sequence[TrialResult]) -> None:
         console.say("to try those that failed again: dvc repro --force --single-item sweep")
 
 
+def write_report(report: dict[str, Any]) -> dict[str, Any]:
+    """Write reports/sweep.json and what metrics/ says of it; returns metrics/sweep.json."""
+    summary = summarise(report)
+    stage.write_json(stage.REPORTS / "sweep.json", report)
+    shown = {key: summary[key] for key in ("finished", "failed")}
+    best_bleu = summary["best"] and summary["best"]["bleu"]
+    stage.write_metrics("sweep", summary, shown | {"best_bleu": best_bleu})
+    return summary
+
+
 def write_nothing(config: Config) -> None:
     """The stage for method none: its files, without a trial. Neither Ray nor MLflow is started."""
     header = read_training_header(stage.ENCODED)
     pieces = int(header["vocabulary"]["size"])
     report = without_trials(config, tracking.lineage(config, header), pieces)
-    stage.write_json(stage.REPORTS / "sweep.json", report)
-    stage.write_json(stage.METRICS / "sweep.json", summarise(report))
+    write_report(report)
     console.say(
         "sweep.method is none: no variant is trained; to train some, set it in params.yaml "
         "(table3, one_at_a_time, ...), see `seq2sweep plan`, then run `dvc repro`"

@@ -282,7 +282,7 @@ def test_file_errors_are_one_line_that_names_the_file(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match=r"missing.txt is missing"):
         bleu.score_files(good, tmp_path / "missing.txt", "de")
-    with pytest.raises(UserError, match=r"cannot be read: Is a directory"):
+    with pytest.raises(UserError, match=r"cannot be read: it is a folder"):
         bleu.score_files(tmp_path, good, "de")
 
 

@@ -99,9 +99,12 @@ def test_data_that_are_here_already(tmp_path: Path) -> None:
     plan = data_plan(config_of("phrasebook", tmp_path))
     assert plan["pairs"] == presets.load("phrasebook").config.data.phrasebook.train
     assert "Nothing to download" in lines(plan)
-    (tmp_path / "train.en").write_text("a\nb\nc\n")
     own = {"data.dataset": "files", "data.folder": str(tmp_path)}
-    own |= {f"data.files.{split}": ["train.en", "train.de"] for split in ("train", "valid", "test")}
+    for split in ("train", "valid", "test"):
+        own |= {f"data.files.{split}": [f"{split}.en", f"{split}.de"]}
+        for side in ("en", "de"):
+            (tmp_path / f"{split}.{side}").write_text("a\nb\nc\n")
+    (tmp_path / "train.de").unlink()
     with pytest.raises(UserError, match=r"train\.de is missing: check data\.folder"):
         data_plan(config_of("phrasebook", tmp_path, **own))
     (tmp_path / "train.de").write_text("a\nb\nc\n")
