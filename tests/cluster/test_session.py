@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -20,7 +21,7 @@ import psutil
 import pytest
 import ray
 
-from seq2sweep.cluster import guard, private, session
+from seq2sweep.cluster import guard, private, session, signals
 from seq2sweep.cluster import local as local_ray
 from seq2sweep.cluster.session import Node, cpus_per_worker, places, while_waiting
 from seq2sweep.config import ClusterConfig
@@ -135,6 +136,34 @@ def test_last_words_are_waited_for_where_there_is_somebody_to_say_them(heard: bo
     assert done.is_set() == heard
     assert bool(ticks) == heard
     done.set()
+
+
+def test_an_interrupt_during_cleanup_leaves_out_nothing_of_it() -> None:
+    cleaned_up: list[str] = []
+
+    def clean_up() -> None:
+        for number in signals.INTERRUPTS:
+            signal.raise_signal(number)
+        cleaned_up.append("all")
+
+    with signals.signals_as_interrupts(), contextlib.ExitStack() as stack:
+        stack.callback(clean_up)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert cleaned_up == ["all"]
+
+
+def test_an_interrupt_is_heard_again_by_who_waits_for_the_end() -> None:
+    done, ticks = threading.Event(), []
+
+    def tick() -> None:
+        ticks.append(1)
+        signal.raise_signal(signal.SIGINT)
+
+    with signals.signals_as_interrupts(), pytest.raises(KeyboardInterrupt):
+        while_waiting(lambda: done.wait(60), tick, lambda: True, every=0.05, last_words=5)
+    done.set()
+    assert len(ticks) == 2
 
 
 # --- joining -------------------------------------------------------------------------------------

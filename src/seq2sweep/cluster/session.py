@@ -24,7 +24,7 @@ from seq2sweep import console
 from seq2sweep.cluster import failures
 from seq2sweep.cluster.local import NAMESPACE, WORKER_ENVIRONMENT, local_ray
 from seq2sweep.cluster.private import check_version, wants_token
-from seq2sweep.cluster.signals import signals_as_interrupts, undisturbed
+from seq2sweep.cluster.signals import interrupts, signals_as_interrupts, undisturbed
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import Failure, UserError
 
@@ -258,7 +258,9 @@ def while_waiting(
         wait_until(math.inf)
     except KeyboardInterrupt:
         if on_interrupt is not None and on_interrupt():
+            interrupts.listen()
             wait_until(time.monotonic() + last_words)
+            interrupts.ignore()
         raise
     tick()
     return outcome.result()
@@ -298,7 +300,7 @@ def _check_reachable(address: str) -> None:
         resolved = canonicalize_bootstrap_address(address)
         host, _, port = (resolved or "").rpartition(":")
         with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
-            pass
+            interrupts.listen()
         logging.getLogger("ray").setLevel(logging.ERROR)
         # Whoever shows one asks for it as well: a cluster without could not call back, and every
         # actor that this process makes would be gone before it began.

@@ -3,37 +3,69 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 INTERRUPTS = (signal.SIGINT, *ENDINGS)
 
+CLEANUP_SECONDS = 10.0
+"""What follows an interrupt has so long to clean up before another interrupt is heard."""
+
+
+class _Interrupts:
+    """Handles a signal: the first raises KeyboardInterrupt, which a second must not overtake.
+
+    A KeyboardInterrupt between two steps of a cleanup, inside of contextlib for example, would
+    leave out what is left of it, and this process would then wait for a Ray that has gone.
+    """
+
+    def __init__(self) -> None:
+        self.deaf_until = -math.inf
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if time.monotonic() >= self.deaf_until:
+            self.ignore()
+            raise KeyboardInterrupt
+
+    def ignore(self) -> None:
+        """Do not hear another one for CLEANUP_SECONDS."""
+        self.deaf_until = time.monotonic() + CLEANUP_SECONDS
+
+    def listen(self) -> None:
+        """Raise KeyboardInterrupt at the next one again."""
+        self.deaf_until = -math.inf
+
+
+interrupts = _Interrupts()
+
 
 @contextlib.contextmanager
 def signals_as_interrupts() -> Iterator[Callable[[], None]]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt; gives the function that sets this up again."""
+    """SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt, as `interrupts` says.
+
+    Gives the function that sets this up again.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
-
-    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
     # One that is ignored stays so: that is how nohup works.
     before = {
         number: signal.getsignal(number)
-        for number in ENDINGS
+        for number in INTERRUPTS
         if signal.getsignal(number) is not signal.SIG_IGN
     }
 
     def set_handlers() -> None:
         for number in before:
-            signal.signal(number, interrupt)
+            signal.signal(number, interrupts)
 
+    interrupts.listen()
     set_handlers()
     try:
         yield set_handlers
