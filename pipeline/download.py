@@ -85,7 +85,7 @@ def _from_registry(
                 raise UserError(
                     f"{corpus.texts(folder)[0]} has {entry['lines']:,} lines where {where} "
                     f"{lines:,}: its archive is whole, so the registry, or this program, is wrong; "
-                    f"mend {config.data.folder}, or remove {corpus.source[0]}.json beside it"
+                    f"fix {config.data.folder}, or remove {corpus.source[0]}.json beside it"
                 )
     for archive in dataset.archives:
         texts = {

@@ -35,6 +35,6 @@ def overview(findings: Sequence[Finding]) -> str:
         ]
     unwell = [finding for finding in findings if finding.level != "well"]
     if unwell:
-        lines += ["", "To mend:"]
+        lines += ["", "To fix:"]
         lines += [f"  {f.where}, {f.what}: {f.remedy}" for f in unwell]
     return "\n".join(lines)

@@ -323,8 +323,8 @@ def test_the_overview_ends_with_what_is_to_be_mended() -> None:
         "MLflow",
         "  problem  store  away",
         "",
-        "To mend:",
+        "To fix:",
         "  MLflow, store: start it",
         "  n1, GPUs: install one",
     ]
-    assert "To mend" not in health.overview(findings[:1])
+    assert "To fix" not in health.overview(findings[:1])

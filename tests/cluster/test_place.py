@@ -195,7 +195,7 @@ def test_a_bucket_that_is_away(
     monkeypatch.setattr("seq2sweep.cluster.writer.time.sleep", lambda seconds: None)
     for action in ("sizes", "read", "write", "create"):
         monkeypatch.setattr(Bucket, action, away)
-    with pytest.raises(Failure, match=f"{place.address} cannot be used .* mend the storage"):
+    with pytest.raises(Failure, match=f"{place.address} cannot be used .* fix the storage"):
         place.look(config)
     place.begin("1")
     place.catch_up()

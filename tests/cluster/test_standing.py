@@ -147,7 +147,7 @@ def test_an_error_of_the_storage_is_waited_out(
 def test_storage_that_stays_away_is_one_line(config: Config, folder: Path, no_pauses: None) -> None:
     shutil.rmtree(folder)
     for work in (lambda: look(config, folder), lambda: reached(folder)):
-        with pytest.raises(Failure, match=r"cannot be used \(No such file.*mend the storage"):
+        with pytest.raises(Failure, match=r"cannot be used \(No such file.*fix the storage"):
             work()
 
 

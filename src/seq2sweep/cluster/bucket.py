@@ -142,7 +142,7 @@ def _explained(error: Exception, address: str, name: str) -> Exception | None:
         return _no_bucket(address)
     if isinstance(error, PermissionError) or code in ("401", "403") or "Forbidden" in str(error):
         return UserError(
-            f"cluster.storage: no right to read and write {where} ({code or kind}): mend the "
+            f"cluster.storage: no right to read and write {where} ({code or kind}): fix the "
             "credentials in the environment of all nodes, or the bucket's policy"
         )
     if isinstance(error, OSError) and error.errno in NO_ROOM:
@@ -159,7 +159,7 @@ def _explained(error: Exception, address: str, name: str) -> Exception | None:
 
 
 def _no_bucket(address: str) -> UserError:
-    return UserError(f"cluster.storage: there is no bucket for {address}: make it, or mend it")
+    return UserError(f"cluster.storage: there is no bucket for {address}: make it, or fix the name")
 
 
 def _code(error: BaseException) -> str:

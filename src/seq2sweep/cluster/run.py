@@ -322,7 +322,7 @@ def _failure(error: Exception, place: Place, step: int, killed: int = 0) -> Trai
         logs = ", ".join(map(str, hung))
         what = f"workers got no update done in cluster.hang_seconds; where they stood is in {logs}"
     elif isinstance(cause, OSError) and cause.strerror and not is_lack_of_memory(cause):
-        what = f"{who}{cause.filename or place.address} failed ({cause.strerror}): mend the storage"
+        what = f"{who}{cause.filename or place.address} failed ({cause.strerror}): fix the storage"
     else:
         what = f"{who}{describe(cause, killed)}"
     log = place.folder / FAILURE_LOG_NAME

@@ -203,7 +203,7 @@ def _check_reachable(address: str) -> None:
 def _unreachable(address: str, error: Exception) -> NoReturn:
     raise UserError(
         f"no job server of Ray answers at {address} ({_first_line(error)}): start the cluster, or "
-        "mend cluster.job_server (http://host:8265)"
+        "fix cluster.job_server (http://host:8265)"
     ) from None
 
 

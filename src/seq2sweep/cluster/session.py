@@ -321,6 +321,6 @@ def _check_reachable(address: str) -> None:
 def _unreachable(address: str, error: Exception) -> NoReturn:
     reason = (str(error) or type(error).__name__).splitlines()[0]
     raise UserError(
-        f"cluster.address: no Ray cluster can be reached at {address} ({reason}); start it, mend "
+        f"cluster.address: no Ray cluster can be reached at {address} ({reason}); start it, fix "
         "the address (host:6379), or set null to use this machine"
     ) from None

@@ -243,7 +243,7 @@ class BucketShelf:
             return patiently(work)
         except OSError as error:
             raise Failure(
-                f"{self.address} cannot be used ({error.strerror}): mend the storage, and submit "
+                f"{self.address} cannot be used ({error.strerror}): fix the storage, and submit "
                 "again"
             ) from None
 

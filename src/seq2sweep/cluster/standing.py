@@ -108,6 +108,6 @@ def from_storage(folder: Path | str, work: Callable[[], T]) -> T:
         if error.errno is None:
             raise Failure(str(error)) from None
         raise Failure(
-            f"{folder} cannot be used ({error.strerror}): mend the storage and run `dvc repro` "
+            f"{folder} cannot be used ({error.strerror}): fix the storage and run `dvc repro` "
             "again, which goes on from there"
         ) from None

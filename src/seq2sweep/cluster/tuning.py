@@ -74,12 +74,12 @@ class Room:
         """What trials wait for; None where there is room for one, or others hold it."""
         machines = session.nodes()
         if self._count(machines) == 0:
-            return f"waiting for room for {self._trial()}; the cluster is " + session.describe(
+            return f"waiting for resources for {self._trial()}; the cluster is " + session.describe(
                 machines
             )
         free = session.free_nodes()
         if self._count(free) == 0 and self.shared:
-            return f"waiting for room for {self._trial()}; free is {session.describe(free)}"
+            return f"waiting for resources for {self._trial()}; free is {session.describe(free)}"
         return None
 
     def _trial(self) -> str:

@@ -72,7 +72,7 @@ class Start:
         """What the workers wait for; None where there is enough of it."""
         fewest = self.cluster.min_workers or self.cluster.workers
         gpus = self.cluster.gpus_per_worker
-        needed = f"waiting for room for {fewest} workers of {self.cpus} CPUs and {gpus} GPUs"
+        needed = f"waiting for resources for {fewest} workers of {self.cpus} CPUs and {gpus} GPUs"
         machines = session.nodes()
         if session.places(machines, self.cpus, gpus) < fewest:
             return f"{needed}; the cluster is {session.describe(machines)}"

@@ -79,7 +79,7 @@ def aligned(
         yield text, target[key]
 
 
-_MEND = "fetch the file again, or mend its tags"
+_MEND = "fetch the file again, or fix its tags"
 
 
 def _whole(lines: Iterable[str], name: str) -> str:

@@ -93,7 +93,7 @@ def unusable(uri: str, error: BaseException) -> str:
         )
     else:
         mend = (
-            "start it, mend tracking.uri (or $MLFLOW_TRACKING_URI), "
+            "start it, fix tracking.uri (or $MLFLOW_TRACKING_URI), "
             "or set it to null to record in mlflow.db"
         )
     return f"tracking.uri: the MLflow store {redact(uri)} cannot be used ({reason(error)}): {mend}"
