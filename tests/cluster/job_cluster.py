@@ -157,6 +157,8 @@ class Project:
         self.changes: dict[str, object] = {}
         # No stub reads the sweep's seed: it makes this project's job another one than all others.
         self.set({"cluster.storage": str(self.storage), "cluster.job_server": head.address})
+        # Out of the job's copy of the project; no stub records anything.
+        self.set({"tracking.uri": f"sqlite:///{folder / 'mlflow.db'}"})
         self.set({"sweep.seed": int(uuid.uuid4().hex[:7], 16)})
 
     def set(self, changes: dict[str, object]) -> None:

@@ -7,6 +7,8 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,6 +150,30 @@ def test_what_must_not_go_is_refused_before_the_network_is_touched(
     assert line.startswith("seq2sweep submit: ")
     assert name in line
     assert "job server" not in line
+
+
+@pytest.mark.parametrize("arguments", [["submit"], ["submit", "all"], ["submit", "--dry-run"]])
+def test_a_project_that_is_no_repository_is_one_line(
+    stub: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+) -> None:
+    """As of an archive that was unpacked, also inside of a repository that ignores it."""
+    shutil.rmtree(stub.folder / ".git")
+    monkeypatch.chdir(stub.folder)
+    assert cli.main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("seq2sweep submit: git decides what is uploaded, and says `fatal: not a")
+    assert "make the project a repository by `git init`" in line
+    (stub.folder.parent / ".gitignore").write_text("*\n")
+    subprocess.run(["git", "init", "-q", str(stub.folder.parent)], check=True)
+    assert cli.main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("seq2sweep submit: dvc.yaml would not be uploaded, and no job can run")
+    # What either line says helps.
+    subprocess.run(["git", "init", "-q", str(stub.folder)], check=True)
+    assert cli.main(["submit", "--dry-run"]) == 0
 
 
 @pytest.mark.parametrize("names", [["A=b"], ["a b"], [""]], ids=str)
@@ -417,6 +443,87 @@ def test_a_job_that_works_elsewhere_is_not_followed(stub: Project) -> None:
     fake: Any = FakeServer([Attempt(wanted.job, JobStatus.RUNNING, {"storage": "/elsewhere"})])
     with pytest.raises(UserError, match=r"is running already, with cluster\.storage /elsewhere"):
         jobs._submit_or_attach(fake, load(stub), wanted, FolderShelf(stub.storage))
+
+
+NAMED = {"cluster.job_environment": ["MLFLOW_TRACKING_URI"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "variable", "problem"),
+    [
+        ({}, None, "tracking.uri is null, and the job gets no $MLFLOW_TRACKING_URI"),
+        # It is here, but does not go along.
+        ({}, "http://host:5000", "tracking.uri is null, and the job gets no $MLFLOW_TRACKING_URI"),
+        (NAMED, None, "tracking.uri is null, and the job gets no $MLFLOW_TRACKING_URI"),
+        (NAMED, "sqlite:///x.db", "$MLFLOW_TRACKING_URI is sqlite:///x.db, which is no"),
+        ({"tracking.uri": "sqlite:///runs/x.db"}, None, "tracking.uri is sqlite:///runs"),
+        ({"tracking.uri": "sqlite+pysqlite:///x.db"}, None, "tracking.uri is sqlite+pysqlite:"),
+        # What the file names counts.
+        (NAMED | {"tracking.uri": "sqlite://"}, "http://host:5000", "uri is sqlite://, which"),
+        ({"tracking.uri": "mlruns"}, None, "tracking.uri is mlruns, which is no server"),
+    ],
+    ids=str,
+)
+def test_records_that_would_be_lost_are_refused_before_anything_is_uploaded(
+    stub: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    change: dict[str, object],
+    variable: str | None,
+    problem: str,
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", variable)
+    make_data(stub, "aaaa")
+    monkeypatch.setattr(stages, "is_current", lambda *_: True)
+    monkeypatch.chdir(stub.folder)
+    stub.set({"tracking.uri": None} | change)
+    fake = FakeServer([None])
+    monkeypatch.setattr(server, "JobServer", lambda address: fake)
+    assert cli.main(["submit"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("seq2sweep submit: ")
+    assert problem in line
+    assert "set tracking.uri to a server that the cluster reaches (http://HOST:5000)" in line
+    assert "set $MLFLOW_TRACKING_URI to it and name that in cluster.job_environment" in line
+    assert fake.asked == []
+    assert [path.name for path in stub.storage.rglob("*")] == ["meet"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "change"),
+    [
+        ("train", {"tracking.uri": "http://host:5000"}),
+        ("train", {"tracking.uri": "postgresql://host/runs"}),
+        # On the disk of a node, or one that all see: it stays.
+        ("train", {"tracking.uri": "sqlite:////shared/x.db"}),
+        (stages.ALL, NAMED),
+        # Records nothing.
+        ("encode", {}),
+    ],
+    ids=str,
+)
+def test_records_that_stay_are_submitted(
+    stub: Project, monkeypatch: pytest.MonkeyPatch, stage: str, change: dict[str, object]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://host:5000")
+    stub.set({"tracking.uri": None} | change)
+    fake: Any = FakeServer([None])
+    wanted = order(stub, stage)
+    jobs._submit(fake, load(stub), wanted, FolderShelf(stub.storage), wanted.job)
+    assert fake.asked == [wanted.job]
+
+
+def test_a_job_that_runs_or_has_finished_is_found_whatever_is_recorded_now(stub: Project) -> None:
+    stub.set({"tracking.uri": None})
+    wanted, here = order(stub), {"storage": str(stub.storage)}
+    storage = FolderShelf(stub.storage)
+    fake: Any = FakeServer([Attempt(wanted.job, JobStatus.RUNNING, here)])
+    assert jobs._submit_or_attach(fake, load(stub), wanted, storage) == wanted.job
+    parcels.put_results(stub.folder, ["dvc.yaml"], storage, wanted.job)
+    fake.attempts = [Attempt(wanted.job, JobStatus.SUCCEEDED, here)]
+    assert jobs._submit_or_attach(fake, load(stub), wanted, storage) is None
 
 
 # --- following -----------------------------------------------------------------------------------

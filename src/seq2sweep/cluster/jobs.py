@@ -26,7 +26,7 @@ from seq2sweep.cluster.shelf import Shelf, shelf_of
 from seq2sweep.config import Config
 from seq2sweep.console import say
 from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
-from seq2sweep.redaction import secrets_in
+from seq2sweep.redaction import redact, secrets_in
 
 if TYPE_CHECKING:
     from seq2sweep.cluster.server import JobServer
@@ -69,6 +69,13 @@ def order(project: Path, config: Config, stage: str, *, current: bool | None = N
         raise UserError(f"there is no stage {stage}: give one of {', '.join(known)}, or all")
     _check_no_password(config)  # before the files: it names the key
     content = upload.collect(project)
+    for path in ("dvc.yaml", "params.yaml"):
+        if path not in content.files:
+            raise UserError(
+                f"{path} would not be uploaded, and no job can run without it: git or .rayignore "
+                "ignores it; take it out there, or, where a folder above is the repository, make "
+                "the project one by `git init`"
+            )
     inputs = _inputs(project, stage, current)
     identity = {
         "stage": stage,
@@ -178,6 +185,29 @@ def _check_no_password(config: Config) -> None:
         )
 
 
+def _check_records_stay(config: Config) -> None:
+    """Refuse to record into the job's copy of the project, which goes when the job has ended.
+
+    Whether a server answers is not asked: it may be one that only the cluster reaches.
+    """
+    variable = "MLFLOW_TRACKING_URI"
+    key, uri = "tracking.uri", config.tracking.uri
+    if not uri and variable in config.cluster.job_environment:
+        key, uri = f"${variable}", os.environ.get(variable)
+    scheme, _, place = (uri or "").partition("://")
+    if place and (scheme.partition("+")[0] != "sqlite" or place.startswith("//")):
+        return
+    if uri:
+        problem = f"{key} is {redact(uri)}, which is no server"
+    else:
+        problem = f"tracking.uri is null, and the job gets no ${variable} from here"
+    raise UserError(
+        f"{problem}: what the job records in MLflow would be lost when it ends; set tracking.uri "
+        f"to a server that the cluster reaches (http://HOST:5000), or set ${variable} to it and "
+        "name that in cluster.job_environment"
+    )
+
+
 def _address(config: Config, address: str | None) -> str:
     found = address or config.cluster.job_server or os.environ.get("RAY_API_SERVER_ADDRESS")
     if not found:
@@ -222,11 +252,9 @@ def _ended(status: str) -> str:
 
 
 def _submit(server: JobServer, config: Config, wanted: Order, storage: Shelf, name: str) -> bool:
-    if config.tracking.uri is None and "MLFLOW_TRACKING_URI" not in config.cluster.job_environment:
-        say(
-            "tracking.uri is null: what the job would record in MLflow is lost with its copy of "
-            "the project, unless the cluster sets $MLFLOW_TRACKING_URI"
-        )
+    # Not of a job that is attached to or has finished: where it records has been decided.
+    if not stages.makes_data(wanted.project, wanted.stage):
+        _check_records_stay(config)
     for path, total in wanted.inputs.items():
         storage.publish(wanted.project / path, parcels.of_data(total))
     about = {"stage": wanted.stage, "commit": wanted.commit, "storage": storage.address}

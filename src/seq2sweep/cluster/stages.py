@@ -37,6 +37,11 @@ def outputs(project: Path, stage: str) -> list[str]:
     ]
 
 
+def makes_data(project: Path, stage: str) -> bool:
+    """Whether it is one of the stages before training, which record nothing in MLflow."""
+    return stage != ALL and _makes_data(_stages(project)[stage])
+
+
 def inputs(project: Path, stage: str) -> dict[str, str]:
     """What other stages make and a stage reads: the path, and the stage that makes it.
 
@@ -116,11 +121,11 @@ def _running(stages: dict[str, dict[str, Any]], stage: str) -> list[str]:
     """The stages that run in a cluster whatever was made here."""
     if stage != ALL:
         return [stage]
-    return [
-        name
-        for name, description in stages.items()
-        if not any(out.startswith(DATA) for out in _outs(description))
-    ]
+    return [name for name, description in stages.items() if not _makes_data(description)]
+
+
+def _makes_data(description: dict[str, Any]) -> bool:
+    return any(out.startswith(DATA) for out in _outs(description))
 
 
 def _stages(project: Path) -> dict[str, dict[str, Any]]:
