@@ -27,6 +27,7 @@ WORTH_SHARING = 200_000
 def work(config: configuration.Config) -> None:
     """Write the files and the header of every split."""
     vocabulary = Vocabulary.open(stage.VOCABULARY)
+    files.verify(stage.CLEAN, *files.SPLITS)
     languages = {"source": config.data.source, "target": config.data.target}
     texts = {
         split: {side: stage.CLEAN / files.text_name(split, side) for side in files.SIDES}

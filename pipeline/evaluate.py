@@ -42,6 +42,12 @@ def work(config: Config) -> None:
     files = [weights.file for weights in chosen]
     data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
     header = read_header(stage.ENCODED, "test")
+    vocabulary = header["vocabulary"]["fingerprint"]
+    if receipt["lineage"].get("data.vocabulary", vocabulary) != vocabulary:
+        raise UserError(
+            f"{stage.MODEL} was trained with another vocabulary than {stage.ENCODED} has now: run "
+            "`dvc repro evaluate`, which trains it first"
+        )
     with (
         tracking.delivery(config) as delivery,
         # Under the training's run, unless that was deleted.

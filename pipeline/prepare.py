@@ -63,6 +63,8 @@ def prepare(
         read, kept = counts["read"], counts["kept"]
         assert read == kept + sum(counts["dropped"].values())
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts["dropped"].items())
+        for split in files.SPLITS:
+            files.write_header(folder, split, metrics[split]["kept"])
         if kept == 0:
             raise UserError(
                 f"none of {read:,} training pairs is left ({reasons}): "

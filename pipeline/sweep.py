@@ -39,6 +39,7 @@ from seq2sweep.cluster.search import require_folder, run_sweep
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.variants import Refused, Variant, variants
 from seq2sweep.config import Config
+from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.errors import Failure
 from seq2sweep.evaluate.evaluation import score_checkpoint
@@ -56,6 +57,7 @@ def work(config: Config) -> None:
         write_nothing(config)
         return
     require_folder(config.cluster)
+    files.verify(stage.ENCODED, "train", "valid")
     header = read_training_header(stage.ENCODED)
     chosen, refused = variants(config, Bitext.open(stage.ENCODED, "train"))
     console.say(outline(config, chosen))

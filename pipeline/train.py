@@ -31,6 +31,7 @@ from seq2sweep.cluster.storage import (
     run_folder,
 )
 from seq2sweep.config import Config
+from seq2sweep.data import files
 from seq2sweep.data.bitext import read_training_header
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT, write_whole
 from seq2sweep.errors import Failure, UserError
@@ -54,6 +55,7 @@ CURVES = (
 
 def work(config: Config) -> None:
     project = Path.cwd()
+    files.verify(stage.ENCODED, "train", "valid")
     header = read_training_header(stage.ENCODED)
     vocabulary_size = int(header["vocabulary"]["size"])
     parameters = flops.parameter_count(config.model, vocabulary_size)

@@ -15,7 +15,6 @@ from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.data import files, reading, vocabulary
-from seq2sweep.errors import UserError
 
 T = TypeVar("T")
 
@@ -23,9 +22,7 @@ T = TypeVar("T")
 def work(config: configuration.Config) -> None:
     """Write vocabulary.model and vocabulary.json."""
     source, target = (stage.CLEAN / files.text_name("train", side) for side in files.SIDES)
-    for path in (source, target):
-        if not path.exists():
-            raise UserError(f"{path} is missing: run `dvc repro`, which makes it")
+    files.verify(stage.CLEAN, "train")
     pairs = files.count_lines(source)
     used = min(pairs, max(1, vocabulary.most_sentences(config.vocabulary) // 2))
     sample = _evenly_spaced(reading.read_pairs(source, target), pairs, used)

@@ -20,7 +20,7 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
 from seq2sweep.data import bitext, vocabulary
-from seq2sweep.data.files import write_lines
+from seq2sweep.data.files import write_header, write_lines
 
 # A shell starts background jobs with Ctrl-C ignored, and the programs tested here would inherit it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -153,6 +153,8 @@ def tiny_corpus(tmp_path_factory: pytest.TempPathFactory, tiny_config: Config) -
     }
     for (split, side), content in sides.items():
         write_lines(clean / f"{split}.{side}.txt", content)
+    for split, content in lines.items():
+        write_header(clean, split, len(content))
     text = sides["train", "source"] + sides["train", "target"]
     model = vocabulary.train(text, tiny_config.vocabulary)
     (root / "vocabulary").mkdir()

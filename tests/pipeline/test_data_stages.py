@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -193,6 +194,34 @@ def test_two_runs_give_the_same_bytes(walked: Path, tmp_path: Path) -> None:
     assert sums(tmp_path) == sums(walked)
 
 
+@pytest.mark.parametrize(
+    ("stage", "file"),
+    [
+        ("vocabulary", "data/clean/train.source.txt"),
+        ("vocabulary", "data/clean/train.target.txt"),
+        ("encode", "data/clean/valid.target.txt"),
+        ("encode", "data/clean/test.source.txt"),
+        ("train", "data/encoded/train.target.tokens"),
+        ("train", "data/encoded/valid.source.lengths"),
+        ("sweep", "data/encoded/train.source.offsets"),
+        ("sweep", "data/encoded/valid.target.tokens"),
+    ],
+)
+def test_a_stage_notices_a_byte_that_changed_in_what_it_reads(
+    walked: Path, tmp_path: Path, stage: str, file: str
+) -> None:
+    """Called directly, so that DVC has not seen it first."""
+    project = tmp_path / "project"
+    shutil.copytree(walked, project)
+    content = bytearray((project / file).read_bytes())
+    content[len(content) // 2] ^= 1
+    (project / file).write_bytes(content)
+    header = f"{Path(file).parent}/{Path(file).name.split('.')[0]}.json"
+    assert f"{file} has changed since it was written (its sum is not that of {header}): run" in (
+        refuse(stage, project)
+    )
+
+
 def test_another_seed_gives_other_text(walked: Path, tmp_path: Path) -> None:
     set_params(tmp_path, {**SMALL, "data.phrasebook.seed": 77})
     succeed("download", tmp_path)
@@ -205,7 +234,7 @@ def test_stages_find_what_they_need_missing(tmp_path: Path) -> None:
     set_params(tmp_path, SMALL)
     for stage, missing in (
         ("prepare", "data/raw/provenance.json is missing: run `dvc repro`"),
-        ("vocabulary", "data/clean/train.source.txt is missing"),
+        ("vocabulary", "data/clean/train.json is missing"),
         ("encode", "data/vocabulary/vocabulary.model is missing: run `dvc repro`"),
     ):
         assert missing in refuse(stage, tmp_path)

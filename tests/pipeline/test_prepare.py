@@ -200,7 +200,7 @@ def test_processes_and_chunks_do_not_change_a_byte(
 ) -> None:
     prepare.prepare(config_of(), provenance, parallel.serial)
     expected = outputs()
-    assert len(expected) == 9
+    assert len(expected) == 12
     prepare.prepare(config_of(), provenance, parallel.Processes(2))
     assert outputs() == expected
     monkeypatch.setattr(prepare, "PAIRS_IN_CHUNK", 5_000)

@@ -22,7 +22,7 @@ from seq2sweep import presets
 from seq2sweep.config import VocabularyConfig, with_changes
 from seq2sweep.data import vocabulary, word_piece
 from seq2sweep.data.clean import normalise
-from seq2sweep.data.files import write_lines
+from seq2sweep.data.files import write_header, write_lines
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from seq2sweep.errors import UserError
@@ -365,6 +365,7 @@ def test_the_stage_learns_from_evenly_spaced_pairs(
     clean.mkdir(parents=True)
     write_lines(clean / "train.source.txt", (f"source {i}" for i in range(8)))
     write_lines(clean / "train.target.txt", (f"target {i}" for i in range(8)))
+    write_header(clean, "train", 8)
     read: list[str] = []
 
     def train(lines: Iterable[str], config: VocabularyConfig) -> bytes:

@@ -14,8 +14,8 @@ from seq2sweep import console
 from seq2sweep.cluster.bucket import Bucket
 from seq2sweep.cluster.own_folder import node_folder
 from seq2sweep.cluster.storage import only_user
-from seq2sweep.data.bitext import header_name, read_header
-from seq2sweep.data.files import sha256
+from seq2sweep.data.bitext import read_header
+from seq2sweep.data.files import header_name, sha256
 from seq2sweep.errors import UserError
 
 SPLITS = ("train", "valid")

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2sweep.data.files import SIDES, sha256, write_whole
+from seq2sweep.data.files import FILE, SIDES, describe, header_name, sha256, write_whole
 from seq2sweep.data.parallel import Mapper, serial
 from seq2sweep.data.vocabulary import UNK, Vocabulary, token_type
 from seq2sweep.errors import UserError
@@ -35,13 +35,13 @@ BYTES_PER_CHUNK = 1 << 20
 """Of text: some 10 000 sentences, a fraction of a second of work."""
 
 
-_FILE = {"bytes": int, "sha256": str}
 _SIDE = {"tokens": int, "unknown_share": float}
 _SHAPE = {
     "format": int,
     "fingerprint": str,
     "vocabulary": {"fingerprint": str, "size": int},
     "languages": dict.fromkeys(SIDES, str),
+    "text": dict.fromkeys(SIDES, str),
     "sentences": int,
     **dict.fromkeys(SIDES, _SIDE),
 }
@@ -76,7 +76,7 @@ class Bitext:
         """Map a split of an encoded folder.
 
         Checks the format version and the sizes of the files against the header (not their sums:
-        that would read them whole). Raises UserError for anything missing or not matching.
+        files.verify reads them whole). Raises UserError for anything missing or not matching.
         """
         header = read_header(folder, split)
         source, target = (_open_side(folder, header, split, side) for side in SIDES)
@@ -94,11 +94,6 @@ class Bitext:
         return self.sides["target"][i]
 
 
-def header_name(split: str) -> str:
-    """Name of a split's header inside an encoded folder."""
-    return f"{split}.json"
-
-
 def read_header(folder: Path, split: str) -> dict[str, Any]:
     """Header of a split; UserError if it is missing, damaged or of another format."""
     path = folder / header_name(split)
@@ -109,7 +104,7 @@ def read_header(folder: Path, split: str) -> dict[str, Any]:
             f"{path} has format {header['format']}, this program reads {FORMAT}: {remedy}"
         )
     names = [f"{split}.{side}.{part}" for side in SIDES for part in PARTS]
-    if wrong := mismatch(header, _SHAPE | {"files": dict.fromkeys(names, _FILE)}):
+    if wrong := mismatch(header, _SHAPE | {"files": dict.fromkeys(names, FILE)}):
         raise UserError(f"{path} is damaged ({wrong}): {remedy}")
     return header
 
@@ -153,16 +148,14 @@ def write_split(
             f"remove {texts['source'].parent} and run `dvc repro`"
         )
     names = [f"{split}.{side}.{part}" for side in SIDES for part in PARTS]
-    described = {
-        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
-        for name in names
-    }
+    described = describe(folder, names)
     identity = "".join(f"{name} {described[name]['sha256']}\n" for name in sorted(names))
     header = {
         "format": FORMAT,
         "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
         "vocabulary": {"fingerprint": vocabulary.fingerprint, "size": len(vocabulary)},
         "languages": languages,
+        "text": {side: sha256(texts[side]) for side in SIDES},
         "sentences": source,
         **counts,
         "files": described,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-from seq2sweep.paths import open_regular
+from seq2sweep.errors import UserError
+from seq2sweep.paths import mismatch, open_regular, read_json
 
 SPLITS = ("train", "valid", "test")
 SIDES = ("source", "target")
@@ -24,6 +27,11 @@ CHECKPOINTS = "checkpoints"
 def text_name(split: str, side: str) -> str:
     """Name of one side of one split inside data/raw and data/clean."""
     return f"{split}.{side}.txt"
+
+
+def header_name(split: str) -> str:
+    """Name of a split's header, which describes its files, inside data/clean and data/encoded."""
+    return f"{split}.json"
 
 
 def count_lines(path: Path) -> int:
@@ -77,6 +85,49 @@ def sha256(path: Path) -> str:
     is removed meanwhile is no user's mistake. For a path that a user named: `paths` first."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+FILE = {"bytes": int, "sha256": str}
+"""What a header says of a file."""
+
+
+def describe(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Bytes and sha256 (hex) of files of a folder, as `verify` expects them."""
+    return {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
+        for name in names
+    }
+
+
+def write_header(folder: Path, split: str, sentences: int) -> None:
+    """Describe the clean text of a split: by this later stages see that a byte has changed."""
+    names = [text_name(split, side) for side in SIDES]
+    if split == "test" and (folder / PHENOMENA).exists():
+        names.append(PHENOMENA)
+    header = {"sentences": sentences, "files": describe(folder, names)}
+    write_whole(folder / header_name(split), json.dumps(header, indent=2) + "\n")
+
+
+def verify(folder: Path, *splits: str) -> None:
+    """Read all files of splits, of data/clean or data/encoded, and compare with their headers.
+
+    Raises UserError where a file is not as it was written, or a header is missing or damaged.
+    """
+    for split in splits:
+        header = folder / header_name(split)
+        described = read_json(header).get("files")
+        kind = "it lists no files" if not isinstance(described, dict) else None
+        if wrong := kind or mismatch(described, dict.fromkeys(described, FILE)):
+            raise UserError(f"{header} is damaged ({wrong}): remove it and run `dvc repro`")
+        for name, about in described.items():
+            path = folder / name
+            if not path.is_file():
+                raise UserError(f"{path} is missing: run `dvc repro`, which makes it")
+            if describe(folder, [name])[name] != about:
+                raise UserError(
+                    f"{path} has changed since it was written (its sum is not that of {header}): "
+                    "run `dvc repro`, which makes it again"
+                )
 
 
 @contextlib.contextmanager

@@ -12,12 +12,14 @@ from typing import Any
 from torch import Tensor
 
 from seq2sweep.config import Config, ModelConfig
-from seq2sweep.data.bitext import Bitext
+from seq2sweep.data import files
+from seq2sweep.data.bitext import Bitext, read_header
 from seq2sweep.data.parallel import Mapper, serial
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import best_device, translate
+from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import score
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.train.state import load_weights
@@ -35,7 +37,22 @@ class Data:
 
     def lines(self, split: str, side: str) -> list[str]:
         """All lines of one side ("source" or "target") of a split."""
-        return list(read_lines(self.clean / f"{split}.{side}.txt"))
+        return list(read_lines(self.clean / files.text_name(split, side)))
+
+    def verify(self, split: str) -> None:
+        """Raises UserError where a file has changed, or one folder was not made from the others."""
+        files.verify(self.clean, split)
+        files.verify(self.encoded, split)
+        header = read_header(self.encoded, split)
+        for side, encoded in header["text"].items():
+            text = self.clean / files.text_name(split, side)
+            if files.sha256(text) != encoded:
+                raise UserError(f"{self.encoded} is not made from {text}: run `dvc repro encode`")
+        if Vocabulary.open(self.vocabulary).fingerprint != header["vocabulary"]["fingerprint"]:
+            raise UserError(
+                f"{self.encoded} is made with another vocabulary than {self.vocabulary}: run "
+                "`dvc repro encode`"
+            )
 
 
 @dataclass(frozen=True)
@@ -66,6 +83,7 @@ def evaluate(
     The mapper shares the translation out. Perplexity is per piece, unsmoothed, on the reference;
     all scores come from one decode.
     """
+    data.verify(split)
     vocabulary = Vocabulary.open(data.vocabulary)
     model = build(config.model, average(checkpoints), len(vocabulary))
     device = best_device()
