@@ -2,15 +2,21 @@
 
 Fully sharded data parallelism (Rajbhandari et al. 2020, ZeRO stage 3), by torch: each worker holds
 its part of every tensor, and has a layer's weights whole only while it computes that layer.
+
+What shards is imported only to shard: it takes a second, for which a stage that only waits for its
+workers, or translates, would wait in vain.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeGuard
+
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
 
 from seq2sweep.model.transformer import Transformer
 
@@ -21,6 +27,9 @@ def shard(model: Transformer, device: torch.device, world_size: int) -> Transfor
     model: on the CPU, the same on every worker; what comes back is the same object, its parameters
     DTensors on `device`. Every worker must call this, and later each forward and backward pass.
     """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     mesh = init_device_mesh(device.type, (world_size,))
     for layer in (*model.encoder, *model.decoder):
         fully_shard(layer, mesh=mesh)
@@ -28,22 +37,33 @@ def shard(model: Transformer, device: torch.device, world_size: int) -> Transfor
     return model.to(device)
 
 
+def is_sharded(model: nn.Module) -> TypeGuard[FSDPModule]:
+    """Whether `shard` made it what it is."""
+    return hasattr(model, "set_requires_gradient_sync")
+
+
+def _is_part(tensor: Tensor) -> TypeGuard[DTensor]:
+    return hasattr(tensor, "full_tensor")
+
+
 def give_back(model: nn.Module) -> None:
     """Hold no more than this worker's part again, after passes without a backward."""
-    if isinstance(model, FSDPModule):
+    if is_sharded(model):
         model.reshard()
 
 
 def whole(tensor: Tensor) -> Tensor:
     """All of a tensor that may be shared out: then every worker must call this."""
-    full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    full: Tensor = tensor.full_tensor() if _is_part(tensor) else tensor
     return full
 
 
 def like(tensor: Tensor, other: Tensor) -> Tensor:
     """This worker's part of a whole tensor, shared out as `other` is; itself where that is not."""
-    if not isinstance(other, DTensor):
+    if not _is_part(other):
         return tensor
+    from torch.distributed.tensor import distribute_tensor
+
     # Every worker has read the same file: nothing needs to be sent.
     return distribute_tensor(
         tensor.to(other.device), other.device_mesh, other.placements, src_data_rank=None

@@ -9,13 +9,12 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from seq2sweep.data.batching import Batch
 from seq2sweep.model.packing import Packing
 from seq2sweep.train.loss import projected_cross_entropy
-from seq2sweep.train.sharding import whole
+from seq2sweep.train.sharding import is_sharded, whole
 
 ADAM_BETAS = (0.9, 0.98)
 ADAM_EPSILON = 1e-9
@@ -90,7 +89,7 @@ def accumulate(
     queue = list(batches)
     for index, batch in enumerate(queue):
         last = index == len(queue) - 1
-        if isinstance(model, FSDPModule):
+        if is_sharded(model):
             model.set_requires_gradient_sync(last)
         wait = (
             model.no_sync()
