@@ -33,7 +33,7 @@ ui: install ## compare runs in the MLflow UI, on 127.0.0.1:5000, or another PORT
 test: install ## lint, types and the whole test suite
 	@$(MAKE) --no-print-directory lint
 	@# Test by test in their order: those that end a Ray cluster come last (tests/cluster/conftest.py).
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
 
 thorough: install ## what make test leaves out: 31 kills, whole sweeps; half an hour
 	$(BIN)/python -m pytest --thorough tests/cluster tests/pipeline/test_tracking_away.py

@@ -30,7 +30,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
-TOGETHER = ("tests/pipeline/test_repro.py", "tests/cluster/test_two_nodes.py")
+TOGETHER = (
+    "tests/cluster/test_two_nodes.py",
+    "tests/paper/test_update.py",
+    "tests/pipeline/test_repro.py",
+    "tests/unit/test_phrasebook.py",
+)
 
 WORDS = ["alpha", "beta", "gamma", "delta", "eins", "zwei", "drei", "vier", "rot", "grün", "gelb"]
 

@@ -90,7 +90,7 @@ def test_workers(
     moments = (
         schedule(1, 5.0, any=6, training=4, writing=4)
         if thorough
-        else schedule(1, 5.0, any=1, training=1, writing=3)
+        else schedule(1, 5.0, training=1, writing=3)
     )
     folder = project / "runs" / "run"
     torn = 0

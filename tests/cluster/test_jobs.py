@@ -163,8 +163,8 @@ def test_without_the_token_there_is_one_line(stub: Project) -> None:
         assert output.splitlines()[-1].startswith("seq2sweep submit: the job server at http://")
         assert "wants" in output.splitlines()[-1]
         assert "Traceback" not in output
-        found = ended(stub.start("-m", "seq2sweep.cli", "doctor", RAY_AUTH_TOKEN=token), 1)
-        assert re.search(r"problem +job server +the job server at http://\S+ wants", found)
-        assert "this machine, job server: put it into ~/.ray/auth_token" in found
+    found = ended(stub.start("-m", "seq2sweep.cli", "doctor", RAY_AUTH_TOKEN="wrong"), 1)
+    assert re.search(r"problem +job server +the job server at http://\S+ wants", found)
+    assert "this machine, job server: put it into ~/.ray/auth_token" in found
     found = stub.start("-m", "seq2sweep.cli", "doctor")
     assert re.search(r"well +job server +\S+ answers, and takes our token", ended(found, 0))

@@ -150,20 +150,18 @@ def test_a_sweep_and_the_same_again(
             scored = first.journal.with_name("scored.txt").read_text().splitlines()
             assert scored == [str(first.steps)]
 
-    # Scores whose translations are gone are made anew.
+    # Without the scheduler those that it stopped go on from where they were, and scores whose
+    # translations are gone are made anew.
     base.translations.unlink()
-    again, _ = sweep(config, tiny_corpus, project)
-    assert again[0].translations.exists()
-    for result, times in ((base, 2), (idle, 1)):
-        assert len(result.journal.with_name("scored.txt").read_text().splitlines()) == times
-
-    # Without the scheduler those that it stopped go on from where they were.
     patient = configuration.with_changes(
         config, {"sweep.scheduler": "none", "sweep.space": {"train.learning_rate_scale": [1e-9]}}
     )
     finished, listener = sweep(patient, tiny_corpus, project)
     listener.check(finished)
     assert [(result.status, result.steps) for result in finished] == [("finished", 16)] * 2
+    assert finished[0].translations.exists()
+    for result in (base, idle):
+        assert len(result.journal.with_name("scored.txt").read_text().splitlines()) == 2
     assert listener.of("base").count("result") == 0
     assert listener.of(idle.variant.name).count("result") == 4
     assert idle.journal.read_bytes().startswith(journals[idle.journal])

@@ -15,7 +15,7 @@ from tests.cluster.chaos import assert_same
 from tests.cluster.sweeps import SweepStage, alone, scale_of
 from tests.conftest import Corpus
 
-STEPS = 150
+STEPS = 100
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def config(tiny_config: Config) -> Config:
         {
             "train.steps": STEPS,
             "train.log_every": 50,
-            "train.validate_every": 75,
+            "train.validate_every": 50,
             "model.dropout": 0.1,
             "evaluate.beam": 1,
             "sweep.space": {"train.learning_rate_scale": [0.3]},
