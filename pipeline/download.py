@@ -120,10 +120,19 @@ def _own_files(config: configuration.DataConfig) -> dict[str, Any]:
     for split, names in named.items():
         for name in names:
             _require_inside(name, split)
-    splits = {
-        split: [_read_through(split, (Text(origin / source), Text(origin / target)), origin)]
-        for split, (source, target) in named.items()
-    }
+    splits: dict[str, list[dict[str, Any]]] = {}
+    known: dict[str, str] = {}
+    for split, (source, target) in named.items():
+        entry = _read_through(split, (Text(origin / source), Text(origin / target)), origin)
+        for side in files.SIDES:
+            name = f"{entry[side]['file']} (data.files.{split}, {side})"
+            other = known.setdefault(entry[side]["sha256"], name)
+            if other != name:
+                raise UserError(
+                    f"{name} holds the same text as {other}, line by line: give each side of each "
+                    f"split a text of its own in {config.folder}"
+                )
+        splits[split] = [entry]
     return {"archives": {}, "splits": splits}
 
 

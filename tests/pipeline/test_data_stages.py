@@ -343,6 +343,33 @@ def test_hostile_names_are_refused(changes: dict[str, Any], expected: str, tmp_p
     assert expected in refuse("download", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("copy", "of", "named"),
+    [
+        (
+            "train.de.gz",
+            "train.en",
+            "train.de.gz (data.files.train, target) holds the same text as train.en (data.files."
+            "train, source)",
+        ),
+        (
+            "deep/test.de",
+            "valid.de",
+            "deep/test.de (data.files.test, target) holds the same text as valid.de (data.files."
+            "valid, target)",
+        ),
+    ],
+)
+def test_a_copy_under_another_name_is_refused(
+    tmp_path: Path, copy: str, of: str, named: str
+) -> None:
+    """As the same name is: a model that copies would have the best BLEU of all."""
+    own_files(tmp_path)
+    put(tmp_path, copy, TEXT[of])
+    assert named in refuse("download", tmp_path)
+    assert list((tmp_path / "data").iterdir()) == []
+
+
 def test_a_name_may_leave_a_folder_of_its_own(tmp_path: Path) -> None:
     own_files(tmp_path, **{"data.files.test": ["deep/../test.en", "deep/test.de"]})
     succeed("download", tmp_path)
