@@ -22,6 +22,7 @@ from seq2sweep import presets
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import SIDES, SPLITS
 from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.planning.data import known_pairs
 
 ROOT = Path(__file__).parents[2]
 MULTI30K = ROOT.parent / "shared/data/multi30k"
@@ -275,6 +276,23 @@ def test_own_files_are_read_and_cleaned(tmp_path: Path) -> None:
         assert (metrics[split]["read"], metrics[split]["kept"]) == (2, 2)
         assert metrics[split]["dropped"] == {}
     assert not (tmp_path / "data/clean/test.phenomena.txt").exists()
+
+
+def test_the_plan_counts_what_prepare_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain and packed, with the ends of lines that only some programs see."""
+    own_files(tmp_path, **{"data.files.valid": ["valid.en", "valid.de.gz"]})
+    put(tmp_path, "valid.en", b"one\r\ntwo\xe2\x80\xa8two\nthree")
+    put(tmp_path, "valid.de.gz", b"eins\x0ceins\nzwei\ndrei\r\n")
+    for stage in ("download", "prepare"):
+        succeed(stage, tmp_path)
+    metrics = read(tmp_path / "metrics/prepare.json")
+    monkeypatch.chdir(tmp_path)
+    config = configuration.load(Path("params.yaml"))
+    counted = {split: metrics[split]["read"] for split in SPLITS}
+    assert counted == {"train": 6, "valid": 3, "test": 2}
+    assert known_pairs(config) == known_pairs(config, Path("data/raw")) == counted
 
 
 def test_lowercase_reaches_every_split(tmp_path: Path) -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from seq2sweep import cli, presets
+from seq2sweep import cli, console, presets
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.sources import REGISTRY
 from seq2sweep.errors import UserError
 from seq2sweep.planning import data as plan_module
-from seq2sweep.planning.data import data_plan, lines
+from seq2sweep.planning.data import data_plan, known_pairs, lines
+from seq2sweep.planning.workload import workload
 
 
 def config_of(preset: str, folder: Path, **changes: Any) -> Config:
@@ -109,10 +112,67 @@ def test_data_that_are_here_already(tmp_path: Path) -> None:
         data_plan(config_of("phrasebook", tmp_path, **own))
     (tmp_path / "train.de").write_text("a\nb\nc\n")
     assert data_plan(config_of("phrasebook", tmp_path, **own))["pairs"] == 3
-    for name in ("train.en", "train.de"):
-        (tmp_path / name).rename(tmp_path / f"{name}.gz")
-    own["data.files.train"] = ["train.en.gz", "train.de.gz"]
-    assert data_plan(config_of("phrasebook", tmp_path, **own))["pairs"] is None
+    (tmp_path / "train.de").write_text("a\nb\n")
+    with pytest.raises(UserError, match=r"train\.en has 3 lines but .*train\.de has 2 lines"):
+        data_plan(config_of("phrasebook", tmp_path, **own))
+
+
+SEGMENTS = '<doc docid="d">' + "".join(f'<seg id="{n}">a</seg>\n' for n in range(11)) + "</doc>"
+
+
+@pytest.mark.parametrize("packed", [(), (0,), (1,), (0, 1)], ids=str)
+def test_own_files_are_counted_packed_or_not(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    packed: tuple[int, ...],
+) -> None:
+    counts = {"train": 1237, "valid": 29, "test": 11}
+    own: dict[str, Any] = {"data.dataset": "files", "data.folder": str(tmp_path)}
+    for split, count in counts.items():
+        names = []
+        for side in (0, 1):
+            end = ".sgm" * (split == "test") + ".gz" * (side in packed)
+            names.append(f"{split}.{side}{end}")
+            text = SEGMENTS if split == "test" else "".join(f"{n}\u2028x\n" for n in range(count))
+            content = text.encode()
+            (tmp_path / names[-1]).write_bytes(
+                gzip.compress(content) if names[-1].endswith(".gz") else content
+            )
+        own[f"data.files.{split}"] = names
+    config = config_of("phrasebook", tmp_path, **own)
+    # Of a bar that waits for no second.
+    monkeypatch.setattr(console, "bar", lambda what, unit: {"desc": what, "mininterval": 0})
+    assert known_pairs(config) == counts
+    shown = capsys.readouterr().err
+    assert [f"count {split}: {n}it" in shown for split, n in counts.items()] == [True] * 3
+    plan = data_plan(config)
+    assert (plan["pairs"], plan["counted"]) == (1237, True)
+    load = workload(config, known_pairs(config), None)
+    assert (load.pairs, len(load.valid[0]), len(load.test[0])) == (1237, 29, 11)
+
+
+def test_what_download_has_counted_is_not_counted_again(tmp_path: Path) -> None:
+    splits = {"train": [{"lines": 40}, {"lines": 2}], "valid": [{"lines": 3}], "test": []}
+    (tmp_path / "provenance.json").write_text(json.dumps({"splits": splits}))
+    config = config_of("wmt14-en-de-base", tmp_path)
+    assert known_pairs(config, tmp_path) == {"train": 42, "valid": 3, "test": 0}
+    assert known_pairs(config) == {"train": 4_500_000}  # about
+    assert not data_plan(config)["counted"]
+
+
+def test_counting_takes_no_memory(tmp_path: Path) -> None:
+    """Of two texts of 15 MB."""
+    for name in ("a.gz", "b.gz"):
+        with gzip.open(tmp_path / name, "wb", compresslevel=1) as stream:
+            for n in range(15):
+                stream.write((f"{n} " + "word " * 20 + "\n").encode() * 10_000)
+    tracemalloc.start()
+    try:
+        assert plan_module._count(tmp_path, "train", ("a.gz", "b.gz")) == 150_000
+        assert tracemalloc.get_traced_memory()[1] < 4e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_needs_of_one_folder_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +38,9 @@ def preset(name: str, **changes: Any) -> Config:
 
 
 def load_of(name: str, pairs: int) -> workload.Workload:
-    return workload.workload(preset(name), pairs, None)
+    config = preset(name)
+    held_out = {"valid": 1000, "test": 1000} if name == "phrasebook" else {}
+    return workload.workload(config, {"train": pairs} | held_out, None)
 
 
 @pytest.fixture
@@ -91,7 +94,7 @@ def test_what_the_papers_models_take(
 def test_lengths_of_the_encoded_text_count_where_there_is_one(
     tiny_corpus: Corpus, tiny_config: Config
 ) -> None:
-    load = workload.workload(tiny_config, 10**6, tiny_corpus.encoded)
+    load = workload.workload(tiny_config, {"train": 10**6}, tiny_corpus.encoded)
     assert (load.pairs, load.vocabulary_size) == (400, tiny_corpus.size)
     assert len(load.test[0]) == 40
     found = workload.training(tiny_config, load)
@@ -408,7 +411,11 @@ def test_what_does_not_run_is_not_tried_and_not_summed(
     running = [Stage(name, name == "sweep", "") for name in names] + [Stage("encode", True, "")]
     monkeypatch.setattr("seq2sweep.planning.stages.stages", lambda _: running)
     write(project, "phrasebook")
+    (project / "data/raw").mkdir(parents=True)
+    splits = {"train": [{"lines": 71_234}], "valid": [{"lines": 900}], "test": [{"lines": 800}]}
+    (project / "data/raw/provenance.json").write_text(json.dumps({"splits": splits}))
     made = plan(project)
+    assert made["data"]["pairs"] == 71_234  # as download says, which is not to run
     assert [task.config.model.layers for task in asked] == [1]
     by_name = {stage["stage"]: stage for stage in made["stages"]}
     assert by_name["train"]["seconds"] is None
@@ -421,6 +428,7 @@ def test_what_does_not_run_is_not_tried_and_not_summed(
     assert disk["checkpoints"] == pytest.approx(kept)
     shown = overview(made)
     assert "nothing to do" in shown
+    assert "en to de: 71,234 training pairs" in shown
     assert "updates  " not in shown
     monkeypatch.setattr("seq2sweep.planning.stages.stages", lambda _: running[:5] + running[7:])
     asked.clear()
@@ -493,7 +501,7 @@ def test_a_calibration_trains_for_real_and_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(calibration, "SECONDS", 0.1)
     monkeypatch.setattr(calibration.tempfile, "tempdir", str(tmp_path))
-    load = workload.workload(tiny_config, None, tiny_corpus.encoded)
+    load = workload.workload(tiny_config, {"train": 7}, tiny_corpus.encoded)
     sharded = configuration.with_changes(tiny_config, {"cluster.fsdp": True})
     tasks = [Task(tiny_config, 1, 2, 1), Task(tiny_config, 2, 1, 1), Task(sharded, 1, 2, 1)]
     found = calibration.calibrate(tasks, load)

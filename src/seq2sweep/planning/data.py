@@ -8,16 +8,19 @@ to find out that a disk is too small or a night too short.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from seq2sweep import console
 from seq2sweep.config import Config
-from seq2sweep.data import download, files, sources
+from seq2sweep.data import download, files, reading, sources
+from seq2sweep.data.archives import Text
 from seq2sweep.data.parallel import available_cpus
 from seq2sweep.errors import UserError
+from seq2sweep.paths import read_json
 
 STAGES = ("download", "prepare", "vocabulary", "encode")
 BYTES_PER_SECOND = 10e6
@@ -37,30 +40,37 @@ VOCABULARY_SECONDS = 40.0
 
 
 def data_plan(
-    config: Config, checkpoints: int = 0, stages: Collection[str] = STAGES
+    config: Config,
+    checkpoints: int = 0,
+    stages: Collection[str] = STAGES,
+    counted: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Downloads, bytes on disk and seconds of the stages download to encode.
 
     checkpoints: bytes that trainings will keep in cluster.storage; stages: those that will run,
-    the others have what they need.
+    the others have what they need; counted: what `known_pairs` gave, else it is asked here.
 
-    Keys: dataset, languages, pairs (about; None if unknown), download {folder, files, bytes,
+    Keys: dataset, languages, pairs (to train on, before cleaning), counted (else pairs are about
+    what the registry says), download {folder, files, bytes,
     missing_bytes, unknown_sizes}, disk {downloads, clean, encoded, cache, checkpoints, needed,
     free, short}, cpus, seconds by stage, whether it runs or not.
     No network, no side effect. `short`: the folder whose disk is too small, None where all fit.
     Raises UserError for a data set that cannot be.
     """
-    pairs, archives = _source(config)
+    archives = _archives(config)
+    counted = counted or known_pairs(config)
+    pairs = counted["train"]
     folder = Path(config.download.folder)
     listed = _listed(archives, folder, config)
     missing = sum(max(0, (f["bytes"] or 0) - f["there"]) for f in listed if not f["complete"])
-    clean = int((pairs or 0) * CLEAN_BYTES_PER_PAIR) * ("prepare" in stages)
-    encoded = int((pairs or 0) * ENCODED_BYTES_PER_PAIR) * ("encode" in stages)
+    clean = int(pairs * CLEAN_BYTES_PER_PAIR) * ("prepare" in stages)
+    encoded = int(pairs * ENCODED_BYTES_PER_PAIR) * ("encode" in stages)
     fetched = missing * ("download" in stages)
     return {
         "dataset": config.data.dataset,
         "languages": [config.data.source, config.data.target],
         "pairs": pairs,
+        "counted": "valid" in counted,
         "download": {
             "folder": str(folder),
             "files": listed,
@@ -70,7 +80,7 @@ def data_plan(
         },
         "disk": _disk(config, fetched, clean, encoded, checkpoints),
         "cpus": available_cpus(),
-        "seconds": _seconds(config, missing, pairs or 0),
+        "seconds": _seconds(config, missing, pairs),
     }
 
 
@@ -134,12 +144,24 @@ def lines(plan: dict[str, Any]) -> list[str]:
     ]
 
 
-def known_pairs(config: Config) -> int | None:
-    """About how many training pairs there will be; None where that takes unpacking them.
+def known_pairs(config: Config, raw: Path | None = None) -> dict[str, int]:
+    """Sentence pairs of the splits: of a data set of the registry about how many train, else all.
 
+    raw: what the download stage wrote, where that is up to date: it has counted them. Else the
+    user's own files are read through as that stage reads them, one line at a time.
     Raises UserError for a data set that cannot be.
     """
-    return _source(config)[0]
+    if raw is not None:
+        splits = read_json(raw / "provenance.json")["splits"]
+        return {split: sum(text["lines"] for text in texts) for split, texts in splits.items()}
+    data = config.data
+    if data.dataset == "phrasebook":
+        sources.check_phrasebook(data.phrasebook)
+        return {split: getattr(data.phrasebook, split) for split in files.SPLITS}
+    if data.dataset == "files":
+        folder = Path(data.folder)
+        return {split: _count(folder, split, getattr(data.files, split)) for split in files.SPLITS}
+    return {"train": _of_registry(config).pairs}
 
 
 def size(count: float) -> str:
@@ -147,16 +169,14 @@ def size(count: float) -> str:
     return tqdm.format_sizeof(count, "B")
 
 
-def _source(config: Config) -> tuple[int | None, tuple[sources.Archive, ...]]:
-    """Training pairs and what is to be downloaded for them."""
+def _archives(config: Config) -> tuple[sources.Archive, ...]:
+    """What is to be downloaded."""
+    return () if config.data.dataset in ("phrasebook", "files") else _of_registry(config).archives
+
+
+def _of_registry(config: Config) -> sources.Dataset:
     data = config.data
-    if data.dataset == "phrasebook":
-        sources.check_phrasebook(data.phrasebook)
-        return data.phrasebook.train, ()
-    if data.dataset == "files":
-        return _pairs_of_files(Path(data.folder), data.files.train), ()
-    dataset = sources.load(Path(data.folder), data.dataset, data.source, data.target)
-    return dataset.pairs, dataset.archives
+    return sources.load(Path(data.folder), data.dataset, data.source, data.target)
 
 
 def _listed(
@@ -175,13 +195,14 @@ def _listed(
     ]
 
 
-def _pairs_of_files(folder: Path, names: tuple[str, ...]) -> int | None:
-    """Lines of a plain file; None if both are packed, and would have to be unpacked."""
-    for name in names:
-        if not (folder / name).is_file():
-            raise UserError(f"{folder / name} is missing: check data.folder and data.files.train")
-    plain = [folder / name for name in names if not name.endswith((".gz", ".tgz", ".tar", ".sgm"))]
-    return files.count_lines(plain[0]) if plain else None
+def _count(folder: Path, split: str, names: tuple[str, ...]) -> int:
+    """Pairs of two files, plain or packed."""
+    source, target = (folder / name for name in names)
+    for path in (source, target):
+        if not path.exists():
+            raise UserError(f"{path} is missing: check data.folder and data.files.{split}")
+    pairs = reading.read_pairs(Text(source), Text(target))
+    return sum(1 for _ in console.progress(pairs, f"count {split}", "pairs"))
 
 
 def _existing(folder: Path) -> Path:

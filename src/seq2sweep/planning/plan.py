@@ -18,6 +18,7 @@ from seq2sweep.planning.workload import Workload, parameters, training, workload
 from seq2sweep.train.devices import paper_rule
 
 NO_DVC = "unknown, as there is no dvc.yaml here"
+RAW = Path("data/raw")
 ENCODED = Path("data/encoded")
 
 
@@ -38,9 +39,11 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
     given = devices.parse(on, config, project) if on is not None else None
     found = stages.stages(project)
     encoded = ENCODED if found and not _runs(found, "encode") else None
-    load = workload(config, data.known_pairs(config), encoded)
+    raw = RAW if found and not _runs(found, "download") else None
+    counted = data.known_pairs(config, raw)
+    load = workload(config, counted, encoded)
     running = [stage.name for stage in found if stage.runs] if found else list(START_SECONDS)
-    about = data.data_plan(config, _checkpoint_bytes(config, load, running), running)
+    about = data.data_plan(config, _checkpoint_bytes(config, load, running), running, counted)
     machine = machines.planned(config, load, given, project, mfu, _wanted(found))
     return _put_together(config, found, about, load, machine)
 

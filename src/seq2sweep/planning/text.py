@@ -13,7 +13,7 @@ from seq2sweep.planning.data import size
 def overview(plan: dict[str, Any]) -> str:
     """All of it; notes come last, where the eye is."""
     about = plan["data"]
-    pairs = "an unknown number of" if about["pairs"] is None else f"about {about['pairs']:,}"
+    pairs = f"{'about ' * (not about['counted'])}{about['pairs']:,}"
     blocks = [
         [f"{about['dataset']}, {' to '.join(about['languages'])}: {pairs} training pairs"],
         ["STAGES", *_indented(_stages(plan))],

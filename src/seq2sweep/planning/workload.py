@@ -78,11 +78,12 @@ class Training:
         return self.flops_per_update * self.steps
 
 
-def workload(config: Config, pairs: int | None, encoded: Path | None) -> Workload:
+def workload(config: Config, pairs: Mapping[str, int], encoded: Path | None) -> Workload:
     """What `config` trains on.
 
-    pairs: about how many there are, None if unknown; encoded: the folder of the encoded text, None
-    where it is still to be made. Raises UserError when that is damaged.
+    pairs: of train, and of the other splits where they are known (`data.known_pairs`); encoded: the
+    folder of the encoded text, None where it is still to be made. Raises UserError when that is
+    damaged.
     """
     if encoded is not None:
         splits = {split: Bitext.open(encoded, split) for split in ("train", "valid", "test")}
@@ -95,13 +96,12 @@ def workload(config: Config, pairs: int | None, encoded: Path | None) -> Workloa
         return Workload(few, held_out[0], held_out[1], len(train), str(encoded))
     name = config.data.dataset
     typical = next((t for key, t in TYPICAL.items() if name.startswith(key)), TYPICAL_OTHER)
-    known = next((v for key, v in HELD_OUT.items() if name.startswith(key)), (3000, 3000))
-    if name == "phrasebook":
-        known = (config.data.phrasebook.valid, config.data.phrasebook.test)
-    number = pairs or MOST_PAIRS
+    usual = next((v for key, v in HELD_OUT.items() if name.startswith(key)), (3000, 3000))
+    held_out_pairs = pairs.get("valid", usual[0]), pairs.get("test", usual[1])
+    number = pairs["train"]
     source, target = _typical(typical, min(number, MOST_PAIRS))
     few = _bitext(source, target, {"size": config.vocabulary.size})
-    valid, test = (_typical(typical, count) for count in known)
+    valid, test = (_typical(typical, count) for count in held_out_pairs)
     origin = f"assumed: {typical[0]:g} and {typical[1]:g} pieces a sentence"
     return Workload(few, valid, test, number, origin)
 
