@@ -11,7 +11,6 @@ import contextlib
 import importlib.util
 import json
 import math
-import resource
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -64,7 +63,11 @@ def told_by(command: list[str]) -> dict[str, Any]:
 
 def peak_megabytes() -> float:
     """Of memory that this process had at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    import torch
+
+    from seq2sweep.train.devices import memory_of_process
+
+    return memory_of_process(torch.device("cpu"))["peak_rss_bytes"] / 1e6
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:

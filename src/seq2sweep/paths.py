@@ -5,6 +5,7 @@ A named pipe or a device in the place of a file would be read for ever.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import stat
@@ -84,10 +85,11 @@ def read_text(path: Path, remedy: str = REPRO) -> str:
 def read_json(path: Path, kind: type[dict[str, Any]] | type[list[Any]] = dict) -> Any:
     """An object (or a list) that an earlier stage wrote as JSON.
 
-    Raises UserError when it is missing, damaged, or something else than an object.
+    Raises UserError when it is missing, damaged, or something else than an object; so do its
+    objects when they are asked for a key that they lack.
     """
     try:
-        value = json.loads(read_text(path))
+        value = json.loads(read_text(path), object_pairs_hook=functools.partial(_Object, path))
     except (ValueError, RecursionError) as error:
         said = "nested too deep" if isinstance(error, RecursionError) else error
         raise UserError(f"{path} is damaged ({said}): remove it and run `dvc repro`") from None
@@ -100,9 +102,27 @@ def read_json(path: Path, kind: type[dict[str, Any]] | type[list[Any]] = dict) -
     return value
 
 
+class _Object(dict[str, Any]):
+    """An object of a file. Older programs, and people, leave out keys."""
+
+    def __init__(self, path: Path, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self._path = path
+
+    def __missing__(self, key: str) -> Any:
+        raise UserError(f"{self._path} has no {key}: remove it and run `dvc repro`")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
 def json_kind(value: Any) -> str:
     """What JSON calls a value."""
-    return _KIND_NAMES[type(value)]
+    return _KIND_NAMES[_kind(value)]
+
+
+def _kind(value: Any) -> type:
+    return dict if isinstance(value, dict) else type(value)
 
 
 def mismatch(value: Any, shape: Any, key: str = "") -> str | None:
@@ -128,7 +148,7 @@ def mismatch(value: Any, shape: Any, key: str = "") -> str | None:
         found_in = (mismatch(item, shape[0], f"{key}[{number}]") for number, item in numbered)
         return next((found for found in found_in if found), None)
     kinds = shape if isinstance(shape, tuple) else (shape,)
-    if type(value) in kinds or (type(value) is int and float in kinds):
+    if _kind(value) in kinds or (type(value) is int and float in kinds):
         return None
     return f"{key} is {json_kind(value)}, not {' or '.join(map(_KIND_NAMES.__getitem__, kinds))}"
 

@@ -89,6 +89,20 @@ class Project:
         assert done.returncode == 0, done.stdout
         return re.findall(r"Running stage '(\w+)'", done.stdout), done.stdout
 
+    def call(
+        self, *command: str, given: str | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Another command in the project; given: its standard input."""
+        return subprocess.run(
+            command,
+            input=given,
+            cwd=self.folder,
+            env=self.environment | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
     def json(self, path: str) -> Any:
         return json.loads((self.folder / path).read_text(encoding="utf-8"))
 
@@ -252,14 +266,9 @@ def test_the_best_variant_translates_by_its_alias(
     weights = mlflow.artifacts.download_artifacts(
         "models:/phrasebook-en-de@best-of-sweep", dst_path=str(tmp_path)
     )
-    done = subprocess.run(
-        ["seq2sweep", "translate", "--weights", weights, "--vocabulary", f"{weights}/vocabulary"],
-        input="two beers\n",
-        cwd=project.folder,
-        env=project.environment,
-        capture_output=True,
-        text=True,
-        check=False,
+    done = project.call(
+        *("seq2sweep", "translate", "--weights", weights, "--vocabulary", f"{weights}/vocabulary"),
+        given="two beers\n",
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1
@@ -320,14 +329,7 @@ def test_a_sweep_of_method_none_trains_nothing(project: Project) -> None:
             "trial of reports/sweep.json; it has none",
         ),
     ):
-        done = subprocess.run(
-            command.split(),
-            cwd=project.folder,
-            env=project.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = project.call(*command.split())
         assert done.returncode == status, done.stderr
         assert said in done.stdout + done.stderr
     assert project.repro()[0] == []
@@ -357,27 +359,14 @@ def test_another_vocabulary_leaves_the_clean_text_alone(project: Project) -> Non
 def test_dvc_shows_metrics_and_plots(project: Project) -> None:
     for command in ("dvc metrics show --json", "dvc exp show --json", "dvc plots show --json",
                     "dvc dag"):  # fmt: skip
-        done = subprocess.run(
-            command.split(),
-            cwd=project.folder,
-            env=project.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = project.call(*command.split())
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip()
 
 
 def test_the_metrics_of_dvc_fit_a_screen(project: Project) -> None:
-    done = subprocess.run(
-        ["dvc", "metrics", "show"],
-        cwd=project.folder,
-        env=project.environment | {"COLUMNS": "400"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = project.call("dvc", "metrics", "show", COLUMNS="400")
+    assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 200
     # A row for each file, and under its heading the number of the whole file.

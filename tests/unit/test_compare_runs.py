@@ -479,4 +479,6 @@ def test_other_mistakes_are_one_line(project: Path, capsys: pytest.CaptureFixtur
     assert "bare/reports/sweep.json is damaged" in refusal(capsys, "base", "bare:base")
     write_weights(Path(), 4)
     write_json(Path("metrics/evaluate.json"), {"made_from": {}})
+    assert "metrics/evaluate.json has no weights" in refusal(capsys, "base", "models/train")
+    write_json(Path("metrics/evaluate.json"), {"made_from": 3, "averaged_checkpoints": 3})
     assert "metrics/evaluate.json is no evaluation" in refusal(capsys, "base", "models/train")

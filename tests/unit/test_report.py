@@ -6,10 +6,12 @@ import copy
 import dataclasses
 import html
 import html.parser
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -257,6 +259,32 @@ def test_stage_names_a_damaged_input(project: Path) -> None:
     (stage.METRICS / "train.json").unlink()
     with pytest.raises(UserError, match=r"train.json is missing: run `dvc repro`"):
         stage_report.work(preset())
+
+
+@pytest.mark.parametrize(
+    ("file", "place"),
+    [
+        ("metrics/prepare.json", ("train", "read")),
+        ("metrics/train.json", ("steps",)),
+        ("metrics/evaluate.json", ("bleu", "sacrebleu", "signature")),
+        ("models/train/receipt.json", ("lineage",)),
+        ("reports/sweep.json", ("trials",)),
+        ("reports/sweep.json", ("trials", 1, "name")),
+    ],
+)
+def test_stage_names_a_key_that_is_missing(
+    project: Path, file: str, place: tuple[str | int, ...]
+) -> None:
+    content: Any = json.loads((project / file).read_text())
+    *parents, key = place
+    inner = content
+    for parent in parents:
+        inner = inner[parent]
+    del inner[key]
+    stage.write_json(Path(file), content)
+    with pytest.raises(UserError) as told:
+        stage_report.work(preset())
+    assert str(told.value) == f"{file} has no {key}: remove it and run `dvc repro`"
 
 
 def test_report_needs_neither_torch_nor_ray_nor_mlflow() -> None:

@@ -146,7 +146,7 @@ def memory_of_process(device: torch.device) -> dict[str, float]:
     out."""
     try:
         # Not getrusage: on Linux its peak is at least that of the process which started this one.
-        status = Path("/proc/self/status").read_text(encoding="ascii")
+        status = Path("/proc/self/status").read_text(errors="replace")
         kilobytes = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB$", status, re.MULTILINE))
         found = {
             name: 1024.0 * int(kilobytes[key])
