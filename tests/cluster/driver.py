@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.run import run_training
+from seq2sweep.cluster.run import TrainOutcome, run_training
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.config import Config
 
 # Ray writes to standard output as well, of nodes that it has lost.
 MARK = "event"
+
+
+def train(
+    config: Config,
+    encoded: Path,
+    project: Path,
+    on_event: Callable[[dict[str, Any]], None] = lambda entry: None,
+) -> TrainOutcome:
+    """Train in this process; its run's folder is `run`."""
+    return run_training(config, encoded=encoded, project=project, name="run", on_event=on_event)
 
 
 def start(config: Config, encoded: Path, project: Path) -> subprocess.Popen[str]:
@@ -45,13 +55,7 @@ def _tell(entry: dict[str, Any]) -> None:
 def _main(params: str, encoded: str, project: str) -> None:
     config = configuration.load(Path(params))
     with ray_session(config.cluster):
-        run_training(
-            config,
-            encoded=Path(encoded),
-            project=Path(project),
-            name="run",
-            on_event=_tell,
-        )
+        train(config, Path(encoded), Path(project), _tell)
 
 
 if __name__ == "__main__":

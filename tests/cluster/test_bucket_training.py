@@ -16,10 +16,10 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster import run
 from seq2sweep.cluster.bucket import Bucket
 from seq2sweep.cluster.own_folder import node_folder
-from seq2sweep.cluster.run import TrainOutcome, run_training
 from seq2sweep.config import Config
 from seq2sweep.train import journal
 from tests.cluster.chaos import trainers
+from tests.cluster.driver import train
 from tests.conftest import Corpus
 
 STEPS = 200
@@ -75,17 +75,12 @@ def test_a_lost_machine_costs_no_result(
     project: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def train(config: Config, folder: Path, on_event: Any) -> TrainOutcome:
-        return run_training(
-            config, encoded=tiny_corpus.encoded, project=folder, name="run", on_event=on_event
-        )
-
-    undisturbed = train(config, project / "reference", lambda entry: None)
+    undisturbed = train(config, tiny_corpus.encoded, project / "reference")
     remote = configuration.with_changes(config, {"cluster.storage": bucket})
     disaster = LosesTheMachine(address)
     disaster.start()
     heard: list[dict[str, Any]] = []
-    outcome = train(remote, project / "here", heard.append)
+    outcome = train(remote, tiny_corpus.encoded, project / "here", heard.append)
     disaster.join()
     assert b'"checkpoint", "step": 20' in disaster.before
     assert b"finished" not in disaster.before
@@ -103,7 +98,7 @@ def test_a_lost_machine_costs_no_result(
 
     # From another machine: all of it comes, nothing is trained.
     monkeypatch.setattr(run, "_trainer", pytest.fail)
-    again = train(remote, project / "elsewhere", pytest.fail)
+    again = train(remote, tiny_corpus.encoded, project / "elsewhere", pytest.fail)
     assert [path.name for path in again.checkpoints] == [p.name for p in outcome.checkpoints]
     assert (again.checkpoints[0] / "manifest.json").read_bytes() == (
         outcome.checkpoints[0] / "manifest.json"

@@ -21,7 +21,7 @@ from ray.cluster_utils import Cluster
 from pipeline.train import identity
 from seq2sweep import config as configuration
 from seq2sweep.cluster.relatives import run_name
-from seq2sweep.cluster.run import TrainOutcome, run_training
+from seq2sweep.cluster.run import TrainOutcome
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_training_header
 from seq2sweep.train import journal
@@ -36,6 +36,7 @@ from tests.cluster.chaos import (
     schedule,
     wait_until,
 )
+from tests.cluster.driver import train
 from tests.conftest import Corpus
 
 STEPS = 400
@@ -66,14 +67,8 @@ def undisturbed(
 ) -> Path:
     """The folder of a run that nothing happened to."""
     project = tmp_path_factory.mktemp("undisturbed")
-    train(config, tiny_corpus, project)
+    train(config, tiny_corpus.encoded, project)
     return project / "runs" / "run"
-
-
-def train(config: Config, corpus: Corpus, project: Path) -> TrainOutcome:
-    return run_training(
-        config, encoded=corpus.encoded, project=project, name="run", on_event=lambda entry: None
-    )
 
 
 def has_ended(training: Future[TrainOutcome]) -> bool:
@@ -95,7 +90,7 @@ def test_workers(
     folder = project / "runs" / "run"
     torn = 0
     with ThreadPoolExecutor() as pool:
-        training = pool.submit(train, config, tiny_corpus, project)
+        training = pool.submit(train, config, tiny_corpus.encoded, project)
         target = Target(folder, lambda: has_ended(training))
         for moment in moments:
             target.wait_for(moment).kill()
@@ -121,7 +116,7 @@ def test_a_worker_that_stands_still_is_started_again(
     folder = project / "runs" / "run"
     impatient = configuration.with_changes(config, {"cluster.hang_seconds": 10})
     with ThreadPoolExecutor() as pool:
-        training = pool.submit(train, impatient, tiny_corpus, project)
+        training = pool.submit(train, impatient, tiny_corpus.encoded, project)
         stopped = Target(folder, lambda: has_ended(training)).wait_for(Moment("writing", 0, 0))
         stopped.suspend()
         try:

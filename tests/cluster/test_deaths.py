@@ -14,10 +14,10 @@ import ray
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import workers_start
-from seq2sweep.cluster.run import TrainOutcome, run_training
 from seq2sweep.config import Config
 from seq2sweep.errors import EXIT_FAILURE
 from tests.cluster.chaos import LONGEST_WAIT, StageProcess, below_this_process, wait_until
+from tests.cluster.driver import train
 from tests.cluster.sweeps import SweepStage
 from tests.conftest import Corpus
 
@@ -37,12 +37,6 @@ def config(tiny_config: Config) -> Config:
             "sweep.max_failures": 1,
             "cluster.max_failures": 1,
         },
-    )
-
-
-def train(config: Config, corpus: Corpus, project: Path, on_event: Any) -> TrainOutcome:
-    return run_training(
-        config, encoded=corpus.encoded, project=project, name="run", on_event=on_event
     )
 
 
@@ -66,7 +60,7 @@ def test_workers_and_their_coordinator(
             for victim in victims:
                 victim.kill()
 
-    outcome = train(config, tiny_corpus, project, on_event)
+    outcome = train(config, tiny_corpus.encoded, project, on_event)
     assert outcome.summary["step"] == 60
     assert len(heard) == len(set(heard)), "no entry is told twice"
     said = capsys.readouterr().out

@@ -19,13 +19,13 @@ from ray.cluster_utils import Cluster
 from ray.core.generated.autoscaler_pb2 import DrainNodeReason
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.run import TrainOutcome, run_training
+from seq2sweep.cluster.run import TrainOutcome
 from seq2sweep.cluster.storage import checkpoint_name
 from seq2sweep.config import Config
 from seq2sweep.train import journal, loop
 from seq2sweep.train.events import CheckpointDue
 from tests.cluster.chaos import wait_until
-from tests.cluster.driver import events, start
+from tests.cluster.driver import events, start, train
 from tests.conftest import Corpus
 
 
@@ -43,18 +43,12 @@ def config(tiny_config: Config) -> Config:
     )
 
 
-def train(config: Config, corpus: Corpus, project: Path, on_event: Any) -> TrainOutcome:
-    return run_training(
-        config, encoded=corpus.encoded, project=project, name="run", on_event=on_event
-    )
-
-
 def test_storage_that_is_away_for_a_while_ends_nothing(
     cluster: None, config: Config, tiny_corpus: Corpus, project: Path
 ) -> None:
     """Its folder is moved away while training goes on, and back some seconds later."""
     config = configuration.with_changes(config, {"train.steps": 400, "cluster.max_failures": 0})
-    reference = train(config, tiny_corpus, project / "reference", lambda entry: None)
+    reference = train(config, tiny_corpus.encoded, project / "reference")
     folder, away = project / "runs" / "run", project / "away"
     moved: list[float] = []
 
@@ -71,7 +65,7 @@ def test_storage_that_is_away_for_a_while_ends_nothing(
         if (entry["kind"], entry["step"]) == ("checkpoint", 20):
             mover.start()
 
-    outcome = train(config, tiny_corpus, project, on_event)
+    outcome = train(config, tiny_corpus.encoded, project, on_event)
     mover.join()
     entries, _ = journal.read(folder / "journal.jsonl")
     assert any(e["kind"] == "checkpoint" and moved[0] < e["time"] < moved[1] for e in entries)
