@@ -204,6 +204,29 @@ def test_big_is_the_big_row_of_table_3_scored_as_table_2() -> None:
     assert "3.5 days" in about.time
 
 
+@pytest.mark.parametrize(
+    ("name", "bleu"),
+    [
+        ("wmt14-en-de-base", "27.3"),
+        ("wmt14-en-de-big", "28.4"),
+        ("wmt14-en-fr-base", "38.1"),
+        ("wmt14-en-fr-big", "41.8"),
+    ],
+)
+def test_the_list_says_what_table_2_does(name: str, bleu: str) -> None:
+    preset = presets.load(name)
+    assert preset.bleu == f"not run here yet; paper: {bleu}"
+    assert preset.time == "paper: " + ("3.5 days" if name.endswith("big") else "12 hours")
+
+
+def test_the_list_says_what_the_rows_of_a_sweep_reach() -> None:
+    preset = presets.load("wmt14-en-de-table3")
+    names = {trial.row.name for trial in variants(preset.config)[0] if trial.row}
+    figures = [float(row[-2]) for row in ROWS if row[0] in names]
+    assert len(figures) == 19
+    assert f"paper: {min(figures)} to {max(figures)}, rows of the table" in preset.bleu
+
+
 # --- sweeps ----------------------------------------------------------------------------------
 
 

@@ -18,6 +18,8 @@ from seq2sweep.model.flops import parameter_count
 from seq2sweep.presets import table3
 from seq2sweep.train.schedule import learning_rate
 
+ROOT = Path(__file__).parents[2]
+
 
 def test_each_file_is_a_preset_but_the_table() -> None:
     files = {
@@ -85,6 +87,68 @@ def test_a_preset_says_what_to_expect(name: str) -> None:
     if preset.config.data.folder == "corpora/wmt14-en-de":
         assert preset.bleu.startswith("not run here yet; paper: ")
         assert preset.time.startswith("paper: ")
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_what_was_measured_says_when_and_with_these_settings(name: str) -> None:
+    preset = presets.load(name)
+    if preset.bleu.startswith("not run here yet"):
+        assert preset.measured is None
+        return
+    assert preset.measured is not None
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", str(preset.measured["date"]))
+    assert re.fullmatch(r"[0-9a-f]{7}", str(preset.measured["commit"]))
+    assert preset.settings == preset.measured["settings"], (
+        f"{name} was measured with other settings: run it anew, and write into its `about` and "
+        "into the page of WHERE_FROM what came out; of a new key that changes nothing write "
+        f"`settings: {preset.settings}` alone"
+    )
+
+
+# What a preset says in `bleu` or `time`, and the page that says how it came about, each with the
+# figure as the group of a pattern.
+HOW, DATA = "docs/how_it_works.md", "docs/data.md"
+WHERE_FROM = [
+    ("phrasebook", r"^([\d.]+) on its test set", "README.md", r"BLEU (\S+) \(nrefs"),
+    ("phrasebook", r"^(\d+) minutes", "README.md", r"without a GPU: ([\d.]+) minutes after"),
+    ("phrasebook-table3", r"^([\d.]+) for the base row", HOW, r"BLEU ([\d.]+) for the base row"),
+    (
+        "phrasebook-table3",
+        r"([\d.]+) for the best, D-dropout-0",
+        HOW,
+        r"([\d.]+) for the best, `D",
+    ),
+    ("phrasebook-table3", r"^(\d+) minutes", HOW, r"Its 20 rows took (\d+) minutes"),
+    ("phrasebook-search", r"^(\d+) for the base variant", HOW, r"BLEU (\d+) with the base variant"),
+    (
+        "phrasebook-search",
+        r"(\d+) for the best of 12 trials",
+        HOW,
+        r"(\d+) with the best of 12",
+    ),
+    ("phrasebook-search", r"^(\d+) minutes", HOW, r"its sweep took (\d+) minutes"),
+    ("multi30k-en-de", r"^([\d.]+) on test_2016", DATA, r"and BLEU was ([\d.]+) \("),
+    ("multi30k-en-de", r"^(\d+) minutes", DATA, r"it trained for (\d+) minutes"),
+    ("multi30k-en-de-tiny", r"^([\d.]+) lower-cased", DATA, r"Measured: ([\d.]+) "),
+    ("multi30k-en-de-tiny", r"\((\d+) steps\)", DATA, r"after (\d \d+) of the 8 000 steps"),
+    ("multi30k-en-de-tiny", r"published ([\d.]+)$", DATA, r"They report ([\d.]+) tokenised"),
+    ("multi30k-en-de-tiny", r"about ([\d.]+) hours", DATA, r"take about ([\d.]+) hours"),
+]
+
+
+@pytest.mark.parametrize(("name", "here", "page", "there"), WHERE_FROM)
+def test_figures_are_those_of_the_pages(name: str, here: str, page: str, there: str) -> None:
+    preset = presets.load(name)
+    (said,) = (m for text in (preset.bleu, preset.time) for m in re.findall(here, text))
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (found,) = re.findall(there, " ".join(text.split()))
+    decimals = len(said.partition(".")[2])
+    assert f"{float(found.replace(' ', '')):.{decimals}f}" == said
+
+
+def test_every_measured_preset_has_a_page() -> None:
+    measured = {name for name in presets.names() if presets.load(name).measured is not None}
+    assert measured == {name for name, *_ in WHERE_FROM}
 
 
 def test_tiny_reaches_the_published_peak_of_the_learning_rate() -> None:

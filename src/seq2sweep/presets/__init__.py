@@ -1,8 +1,9 @@
 """Ready experiments: a preset is a YAML file here, full or as differences from another.
 
-`about` tells what to expect of it, `extends` names the preset it starts from and `changes` holds
-dotted keys; the root preset `phrasebook` holds the full `params` instead. Each row of Table 3 is a
-preset as well, made of `base` (short for `wmt14-en-de-base`) and table3.yaml.
+`about` tells what to expect of it and when that was measured, `extends` names the preset it starts
+from and `changes` holds dotted keys; the root preset `phrasebook` holds the full `params` instead.
+Each row of Table 3 is a preset as well, made of `base` (short for `wmt14-en-de-base`) and
+table3.yaml.
 """
 
 from __future__ import annotations
@@ -22,12 +23,17 @@ from seq2sweep.presets import table3
 
 SHORT = {"base": "wmt14-en-de-base", "big": "wmt14-en-de-big"}
 """Other names of presets: what the paper calls them."""
+DECISIVE = ("data", "prepare", "vocabulary", "model", "train", "evaluate", "sweep")
 _ROW_PREFIX = "table3-"
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A named experiment with what its user may expect."""
+    """A named experiment with what its user may expect.
+
+    measured: of what was run here: its `date`, the `commit` that states what came out, and
+    `settings`, the sum of those that it was run with.
+    """
 
     name: str
     summary: str
@@ -35,11 +41,20 @@ class Preset:
     time: str
     hardware: str
     config: configuration.Config
+    measured: Mapping[str, Any] | None = None
 
     @property
     def expectation(self) -> str:
-        """BLEU, time and hardware on one line."""
-        return f"BLEU {self.bleu} · {self.time} · {self.hardware}"
+        """BLEU, time and hardware on one line, and when that was measured."""
+        line = f"BLEU {self.bleu} · {self.time} · {self.hardware}"
+        if self.measured is not None:
+            line += f" · measured {self.measured['date']}, commit {self.measured['commit']}"
+        return line
+
+    @property
+    def settings(self) -> str:
+        """A sum of all settings that figures follow from: not of where it runs."""
+        return configuration.fingerprint(self.config, *DECISIVE)[:8]
 
 
 def names() -> list[str]:
@@ -55,7 +70,13 @@ def load(name: str) -> Preset:
     content = _read(name)
     about = content["about"]
     return Preset(
-        name, about["summary"], about["bleu"], about["time"], about["hardware"], _config(name)
+        name,
+        about["summary"],
+        about["bleu"],
+        about["time"],
+        about["hardware"],
+        _config(name),
+        about.get("measured"),
     )
 
 
