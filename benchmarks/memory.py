@@ -5,6 +5,15 @@ backward and Adam, on the CPU: by the core's update, and with `--plain` by one t
 logits at once. Sentences have made-up lengths around the 27 pieces of WMT14's. Each in a process of
 its own. Prints JSON: the peak of its memory, what of that was there before the update (libraries,
 weights), and the bytes that all logits alone would take.
+
+With `--trials N`: a sweep of so many short trainings (a quarter of a million parameters, a
+vocabulary of 2000, 30 updates of 1000 tokens); with `--updates N`: so many updates of the demo's
+training. Both by Ray, as the stages do it, in bf16 where the CPU has it. Prints JSON: of each of
+Ray's processes that lived longer than a minute the memory after its first minute, half way, at its
+end and at most, looked at every second (`growth` is from the first of these to the end), and what
+the plan says a worker takes.
+With `--threads N`: so many short trainings one after another, each in a thread of its own as trials
+are (60 updates of 1000 tokens, d_model 64, new shapes, bf16); the megabytes after each.
 """
 
 from __future__ import annotations
@@ -12,13 +21,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 from unittest import mock
+
+import psutil
 
 from benchmarks import contenders
 
 PIECES, TOKENS = 37_000, 25_000
 MEAN_LENGTH = 27
+MINUTE = 60.0
 
 
 def main() -> None:
@@ -29,10 +47,19 @@ def main() -> None:
     parser.add_argument("--preset", default="base", choices=("base", "big"))
     parser.add_argument("--precision", choices=("float32", "bf16"), default="float32")
     parser.add_argument("--plain", action="store_true", help="the plain update as well")
+    parser.add_argument("--trials", type=int, help="of a sweep, instead")
+    parser.add_argument("--updates", type=int, help="of the demo's training, instead")
+    parser.add_argument("--threads", type=int, help="short trainings, instead")
     parser.add_argument("--turn", choices=("ours", "plain"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.turn:
         print(json.dumps(turn(options)))
+        return
+    if options.trials or options.updates:
+        print(json.dumps(by_ray(options.trials, options.updates), indent=2))
+        return
+    if options.threads:
+        print(json.dumps(in_threads(options.threads), indent=2))
         return
     command = [sys.executable, "-m", "benchmarks.memory", *sys.argv[1:]]
     ways = ["ours", "plain"] if options.plain else ["ours"]
@@ -81,6 +108,196 @@ def made_up() -> Any:
     real = torch.arange(int(lengths.max())) < lengths[:, None]
     pieces = torch.randint(4, PIECES, (3, *real.shape)) * real
     return Batch(*pieces)
+
+
+# --- processes that train for long --------------------------------------------------------------
+
+
+def by_ray(trials: int | None, updates: int | None) -> dict[str, Any]:
+    """Memory of each process of a sweep or of a training, and what is planned for one."""
+    import torch
+
+    from benchmarks.safety import encode
+    from seq2sweep import config as configuration
+    from seq2sweep import console, presets
+    from seq2sweep.cluster.session import ray_session
+    from seq2sweep.planning.memory import memory
+    from seq2sweep.planning.workload import workload
+    from seq2sweep.train.step import choose_precision
+
+    console.quiet_environment()
+    cpu = torch.device("cpu")
+    # At a width at which every CPU that has it is taken to be faster with it.
+    precision = choose_precision("auto", cpu, d_model=256)
+    config = presets.load("phrasebook").config
+    config = configuration.with_changes(
+        config,
+        of_sweep(config, trials, precision)
+        if trials
+        else {"train.steps": updates, "train.precision": precision},
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        encoded = encode(folder, config)
+        with Watch() as watch, ray_session(config.cluster):
+            trained = (sweep if trials else training)(config, encoded, folder)
+        load = workload(config, {}, encoded)
+        workers = 1 if trials else config.cluster.workers
+        planned = memory(trained, load, workers=workers, precision=precision, gpu=False).needed
+    return {
+        "trials": trials,
+        "updates": updates,
+        "precision": precision,
+        "planned_megabytes": planned / 1e6,
+        "processes": watch.found(planned),
+    }
+
+
+def of_sweep(config: Any, trials: int, precision: str) -> dict[str, Any]:
+    """What makes the demo's sweep one of many short trials."""
+    base = {
+        "train.steps": 30, "train.tokens_per_update": 1000, "train.precision": precision,
+        "train.validate_every": 30, "train.log_every": 10,
+    }  # fmt: skip
+    return {
+        "vocabulary.size": 2000,
+        "sweep.method": "grid",
+        "sweep.space": {},
+        "sweep.base": config.sweep.base | base,
+        "sweep.seeds": trials,
+        "sweep.scheduler": "none",
+    }
+
+
+def sweep(config: Any, encoded: Path, folder: Path) -> Any:
+    """Train all trials; the configuration of one of them."""
+    from benchmarks.orchestration import no_score
+    from seq2sweep.cluster.search import run_sweep
+    from seq2sweep.cluster.variants import variants
+
+    made, _ = variants(config)
+    results = run_sweep(
+        config, made, encoded=encoded, project=folder, name="sweep", score=no_score,
+        on_trial=lambda event, variant, metrics: None,
+    )  # fmt: skip
+    failed = [f"{r.variant.name}: {r.cause}" for r in results if r.status != "finished"]
+    if failed:
+        raise RuntimeError("; ".join(failed))
+    return made[0].config
+
+
+def training(config: Any, encoded: Path, folder: Path) -> Any:
+    """Train to the end; the configuration that was trained."""
+    from seq2sweep.cluster.run import run_training
+
+    run_training(config, encoded=encoded, project=folder, name="long", on_event=lambda entry: None)
+    return config
+
+
+class Watch:
+    """Looks every second how much memory each of Ray's processes takes that compute."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, list[tuple[float, int]]] = defaultdict(list)
+        self.names: dict[int, str] = {}
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.ended.set()
+        self.thread.join()
+
+    def _look(self) -> None:
+        while not self.ended.wait(1.0):
+            for process in psutil.Process().children(recursive=True):
+                try:
+                    name = process.cmdline()[0]
+                    rss = process.memory_info().rss
+                except (psutil.NoSuchProcess, IndexError):
+                    continue  # it has ended meanwhile
+                if name.startswith("ray::") and rss:
+                    # Ray adds what a process does at the moment.
+                    self.names.setdefault(process.pid, name.partition(".")[0])
+                    self.seen[process.pid].append((time.monotonic(), rss))
+
+    def found(self, planned: float) -> list[dict[str, Any]]:
+        """Of each process, in megabytes, those that lived for more than a minute."""
+        told = []
+        for pid, samples in self.seen.items():
+            begun, ended = samples[0][0], samples[-1][0]
+            if ended - begun <= MINUTE:
+                continue
+            first = next(rss for at, rss in samples if at - begun >= MINUTE)
+            half = next(rss for at, rss in samples if at - begun >= (ended - begun) / 2)
+            last, peak = samples[-1][1], max(rss for _, rss in samples)
+            told.append(
+                {
+                    "process": self.names[pid],
+                    "pid": pid,
+                    "seconds": round(ended - begun),
+                    "after_a_minute_megabytes": first / 1e6,
+                    "half_way_megabytes": half / 1e6,
+                    "end_megabytes": last / 1e6,
+                    "peak_megabytes": peak / 1e6,
+                    "growth": last / first - 1,
+                    "peak_of_plan": peak / planned,
+                }
+            )
+        return told
+
+
+def in_threads(count: int) -> dict[str, list[float]]:
+    """Megabytes of this process after each of so many trainings."""
+    import torch
+
+    from seq2sweep.train import devices
+    from seq2sweep.train.allocator import keep_memory
+
+    keep_memory()
+    torch.set_num_threads(1)
+    after = []
+    for seed in range(count):
+        thread = threading.Thread(target=short_training, args=(seed,))
+        thread.start()
+        thread.join()
+        after.append(devices.memory_of_process(torch.device("cpu"))["rss_bytes"] / 1e6)
+    return {"after_each_megabytes": after}
+
+
+def short_training(seed: int) -> None:
+    """60 updates of the demo's base variant on made-up sentences, of new shapes each time."""
+    import torch
+
+    from seq2sweep import config as configuration
+    from seq2sweep import presets
+    from seq2sweep.data.batching import Batch
+    from seq2sweep.model.transformer import Transformer
+    from seq2sweep.train import step
+
+    torch.manual_seed(seed)
+    config = presets.load("phrasebook").config
+    sizes = {k: v for k, v in config.sweep.base.items() if k.startswith("model.")}
+    model = Transformer(configuration.with_changes(config, sizes).model, 3000).train()
+    optimizer = step.make_optimizer(model)
+    for _ in range(60):
+        width = int(torch.randint(5, 30, ()))
+        lengths = torch.randint(3, width + 1, (1000 // width + int(torch.randint(0, 4, ())),))
+        real = torch.arange(int(lengths.max())) < lengths[:, None]
+        batch = Batch(*(torch.randint(4, 3000, (3, *real.shape)) * real))
+        step.accumulate(
+            model, [batch], update_target_tokens=int(lengths.sum()), smoothing=0.1, world_size=1,
+            precision="bf16", device=torch.device("cpu"),
+        )  # fmt: skip
+        step.apply(model, optimizer, 1e-4)
 
 
 if __name__ == "__main__":
