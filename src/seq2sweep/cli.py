@@ -198,7 +198,7 @@ def _doctor(options: argparse.Namespace) -> None:
 
         address = config.cluster.job_server
         assert address is not None
-        findings = job_doctor.examine(address, project)
+        findings = job_doctor.examine(config, address, project)
         print(job_doctor.nodes_line(address), file=sys.stderr)
     else:
         from seq2sweep.cluster import doctor
@@ -222,6 +222,7 @@ def _submit(options: argparse.Namespace) -> None:
     wanted = jobs.order(Path.cwd(), config, options.stage)
     if options.dry_run:
         print(jobs.overview(wanted))
+        jobs.check_records_stay(config, wanted)
     else:
         jobs.run(config, wanted, options.address, detach=options.detach)
 

@@ -136,7 +136,9 @@ def test_a_package_that_is_too_large_and_a_server_that_is_away(
     subprocess.run(["git", "init", "-q", "."], check=True)
     config = configuration.with_changes(tiny_config, {"cluster.job_server": "http://127.0.0.1:1"})
     Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
-    small = by_name(job_doctor.examine("http://127.0.0.1:1", tmp_path))
+    server = configuration.with_changes(config, {"tracking.uri": "http://host:5000"})
+    small = by_name(job_doctor.examine(server, "http://127.0.0.1:1", tmp_path))
+    assert small["records of a job"].level == "well"
     assert small["package"].level == "well"
     assert small["package"].text.startswith("1 files, ")
     with Path("big.bin").open("wb") as stream:
@@ -147,6 +149,8 @@ def test_a_package_that_is_too_large_and_a_server_that_is_away(
     assert found["package"].level == "problem"
     assert "big.bin (20.0 MiB)" in found["package"].text
     assert "name it in .gitignore" in found["package"].remedy
+    assert found["records of a job"].level == "problem"
+    assert "would be lost when it ends; set tracking.uri" in found["records of a job"].remedy
     assert found["job server"].level == "problem"
     assert "no job server of Ray answers" in found["job server"].text
     assert "ray job submit --address http://127.0.0.1:1" in told.err

@@ -489,6 +489,10 @@ def test_records_that_would_be_lost_are_refused_before_anything_is_uploaded(
     assert "set $MLFLOW_TRACKING_URI to it and name that in cluster.job_environment" in line
     assert fake.asked == []
     assert [path.name for path in stub.storage.rglob("*")] == ["meet"]
+    assert cli.main(["submit", "--dry-run"]) == 2
+    told = capsys.readouterr()
+    assert "would be uploaded" in told.out
+    assert told.err.splitlines() == [line]
 
 
 @pytest.mark.parametrize(

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seq2sweep.cluster import upload
+from seq2sweep.cluster import jobs, upload
 from seq2sweep.cluster.server import JobServer
+from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.health import Finding
 
 HERE = "this machine"
 
 
-def examine(address: str, project: Path) -> list[Finding]:
-    """What would be uploaded, and whether the job server answers and takes our token.
+def examine(config: Config, address: str, project: Path) -> list[Finding]:
+    """What would be uploaded, what records, and whether the job server answers and takes our token.
 
     Nothing leaves this machine but a question to the server.
     """
-    return [_package(project), _server(address)]
+    return [_package(project), _records(config), _server(address)]
 
 
 def nodes_line(address: str) -> str:
@@ -35,6 +36,14 @@ def _package(project: Path) -> Finding:
         return _problem("package", error)
     text = f"{len(content.files)} files, {upload.mebibytes(content.bytes)}"
     return Finding(HERE, "package", "well", text)
+
+
+def _records(config: Config) -> Finding:
+    try:
+        jobs.check_records_stay(config)
+    except UserError as error:
+        return _problem("records of a job", error)
+    return Finding(HERE, "records of a job", "well", "go to a store that outlives the job")
 
 
 def _server(address: str) -> Finding:

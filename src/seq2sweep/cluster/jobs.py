@@ -185,11 +185,14 @@ def _check_no_password(config: Config) -> None:
         )
 
 
-def _check_records_stay(config: Config) -> None:
+def check_records_stay(config: Config, wanted: Order | None = None) -> None:
     """Refuse to record into the job's copy of the project, which goes when the job has ended.
 
-    Whether a server answers is not asked: it may be one that only the cluster reaches.
+    Jobs of the stages before training record nothing; without an order it is of any other. Whether
+    a server answers is not asked: it may be one that only the cluster reaches. Raises UserError.
     """
+    if wanted and stages.makes_data(wanted.project, wanted.stage):
+        return
     variable = "MLFLOW_TRACKING_URI"
     key, uri = "tracking.uri", config.tracking.uri
     if not uri and variable in config.cluster.job_environment:
@@ -253,8 +256,7 @@ def _ended(status: str) -> str:
 
 def _submit(server: JobServer, config: Config, wanted: Order, storage: Shelf, name: str) -> bool:
     # Not of a job that is attached to or has finished: where it records has been decided.
-    if not stages.makes_data(wanted.project, wanted.stage):
-        _check_records_stay(config)
+    check_records_stay(config, wanted)
     for path, total in wanted.inputs.items():
         storage.publish(wanted.project / path, parcels.of_data(total))
     about = {"stage": wanted.stage, "commit": wanted.commit, "storage": storage.address}
