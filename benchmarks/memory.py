@@ -13,7 +13,8 @@ Ray's processes that lived longer than a minute the memory after its first minut
 end and at most, looked at every second (`growth` is from the first of these to the end), and what
 the plan says a worker takes.
 With `--threads N`: so many short trainings one after another, each in a thread of its own as trials
-are (60 updates of 1000 tokens, d_model 64, new shapes, bf16); the megabytes after each.
+are (60 updates of 1000 tokens, d_model 64, new shapes, bf16); the megabytes and the seconds
+of each. The caches by shape are as the environment has them (`seq2sweep.train.allocator.CACHES`).
 """
 
 from __future__ import annotations
@@ -256,7 +257,7 @@ class Watch:
 
 
 def in_threads(count: int) -> dict[str, list[float]]:
-    """Megabytes of this process after each of so many trainings."""
+    """Megabytes of this process after each of so many trainings, and how long each took."""
     import torch
 
     from seq2sweep.train import devices
@@ -264,13 +265,15 @@ def in_threads(count: int) -> dict[str, list[float]]:
 
     keep_memory()
     torch.set_num_threads(1)
-    after = []
+    after, seconds = [], []
     for seed in range(count):
+        begun = time.perf_counter()
         thread = threading.Thread(target=short_training, args=(seed,))
         thread.start()
         thread.join()
+        seconds.append(time.perf_counter() - begun)
         after.append(devices.memory_of_process(torch.device("cpu"))["rss_bytes"] / 1e6)
-    return {"after_each_megabytes": after}
+    return {"after_each_megabytes": after, "seconds": seconds}
 
 
 def short_training(seed: int) -> None:

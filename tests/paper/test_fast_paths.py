@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import subprocess
 import sys
 
@@ -21,6 +23,7 @@ from seq2sweep.model.products import laid_out, linear
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import loss as losses
 from seq2sweep.train import step
+from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
 from seq2sweep.train.loss import projected_cross_entropy, smoothed_cross_entropy
 
 from .models import KINDS, NORMS, POSITIONS, VOCABULARY, fused_calls, padded, randomised, small
@@ -305,6 +308,33 @@ def test_new_shapes_and_new_threads_take_no_more_memory() -> None:
     command = [sys.executable, "-c", GROWTH]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 50  # megabytes
+
+
+SUMS = """
+import ctypes, torch, torch.distributed as dist
+from seq2sweep.train.collective import all_reduce
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "abcdefghij"]
+heap = ctypes.CDLL(None).mallinfo2
+heap.restype = Info
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+def sums(count):
+    for _ in range(count):
+        all_reduce(torch.zeros(4))
+    return heap().h  # bytes in use
+print(-sums(200) + sums(1600))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library is not glibc, or an old one"
+)
+def test_sums_over_workers_leave_nothing_behind() -> None:
+    environment = os.environ | PROCESS_ENVIRONMENT
+    command = [sys.executable, "-c", SUMS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert int(done.stdout) < 100_000
 
 
 # --- decoding: weights laid out, pieces of no hypothesis dropped ----------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch import distributed as dist
 
-_lent: deque[Tensor] = deque(maxlen=1024)
+_lent: deque[Tensor] = deque(maxlen=64)
 """Views of what was last handed to the process group.
 
 A thread of gloo's lets go of a tensor some time after its sum is known. Were that the last
