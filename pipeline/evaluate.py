@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
@@ -18,13 +16,11 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.console import say
 from seq2sweep.data.bitext import read_header
-from seq2sweep.data.files import RECEIPT, sha256, write_whole
+from seq2sweep.data.files import RECEIPT, write_whole
 from seq2sweep.data.parallel import Mapper, serial
-from seq2sweep.data.reading import read_lines
-from seq2sweep.decode.exported import Weights, choose, read_receipt
+from seq2sweep.decode.exported import choose, read_receipt
 from seq2sweep.errors import UserError
-from seq2sweep.evaluate.evaluation import Data, evaluate
-from seq2sweep.evaluate.phenomena import accuracy_by_phenomenon
+from seq2sweep.evaluate.evaluation import IN_DVC, Data, evaluate_weights, shown
 from seq2sweep.tracking.writer import Writer
 
 
@@ -39,7 +35,6 @@ def work(config: Config) -> None:
     wanted = config.evaluate.average_checkpoints
     if len(chosen) < wanted and not config.evaluate.checkpoint_steps:
         say(f"only {len(chosen)} checkpoints were kept: those are averaged")
-    files = [weights.file for weights in chosen]
     data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
     header = read_header(stage.ENCODED, "test")
     vocabulary = header["vocabulary"]["fingerprint"]
@@ -65,27 +60,22 @@ def work(config: Config) -> None:
             _mapper(config.cluster) as mapper,
             tqdm(total=sentences, desc="translate", unit=" sentences", delay=1) as bar,
         ):
-            result = evaluate(config, files, data, "test", bar.update, mapper)
+            result = evaluate_weights(config, stage.MODEL, chosen, data, "test", bar.update, mapper)
         delivery.catch_up()
-        metrics = result.metrics | {
-            "averaged_checkpoints": [weights.step for weights in chosen],
-            "mlflow_run_id": delivery.run_id(run),
-        }
-        references = data.lines("test", "target")
-        tags = phenomena(stage.CLEAN / "test.phenomena.txt")
-        if tags is not None:
-            metrics["phenomena"] = accuracy_by_phenomenon(result.translations, references, tags)
-        write_translations(data.lines("test", "source"), references, result.translations, tags)
-        metrics["made_from"] = made_from(config, receipt, chosen)
-        figures = mlflow_figures(metrics)
-        shown = {k: figures[k] for k in ("bleu", "bleu_paper", "chrf", "test_perplexity")}
-        stage.write_metrics("evaluate", metrics, shown)
+        metrics = result.metrics | {"mlflow_run_id": delivery.run_id(run)}
+        write_whole(stage.REPORTS / "translations.tsv", result.table)
+        figures = shown(metrics)
+        stage.write_metrics("evaluate", metrics, {key: figures[key] for key in IN_DVC})
         run.artifact(stage.METRICS / "evaluate.json")
         run.artifact(stage.REPORTS / "translations.tsv")
         last_step = chosen[-1].step
         run.model(
             "transformer",
-            files=[*files, stage.VOCABULARY / "vocabulary.model", stage.MODEL / RECEIPT],
+            files=[
+                *(weights.file for weights in chosen),
+                stage.VOCABULARY / "vocabulary.model",
+                stage.MODEL / RECEIPT,
+            ],
             params=configuration.flatten(config, "model"),
             metrics=figures,
             dataset_name=f"{config.data.dataset} {config.data.source}-{config.data.target} test",
@@ -119,45 +109,6 @@ def _mapper(cluster: configuration.ClusterConfig) -> Iterator[Mapper]:
 
     with ray_session(cluster):
         yield ray_tasks_on_gpus
-
-
-def made_from(config: Config, receipt: dict[str, Any], chosen: list[Weights]) -> dict[str, Any]:
-    """By what `seq2sweep compare` knows that scores and translations are of certain weights."""
-    sums = {entry["step"]: entry["sha256"] for entry in receipt["checkpoints"]}
-    return {
-        "weights": [sums[weights.step] for weights in chosen],
-        "translations": sha256(stage.REPORTS / "translations.tsv"),
-        "test_set": stage.test_set("test"),
-        "evaluate": configuration.to_dict(config)["evaluate"],
-    }
-
-
-def phenomena(path: Path) -> list[list[str]] | None:
-    """Tags of each test sentence, for data sets that have them."""
-    return [line.split() for line in read_lines(path)] if path.exists() else None
-
-
-def write_translations(
-    sources: list[str], references: list[str], translations: list[str], tags: list[list[str]] | None
-) -> None:
-    """reports/translations.tsv; a tab inside a text becomes a space."""
-    rows = [("source", "reference", "translation", "phenomena")]
-    all_tags = [" ".join(t) for t in tags] if tags is not None else [""] * len(sources)
-    rows += list(zip(sources, references, translations, all_tags, strict=True))
-    lines = ("\t".join(cell.replace("\t", " ") for cell in row) + "\n" for row in rows)
-    write_whole(stage.REPORTS / "translations.tsv", "".join(lines))
-
-
-def mlflow_figures(metrics: dict[str, Any]) -> dict[str, float]:
-    """metrics/evaluate.json as flat MLflow metrics."""
-    return {
-        "bleu": metrics["bleu"]["sacrebleu"]["score"],
-        "bleu_paper": metrics["bleu"]["paper"]["score"],
-        "chrf": metrics["chrf"]["score"],
-        "exact_match": metrics["exact_match"],
-        "test_perplexity": metrics["perplexity"],
-        "decode_tokens_per_second": metrics["decode_tokens_per_second"],
-    }
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from seq2sweep.cluster.record import TrialResult
 from seq2sweep.cluster.rounds import Proposal
 from seq2sweep.cluster.variants import Refused, Variant, base_of
 from seq2sweep.config import Config
-from seq2sweep.data.files import sha256, text_name
+from seq2sweep.data.files import sha256, test_set, text_name
 from seq2sweep.data.reading import read_lines
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
@@ -134,7 +134,7 @@ def provenance(config: Config, lineage: dict[str, str]) -> dict[str, Any]:
     return {
         "config": {key: values[key] for key in ("data", "prepare", "vocabulary", "evaluate")},
         "lineage": lineage,
-        "test_set": stage.test_set("valid"),
+        "test_set": test_set(stage.CLEAN, "valid"),
     }
 
 

@@ -7,14 +7,12 @@ from pathlib import Path
 
 from pipeline import stage
 from seq2sweep.config import Config
-from seq2sweep.data.files import RECEIPT, write_whole
+from seq2sweep.data.files import RECEIPT, TRANSLATION_COLUMNS, write_whole
 from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
 from seq2sweep.report import page, samples
 from seq2sweep.report.files import table_files
-
-TRANSLATION_COLUMNS = ["source", "reference", "translation", "phenomena"]
 
 
 def work(config: Config) -> None:
@@ -56,7 +54,7 @@ def read_curves(path: Path) -> list[dict[str, float | None]]:
 def read_translations(path: Path) -> list[samples.Translation]:
     """Rows of reports/translations.tsv."""
     header, *rows = [line.split("\t") for line in read_lines(path)]
-    if header != TRANSLATION_COLUMNS or any(len(row) != len(header) for row in rows):
+    if tuple(header) != TRANSLATION_COLUMNS or any(len(row) != len(header) for row in rows):
         raise UserError(
             f"{path} must have the columns {', '.join(TRANSLATION_COLUMNS)}: "
             "remove it and run `dvc repro`"

@@ -17,7 +17,7 @@ from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster import jobs
 from seq2sweep.cluster.variants import variants
-from seq2sweep.data.files import sha256, text_name, write_whole
+from seq2sweep.data.files import write_whole
 from seq2sweep.errors import EXIT_INTERRUPTED, Failure, UserError, ending
 from seq2sweep.redaction import redact
 
@@ -94,12 +94,6 @@ def code_fingerprint(parts: Sequence[str]) -> str:
 def dataset_in_words(config: configuration.Config) -> str:
     """What is translated, for the heading of a report."""
     return f"{config.data.source} → {config.data.target}, {config.data.dataset}"
-
-
-def test_set(split: str) -> dict[str, str]:
-    """What translations are of, and what they are scored against: the sums of two files."""
-    sums = {side: sha256(CLEAN / text_name(split, side)) for side in ("source", "target")}
-    return {"split": split, **sums}
 
 
 def on_cluster(cluster: configuration.ClusterConfig) -> bool:

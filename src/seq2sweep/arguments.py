@@ -26,6 +26,7 @@ EXAMPLES = {
         "seq2sweep translate news.en --tasks",
     ),
     "export": ("seq2sweep export ctranslate2-model",),
+    "evaluate": ("seq2sweep evaluate --check", "seq2sweep evaluate"),
     "score": (
         "seq2sweep score output.de reference.de --to de",
         "seq2sweep score output.de wmt14/full --to de --from en",
@@ -139,6 +140,17 @@ def parser() -> argparse.ArgumentParser:
     )
     export.add_argument("folder", type=Path, help="where to: a folder that is not there yet")
     _add_trained(export)
+
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="evaluate models/train once more, with the settings of metrics/evaluate.json, as JSON",
+    )
+    evaluate.add_argument(
+        "--check",
+        action="store_true",
+        help="say instead which figures of metrics/evaluate.json, metrics/dvc/evaluate.json and "
+        "reports/translations.tsv differ from that; status 1 if any does",
+    )
 
     score = commands.add_parser("score", help="BLEU and chrF of any two text files, as JSON")
     score.add_argument("hypothesis", type=Path, help="translations, one a line (plain or .gz)")

@@ -146,6 +146,26 @@ def _export(options: argparse.Namespace) -> None:
     )
 
 
+def _evaluate(options: argparse.Namespace) -> None:
+    from seq2sweep.evaluate.check import evaluate_project, overview
+
+    with tqdm(desc="translate", unit=" sentences", delay=1) as bar:
+
+        def start(sentences: int) -> None:
+            bar.total = sentences
+
+        found, figures = evaluate_project(Path(), start, bar.update)
+    if not options.check:
+        print(json.dumps(found.metrics, indent=2, ensure_ascii=False))
+        return
+    print(overview(figures))
+    if differ := sum(not figure.same for figure in figures):
+        raise Failure(
+            f"{differ} of {len(figures)} figures differ: run `dvc repro -f evaluate` to write them "
+            "anew, and find out what changed them"
+        )
+
+
 def _score(options: argparse.Namespace) -> None:
     from seq2sweep.evaluate.bleu import score_files
 
@@ -249,6 +269,7 @@ WORK = {
     "plan": _plan,
     "translate": _translate,
     "export": _export,
+    "evaluate": _evaluate,
     "score": _score,
     "compare": _compare,
     "doctor": _doctor,

@@ -1,16 +1,34 @@
-"""What is scored belongs together, to the byte."""
+"""What is scored belongs together, to the byte; and every score is that of the files."""
 
 from __future__ import annotations
 
+import copy
+import json
+import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sacrebleu
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional
 
-from seq2sweep.data.files import write_header, write_lines
-from seq2sweep.errors import UserError
-from seq2sweep.evaluate.evaluation import Data
-from tests.conftest import Corpus
+from seq2sweep import config as configuration
+from seq2sweep.cli import main
+from seq2sweep.config import Config
+from seq2sweep.data.bitext import Bitext
+from seq2sweep.data.files import CHECKPOINTS, PHENOMENA, RECEIPT, sha256, write_header, write_lines
+from seq2sweep.data.vocabulary import BOS, Vocabulary
+from seq2sweep.decode.exported import choose
+from seq2sweep.errors import EXIT_FAILURE, EXIT_USER_ERROR, UserError
+from seq2sweep.evaluate.evaluation import IN_DVC, Data, evaluate, evaluate_weights, shown
+from seq2sweep.model.transformer import Transformer
+from seq2sweep.train import loop
+from seq2sweep.train.events import CheckpointDue
+from tests.conftest import Corpus, write_encoded
 
 
 @pytest.fixture
@@ -64,3 +82,297 @@ def test_another_vocabulary_is_not_that_which_encoded(data: Data, tiny_corpus: C
     model.write_bytes(content + b"\xfa\x3e\x01x")
     with pytest.raises(UserError, match=r"another vocabulary than .*vocabulary"):
         data.verify("test")
+
+
+# --- every figure --------------------------------------------------------------------------------
+
+STEPS = (30, 60, 90)
+WEIGHTS = Path("models/train")
+DATA = Data(Path("data/clean"), Path("data/vocabulary"), Path("data/encoded"))
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    """All that evaluation reads away from its default."""
+    return configuration.with_changes(
+        tiny_config,
+        {
+            "evaluate.beam": 3,
+            "evaluate.alpha": 1.7,
+            "evaluate.length_penalty": "power",
+            "evaluate.average_checkpoints": 2,
+            "evaluate.max_extra_tokens": 7,
+            "prepare.lowercase": True,
+            "train.tokens_per_pass": 60,
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Three checkpoints as training writes them, when it has learned how long a sentence is."""
+    folder = tmp_path_factory.mktemp("trained")
+    longer = configuration.with_changes(tiny_config, {"train.steps": 90} | dict.fromkeys(
+        ("train.validate_every", "train.checkpoint_every"), 30))  # fmt: skip
+    for due in loop.train(longer, tiny_corpus.encoded, device=torch.device("cpu")):
+        if isinstance(due, CheckpointDue):
+            due.capture().write(folder / str(due.step))
+    return folder
+
+
+def write_weights(config: Config, trained: Path) -> None:
+    (WEIGHTS / CHECKPOINTS).mkdir(parents=True)
+    entries = []
+    for step in STEPS:
+        file = WEIGHTS / CHECKPOINTS / f"{step}.safetensors"
+        shutil.copy(trained / str(step) / "model.safetensors", file)
+        entries.append({"step": step, "file": file.name, "sha256": sha256(file), "valid_loss": 1.0})
+    values = configuration.to_dict(config)
+    sections = ("data", "prepare", "vocabulary", "model", "train")
+    receipt = {
+        "checkpoints": entries,
+        "config": {section: values[section] for section in sections},
+        "lineage": {},
+    }
+    (WEIGHTS / RECEIPT).write_text(json.dumps(receipt))
+
+
+@pytest.fixture
+def metrics(
+    config: Config, data: Data, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """A project with all that the stage `evaluate` leaves, as it is called in its folder.
+
+    Every other reference is what the model says, so that scores are above zero.
+    """
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(configuration.dump(config))
+    for folder in (data.clean, data.vocabulary, data.encoded):
+        (Path("data") / folder.name).parent.mkdir(exist_ok=True)
+        folder.rename(Path("data") / folder.name)
+    write_weights(config, trained)
+    chosen = choose(WEIGHTS, config.evaluate)
+    said = evaluate(config, [weights.file for weights in chosen], DATA, "test").translations
+    sources = DATA.lines("test", "source")
+    pairs = enumerate(zip(said, sources, strict=True))
+    mixed = [own if i % 2 else source.upper() for i, (own, source) in pairs]
+    write_lines(DATA.clean / "test.target.txt", mixed)
+    write_lines(DATA.clean / PHENOMENA, ["long even" if i % 2 else "" for i in range(len(mixed))])
+    write_header(DATA.clean, "test", len(mixed))
+    write_encoded(DATA.encoded, "test", sources, mixed, Vocabulary.open(DATA.vocabulary))
+    found = evaluate_weights(config, WEIGHTS, chosen, DATA, "test")
+    store(found.metrics, found.table)
+    return found.metrics
+
+
+def store(metrics: dict[str, Any], table: str | None = None) -> None:
+    for folder in ("metrics/dvc", "reports"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    all_of_them = metrics | {"mlflow_run_id": "of no file"}
+    Path("metrics/evaluate.json").write_text(json.dumps(all_of_them))
+    few = {key: shown(metrics)[key] for key in IN_DVC}
+    Path("metrics/dvc/evaluate.json").write_text(json.dumps(few))
+    if table is not None:
+        Path("reports/translations.tsv").write_text(table)
+
+
+def rows() -> list[list[str]]:
+    text = Path("reports/translations.tsv").read_text()
+    return [line.split("\t") for line in text.splitlines()[1:]]
+
+
+def test_every_score_is_that_of_the_stored_translations(metrics: dict[str, Any]) -> None:
+    sources, references, translations, tags = zip(*rows(), strict=True)
+    assert list(sources) == DATA.lines("test", "source")
+    assert list(references) == DATA.lines("test", "target")
+    bleu = sacrebleu.corpus_bleu(translations, [references], lowercase=True)
+    assert metrics["bleu"]["sacrebleu"]["score"] == pytest.approx(bleu.score, abs=6e-5)
+    assert 1 < bleu.score < 99
+    lowered = ([line.lower() for line in lines] for lines in (translations, references))
+    chrf = sacrebleu.corpus_chrf(next(lowered), [next(lowered)])
+    assert metrics["chrf"]["score"] == pytest.approx(chrf.score, abs=6e-5)
+    exact = [t.lower() == r.lower() for t, r in zip(translations, references, strict=True)]
+    assert metrics["exact_match"] == pytest.approx(100 * sum(exact) / len(exact))
+    assert set(tags) == {"", "long even"}
+    assert metrics["phenomena"].keys() == {"long", "even"}
+    assert metrics["phenomena"]["long"]["sentences"] == len(rows()) // 2
+    assert metrics["phenomena"]["long"]["exact_match"] == 100
+
+
+def test_perplexity_and_speed_are_those_of_the_averaged_weights(
+    metrics: dict[str, Any], config: Config
+) -> None:
+    assert metrics["averaged_checkpoints"] == [60, 90]
+    parts = [load_file(WEIGHTS / CHECKPOINTS / f"{step}.safetensors") for step in (60, 90)]
+    vocabulary = Vocabulary.open(DATA.vocabulary)
+    model = Transformer(config.model, len(vocabulary)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_((parts[0][name].double() + parts[1][name].double()) / 2)
+    bitext = Bitext.open(DATA.encoded, "test")
+    total, pieces = 0.0, 0
+    for i in range(len(bitext)):
+        source = torch.tensor(bitext.source(i).astype("int64"))
+        target = torch.tensor(bitext.target(i).astype("int64"))
+        given = torch.cat([torch.tensor([BOS]), target[:-1]])
+        with torch.no_grad():
+            logits = model(source[None], given[None])[0]
+        total += float(functional.cross_entropy(logits.double(), target, reduction="sum"))
+        pieces += len(target)
+    assert metrics["perplexity"] == pytest.approx(math.exp(total / pieces), rel=1e-5)
+    translated = sum(len(line) for line in vocabulary.encode([row[2] for row in rows()]))
+    assert metrics["decode_tokens_per_second"] * metrics["decode_seconds"] == (
+        pytest.approx(translated, rel=1e-9)
+    )
+
+
+def test_what_was_evaluated_is_known_by_its_sums(metrics: dict[str, Any], config: Config) -> None:
+    files = [WEIGHTS / CHECKPOINTS / f"{step}.safetensors" for step in (60, 90)]
+    assert metrics["made_from"] == {
+        "weights": [sha256(file) for file in files],
+        "translations": sha256(Path("reports/translations.tsv")),
+        "test_set": {
+            "split": "test",
+            "source": sha256(DATA.clean / "test.source.txt"),
+            "target": sha256(DATA.clean / "test.target.txt"),
+        },
+        "evaluate": configuration.to_dict(config)["evaluate"],
+    }
+
+
+def test_what_mlflow_shows_has_the_right_names() -> None:
+    metrics = {
+        "bleu": {"sacrebleu": {"score": 1.0}, "paper": {"score": 2.0}, "tokenised": {"score": 3.0}},
+        "chrf": {"score": 4.0},
+        "exact_match": 5.0,
+        "perplexity": 6.0,
+        "decode_tokens_per_second": 7.0,
+        "decode_seconds": 8.0,
+    }
+    assert shown(metrics) == {
+        "bleu": 1.0,
+        "bleu_paper": 2.0,
+        "chrf": 4.0,
+        "exact_match": 5.0,
+        "test_perplexity": 6.0,
+        "decode_tokens_per_second": 7.0,
+    }
+
+
+def test_a_project_is_what_its_files_say(
+    metrics: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Settings of another experiment meanwhile.
+    other = configuration.with_changes(
+        configuration.load(Path("params.yaml")), {"evaluate.beam": 1, "train.tokens_per_pass": 500}
+    )
+    Path("params.yaml").write_text(configuration.dump(other))
+    assert main(["evaluate", "--check"]) == 0
+    told = capsys.readouterr().out
+    count, of = told.split()[0], told.split()[2]
+    assert (count, told.splitlines()) == (of, [f"{of} of {of} figures are those of the files"])
+    assert int(of) > 30
+    assert main(["evaluate"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    for key in ("bleu", "chrf", "perplexity", "phenomena", "made_from", "averaged_checkpoints"):
+        assert printed[key] == metrics[key]
+
+
+def set_at(key: str, value: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:
+    *path, last = key.split(".")
+
+    def change(metrics: dict[str, Any]) -> None:
+        place = metrics
+        for part in path:
+            place = place[part]
+        place[last] = value(metrics)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("chrf.score", lambda metrics: metrics["bleu"]["sacrebleu"]["score"]),
+        ("bleu.paper.score", lambda metrics: metrics["bleu"]["paper"]["score"] + 0.01),
+        ("bleu.sacrebleu.score", lambda metrics: metrics["bleu"]["sacrebleu"]["score"] - 0.01),
+        ("bleu.sacrebleu.signature", lambda metrics: "nrefs:1|case:mixed"),
+        ("perplexity", lambda metrics: metrics["perplexity"] * 1.0001),
+        ("decode_tokens_per_second", lambda metrics: 2 * metrics["decode_tokens_per_second"]),
+        ("exact_match", lambda metrics: 50.1),
+        ("phenomena.even.bleu", lambda metrics: 12.0),
+        ("averaged_checkpoints", lambda metrics: [90]),
+        ("sentences", lambda metrics: 41),
+        ("alpha", lambda metrics: 0.6),
+    ],
+)
+def test_a_figure_that_is_not_that_of_the_files_is_named(
+    metrics: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    key: str,
+    change: Callable[[dict[str, Any]], Any],
+) -> None:
+    wrong = copy.deepcopy(metrics)
+    set_at(key, change)(wrong)
+    store(wrong)
+    assert main(["evaluate", "--check"]) == EXIT_FAILURE
+    told = capsys.readouterr()
+    assert f"metrics/evaluate.json: {key} is " in told.out
+    assert "figures differ: run `dvc repro -f evaluate`" in told.err
+    of_file = [line for line in told.out.splitlines() if line.startswith("metrics/evaluate.json")]
+    assert len(of_file) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"evaluate.beam": 1},
+        {"evaluate.alpha": 0.0},
+        {"evaluate.length_penalty": "paper"},
+        {"evaluate.average_checkpoints": 1},
+        {"evaluate.max_extra_tokens": 2},
+    ],
+)
+def test_each_setting_is_used(
+    metrics: dict[str, Any], config: Config, changes: dict[str, Any]
+) -> None:
+    other = configuration.with_changes(config, changes)
+    found = evaluate_weights(other, WEIGHTS, choose(WEIGHTS, other.evaluate), DATA, "test")
+    assert found.table != Path("reports/translations.tsv").read_text()
+
+
+def test_edited_translations_are_named(
+    metrics: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path("reports/translations.tsv")
+    path.write_text(path.read_text().replace("\tlong even", "\tlong", 1))
+    assert main(["evaluate", "--check"]) == EXIT_FAILURE
+    assert "reports/translations.tsv: sha256 is " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("split", 3, "metrics/evaluate.json: split is a number, not a string"),
+        ("split", "dev", "data/encoded/dev.json is missing"),
+        ("decode_seconds", "1", "metrics/evaluate.json: decode_seconds is a string, not a number"),
+        ("made_from.evaluate", None, "made_from.evaluate is null, not an object"),
+        ("made_from.evaluate.beam", 0, "metrics/evaluate.json, models/train/receipt.json"),
+    ],
+)
+def test_damaged_metrics_are_one_line(
+    metrics: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    key: str,
+    value: object,
+    problem: str,
+) -> None:
+    wrong = copy.deepcopy(metrics)
+    set_at(key, lambda _: value)(wrong)
+    Path("metrics/evaluate.json").write_text(json.dumps(wrong))
+    capsys.readouterr()
+    assert main(["evaluate", "--check"]) == EXIT_USER_ERROR
+    (line,) = capsys.readouterr().err.splitlines()
+    assert problem in line

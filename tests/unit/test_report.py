@@ -19,6 +19,7 @@ import yaml
 from pipeline import report as stage_report
 from pipeline import stage
 from seq2sweep import config as configuration
+from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.errors import UserError
 from seq2sweep.report import numbers, page, samples
 from tests.unit.made_up_results import SIGNATURE, results, sweep, table3_sweep
@@ -214,7 +215,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = [["" if row[c] is None else repr(row[c]) for c in columns] for row in given.curves]
     curves = "\n".join(",".join(cells) for cells in [columns, *rows])
     (stage.METRICS / "curves.csv").write_text(curves + "\n", encoding="utf-8")
-    translations = ["\t".join(stage_report.TRANSLATION_COLUMNS)] + [
+    translations = ["\t".join(TRANSLATION_COLUMNS)] + [
         "\t".join((row.source, row.reference, row.translation, " ".join(row.phenomena)))
         for row in given.translations
     ]

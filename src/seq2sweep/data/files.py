@@ -22,6 +22,8 @@ RECEIPT = "receipt.json"
 """What training says of the weights it leaves, beside them."""
 CHECKPOINTS = "checkpoints"
 """The folder of those weights, one safetensors file a checkpoint."""
+TRANSLATION_COLUMNS = ("source", "reference", "translation", "phenomena")
+"""Of reports/translations.tsv."""
 
 
 def text_name(split: str, side: str) -> str:
@@ -85,6 +87,11 @@ def sha256(path: Path) -> str:
     is removed meanwhile is no user's mistake. For a path that a user named: `paths` first."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def test_set(clean: Path, split: str) -> dict[str, str]:
+    """What translations are of, and what they are scored against: sha256 (hex) of two files."""
+    return {"split": split} | {side: sha256(clean / text_name(split, side)) for side in SIDES}
 
 
 FILE = {"bytes": int, "sha256": str}

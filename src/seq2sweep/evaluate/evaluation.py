@@ -1,16 +1,18 @@
-"""Weights in, translations and scores out."""
+"""Weights in, translations and scores out: all that metrics/evaluate.json says."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from seq2sweep import config as configuration
 from seq2sweep.config import Config, ModelConfig
 from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_header
@@ -19,8 +21,10 @@ from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import best_device, translate
+from seq2sweep.decode.exported import Weights, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import score
+from seq2sweep.evaluate.phenomena import accuracy_by_phenomenon
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.train.state import load_weights
 from seq2sweep.train.step import choose_precision
@@ -38,6 +42,13 @@ class Data:
     def lines(self, split: str, side: str) -> list[str]:
         """All lines of one side ("source" or "target") of a split."""
         return list(read_lines(self.clean / files.text_name(split, side)))
+
+    def tags(self, split: str) -> list[list[str]] | None:
+        """The phenomena of each sentence, for test sets that have them."""
+        path = self.clean / files.PHENOMENA
+        if split != "test" or not path.exists():
+            return None
+        return [line.split() for line in read_lines(path)]
 
     def verify(self, split: str) -> None:
         """Raises UserError where a file has changed, or one folder was not made from the others."""
@@ -61,6 +72,70 @@ class Evaluation:
 
     translations: list[str]
     metrics: dict[str, Any]
+    table: str = ""
+    """The text of reports/translations.tsv."""
+
+
+def evaluate_weights(
+    config: Config,
+    folder: Path,
+    chosen: Sequence[Weights],
+    data: Data,
+    split: str,
+    on_done: Callable[[int], object] = lambda sentences: None,
+    mapper: Mapper = serial,
+) -> Evaluation:
+    """What the stage `evaluate` finds of weights that training left in `folder`, `chosen` of it.
+
+    Its metrics are those of metrics/evaluate.json but for the run in MLflow: scores, perplexity and
+    speed (`evaluate`), `averaged_checkpoints`, `phenomena` for test sets that have them, and
+    `made_from`, by which weights, text and settings can be told from others.
+    """
+    sums = {entry["step"]: entry["sha256"] for entry in read_receipt(folder)["checkpoints"]}
+    result = evaluate(config, [weights.file for weights in chosen], data, split, on_done, mapper)
+    references, tags = data.lines(split, "target"), data.tags(split)
+    table = translations_table(data.lines(split, "source"), references, result.translations, tags)
+    metrics = result.metrics | {"averaged_checkpoints": [weights.step for weights in chosen]}
+    if tags is not None:
+        metrics["phenomena"] = accuracy_by_phenomenon(result.translations, references, tags)
+    metrics["made_from"] = {
+        "weights": [sums[weights.step] for weights in chosen],
+        "translations": hashlib.sha256(table.encode()).hexdigest(),
+        "test_set": files.test_set(data.clean, split),
+        "evaluate": configuration.to_dict(config)["evaluate"],
+    }
+    return Evaluation(result.translations, metrics, table)
+
+
+IN_DVC = ("bleu", "bleu_paper", "chrf", "test_perplexity")
+"""Those of `shown` that `dvc metrics show` has."""
+
+
+def shown(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The few numbers of `evaluate_weights` that MLflow shows, flat."""
+    return {
+        "bleu": metrics["bleu"]["sacrebleu"]["score"],
+        "bleu_paper": metrics["bleu"]["paper"]["score"],
+        "chrf": metrics["chrf"]["score"],
+        "exact_match": metrics["exact_match"],
+        "test_perplexity": metrics["perplexity"],
+        "decode_tokens_per_second": metrics["decode_tokens_per_second"],
+    }
+
+
+def translations_table(
+    sources: Sequence[str],
+    references: Sequence[str],
+    translations: Sequence[str],
+    tags: Sequence[Sequence[str]] | None,
+) -> str:
+    """The text of reports/translations.tsv; a tab inside a cell becomes a space."""
+    all_tags = [" ".join(t) for t in tags] if tags is not None else [""] * len(sources)
+    rows = [
+        files.TRANSLATION_COLUMNS,
+        *zip(sources, references, translations, all_tags, strict=True),
+    ]
+    return "".join("\t".join(cell.replace("\t", " ") for cell in row) + "\n" for row in rows)
 
 
 def build(config: ModelConfig, weights: dict[str, Tensor], vocabulary_size: int) -> Transformer:

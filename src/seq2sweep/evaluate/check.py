@@ -1,0 +1,115 @@
+"""Whether the scores of a project are those of its files: `seq2sweep evaluate --check`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.data.bitext import read_header
+from seq2sweep.data.files import RECEIPT, sha256
+from seq2sweep.decode.exported import choose, read_receipt
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.evaluation import IN_DVC, Data, Evaluation, evaluate_weights, shown
+from seq2sweep.paths import mismatch, read_json
+
+TOLERANCE = 1e-6
+"""Relative. Sums of float32 come out in another order with another number of threads."""
+METRICS = Path("metrics/evaluate.json")
+SHOWN = Path("metrics/dvc/evaluate.json")
+TRANSLATIONS = Path("reports/translations.tsv")
+WEIGHTS = Path("models/train")
+OF_THE_RUN = ("mlflow_run_id", "decode_seconds")
+"""What no file determines."""
+ASKED = {"split": str, "decode_seconds": float, "made_from": {"evaluate": dict}}
+"""Of metrics/evaluate.json, what it takes to evaluate once more."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One of a file, by its dotted key; None stands for one that is missing."""
+
+    file: Path
+    key: str
+    stored: Any
+    found: Any
+
+    @property
+    def same(self) -> bool:
+        """Numbers within TOLERANCE, all else exactly."""
+        pair = (self.stored, self.found)
+        if all(type(one) in (int, float) for one in pair):
+            return math.isclose(*pair, rel_tol=TOLERANCE)
+        return bool(self.stored == self.found)
+
+
+def evaluate_project(
+    project: Path, on_start: Callable[[int], object], on_done: Callable[[int], object]
+) -> tuple[Evaluation, list[Figure]]:
+    """Evaluate the weights of a project once more, as when metrics/evaluate.json was written.
+
+    The settings are those of that file and of the receipt beside the weights, whatever params.yaml
+    has now. on_start hears how many sentences there are, on_done how many more are translated. The
+    figures are all of metrics/evaluate.json and metrics/dvc/evaluate.json that files determine, and
+    the sum of reports/translations.tsv. Raises UserError for a file that is missing or damaged.
+    """
+    path = project / METRICS
+    stored = read_json(path)
+    if wrong := mismatch(stored, ASKED):
+        raise UserError(f"{path}: {wrong}: run `dvc repro -f evaluate`, which writes it anew")
+    config = _settings(project, stored)
+    data = Data(project / "data/clean", project / "data/vocabulary", project / "data/encoded")
+    on_start(read_header(data.encoded, stored["split"])["sentences"])
+    folder = project / WEIGHTS
+    chosen = choose(folder, config.evaluate)
+    found = evaluate_weights(config, folder, chosen, data, stored["split"], on_done)
+    return found, list(_compared(project, stored, found.metrics))
+
+
+def _settings(project: Path, stored: Mapping[str, Any]) -> Config:
+    values = configuration.to_dict(configuration.load(project / "params.yaml"))
+    values |= read_receipt(project / WEIGHTS)["config"]
+    values["evaluate"] = stored["made_from"]["evaluate"]
+    return configuration.from_dict(values, f"{project / METRICS}, {project / WEIGHTS / RECEIPT}")
+
+
+def _compared(
+    project: Path, stored: Mapping[str, Any], metrics: Mapping[str, Any]
+) -> Iterator[Figure]:
+    pieces = metrics["decode_tokens_per_second"] * metrics["decode_seconds"]
+    found = dict(metrics) | {"decode_tokens_per_second": pieces / (stored["decode_seconds"] or 1)}
+    for file, there, here in (
+        (METRICS, stored, found),
+        (SHOWN, read_json(project / SHOWN), {k: shown(found)[k] for k in IN_DVC}),
+    ):
+        leaves, others = dict(_leaves(there)), dict(_leaves(here))
+        for key in {**leaves, **others}:
+            if key not in OF_THE_RUN:
+                yield Figure(file, key, leaves.get(key), others.get(key))
+    path = project / TRANSLATIONS
+    if not path.is_file():
+        raise UserError(f"{path} is missing: run `dvc repro evaluate`, which makes it")
+    yield Figure(TRANSLATIONS, "sha256", sha256(path), metrics["made_from"]["translations"])
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{key}.{name}".removeprefix("."))
+    else:
+        yield key, value
+
+
+def overview(figures: list[Figure]) -> str:
+    """A line for each that differs, and how many are the same."""
+    lines = [
+        f"{figure.file}: {figure.key} is {figure.stored}, but {figure.found} by the files"
+        for figure in figures
+        if not figure.same
+    ]
+    same = sum(figure.same for figure in figures)
+    return "\n".join([*lines, f"{same} of {len(figures)} figures are those of the files"])
