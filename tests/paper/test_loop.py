@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import math
+import multiprocessing
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import distributed as dist
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.batching import collate, plan_epoch
 from seq2sweep.data.bitext import Bitext
-from seq2sweep.data.vocabulary import PAD
+from seq2sweep.data.vocabulary import PAD, Vocabulary
 from seq2sweep.model.transformer import Transformer
+from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue, Logged, Validated
 from seq2sweep.train.loop import train
 
-from ..conftest import Corpus
+from ..conftest import Corpus, write_encoded
 
 STEPS = 4
 CPU = torch.device("cpu")
@@ -160,3 +165,115 @@ def test_a_deterministic_run_asks_for_it(
         some = configuration.with_changes(config, {"train.deterministic": deterministic})
         next(train(some, tiny_corpus.encoded, device=CPU))
         assert asked == [CPU] * deterministic
+
+
+# --- what chance decides -------------------------------------------------------------------------
+
+
+def order(config: Config, encoded: Path, count: int, patch: pytest.MonkeyPatch) -> list[int]:
+    """The first `count` training sentences in the order in which the loop computes them."""
+    seen: list[int] = []
+
+    def noting(bitext: Bitext, ids: np.ndarray) -> object:
+        seen.extend(map(int, ids))
+        return collate(bitext, ids)
+
+    with patch.context() as inside:
+        inside.setattr(loop, "collate", noting)
+        for _ in train(config, encoded, device=CPU):
+            if len(seen) >= count:
+                return seen[:count]
+    raise AssertionError("it ended before")
+
+
+def test_each_epoch_has_all_sentences_in_an_order_of_its_own(
+    config: Config, tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = configuration.with_changes(config, {"train.steps": 200})
+    sentences = len(Bitext.open(tiny_corpus.encoded, "train"))
+    seen = order(long, tiny_corpus.encoded, 3 * sentences, monkeypatch)
+    epochs = [seen[first : first + sentences] for first in range(0, len(seen), sentences)]
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(sentences))
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+    # Nor are they the same updates in another order.
+    first = [frozenset(epoch[at : at + 10]) for epoch in epochs for at in (0, 10, 20)]
+    assert len(set(first)) == len(first)
+    again = order(long, tiny_corpus.encoded, sentences, monkeypatch)
+    assert again == epochs[0]
+    other = configuration.with_changes(long, {"train.seed": 8})
+    assert order(other, tiny_corpus.encoded, sentences, monkeypatch) != epochs[0]
+
+
+@pytest.fixture(scope="module")
+def alike(tiny_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty times the same pair: all that tells updates and workers apart is their dropout."""
+    folder = tmp_path_factory.mktemp("alike")
+    pieces = Vocabulary.open(tiny_corpus.vocabulary)
+    for split in ("train", "valid"):
+        write_encoded(folder, split, ["alpha beta rot"] * 40, ["ALPHA BETA ROT"] * 40, pieces)
+    return folder
+
+
+def still(config: Config, dropout: float) -> Config:
+    """An update is an epoch, and changes next to nothing."""
+    changes = {
+        "model.dropout": dropout,
+        "train.learning_rate_scale": 1e-9,
+        "train.tokens_per_update": 100_000,
+        "train.tokens_per_pass": 100_000,
+    }
+    return configuration.with_changes(config, changes)
+
+
+def losses_of(config: Config, encoded: Path) -> list[float]:
+    """The loss of each update."""
+    events = train(config, encoded, device=CPU)
+    return [event.metrics["loss"] for event in events if isinstance(event, Logged)]
+
+
+def test_each_step_drops_other_numbers(config: Config, alike: Path) -> None:
+    dry = losses_of(still(config, 0.0), alike)
+    assert dry == pytest.approx([dry[0]] * STEPS, rel=1e-6)
+    wet = losses_of(still(config, 0.5), alike)
+    assert min(abs(a - b) for i, a in enumerate(wet) for b in wet[:i]) > 1e-5
+    assert losses_of(still(config, 0.5), alike) == wet
+
+
+def sums_of_workers(rank: int, config: Config, encoded: Path, folder: Path) -> None:
+    """One of two workers; the first writes down what the checkpoint has of each one's loss."""
+    torch.set_num_threads(1)
+    wait = timedelta(seconds=300)
+    dist.init_process_group("gloo", f"file://{folder / 'meet'}", wait, rank=rank, world_size=2)
+    for event in train(config, encoded, rank=rank, world_size=2, device=CPU):
+        if isinstance(event, CheckpointDue) and rank == 0:
+            sums = event.capture().state["progress"]["window"]["sums"]
+            (folder / "sums.json").write_text(json.dumps(sums))
+            break
+        if isinstance(event, CheckpointDue):
+            break
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_each_worker_drops_other_numbers(config: Config, alike: Path, tmp_path: Path) -> None:
+    found = {}
+    for dropout in (0.0, 0.5):
+        folder = tmp_path / str(dropout)
+        folder.mkdir()
+        # A checkpoint before the first line of the console holds each worker's own sums.
+        changes = {"train.checkpoint_every": 1, "train.log_every": 3}
+        some = configuration.with_changes(still(config, dropout), changes)
+        context = multiprocessing.get_context("spawn")
+        workers = [
+            context.Process(target=sums_of_workers, args=(rank, some, alike, folder))
+            for rank in range(2)
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(300)
+            assert worker.exitcode == 0
+        found[dropout] = [loss for loss, *_ in json.loads((folder / "sums.json").read_text())]
+    assert found[0.0][0] == pytest.approx(found[0.0][1], rel=1e-6)
+    assert abs(found[0.5][0] - found[0.5][1]) > 1e-3
