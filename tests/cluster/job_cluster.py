@@ -19,10 +19,12 @@ import requests
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.cluster import guard
+from seq2sweep.cluster import guard, starting
 
 ROOT = Path(__file__).parents[2]
 LONGEST_START = 120.0
+# A raylet whose agent takes longer than 30 seconds to start would end, and the head with it.
+PATIENT = starting.PATIENT | {"RAY_raylet_start_wait_time_s": f"{LONGEST_START:.0f}"}
 
 # What a stage does is said by files in the storage: so no test has to wait by the clock.
 STUB = """
@@ -96,7 +98,7 @@ def head() -> Iterator[Head]:
                     *("--num-cpus=2", "--object-store-memory=100000000", "--disable-usage-stats"),
                     f"--temp-dir={folder}/ray",
                 ],
-                env=client | {guard.MARK: folder},
+                env=client | PATIENT | {guard.MARK: folder},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
