@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
@@ -15,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import yaml
 from fsspec.implementations.memory import MemoryFileSystem
 from ray.job_submission import JobStatus
 
-from seq2sweep import cli
+from seq2sweep import cli, console
 from seq2sweep import config as configuration
 from seq2sweep.cluster import inside, jobs, parcels, server, stages, upload
 from seq2sweep.cluster.bucket import Bucket
@@ -564,10 +566,83 @@ class FakeClient:
         return self.log
 
 
-def job_server(client: FakeClient) -> server.JobServer:
+def job_server(client: FakeClient | FakeTaker) -> server.JobServer:
     made = server.JobServer.__new__(server.JobServer)
     made.address, made._client = NOBODY, client
     return made
+
+
+@dataclass
+class FakeTaker:
+    """Ray's client: what happens to each request to submit, and the metadata of the job there."""
+
+    answers: list[Exception | None]
+    metadata: dict[str, str]
+
+    def submit_job(self, **job: Any) -> None:
+        answer = self.answers.pop(0)
+        if answer is not None:
+            raise answer
+
+    def get_job_info(self, name: str) -> Any:
+        @dataclass
+        class Details:
+            metadata: dict[str, str]
+
+        return Details(self.metadata)
+
+
+STARTING = RuntimeError("Request failed with status code 500: No available agent to submit job")
+TAKEN = RuntimeError("Job with submission_id train-1 already exists.")
+LOST = requests.ConnectionError("Remote end closed connection without response")
+OURS = {"stage": "train", "values": "jobs/values/train-1.7.ab"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "metadata", "taken"),
+    [
+        ([STARTING, STARTING, None], {}, True),
+        ([TAKEN], OURS, False),
+        # The answer was lost, not the request.
+        ([LOST, TAKEN], OURS, True),
+        ([LOST, TAKEN], OURS | {"values": "jobs/values/train-1.7.cd"}, False),
+        ([LOST, None], {}, True),
+    ],
+    ids=str,
+)
+def test_a_job_is_submitted_until_the_server_has_answered(
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[Exception | None],
+    metadata: dict[str, str],
+    taken: bool,
+) -> None:
+    monkeypatch.setattr(server.time, "sleep", lambda seconds: None)
+    client: Any = FakeTaker(list(answers), metadata)
+    made = job_server(client).submit("train-1", "true", Path("p.zip"), {}, **OURS)
+    assert (made, client.answers) == (taken, [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (STARTING, r"the job server refused the job: .*No available agent"),
+        (LOST, r"did not answer \(Remote end closed.*submit again, which attaches"),
+    ],
+    ids=["starting", "lost"],
+)
+def test_a_server_that_takes_no_job_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: Exception,
+    said: str,
+) -> None:
+    monkeypatch.setattr(server, "START_SECONDS", 2.5)
+    monkeypatch.setattr(console, "SILENT_SECONDS", 0.2)
+    with console.never_silent("submitting train-1"), pytest.raises(Failure, match=said):
+        job_server(FakeTaker([answer] * 9, {})).submit("train-1", "true", Path("p.zip"), {})
+    assert re.search(
+        r"(?m)^waiting .* the (cluster can start jobs|job server), ", capsys.readouterr().out
+    )
 
 
 def test_a_log_is_shown_once_however_often_the_connection_breaks(

@@ -123,18 +123,21 @@ def run(config: Config, wanted: Order, address: str | None = None, *, detach: bo
 
     server = JobServer(_address(config, address))
     failures = 0
-    while (name := _submit_or_attach(server, config, wanted, storage)) is not None:
-        if detach:
-            say(_how_to_go_on(server, name, wanted.stage))
-            return False
-        try:
-            _follow(server, name, wanted.stage, storage)
-            break
-        except _Killed as killed:
-            failures, most = failures + 1, config.cluster.max_failures
-            if failures > most:
-                raise Failure(f"{killed}; submit again to start it anew") from None
-            say(f"{killed}; it is started anew ({failures} of {most}: cluster.max_failures)")
+    submitting = f"submitting {wanted.job}"
+    with console.never_silent(submitting):
+        while (name := _submit_or_attach(server, config, wanted, storage)) is not None:
+            if detach:
+                say(_how_to_go_on(server, name, wanted.stage))
+                return False
+            try:
+                _follow(server, name, wanted.stage, storage)
+                break
+            except _Killed as killed:
+                failures, most = failures + 1, config.cluster.max_failures
+                if failures > most:
+                    raise Failure(f"{killed}; submit again to start it anew") from None
+                say(f"{killed}; it is started anew ({failures} of {most}: cluster.max_failures)")
+                console.doing(submitting)
     if name is None:
         return True
     if not parcels.wait_for(storage, parcels.of_job(wanted.job, parcels.MANIFEST), LAG_SECONDS):
@@ -310,9 +313,8 @@ def _follow(server: JobServer, name: str, stage: str, storage: Shelf) -> None:
         tail[0] = (tail[0] + text)[-inside.TAIL :]
 
     try:
-        with console.never_silent(f"following {name}"):
-            console.doing(f"{name} has not ended, and its log says nothing new")
-            ended = server.follow(name, write)
+        console.doing(f"{name} has not ended, and its log says nothing new")
+        ended = server.follow(name, write)
     except KeyboardInterrupt:
         say(f"\ndetached. {_how_to_go_on(server, name, stage)}")
         raise

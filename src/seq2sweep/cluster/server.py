@@ -22,6 +22,7 @@ from ray._private.authentication.authentication_token_setup import (
 )
 from ray.job_submission import JobDetails, JobSubmissionClient, JobType
 
+from seq2sweep import console
 from seq2sweep.errors import Failure, UserError
 from seq2sweep.redaction import secrets_in
 
@@ -100,8 +101,13 @@ class JobServer:
     def submit(
         self, name: str, entry: str, archive: Path, variables: Mapping[str, str], **about: str
     ) -> bool:
-        """Upload the project and start an attempt; False if one of that name is there already."""
+        """Upload the project and start an attempt; False if one of that name is there already.
+
+        Tries again for START_SECONDS where the cluster cannot start jobs yet, or does not answer.
+        Raises Failure.
+        """
         give_up = time.monotonic() + START_SECONDS
+        lost = False  # an answer: the job may have been taken
         while True:
             try:
                 self._client.submit_job(
@@ -113,16 +119,27 @@ class JobServer:
                 return True
             except RuntimeError as error:
                 if "already exists" in str(error):
-                    return False
+                    return lost and self._is_of(name, about)
                 if "No available agent" not in str(error) or time.monotonic() > give_up:
                     reason = _first_line(error)
                     raise Failure(f"the job server refused the job: {reason}") from None
-                # The cluster is still starting.
+                console.doing("waiting until the cluster can start jobs")
             except OSError as error:
-                raise Failure(
-                    f"the job server did not answer ({_first_line(error)}): submit again, which "
-                    "attaches to the job if it has been taken"
-                ) from None
+                if time.monotonic() > give_up:
+                    raise Failure(
+                        f"the job server did not answer ({_first_line(error)}): submit again, "
+                        "which attaches to the job if it has been taken"
+                    ) from None
+                lost = True
+                console.doing("waiting for an answer of the job server")
+            time.sleep(1)
+
+    def _is_of(self, name: str, about: Mapping[str, str]) -> bool:
+        """Whether an attempt was submitted with this metadata."""
+        try:
+            return bool(self._client.get_job_info(name).metadata == about)
+        except _TROUBLE as error:
+            raise Failure(f"the job server does not tell of {name}: {_first_line(error)}") from None
 
     def follow(self, name: str, write: Callable[[str], object]) -> JobDetails:
         """Hand on a job's log from its beginning until the job ends; gives how it ended.
