@@ -35,8 +35,10 @@ test: install ## lint, types and the whole test suite
 	@# Test by test in their order: those that end a Ray cluster come last (tests/cluster/conftest.py).
 	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
 
-thorough: install ## what make test leaves out: 31 kills, whole sweeps; half an hour
-	$(BIN)/python -m pytest --thorough tests/cluster tests/pipeline/test_tracking_away.py
+thorough: install ## what make test leaves out: 31 kills, whole sweeps, planted faults; an hour
+	$(BIN)/python -m pytest --thorough tests/cluster tests/pipeline/test_tracking_away.py \
+		tests/pipeline/test_figures.py tests/unit/test_hostile_commands.py tests/unit/test_hostile_params.py
+	$(BIN)/python -m pytest --thorough -n 2 tests/test_faults.py
 
 bench: install ## training and decoding against other toolkits, those installed; TEXT="SOURCE TARGET"
 	$(BIN)/python -m benchmarks.train $(if $(TEXT),--text $(TEXT))

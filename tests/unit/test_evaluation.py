@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,22 +12,20 @@ from typing import Any
 import pytest
 import sacrebleu
 import torch
-from safetensors.torch import load_file
-from torch.nn import functional
 
 from seq2sweep import config as configuration
 from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import CHECKPOINTS, PHENOMENA, RECEIPT, sha256, write_header, write_lines
-from seq2sweep.data.vocabulary import BOS, Vocabulary
+from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.exported import choose
 from seq2sweep.errors import EXIT_FAILURE, EXIT_USER_ERROR, UserError
 from seq2sweep.evaluate.evaluation import IN_DVC, Data, evaluate, evaluate_weights, shown
-from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
 from tests.conftest import Corpus, write_encoded
+from tests.recompute import averaged, perplexity
 
 
 @pytest.fixture
@@ -205,23 +202,11 @@ def test_perplexity_and_speed_are_those_of_the_averaged_weights(
     metrics: dict[str, Any], config: Config
 ) -> None:
     assert metrics["averaged_checkpoints"] == [60, 90]
-    parts = [load_file(WEIGHTS / CHECKPOINTS / f"{step}.safetensors") for step in (60, 90)]
+    files = [WEIGHTS / CHECKPOINTS / f"{step}.safetensors" for step in (60, 90)]
     vocabulary = Vocabulary.open(DATA.vocabulary)
-    model = Transformer(config.model, len(vocabulary)).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_((parts[0][name].double() + parts[1][name].double()) / 2)
-    bitext = Bitext.open(DATA.encoded, "test")
-    total, pieces = 0.0, 0
-    for i in range(len(bitext)):
-        source = torch.tensor(bitext.source(i).astype("int64"))
-        target = torch.tensor(bitext.target(i).astype("int64"))
-        given = torch.cat([torch.tensor([BOS]), target[:-1]])
-        with torch.no_grad():
-            logits = model(source[None], given[None])[0]
-        total += float(functional.cross_entropy(logits.double(), target, reduction="sum"))
-        pieces += len(target)
-    assert metrics["perplexity"] == pytest.approx(math.exp(total / pieces), rel=1e-5)
+    model = averaged(config.model, files, len(vocabulary))
+    known = perplexity(model, Bitext.open(DATA.encoded, "test"))
+    assert metrics["perplexity"] == pytest.approx(known, rel=1e-5)
     translated = sum(len(line) for line in vocabulary.encode([row[2] for row in rows()]))
     assert metrics["decode_tokens_per_second"] * metrics["decode_seconds"] == (
         pytest.approx(translated, rel=1e-9)

@@ -1,0 +1,308 @@
+"""Faults that a number could have without anybody noticing, and the tests that notice.
+
+Each puts one text in the place of another in one file. `make thorough` plants them one by one
+(tests/test_faults.py). Who moves the code moves its faults along: a text that is not there exactly
+once is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """In `file` of the project `wrong` stands where `right` should; `tests` are to fail then."""
+
+    file: str
+    right: str
+    wrong: str
+    tests: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {' '.join(self.wrong.split())}"
+
+
+LOOP = "tests/paper/test_loop.py"
+COST = "tests/paper/test_cost.py"
+UPDATE = "tests/paper/test_update.py"
+FAST = "tests/paper/test_fast_paths.py"
+FLOPS = "tests/paper/test_flops.py"
+FORMULAS = "tests/paper/test_formulas.py"
+DECODING = "tests/paper/test_decoding.py"
+SCORES = "tests/paper/test_scores.py"
+EVALUATION = "tests/unit/test_evaluation.py"
+BATCHING = "tests/unit/test_batching.py"
+FIGURES = "tests/pipeline/test_figures.py"
+SEEDS = "tests/unit/test_seeds.py"
+
+PACKAGE = "src/seq2sweep"
+
+FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
+    # --- train: which sentences, which chance, which figures
+    LOOP: {
+        f"{PACKAGE}/train/loop.py": [
+            ("+ step) * 1_009 + self.rank", "+ step) * 1_009"),
+            ("* 1_000_003 + step) * 1_009", "* 1_000_003) * 1_009"),
+            ("epoch=self.progress.epoch,\n            )", "epoch=0,\n            )"),
+            (
+                "seed=self.settings.seed,\n                epoch",
+                "seed=0,\n                epoch",
+            ),
+            ('"loss": loss / max(tokens, 1)', '"loss": likelihood / max(tokens, 1)'),
+            ("perplexity(likelihood / max(tokens, 1))", "perplexity(loss / max(tokens, 1))"),
+            ("norms / max(updates, 1)", "norms"),
+            ("loss = float(sums[0] / sums[1])", "loss = float(sums[0] / len(self.valid))"),
+            (
+                "self.settings.label_smoothing,\n            world_size",
+                "0.0,\n            world_size",
+            ),
+        ],
+        f"{PACKAGE}/train/validation.py": [
+            ("    model.eval()\n", "    model.train()\n"),
+            ("bitext.target_lengths[ids].sum()", "bitext.source_lengths[ids].sum()"),
+        ],
+        f"{PACKAGE}/train/schedule.py": [
+            ("step * warmup_steps**-1.5", "step * warmup_steps**-1.4"),
+            ("d_model**-0.5 * min(", "d_model**-0.4 * min("),
+        ],
+        f"{PACKAGE}/train/loss.py": [
+            (
+                "loss = (1 - smoothing) * likelihood + smoothing * uniform",
+                "loss = (1 - smoothing) * likelihood",
+            ),
+        ],
+    },
+    FORMULAS: {
+        f"{PACKAGE}/train/schedule.py": [("float(scale * d_model", "float(d_model")],
+    },
+    UPDATE: {
+        f"{PACKAGE}/train/step.py": [
+            ("(loss * (world_size / update_target_tokens))", "(loss / update_target_tokens)"),
+        ],
+    },
+    COST: {
+        f"{PACKAGE}/train/loop.py": [
+            (
+                '"tokens_per_second": progress.target_tokens / max(',
+                '"tokens_per_second": 2 * progress.target_tokens / max(',
+            ),
+            ("progress.device_seconds / 3600", "progress.device_seconds / 3000"),
+            ("device_seconds += seconds * self.world_size", "device_seconds += seconds"),
+            (
+                "progress.padded_flops += self._computed",
+                "progress.padded_flops += 2 * self._computed",
+            ),
+            (
+                "progress.target_tokens += target_tokens",
+                "progress.target_tokens += target_tokens + 1",
+            ),
+        ],
+    },
+    FLOPS: {
+        f"{PACKAGE}/model/flops.py": [
+            ("TRAINING_FACTOR = 3", "TRAINING_FACTOR = 2"),
+            ("pairwise = 2 * h * (d_k + d_v)", "pairwise = 2 * h * 2 * d_k"),
+            ("last_norms = 2 * norm if", "last_norms = norm if"),
+        ],
+    },
+    BATCHING: {
+        f"{PACKAGE}/data/batching.py": [
+            (
+                'turns = np.argsort(random.random_raw(len(bounds) - 1), kind="stable")',
+                "turns = np.arange(len(bounds) - 1)",
+            ),
+        ],
+    },
+    # --- evaluate
+    EVALUATION: {
+        f"{PACKAGE}/evaluate/evaluation.py": [
+            ("average(checkpoints)", "average(checkpoints[-1:])"),
+            (
+                'data.lines(split, "source"), data.lines(split, "target")\n    started',
+                'data.lines(split, "source"), data.lines(split, "source")\n    started',
+            ),
+            ("min(likelihood / reference_pieces, 700.0)", "min(likelihood / pieces, 700.0)"),
+            ("pieces / seconds,", "2 * pieces / seconds,"),
+            ('"exact_match": metrics["exact_match"],', '"exact_match": metrics["chrf"]["score"],'),
+            (
+                '"bleu_paper": metrics["bleu"]["paper"]["score"]',
+                '"bleu_paper": metrics["bleu"]["sacrebleu"]["score"]',
+            ),
+            (
+                "return [line.split() for line in read_lines(path)]",
+                "return [line.split() for line in read_lines(path)][::-1]",
+            ),
+            ("[sums[weights.step] for weights in chosen],", "list(sums.values())[:2],"),
+            (
+                "source, config.evaluate, None",
+                "source, __import__('dataclasses').replace(config.evaluate, alpha=0.6), None",
+            ),
+            (
+                "source, config.evaluate, None",
+                "source, __import__('dataclasses').replace(config.evaluate, beam=1), None",
+            ),
+            ("lowercase=config.prepare.lowercase\n    ) |", "lowercase=False\n    ) |"),
+        ],
+        f"{PACKAGE}/evaluate/bleu.py": [
+            (
+                "chrf.corpus_score(hypotheses, [references]).score",
+                "sacrebleu_metric(language, references).corpus_score(hypotheses, None).score",
+            ),
+            (
+                '"exact_match": exact_match(hypotheses, references)',
+                '"exact_match": exact_match(references, references)',
+            ),
+        ],
+        f"{PACKAGE}/evaluate/check.py": [
+            ("return bool(self.stored == self.found)", "return True"),
+            ("return math.isclose(*pair, rel_tol=TOLERANCE)", "return True"),
+            ('values["evaluate"] = stored["made_from"]["evaluate"]', "pass"),
+        ],
+        f"{PACKAGE}/decode/average.py": [("total / len(files)", "total / (len(files) + 1)")],
+    },
+    DECODING: {
+        f"{PACKAGE}/decode/beam.py": [
+            ("(5 + length) / 6 if kind", "(6 + length) / 6 if kind"),
+            ('if kind == "paper" else length)', 'if kind == "paper" else 1)'),
+        ],
+    },
+    SCORES: {
+        f"{PACKAGE}/evaluate/bleu.py": [
+            ('    if language == "de":\n        paper', '    if language == "xx":\n        paper'),
+            ('smooth_method="none"', 'smooth_method="exp"'),
+            ("result = rounded(metric.corpus", "result = round(metric.corpus"),
+        ],
+    },
+    "tests/unit/test_phenomena.py": {
+        f"{PACKAGE}/evaluate/phenomena.py": [
+            ("for label in set(labels):", "for label in labels[:1]:"),
+            ('"sentences": len(pairs)', '"sentences": len(pairs) + 1'),
+        ],
+    },
+    "tests/unit/test_significance.py": {
+        f"{PACKAGE}/evaluate/significance.py": [
+            ("return means[0] - means[1]", "return means[1] - means[0]"),
+            ("min(1.0, 2 * (fewer + 1)", "min(1.0, (fewer + 1)"),
+            ("[0.025, 0.975]", "[0.05, 0.95]"),
+        ],
+    },
+    # --- pipeline, tracking and sweep, from end to end
+    FIGURES: {
+        "pipeline/train.py": [
+            (
+                '"tokens_per_second": summary["tokens_per_second"]',
+                '"tokens_per_second": 2 * summary["tokens_per_second"]',
+            ),
+            (
+                "for e in journal.entries(journal_path) for k",
+                "for e in [*journal.entries(journal_path)][::-1] for k",
+            ),
+            ('rows.setdefault(entry["step"], {})', 'rows.setdefault(entry["step"] + 1, {})'),
+            ('"device_hours": summary["device_hours"]', '"device_hours": summary["wall_seconds"]'),
+            ("summary[k] for k in devices.COSTS if", "1 + summary[k] for k in devices.COSTS if"),
+        ],
+        "pipeline/evaluate.py": [
+            (
+                "run.log(figures, last_step, on_parent=True)",
+                'run.log(figures | {"test_perplexity": 1.5}, last_step, on_parent=True)',
+            ),
+            ("metrics=figures,", 'metrics=figures | {"bleu": figures["bleu_paper"]},'),
+            ("chrF {metrics['chrf']['score']:.2f}", "chrF {metrics['exact_match']:.2f}"),
+            ("result.table)\n", 'result.table.lower().replace("e", "i"))\n'),
+        ],
+        "pipeline/outcome.py": [
+            ('validated[-1]["valid_perplexity"]', 'validated[0]["valid_perplexity"]'),
+            ('text_name("valid", "target")', 'text_name("valid", "source")'),
+            ("variant = max(means", "variant = min(means"),
+            (
+                "entry |= {name: result.metrics.get(name) for name in FIGURES}",
+                "entry |= {name: result.metrics.get(name) for name in FIGURES}\n"
+                '        entry["chrf"] = entry["bleu"]',
+            ),
+            ('trial["name"]: trial["bleu"] for', 'trial["name"]: trial["bleu_paper"] for'),
+        ],
+        "pipeline/sweep_runs.py": [
+            (
+                'f"valid_{name}": score for name, score in known(figures, SCORES).items()',
+                'f"valid_{name}": figures["bleu"] for name in SCORES',
+            ),
+            ("pooled[name] = found.mean", "pooled[name] = values[0]"),
+            ('figures.get("step", 0)', 'figures.get("epochs", 0)'),
+        ],
+        "pipeline/summary.py": [
+            ("{evaluation['bleu']['paper']['score']:.2f}", "{sacrebleu['score']:.2f}"),
+        ],
+        f"{PACKAGE}/evaluate/evaluation.py": [
+            (
+                'result = evaluate(config, [checkpoint / "model.safetensors"]',
+                "import dataclasses\n\n"
+                "    config = dataclasses.replace(\n"
+                "        config, evaluate=dataclasses.replace(config.evaluate, beam=1)\n"
+                "    )\n"
+                '    result = evaluate(config, [checkpoint / "model.safetensors"]',
+            ),
+            ('"chrf": result.metrics["chrf"]["score"],', '"chrf": bleu["sacrebleu"]["score"],'),
+        ],
+        f"{PACKAGE}/cluster/record.py": [
+            ("for e in entries for k, v in", "for e in [*entries][::-1] for k, v in"),
+        ],
+        f"{PACKAGE}/tracking/curves.py": [
+            ('("valid_loss", "valid_perplexity")', '("valid_loss",)'),
+            (
+                'points.append((entry["time"], step, figures))',
+                'points.append((entry["time"], 0, figures))',
+            ),
+        ],
+    },
+    "tests/cluster/test_variants.py": {
+        f"{PACKAGE}/cluster/variants.py": [
+            ("train = dataclasses.replace(first, seed=seed)", "train = first"),
+        ],
+    },
+    "tests/cluster/test_rungs.py": {
+        f"{PACKAGE}/cluster/rungs.py": [
+            ("math.ceil((len(peers) + 1) / self._factor)", "1"),
+            ("others = range(trial)", "others = range(max(0, trial - 1))"),
+            ("best > statistics.median(averages)", "best > min(averages)"),
+        ],
+    },
+    "tests/cluster/test_budget.py": {
+        f"{PACKAGE}/cluster/budget.py": [
+            ("return config.train.tokens_per_update", "return 1"),
+            (" / len(updates)", ""),
+        ],
+    },
+    SEEDS: {
+        f"{PACKAGE}/report/seeds.py": [
+            ("_t(n - 1) * deviation / math.sqrt(n)", "_t(n - 1) * deviation / n"),
+            ("mean, n = one.mean - other.mean", "mean, n = other.mean - one.mean"),
+        ],
+    },
+    "tests/unit/test_report_table.py": {
+        f"{PACKAGE}/report/pooled.py": [
+            ("measured = finished or stopped", "measured = [*finished, *stopped]"),
+        ],
+        f"{PACKAGE}/report/table.py": [
+            (
+                'with_margin(variant.figures["bleu_paper"], 1)',
+                'with_margin(variant.figures["bleu"], 1)',
+            ),
+        ],
+    },
+    "tests/unit/test_report_findings.py": {
+        f"{PACKAGE}/report/findings.py": [
+            ("((worse, -1), (better, 1))", "((worse, 1), (better, -1))"),
+            ("and against.seen and abs(", "and abs("),
+        ],
+    },
+}
+
+
+def every() -> Iterator[Fault]:
+    """All of them, those that take longest first."""
+    for tests in sorted(FAULTS, key=lambda tests: tests != FIGURES):
+        for file, texts in FAULTS[tests].items():
+            for right, wrong in texts:
+                yield Fault(file, right, wrong, tests)
