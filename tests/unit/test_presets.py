@@ -129,7 +129,7 @@ WHERE_FROM = [
     ("phrasebook-search", r"^(\d+) minutes", HOW, r"its sweep took (\d+) minutes"),
     ("multi30k-en-de", r"^([\d.]+) on test_2016", DATA, r"and BLEU was ([\d.]+) \("),
     ("multi30k-en-de", r"^(\d+) minutes", DATA, r"it trained for (\d+) minutes"),
-    ("multi30k-en-de-tiny", r"^([\d.]+) lower-cased", DATA, r"Measured: ([\d.]+) "),
+    ("multi30k-en-de-tiny", r"^([\d.]+) lower-cased", DATA, r"Measured \([^)]*\): ([\d.]+) "),
     ("multi30k-en-de-tiny", r"\((\d+) steps\)", DATA, r"after (\d \d+) of the 8 000 steps"),
     ("multi30k-en-de-tiny", r"published ([\d.]+)$", DATA, r"They report ([\d.]+) tokenised"),
     ("multi30k-en-de-tiny", r"about ([\d.]+) hours", DATA, r"take about ([\d.]+) hours"),
