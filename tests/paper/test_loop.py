@@ -122,6 +122,40 @@ def test_steps_and_figures_equal_the_paper_written_out(
     assert validated[-1]["valid_perplexity"] == pytest.approx(math.exp(plain.item()), rel=1e-4)
 
 
+def test_a_line_is_of_all_updates_since_the_last(config: Config, tiny_corpus: Corpus) -> None:
+    lines = {}
+    for every in (1, 2):
+        some = configuration.with_changes(config, {"train.log_every": every})
+        events = train(some, tiny_corpus.encoded, device=CPU)
+        lines[every] = [event.metrics for event in events if isinstance(event, Logged)]
+    bitext = Bitext.open(tiny_corpus.encoded, "train")
+    plan = plan_epoch(
+        bitext.source_lengths,
+        bitext.target_lengths,
+        tokens_per_update=400,
+        seed=config.train.seed,
+        epoch=0,
+    )
+    tokens = [int(bitext.target_lengths[plan[update]].sum()) for update in range(STEPS)]
+    assert len(lines[2]) == STEPS // 2
+    for first, line in zip(range(0, STEPS, 2), lines[2], strict=True):
+        pair = slice(first, first + 2)
+
+        def mean(name: str, weights: list[int], pair: slice = pair) -> float:
+            values = [
+                math.log(m[name]) if name == "perplexity" else m[name] for m in lines[1][pair]
+            ]
+            return sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights)
+
+        assert len(set(tokens[pair])) == 2
+        assert line["loss"] == pytest.approx(mean("loss", tokens[pair]), rel=1e-5)
+        assert math.log(line["perplexity"]) == pytest.approx(
+            mean("perplexity", tokens[pair]), rel=1e-5
+        )
+        assert line["gradient_norm"] == pytest.approx(mean("gradient_norm", [1, 1]), rel=1e-5)
+        assert line["learning_rate"] == lines[1][first + 1]["learning_rate"]
+
+
 def test_validation_knows_no_dropout_and_training_does(
     config: Config, tiny_corpus: Corpus, tmp_path: Path
 ) -> None:
