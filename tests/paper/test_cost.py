@@ -170,6 +170,7 @@ def test_costs_are_those_of_what_all_workers_computed(
     peak = {1: 30.3e12, 2: 30.3e12 + 90.5e12, 4: 2 * (30.3e12 + 90.5e12)}[world]
     assert cost["mfu"] == pytest.approx(cost["flops"] / (cost["train_seconds"] * peak))
     assert cost["flops_per_second"] == pytest.approx(cost["flops"] / cost["train_seconds"] / world)
+    assert cost["tokens_per_second"] == pytest.approx(cost["target_tokens"] / cost["train_seconds"])
 
 
 def by_hand(config: Config, size: int, n: int, m: int) -> int:
