@@ -154,7 +154,7 @@ def metrics(
     said = evaluate(config, [weights.file for weights in chosen], DATA, "test").translations
     sources = DATA.lines("test", "source")
     pairs = enumerate(zip(said, sources, strict=True))
-    mixed = [own if i % 2 else source.upper() for i, (own, source) in pairs]
+    mixed = [own if i % 2 else source for i, (own, source) in pairs]  # of another case
     write_lines(DATA.clean / "test.target.txt", mixed)
     write_lines(DATA.clean / PHENOMENA, ["long even" if i % 2 else "" for i in range(len(mixed))])
     write_header(DATA.clean, "test", len(mixed))
