@@ -7,6 +7,7 @@ its scores in MLflow.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 
 from tqdm import tqdm
@@ -51,7 +52,7 @@ def work(config: Config) -> None:
             f"test, beam {config.evaluate.beam}, alpha {config.evaluate.alpha}",
             kind="evaluation",
             parent=receipt["run"],
-            params=configuration.flatten(config, "evaluate"),
+            params=tracking.logged_params(config),
             tags=tracking.lineage(config, header, model=stage.MODEL),
         ) as run,
     ):
@@ -85,9 +86,12 @@ def work(config: Config) -> None:
         )
         # Training and scores in one row of the UI.
         run.log(figures, last_step, on_parent=True)
+        decoding = json.dumps(metrics["made_from"]["evaluate"])
         for on_parent in (False, True):
             signature = metrics["bleu"]["sacrebleu"]["signature"]
-            run.tag({"bleu.signature": signature}, on_parent=on_parent)
+            # The training's run shows `evaluate` as it was when it began.
+            how = {"bleu.signature": signature, "bleu.evaluate": decoding}
+            run.tag(how, on_parent=on_parent)
     sacrebleu = metrics["bleu"]["sacrebleu"]
     say(
         f"BLEU {sacrebleu['score']:.2f} ({sacrebleu['signature']})\n"

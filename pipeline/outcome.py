@@ -12,12 +12,14 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster.proposals import FIGURE_OF, HIGHER_IS_BETTER
 from seq2sweep.cluster.record import TrialResult
 from seq2sweep.cluster.rounds import Proposal
-from seq2sweep.cluster.variants import Refused, Variant, base_of
+from seq2sweep.cluster.space import SWEPT_SECTIONS
+from seq2sweep.cluster.variants import Refused, Variant, as_scored, base_of
 from seq2sweep.config import Config
 from seq2sweep.data.files import sha256, test_set, text_name
 from seq2sweep.data.reading import read_lines
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
+from seq2sweep.redaction import redact
 from seq2sweep.report.pooled import pooled
 from seq2sweep.train import journal
 
@@ -56,6 +58,7 @@ def describe(
         "train": values["train"],
         "status": result.status,
         "cause": result.cause,
+        "params_sha256": configuration.fingerprint(variant.config),
         "steps": result.steps,
         "valid_perplexity": None,
         **dict.fromkeys(FIGURES),
@@ -86,6 +89,7 @@ def describe_refused(variant: Refused) -> dict[str, Any]:
         "train": variant.values["train"],
         "status": "refused",
         "cause": variant.cause,
+        "params_sha256": None,
         "steps": 0,
         "valid_perplexity": None,
         **dict.fromkeys(FIGURES),
@@ -105,7 +109,7 @@ def without_trials(config: Config, lineage: dict[str, str], vocabulary_size: int
         "wall_seconds": 0.0,
         "mlflow_run_id": None,
         "vocabulary_size": vocabulary_size,
-        **provenance(base, lineage),
+        **provenance(as_scored(base), lineage),
         **describe_method(config, base),
         "trials": [],
         "significance": None,
@@ -127,15 +131,24 @@ def describe_method(config: Config, base: Config) -> dict[str, Any]:
 
 
 def provenance(config: Config, lineage: dict[str, str]) -> dict[str, Any]:
-    """What all trials have alike, besides what the base variant's sections say: as a receipt."""
+    """What all trials have alike: with `model` and `train` of one, its params.yaml.
+
+    config: of a variant. Secrets in addresses are masked.
+    """
     values = configuration.to_dict(config)
-    # A trial is scored at its newest checkpoint.
-    values["evaluate"]["average_checkpoints"] = 1
     return {
-        "config": {key: values[key] for key in ("data", "prepare", "vocabulary", "evaluate")},
+        "config": {k: _redacted(v) for k, v in values.items() if k not in SWEPT_SECTIONS},
         "lineage": lineage,
         "test_set": test_set(stage.CLEAN, "valid"),
     }
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _redacted(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_redacted(item) for item in value]
+    return redact(value) if isinstance(value, str) else value
 
 
 def _translations(result: TrialResult) -> dict[str, str] | None:

@@ -31,7 +31,6 @@ from pipeline.outcome import (
 )
 from pipeline.sweep_result import record_best, record_tables
 from pipeline.sweep_runs import Recorder
-from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster.record import TrialResult
 from seq2sweep.cluster.rounds import Proposal, search
@@ -71,8 +70,7 @@ def work(config: Config) -> None:
             tracking.outboxes(config),
             f"sweep {config.sweep.method}",
             kind="sweep",
-            params=tracking.logged_params(chosen[0].config)
-            | configuration.flatten(config, "sweep"),
+            params=tracking.logged_params(config),
             tags=lineage,
         ) as parent,
         Recorder(parent, lineage, header) as recorder,

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pipeline import stage
+from pipeline import stage, tracking
 from pipeline.receipt import receipt, weights_entry
 from seq2sweep import config as configuration
 from seq2sweep.cluster.record import TrialResult
@@ -51,7 +51,9 @@ def record_best(
         weights.parent.mkdir()
         weights.symlink_to((result.checkpoint / "model.safetensors").resolve())
         entries = [weights_entry(result.checkpoint, weights)]
-        made_of = receipt(run.name, entries, variant.config, lineage)
+        made_of = receipt(
+            run.name, entries, variant.config, tracking.of_run(lineage, variant.config)
+        )
         stage.write_json(folder / RECEIPT, made_of)
         run.model(
             MODEL,

@@ -34,7 +34,7 @@ class Recorder:
     """A run under the sweep's for each variant, under it one for each seed; and console lines."""
 
     def __init__(self, parent: Writer, lineage: dict[str, str], header: dict[str, Any]) -> None:
-        """lineage: tags of every run; header: of the encoded data."""
+        """lineage: of the sweep; header: of the encoded data."""
         self.parent, self.lineage, self.header = parent, lineage, header
         self.vocabulary_size = int(header["vocabulary"]["size"])
         self.variants: dict[str, VariantRun] = {}
@@ -79,8 +79,9 @@ class Recorder:
             console.say(f"{variant.name}: {event}{cause}")
 
     def _start(self, variant: Variant) -> None:
-        tags = self.lineage | variant_tags(variant)
+        tags = variant_tags(variant)
         params = tracking.logged_params(variant.config)
+        seedless = tracking.of_run(self.lineage, variant.config, without=["train.seed"])
         if variant.variant not in self.variants:
             self.variants[variant.variant] = VariantRun(
                 Writer(
@@ -89,7 +90,7 @@ class Recorder:
                     kind="variant",
                     parent=self.parent.name,
                     params={key: value for key, value in params.items() if key != "train.seed"},
-                    tags=tags,
+                    tags=seedless | tags,
                 ),
                 variant.config.sweep.seeds,
             )
@@ -99,7 +100,7 @@ class Recorder:
             kind="trial",
             parent=self.variants[variant.variant].run.name,
             params=params,
-            tags=tags | {"seed": str(variant.seed)},
+            tags=tracking.of_run(self.lineage, variant.config) | tags | {"seed": str(variant.seed)},
         )
         self.runs[variant.name] = run
         tracking.name_dataset(run, variant.config, self.header, "train")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,6 @@ from seq2sweep.tracking.background import Background
 from seq2sweep.tracking.lineage import lineage_tags
 from seq2sweep.tracking.outbox import outboxes_folder
 from seq2sweep.tracking.writer import Writer
-
-LOGGED_SECTIONS = ("data", "prepare", "vocabulary", "model", "train", "cluster")
 
 
 def delivery(config: Config) -> Background:
@@ -51,14 +50,19 @@ def lineage(config: Config, header: dict[str, Any], **more: Path) -> dict[str, s
     return lineage_tags(Path.cwd(), config, inputs=inputs, data=data)
 
 
+def of_run(
+    lineage: dict[str, str], config: Config, without: Collection[str] = ()
+) -> dict[str, str]:
+    """The lineage of a run whose parameters are not those of params.yaml, such as a trial's.
+
+    without: keys that the run has no value for.
+    """
+    return lineage | {"params.sha256": configuration.fingerprint(config, without=without)}
+
+
 def logged_params(config: Config) -> dict[str, Any]:
-    """The parameters that a run shows, by dotted key; unused data sections are left out."""
-    unused = "data.files." if config.data.dataset == "phrasebook" else "data.phrasebook."
-    return {
-        key: value
-        for key, value in configuration.flatten(config, *LOGGED_SECTIONS).items()
-        if not key.startswith(unused)
-    }
+    """The parameters that a run shows, by dotted key: all, so that params.yaml can be rebuilt."""
+    return configuration.flatten(config)
 
 
 def name_dataset(run: Writer, config: Config, header: dict[str, Any], split: str) -> None:

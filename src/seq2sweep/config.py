@@ -16,7 +16,7 @@ import os.path
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -371,9 +371,13 @@ def with_changes(config: Config, changes: Mapping[str, Any], name: str = "params
     return from_dict(values, name)
 
 
-def fingerprint(config: Config, *sections: str) -> str:
-    """sha256 (hex) of the named sections, or of all: equal exactly when the values are."""
-    text = json.dumps(flatten(config, *sections), sort_keys=True)
+def fingerprint(config: Config, *sections: str, without: Collection[str] = ()) -> str:
+    """sha256 (hex) of the named sections, or of all: equal exactly when the values are.
+
+    without: dotted keys that are left out.
+    """
+    values = flatten(config, *sections)
+    text = json.dumps({k: v for k, v in values.items() if k not in without}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

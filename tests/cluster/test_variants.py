@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.variants import Refused, Variant, variants
+from seq2sweep.cluster.variants import Refused, Variant, as_scored, variants
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 
@@ -41,7 +41,8 @@ def test_one_at_a_time_changes_one_key_after_the_other(base: Config) -> None:
     found = accepted(swept(base, {"model.heads": [1, 4], "model.dropout": [0.0, 0.3]}))
     assert [v.name for v in found] == ["base", "heads=1", "heads=4", "dropout=0", "dropout=0.3"]
     assert [v.changes for v in found[:3]] == [{}, {"model.heads": 1}, {"model.heads": 4}]
-    assert found[0].config == swept(base, {"model.heads": [1, 4], "model.dropout": [0.0, 0.3]})
+    given = swept(base, {"model.heads": [1, 4], "model.dropout": [0.0, 0.3]})
+    assert found[0].config == as_scored(given)
     assert {(v.variant, v.row) for v in found[:2]} == {("base", None), ("heads=1", None)}
     assert found[2].config.model.heads == 4
     assert found[4].config.model.heads == base.model.heads

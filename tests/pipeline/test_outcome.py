@@ -17,16 +17,17 @@ from seq2sweep.config import Config
 from seq2sweep.data.files import write_lines
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
+from tests import rebuild
 
 KEYS = {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
     *("steps", "valid_perplexity", "bleu", "bleu_paper", "chrf", "signature", "parameters"),
     *("flops", "mfu", "device_hours", "energy_kwh", "wall_seconds", "curve", "translations"),
-    *("nodes", "mlflow_run_id"),
+    *("nodes", "mlflow_run_id", "params_sha256"),
 }
 FIGURES = KEYS - {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
-    *("steps", "wall_seconds", "curve", "nodes", "mlflow_run_id"),
+    *("steps", "wall_seconds", "curve", "nodes", "mlflow_run_id", "params_sha256"),
 }
 SCORES = {"bleu": 20.0, "bleu_paper": 20.5, "chrf": 50.0, "signature": "a|b"}
 COST = {"flops": 1e12, "mfu": None, "device_hours": 0.5, "energy_kwh": None}
@@ -106,6 +107,31 @@ def test_a_trial_that_finished_has_all_figures(results: list[TrialResult]) -> No
     assert (entry["mlflow_run_id"], entry["cause"]) == ("abc", None)
     assert entry["nodes"] == ["one", "two"]
     json.dumps(entry)
+
+
+def test_a_trial_and_what_all_have_alike_are_its_params(
+    config: Config, results: list[TrialResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcome, "test_set", lambda *_: {})
+    assert config.evaluate.average_checkpoints == 2
+    report = json.loads(json.dumps(outcome.provenance(results[0].variant.config, {})))
+    for result in results:
+        entry = json.loads(json.dumps(outcome.describe(result, 90, {})))
+        rebuilt = rebuild.from_sweep(report, entry)
+        assert rebuilt == result.variant.config
+        assert rebuilt.evaluate.average_checkpoints == 1
+        assert entry["params_sha256"] == configuration.fingerprint(rebuilt)
+    nothing = outcome.without_trials(config, {}, 90)
+    assert nothing["config"] == report["config"]
+
+
+def test_addresses_in_the_report_have_no_passwords(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcome, "test_set", lambda *_: {})
+    changes = {"tracking.uri": "https://ada:hunter2@host"}
+    secret = configuration.with_changes(config, changes)
+    assert "hunter2" not in json.dumps(outcome.provenance(secret, {}))
 
 
 def test_other_methods_have_no_rows(tiny_config: Config, results: list[TrialResult]) -> None:

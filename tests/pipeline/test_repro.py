@@ -20,6 +20,7 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.cli import main
 from seq2sweep.data.bitext import read_training_header
+from tests import rebuild
 from tests.clone import copy_project
 
 TINY: dict[str, Any] = {
@@ -235,6 +236,7 @@ def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
     assert {"padded_flops", "flops_per_second", "device_hours"} <= parent.data.metrics.keys()
     assert not {"mfu", "energy_kwh", "paper_rule_flops"} & parent.data.metrics.keys()
     assert "bleu.signature" in parent.data.tags
+    assert_rebuilt(project, client, [parent, kinds["evaluation"][0], sweep])
     steps = [m.step for m in client.get_metric_history(parent.info.run_id, "loss")]
     assert steps == [6, 12, 18, 24]
     for trial in kinds["trial"] + kinds["variant"]:
@@ -252,6 +254,21 @@ def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
     )
     assert len(models) == 1
     assert {metric.key for metric in models[0].metrics} >= {"bleu", "chrf"}
+
+
+def assert_rebuilt(project: Project, client: Any, runs: list[Any]) -> None:
+    """Records of these runs, and those of the trials, lead back to their params.yaml."""
+    config = configuration.load(project.folder / "params.yaml")
+    evaluate = configuration.to_dict(config)["evaluate"]
+    assert json.loads(runs[0].data.tags["bleu.evaluate"]) == evaluate
+    for run in runs:
+        assert rebuild.from_params(run.data.params) == config
+        assert run.data.tags["params.sha256"] == configuration.fingerprint(config)
+    report = project.json("reports/sweep.json")
+    for trial in report["trials"][:4]:
+        rebuilt = rebuild.from_params(client.get_run(trial["mlflow_run_id"]).data.params)
+        assert rebuilt == rebuild.from_sweep(report, trial)
+        assert trial["params_sha256"] == configuration.fingerprint(rebuilt)
 
 
 def test_the_best_variant_translates_by_its_alias(

@@ -20,9 +20,10 @@ from seq2sweep.config import Config
 from seq2sweep.tracking.background import sync
 from seq2sweep.tracking.runs import Tracker
 from seq2sweep.tracking.writer import Writer
+from tests import rebuild
 
 HEADER = {"fingerprint": "f" * 64, "vocabulary": {"size": 90}}
-LINEAGE = {"git.commit": "abc"}
+LINEAGE = {"git.commit": "abc", "params.sha256": "of params.yaml"}
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +148,28 @@ def test_tags_say_what_a_variant_is(
     assert "outcome" not in runs["base"].data.tags
     equal = configuration.with_changes(config, {"sweep.budget": "flops", "sweep.method": "grid"})
     assert sweep_runs.budget(equal.sweep, 12) == "flops of base"
+
+
+def test_each_run_has_its_own_parameters_and_their_hash(
+    sweep: Sweep, store: tuple[str, Path]
+) -> None:
+    names = ("base seed=1", "base seed=2", "A-heads-1 seed=2")
+    with sweep.parent, sweep.recorder:
+        for name in names:
+            sweep.end(name)
+    runs = sweep.recorded(store)
+    hashes = [runs[name].data.tags["params.sha256"] for name in (*names, "base", "A-heads-1")]
+    assert len(set(hashes)) == len(hashes)
+    for name in names:
+        rebuilt = rebuild.from_params(runs[name].data.params)
+        assert rebuilt == sweep.trials[name].config
+        assert runs[name].data.tags["params.sha256"] == configuration.fingerprint(rebuilt)
+        # As it is scored.
+        assert rebuilt.evaluate.average_checkpoints == 1
+    for name in ("base", "A-heads-1"):
+        rebuilt = rebuild.from_params(runs[name].data.params | {"train.seed": "0"})
+        own = configuration.fingerprint(rebuilt, without=["train.seed"])
+        assert runs[name].data.tags["params.sha256"] == own
 
 
 def test_one_seed_has_its_variant_above_it_and_no_deviation(

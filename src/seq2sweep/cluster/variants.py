@@ -122,6 +122,14 @@ def base_of(config: Config) -> Config:
     return configuration.with_changes(config, changes, "params.yaml: sweep.base")
 
 
+def as_scored(config: Config) -> Config:
+    """As a trial is: its newest checkpoint alone, whatever is averaged elsewhere."""
+    scored = dataclasses.replace(
+        config.evaluate, average_checkpoints=1, checkpoints="newest", checkpoint_steps=()
+    )
+    return dataclasses.replace(config, evaluate=scored)
+
+
 def proposed(base: Config, data: Bitext) -> Callable[[Changes], list[Variant] | Refused]:
     """What makes a variant, of all its seeds, of changes to `base_of` a configuration."""
     budget = Budget(base.sweep.budget, base, data)
@@ -171,7 +179,7 @@ def _make(draft: _Draft, base: Config, budget: Budget) -> Variant | Refused:
     values = configuration.flatten(config)
     exact = dataclasses.replace(draft, changes={key: values[key] for key in draft.changes})
     train = dataclasses.replace(config.train, steps=budget.steps(config))
-    config = dataclasses.replace(config, train=train)
+    config = dataclasses.replace(as_scored(config), train=train)
     return Variant(exact.name, exact.name, exact.changes, config, exact.row)
 
 

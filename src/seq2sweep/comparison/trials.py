@@ -23,6 +23,8 @@ from seq2sweep.paths import read_json
 
 REPORT = Path("reports/sweep.json")
 FIGURES = {"bleu_paper": "bleu_paper", "chrf": "chrf", "perplexity": "valid_perplexity"}
+WITHOUT_EFFECT = ("download", "sweep", "cluster", "tracking")
+"""Sections of which a training's figures do not depend."""
 SHOWN = 12
 """Names of trials that an error lists."""
 
@@ -51,7 +53,7 @@ def _side(path: Path, project: Path, sweep: Mapping[str, Any], name: str) -> Sid
     # As the report has it: those stopped early count where none has finished.
     measured = finished or scored
     shown = measured or trials
-    config = dict(sweep.get("config") or {})
+    config = {k: v for k, v in (sweep.get("config") or {}).items() if k not in WITHOUT_EFFECT}
     seeds = [trial["train"]["seed"] for trial in shown]
     config["model"] = shown[0]["model"]
     config["train"] = shown[0]["train"] | {"seed": seeds[0] if len(seeds) == 1 else seeds}
