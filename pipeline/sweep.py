@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pipeline import stage, tracking
 from pipeline.outcome import (
     COUNTS,
@@ -36,7 +38,9 @@ from seq2sweep.cluster.record import TrialResult
 from seq2sweep.cluster.rounds import Proposal, search
 from seq2sweep.cluster.search import require_folder, run_sweep
 from seq2sweep.cluster.session import ray_session
-from seq2sweep.cluster.variants import Refused, Variant, variants
+from seq2sweep.cluster.tasks import ray_tasks
+from seq2sweep.cluster.tuning import Room
+from seq2sweep.cluster.variants import Refused, Variant, in_one_precision, variants
 from seq2sweep.config import Config
 from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
@@ -44,6 +48,7 @@ from seq2sweep.errors import Failure
 from seq2sweep.evaluate.evaluation import score_checkpoint
 from seq2sweep.tracking.writer import Writer
 from seq2sweep.train import devices
+from seq2sweep.train.step import choose_precision
 
 
 def trains(config: Config) -> bool:
@@ -58,19 +63,20 @@ def work(config: Config) -> None:
     require_folder(config.cluster)
     files.verify(stage.ENCODED, "train", "valid")
     header = read_training_header(stage.ENCODED)
+    wanted, config = config, in_one_precision(config, functools.partial(resolve, config))
     chosen, refused = variants(config, Bitext.open(stage.ENCODED, "train"))
     console.say(outline(config, chosen))
     for variant in refused:
         console.say(f"{variant.name}: refused ({variant.cause})")
     started = time.perf_counter()
-    lineage = tracking.lineage(config, header)
+    lineage = tracking.lineage(wanted, header)
     with (
         tracking.delivery(config) as delivery,
         Writer(
             tracking.outboxes(config),
             f"sweep {config.sweep.method}",
             kind="sweep",
-            params=tracking.logged_params(config),
+            params=tracking.logged_params(wanted),
             tags=lineage,
         ) as parent,
         Recorder(parent, lineage, header) as recorder,
@@ -117,6 +123,19 @@ def work(config: Config) -> None:
     warnings = {devices.no_peak_warning(m["device"], m["precision"]) for m in ended}
     for warning in sorted(warning for warning in warnings if warning):
         console.say(warning)
+
+
+def resolve(config: Config, d_model: int) -> devices.Precision:
+    """What `train.precision: auto` is for a model of this width where trials run."""
+    gpus = config.sweep.gpus_per_trial
+    ask = functools.partial(choose_precision, "auto", torch.device("cuda" if gpus else "cpu"))
+    here = not stage.on_cluster(config.cluster)
+    if here and (not gpus or torch.cuda.is_available()):
+        return ask(d_model)
+    with ray_session(config.cluster):
+        Room(config.sweep).require()
+        (found,) = ray_tasks(ask, [d_model], gpus=math.ceil(gpus))
+    return found
 
 
 def say_failed(results: Sequence[TrialResult]) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import math
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline import sweep
 from seq2sweep import config as configuration
-from seq2sweep.cluster.variants import Refused, Variant, as_scored, variants
+from seq2sweep.cluster.variants import Refused, Variant, as_scored, in_one_precision, variants
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
+from seq2sweep.train.devices import Precision
 
 
 @pytest.fixture
@@ -22,8 +26,8 @@ def base(tiny_config: Config) -> Config:
     return tiny_config
 
 
-def swept(config: Config, space: dict[str, Any], **sweep: Any) -> Config:
-    changes = {f"sweep.{key}": value for key, value in sweep.items()}
+def swept(config: Config, space: dict[str, Any], **settings: Any) -> Config:
+    changes = {f"sweep.{key}": value for key, value in settings.items()}
     return configuration.with_changes(config, {"sweep.space": space} | changes)
 
 
@@ -323,3 +327,38 @@ def test_what_is_wrong_is_said_in_one_line(
     assert message in str(caught.value)
     assert "sweep." in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+# --- precision -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "expected"), [(32, "float32"), (128, "bf16")])
+def test_auto_is_resolved_once_by_the_base(
+    base: Config, monkeypatch: pytest.MonkeyPatch, width: int, expected: str
+) -> None:
+    """On a processor on which it depends on the width."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    changes = {"train.precision": "auto", "sweep.base": {"model.d_model": width}}
+    space = {"model.d_model": [32, 64, 128], "model.dropout": [0.3]}
+    config = configuration.with_changes(swept(base, space), changes)
+    made = accepted(in_one_precision(config, functools.partial(sweep.resolve, config)))
+    assert len(made) == 4
+    assert {variant.config.train.precision for variant in made} == {expected}
+    # Trained in another precision it is another training.
+    before = {variant.fingerprint for variant in accepted(config)}
+    assert not before & {variant.fingerprint for variant in made}
+
+
+def test_precision_that_was_asked_for_is_kept(base: Config) -> None:
+    def never(d_model: int) -> Precision:
+        raise AssertionError("nothing is to be resolved")
+
+    auto = configuration.with_changes(base, {"train.precision": "auto"})
+    for config in (
+        swept(base, {"model.heads": [1]}),
+        swept(auto, {"model.heads": [1]}, base={"train.precision": "bf16"}),
+        swept(auto, {}, method="none"),
+    ):
+        assert in_one_precision(config, never) == config
+    own = in_one_precision(swept(auto, {"train.precision": ["float32"]}), lambda d_model: "bf16")
+    assert [v.config.train.precision for v in accepted(own)] == ["bf16", "float32"]

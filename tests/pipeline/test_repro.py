@@ -265,6 +265,11 @@ def assert_rebuilt(project: Project, client: Any, runs: list[Any]) -> None:
         assert rebuild.from_params(run.data.params) == config
         assert run.data.tags["params.sha256"] == configuration.fingerprint(config)
     report = project.json("reports/sweep.json")
+    assert config.train.precision == "auto"
+    (precision,) = {trial["train"]["precision"] for trial in report["trials"]}
+    assert precision in ("bf16", "float32")
+    table = (project.folder / "reports/table3.md").read_text(encoding="utf-8")
+    assert f"All rows are trained in {precision}" in table
     for trial in report["trials"][:4]:
         rebuilt = rebuild.from_params(client.get_run(trial["mlflow_run_id"]).data.params)
         assert rebuilt == rebuild.from_sweep(report, trial)

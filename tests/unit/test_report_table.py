@@ -113,6 +113,18 @@ def test_no_base_trial_leaves_the_base_row_without_figures() -> None:
     assert base[-1] == "not trained"
 
 
+def test_a_note_says_the_precision() -> None:
+    record = table3_sweep()
+    assert "precision" not in " ".join(table.notes(record, pooled(record), "x", 1))
+    for one in record["trials"]:
+        one["train"] = one["train"] | {"precision": "float32"}
+    assert "All rows are trained in float32." in table.notes(record, pooled(record), "x", 1)
+    record["trials"][1] |= {"precision": "bf16"}
+    said = " ".join(table.notes(record, pooled(record), "x", 1))
+    assert "not all trained in the same precision" in said
+    assert "in float32): A-heads-1." in said
+
+
 # --- beside the paper ----------------------------------------------------------------------------
 
 

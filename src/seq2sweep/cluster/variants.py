@@ -17,6 +17,7 @@ from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
 from seq2sweep.presets.table3 import Row
+from seq2sweep.train.devices import Precision
 
 MOST_TRAININGS = 2_000
 """Of one sweep, seeds counted: spelling them out takes each stage about a second."""
@@ -120,6 +121,20 @@ def base_of(config: Config) -> Config:
     # Trials are scored at their newest checkpoint, whatever is averaged elsewhere.
     changes = config.sweep.base | {"evaluate.checkpoint_steps": []}
     return configuration.with_changes(config, changes, "params.yaml: sweep.base")
+
+
+def in_one_precision(config: Config, resolve: Callable[[int], Precision]) -> Config:
+    """With a `train.precision` of auto resolved once, by the base variant, for all variants.
+
+    Else it would be resolved by each one's width, and on its node, and figures of a table would
+    differ by their precision too. A variant that sets it itself keeps it. It is as if `sweep.base`
+    had said it, so it is part of each variant's fingerprint. resolve: what auto is, of a d_model.
+    """
+    base = base_of(config)
+    if base.sweep.method == "none" or base.train.precision != "auto":
+        return config
+    resolved = config.sweep.base | {"train.precision": resolve(base.model.d_model)}
+    return configuration.with_changes(config, {"sweep.base": resolved})
 
 
 def as_scored(config: Config) -> Config:

@@ -36,6 +36,7 @@ HEADINGS = (
     "device-hours",
     "status",
 )
+PRECISIONS = {"float32": "float32", "bf16": "bf16 (products; weights and updates in float32)"}
 UNSEEN = "≈"
 """Marks a BLEU that cannot be told from the base row's."""
 
@@ -118,6 +119,7 @@ def notes(
         f"{whole(vocabulary_size)} pieces; parameters are counted with that vocabulary.",
         "FLOPs are the multiply-adds of the model, times two, over the training done; FLOPs and "
         "device-hours are those of one training.",
+        *_precision(sweep),
     ]
     if any(variant.row for variant in variants[1:]):
         result.append(
@@ -148,6 +150,21 @@ def notes(
             "those of their last step and not comparable with finished ones."
         )
     return result
+
+
+def _precision(sweep: Mapping[str, Any]) -> list[str]:
+    """In which the rows were trained, as far as it is known."""
+    rows: dict[str, list[str]] = {}
+    for trial in sweep["trials"]:
+        found = trial.get("precision") or trial["train"].get("precision")
+        if trial["status"] in ("finished", "stopped early") and found in PRECISIONS:
+            rows.setdefault(found, []).append(trial.get("variant") or trial["name"])
+    if len(rows) == 1:
+        return [f"All rows are trained in {PRECISIONS[next(iter(rows))]}."]
+    each = "; ".join(
+        f"{PRECISIONS[key]}: {', '.join(dict.fromkeys(names))}" for key, names in rows.items()
+    )
+    return [f"Rows are not all trained in the same precision. {each}."] if rows else []
 
 
 def _row(variant: Variant, base: Variant, on_front: bool) -> Row:
