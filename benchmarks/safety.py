@@ -198,6 +198,7 @@ def pieces(config: Config, encoded: Path, folder: Path, count: int = 20) -> dict
     place.mkdir()
     recorder = Recorder(place / JOURNAL_NAME)
     taken: dict[str, list[float]] = {}
+    figures = {key: value for key, value in due.metrics.items() if not isinstance(value, str)}
     for step in range(count):
         with clock(taken, "capture"):
             snapshot = due.capture()
@@ -210,7 +211,7 @@ def pieces(config: Config, encoded: Path, folder: Path, count: int = 20) -> dict
         with clock(taken, "prune"):
             prune(place, config.train)
         with clock(taken, "journal line"):
-            recorder.append(Logged(step, dict(due.metrics)))
+            recorder.append(Logged(step, figures))
         with clock(taken, "journal line of a checkpoint"):
             recorder.append(CheckpointDue(step, due.metrics, due.capture))
     recorder.close()

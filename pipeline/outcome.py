@@ -21,7 +21,7 @@ from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
 from seq2sweep.redaction import redact
 from seq2sweep.report.pooled import pooled
-from seq2sweep.train import journal
+from seq2sweep.train import devices, journal
 
 # Of a trial that did not fail, where they are known.
 FIGURES = (
@@ -65,6 +65,7 @@ def describe(
         "parameters": None,
         "wall_seconds": result.wall_seconds,
         "nodes": result.nodes,
+        **{name: result.metrics.get(name) for name in devices.ORIGIN},
         "curve": sorted({e["step"]: e["valid_loss"] for e in validated}.items()),
         "translations": None,
         "mlflow_run_id": run_ids.get(variant.name),
@@ -96,6 +97,7 @@ def describe_refused(variant: Refused) -> dict[str, Any]:
         "parameters": None,
         "wall_seconds": 0.0,
         "nodes": [],
+        **dict.fromkeys(devices.ORIGIN),
         "curve": [],
         "translations": None,
         "mlflow_run_id": None,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.files import sha256
-from seq2sweep.train import state
+from seq2sweep.train import devices, state
 
 # Not all of the configuration: addresses of servers may hold passwords.
 SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
@@ -27,13 +27,21 @@ def weights_entry(checkpoint: Path, file: Path) -> dict[str, Any]:
 
 
 def receipt(
-    run: str, entries: Sequence[dict[str, Any]], config: Config, lineage: dict[str, str]
+    run: str,
+    entries: Sequence[dict[str, Any]],
+    config: Config,
+    lineage: dict[str, str],
+    figures: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """run: the name under which the training is recorded. lineage: of seq2sweep.tracking."""
+    """run: the name under which the training is recorded. lineage: of seq2sweep.tracking.
+
+    figures: of the training's journal, from which `trained` says on what it was computed.
+    """
     values = configuration.to_dict(config)
     return {
         "run": run,
         "checkpoints": sorted(entries, key=lambda entry: entry["step"]),
         "config": {key: values[key] for key in SECTIONS},
         "lineage": lineage,
+        "trained": {key: figures.get(key) for key in devices.ORIGIN},
     }

@@ -51,9 +51,8 @@ def record_best(
         weights.parent.mkdir()
         weights.symlink_to((result.checkpoint / "model.safetensors").resolve())
         entries = [weights_entry(result.checkpoint, weights)]
-        made_of = receipt(
-            run.name, entries, variant.config, tracking.of_run(lineage, variant.config)
-        )
+        own = tracking.of_run(lineage, variant.config)
+        made_of = receipt(run.name, entries, variant.config, own, result.metrics)
         stage.write_json(folder / RECEIPT, made_of)
         run.model(
             MODEL,

@@ -116,7 +116,7 @@ class Recorder:
         self.steps[variant.name] = int(figures.get("step", 0))
         run.log(cost, step=self.steps[variant.name])
         nodes = {"nodes": " ".join(figures["nodes"])} if figures["nodes"] else {}
-        run.tag({"outcome": outcome} | nodes)
+        run.tag({"outcome": outcome} | nodes | tracking.origin_tags(figures))
         run.finish(MLFLOW_STATUS[outcome], cause)
         shown = known(figures, tuple(name for names in CURVES.values() for name in names)) | cost
         ended = Ended(outcome, self.steps[variant.name], shown, cause)

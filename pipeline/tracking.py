@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from seq2sweep.tracking.background import Background
 from seq2sweep.tracking.lineage import lineage_tags
 from seq2sweep.tracking.outbox import outboxes_folder
 from seq2sweep.tracking.writer import Writer
+from seq2sweep.train import devices
 
 
 def delivery(config: Config) -> Background:
@@ -58,6 +59,16 @@ def of_run(
     without: keys that the run has no value for.
     """
     return lineage | {"params.sha256": configuration.fingerprint(config, without=without)}
+
+
+def origin_tags(figures: Mapping[str, Any]) -> dict[str, str]:
+    """On what a training was computed, as far as its journal says, as tags."""
+    tags = {
+        "hardware.cpu_features" if key == "cpu_features" else f"run.{key}": str(figures[key])
+        for key in devices.ORIGIN
+        if figures.get(key) is not None
+    }
+    return tags
 
 
 def logged_params(config: Config) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def work(config: Config) -> None:
     ):
         with ray_session(config.cluster):
             outcome = train(config, name, folder, header["fingerprint"])
-        exported = export(outcome.checkpoints, config, name, lineage)
+        exported = export(outcome.checkpoints, config, name, lineage, outcome.summary)
         delivery.catch_up()
         run_id = delivery.run_id(run)
         final = newest(folder / JOURNAL_NAME)
@@ -90,6 +90,7 @@ def work(config: Config) -> None:
         # At the time of the end: a training that is found finished has the same figures.
         ended = finished_at(folder / JOURNAL_NAME)
         run.log({"parameters": parameters} | known, int(outcome.summary["step"]), ended)
+        run.tag(tracking.origin_tags(outcome.summary))
         run.artifact(stage.MODEL / RECEIPT)
     console.say(
         f"trained {metrics['steps']} steps in {console.duration(metrics['wall_seconds'])}, "
@@ -195,7 +196,11 @@ def number(value: float | None, decimals: int = 2) -> str:
 
 
 def export(
-    checkpoints: list[Path], config: Config, name: str, lineage: dict[str, str]
+    checkpoints: list[Path],
+    config: Config,
+    name: str,
+    lineage: dict[str, str],
+    summary: dict[str, Any],
 ) -> dict[str, Any]:
     """Copy the weights of the kept checkpoints to models/train, with a receipt."""
     beside = stage.MODEL.with_name(f".{stage.MODEL.name}.partial")
@@ -206,7 +211,7 @@ def export(
         file = beside / CHECKPOINTS / f"{checkpoint_name(checkpoint_step(checkpoint))}.safetensors"
         shutil.copyfile(checkpoint / "model.safetensors", file)
         exported.append(weights_entry(checkpoint, file))
-    made = receipt(name, exported, config, lineage)
+    made = receipt(name, exported, config, lineage, summary)
     stage.write_json(beside / RECEIPT, made)
     shutil.rmtree(stage.MODEL, ignore_errors=True)
     beside.replace(stage.MODEL)
@@ -244,9 +249,7 @@ def training_metrics(
         "peak_gpu_bytes": summary.get("peak_gpu_bytes"),
         "parameters": parameters,
         "vocabulary_size": header["vocabulary"]["size"],
-        "workers": summary["workers"],
-        "device": summary["device"],
-        "precision": summary["precision"],
+        **{key: summary[key] for key in devices.ORIGIN},
         "final": final,
         "mlflow_run_id": run_id,
     }

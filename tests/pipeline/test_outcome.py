@@ -17,17 +17,19 @@ from seq2sweep.config import Config
 from seq2sweep.data.files import write_lines
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
+from seq2sweep.train import devices
 from tests import rebuild
 
 KEYS = {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
     *("steps", "valid_perplexity", "bleu", "bleu_paper", "chrf", "signature", "parameters"),
     *("flops", "mfu", "device_hours", "energy_kwh", "wall_seconds", "curve", "translations"),
-    *("nodes", "mlflow_run_id", "params_sha256"),
+    *("nodes", "mlflow_run_id", "params_sha256", *devices.ORIGIN),
 }
 FIGURES = KEYS - {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
     *("steps", "wall_seconds", "curve", "nodes", "mlflow_run_id", "params_sha256"),
+    *devices.ORIGIN,
 }
 SCORES = {"bleu": 20.0, "bleu_paper": 20.5, "chrf": 50.0, "signature": "a|b"}
 COST = {"flops": 1e12, "mfu": None, "device_hours": 0.5, "energy_kwh": None}
@@ -123,6 +125,16 @@ def test_a_trial_and_what_all_have_alike_are_its_params(
         assert entry["params_sha256"] == configuration.fingerprint(rebuilt)
     nothing = outcome.without_trials(config, {}, 90)
     assert nothing["config"] == report["config"]
+
+
+def test_a_trial_says_on_what_it_was_computed(results: list[TrialResult]) -> None:
+    origin = {"precision": "bf16", "workers": 3, "threads": 2, "device": "CPU"}
+    origin["cpu_features"] = "AVX2 avx2"
+    # Also one that has no summary, or that failed after a checkpoint.
+    for status in ("finished", "stopped early", "failed"):
+        result = ended(results[0], status, metrics=SCORES | COST | origin)
+        entry = outcome.describe(result, 90, {})
+        assert {key: entry[key] for key in devices.ORIGIN} == origin
 
 
 def test_addresses_in_the_report_have_no_passwords(

@@ -20,6 +20,7 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.cli import main
 from seq2sweep.data.bitext import read_training_header
+from seq2sweep.train import devices
 from tests import rebuild
 from tests.clone import copy_project
 
@@ -264,6 +265,14 @@ def assert_rebuilt(project: Project, client: Any, runs: list[Any]) -> None:
     for run in runs:
         assert rebuild.from_params(run.data.params) == config
         assert run.data.tags["params.sha256"] == configuration.fingerprint(config)
+    train, receipt = project.json("metrics/train.json"), project.json("models/train/receipt.json")
+    origin = {key: train[key] for key in devices.ORIGIN}
+    assert receipt["trained"] == origin
+    assert (origin["workers"], origin["device"]) == (2, "CPU")
+    assert origin["cpu_features"] == devices.cpu_features()
+    told = {"hardware.cpu_features": origin.pop("cpu_features")}
+    told |= {f"run.{key}": str(value) for key, value in origin.items()}
+    assert told.items() <= runs[0].data.tags.items()
     report = project.json("reports/sweep.json")
     assert config.train.precision == "auto"
     (precision,) = {trial["train"]["precision"] for trial in report["trials"]}
@@ -271,7 +280,12 @@ def assert_rebuilt(project: Project, client: Any, runs: list[Any]) -> None:
     table = (project.folder / "reports/table3.md").read_text(encoding="utf-8")
     assert f"All rows are trained in {precision}" in table
     for trial in report["trials"][:4]:
-        rebuilt = rebuild.from_params(client.get_run(trial["mlflow_run_id"]).data.params)
+        run = client.get_run(trial["mlflow_run_id"])
+        rebuilt = rebuild.from_params(run.data.params)
+        # A trial is not trained by as many as the training.
+        assert (trial["workers"], config.cluster.workers) == (1, 2)
+        shown = [run.data.tags[f"run.{key}"] for key in ("workers", "precision", "threads")]
+        assert shown == ["1", precision, str(trial["threads"])]
         assert rebuilt == rebuild.from_sweep(report, trial)
         assert trial["params_sha256"] == configuration.fingerprint(rebuilt)
 

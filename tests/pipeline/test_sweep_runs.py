@@ -96,7 +96,8 @@ def sweep(tmp_path: Path, config: Config) -> Sweep:
 def test_three_levels_and_the_mean_of_the_seeds(sweep: Sweep, store: tuple[str, Path]) -> None:
     with sweep.parent, sweep.recorder:
         for seed, flops in ((1, 4e9), (2, 6e9)):
-            sweep.end(f"base seed={seed}", flops=flops, valid_loss=float(seed), mfu=None)
+            origin = {"workers": 3, "threads": seed, "precision": "bf16", "cpu_features": "AVX2"}
+            sweep.end(f"base seed={seed}", flops=flops, valid_loss=float(seed), mfu=None, **origin)
         for seed in (1, 2):
             sweep.score(f"base seed={seed}", 20.0 + 3 * seed)
     runs = sweep.recorded(store)
@@ -111,7 +112,11 @@ def test_three_levels_and_the_mean_of_the_seeds(sweep: Sweep, store: tuple[str, 
         assert child.data.params.keys() - base.data.params.keys() == {"train.seed"}
         assert child.data.metrics["valid_bleu"] == 20.0 + 3 * seed
         assert child.data.metrics["valid_perplexity"] == 9.0
-        assert child.data.tags["nodes"] == "one two"
+        tags = child.data.tags
+        assert (tags["nodes"], tags["hardware.cpu_features"]) == ("one two", "AVX2")
+        shown = [tags[f"run.{key}"] for key in ("workers", "threads", "precision")]
+        assert shown == ["3", str(seed), "bf16"]
+        assert "run.device" not in tags  # not known here
     # Every metric of the seeds, under its own name, at their step.
     metrics = base.data.metrics
     assert metrics["flops"] == 5e9

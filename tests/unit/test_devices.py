@@ -203,3 +203,12 @@ def test_the_peak_is_not_that_of_the_process_that_started_this_one() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(done.stdout) < len(held)
+
+
+def test_features_of_a_processor_are_those_that_choose_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    able = {"avx2": True, "avx512_bf16": True, "amx_bf16": False, "aes": True, "l1d_cache_size": 9}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    assert devices.cpu_features() == "AVX512 avx2 avx512_bf16"

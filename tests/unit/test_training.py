@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
-from seq2sweep.train import journal, loop, state
+from seq2sweep.train import devices, journal, loop, state
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted, Logged, Validated
 from seq2sweep.train.loop import train
 
@@ -57,6 +57,15 @@ def test_events_come_when_the_parameters_say(
     summary = events[-1].summary
     assert 0 <= summary["padding_share"] < 0.5  # type: ignore[operator]
     assert summary["flops"] > 0  # type: ignore[operator]
+    # Also of a training that is stopped before its end.
+    for figures in (summary, *(e.metrics for e in events if isinstance(e, CheckpointDue))):
+        assert {key: figures[key] for key in devices.ORIGIN} == {
+            "precision": "float32",
+            "workers": 1,
+            "threads": torch.get_num_threads(),
+            "device": "CPU",
+            "cpu_features": devices.cpu_features(),
+        }
 
 
 def test_two_runs_are_bitwise_equal_and_a_resumed_one_too(

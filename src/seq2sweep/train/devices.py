@@ -84,6 +84,29 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
 
+ORIGIN = ("precision", "workers", "threads", "device", "cpu_features")
+"""What `origin` says, besides figures, of how a training was computed."""
+_KERNELS = ("avx", "amx", "arm", "neon", "sve", "sme")
+
+
+def cpu_features() -> str:
+    """What torch chooses its kernels by: its own level, and what the processor can do of it."""
+    able = torch.cpu.get_capabilities()
+    found = sorted(name for name, has in able.items() if has is True and name.startswith(_KERNELS))
+    return " ".join([torch.backends.cpu.get_cpu_capability(), *found])
+
+
+def origin(device: str, precision: Precision, workers: int) -> dict[str, float | str]:
+    """ORIGIN of a training, as this worker knows it; threads and processor are its own."""
+    return {
+        "precision": precision,
+        "workers": workers,
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "cpu_features": cpu_features(),
+    }
+
+
 def peak_flops(device: str, precision: Precision) -> float | None:
     """Dense operations a second that a device of this name can do; None for an unknown one."""
     name = device.removeprefix("NVIDIA ")

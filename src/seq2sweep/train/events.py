@@ -34,11 +34,11 @@ class Validated:
 class CheckpointDue:
     """Now is the time to keep a checkpoint: `capture()` on one worker, before the next event.
 
-    metrics: the newest value of each figure, and the step.
+    metrics: the newest value of each figure, the step, and devices.ORIGIN.
     """
 
     step: int
-    metrics: dict[str, float]
+    metrics: dict[str, float | str]
     capture: Callable[[], Snapshot]
     kind: str = "checkpoint"
 
@@ -57,7 +57,7 @@ class Interrupted:
 
 @dataclass(frozen=True)
 class Finished:
-    """Totals of the whole run, resumed parts included, with the device and its precision.
+    """Totals of the whole run, resumed parts included, and devices.ORIGIN of the last.
 
     None: a figure that is not known, such as the energy that a CPU used.
     """

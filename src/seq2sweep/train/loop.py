@@ -128,6 +128,7 @@ class _Training:
         self.last_ids: Ids = np.empty(0, np.int64)
         self.checkpoints = [self.progress.step]
         self.device_name = devices.device_name(device)
+        self.origin = devices.origin(self.device_name, self.precision, world_size)
         # Operations a second of all workers together: what their devices could do, and what they
         # do by the paper's rule.
         self.peak_flops_per_second = self._sum(devices.peak_flops(self.device_name, self.precision))
@@ -185,7 +186,9 @@ class _Training:
                 self._require_finite_weights()
                 self.checkpoints.append(progress.step)
                 known = {k: v for k, v in self._totals().items() if v is not None}
-                yield CheckpointDue(progress.step, progress.newest | known, self._capturing())
+                # With their origin, since a trial that is stopped early never has a summary.
+                figures = progress.newest | known | self.origin
+                yield CheckpointDue(progress.step, figures, self._capturing())
             if progress.step == self.until and not last:
                 self.any_says.settle()
                 return
@@ -446,9 +449,7 @@ class _Training:
             "wall_seconds": progress.wall_seconds,
             "tokens_per_second": progress.target_tokens / max(progress.train_seconds, 1e-9),
             "padding_share": 1 - progress.flops / max(progress.padded_flops, 1.0),
-            "precision": self.precision,
-            "workers": self.world_size,
-            "device": self.device_name,
+            **self.origin,
             **devices.memory_of_process(self.device),
         }
 
