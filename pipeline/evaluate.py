@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tqdm import tqdm
 
@@ -17,8 +19,9 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.console import say
 from seq2sweep.data.bitext import read_header
-from seq2sweep.data.files import RECEIPT, write_whole
+from seq2sweep.data.files import CHECKPOINTS, RECEIPT, write_whole
 from seq2sweep.data.parallel import Mapper, serial
+from seq2sweep.decode.average import write_average
 from seq2sweep.decode.exported import choose, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import IN_DVC, Data, evaluate_weights, shown
@@ -69,21 +72,20 @@ def work(config: Config) -> None:
         stage.write_metrics("evaluate", metrics, {key: figures[key] for key in IN_DVC})
         run.artifact(stage.METRICS / "evaluate.json")
         run.artifact(stage.REPORTS / "translations.tsv")
-        last_step = chosen[-1].step
-        run.model(
-            "transformer",
-            files=[
-                *(weights.file for weights in chosen),
-                stage.VOCABULARY / "vocabulary.model",
-                stage.MODEL / RECEIPT,
-            ],
-            params=configuration.flatten(config, "model"),
-            metrics=figures,
-            dataset_name=f"{config.data.dataset} {config.data.source}-{config.data.target} test",
-            dataset_digest=header["fingerprint"],
-            step=last_step,
-            tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},
-        )
+        last_step, languages = chosen[-1].step, f"{config.data.source}-{config.data.target}"
+        with TemporaryDirectory(prefix=".averaged-", dir=stage.MODEL.parent) as name:
+            folder = Path(name)
+            write_average(folder, chosen, receipt)
+            run.model(
+                "transformer",
+                files=[folder / RECEIPT, folder / CHECKPOINTS, stage.VOCABULARY],
+                params=configuration.flatten(config, "model"),
+                metrics=figures,
+                dataset_name=f"{config.data.dataset} {languages} test",
+                dataset_digest=header["fingerprint"],
+                step=last_step,
+                tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},
+            )
         # Training and scores in one row of the UI.
         run.log(figures, last_step, on_parent=True)
         decoding = json.dumps(metrics["made_from"]["evaluate"])

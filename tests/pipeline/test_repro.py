@@ -15,6 +15,8 @@ from typing import Any
 import mlflow
 import psutil
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
@@ -308,6 +310,27 @@ def test_the_best_variant_translates_by_its_alias(
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1
+
+
+def test_the_models_files_are_the_weights_that_were_scored(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project.folder}/mlflow.db")
+    evaluation = project.json("metrics/evaluate.json")
+    (model,) = mlflow.MlflowClient().get_run(evaluation["mlflow_run_id"]).outputs.model_outputs
+    downloaded = Path(
+        mlflow.artifacts.download_artifacts(f"models:/{model.model_id}", dst_path=str(tmp_path))
+    )
+    (file,) = (downloaded / "checkpoints").iterdir()
+    chosen = sorted((project.folder / "models/train/checkpoints").iterdir())
+    parts = [load_file(path) for path in chosen]
+    assert len(parts) == 2 == len(evaluation["averaged_checkpoints"])
+    for name, tensor in load_file(file).items():
+        assert torch.equal(tensor, ((parts[0][name].double() + parts[1][name]) / 2).float())
+    command = ("seq2sweep", "translate", "--weights", str(downloaded))
+    done = project.call(*command, "--vocabulary", f"{downloaded}/vocabulary", given="two beers\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == project.call(*command[:2], given="two beers\n").stdout
 
 
 def test_no_process_is_left(project: Project) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -88,8 +87,4 @@ def test_stages_without_a_server_and_sync_with_it(server: MlflowServer, tmp_path
         filter_string=f"source_run_id = '{of_kind['evaluation'].info.run_id}'",
     )
     files = {Path(f.path).name for f in client.list_logged_model_artifacts(model.model_id)}
-    assert files == {"receipt.json", "vocabulary.model", *_weights(project)}
-
-
-def _weights(project: Project) -> list[str]:
-    return os.listdir(project.folder / "models/train/checkpoints")
+    assert files == {"receipt.json", "checkpoints", "vocabulary"}

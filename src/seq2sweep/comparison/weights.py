@@ -34,7 +34,7 @@ def find(folder: Path) -> Side:
     if not (folder / RECEIPT).exists() and (folder / WEIGHTS / RECEIPT).exists():
         folder = folder / WEIGHTS
     receipt = read_receipt(folder)
-    steps = ", ".join(str(entry["step"]) for entry in receipt["checkpoints"])
+    steps = ", ".join(str(entry["step"]) for entry in _checkpoints(receipt))
     side = Side(
         name=str(folder),
         about=f"weights of steps {steps}",
@@ -59,6 +59,11 @@ def find(folder: Path) -> Side:
     return side
 
 
+def _checkpoints(receipt: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Of training: a folder may hold their mean in place of them."""
+    return [one for entry in receipt["checkpoints"] for one in entry.get("averaged") or [entry]]
+
+
 def _projects(folder: Path) -> list[Path]:
     """Where the evaluation of weights may be: in their own project, or in this one."""
     own = [Path(*folder.parts[:-2])] if folder.parts[-2:] == WEIGHTS.parts else []
@@ -72,7 +77,7 @@ def _evaluated(
     made_from = metrics.get("made_from")
     if made_from is None:  # of an earlier version
         return None
-    sums = {entry["step"]: entry["sha256"] for entry in receipt["checkpoints"]}
+    sums = {entry["step"]: entry["sha256"] for entry in _checkpoints(receipt)}
     if made_from["weights"] != [sums.get(step) for step in metrics["averaged_checkpoints"]]:
         return None
     config = {**side.config, "evaluate": made_from["evaluate"]}
