@@ -42,9 +42,12 @@ COUNTS = ("trials", "finished", "stopped_early", "failed", "refused")
 
 
 def describe(
-    result: TrialResult, vocabulary_size: int, run_ids: dict[str, str | None]
+    result: TrialResult,
+    vocabulary_size: int,
+    run_ids: dict[str, str | None],
+    shared: bool | None = None,
 ) -> dict[str, Any]:
-    """One entry of reports/sweep.json."""
+    """One entry of reports/sweep.json; shared: its device with other trials, as `sharing` says."""
     variant = result.variant
     values = configuration.to_dict(variant.config)
     validated = journal.thinned(journal.entries(result.journal, "validated"), MOST_POINTS)
@@ -66,6 +69,7 @@ def describe(
         "wall_seconds": result.wall_seconds,
         "nodes": result.nodes,
         **{name: result.metrics.get(name) for name in devices.ORIGIN},
+        "shared_device": shared,
         "curve": sorted({e["step"]: e["valid_loss"] for e in validated}.items()),
         "translations": None,
         "mlflow_run_id": run_ids.get(variant.name),
@@ -76,6 +80,42 @@ def describe(
         entry["valid_perplexity"] = validated[-1]["valid_perplexity"] if validated else None
         entry["parameters"] = flops.parameter_count(variant.config.model, vocabulary_size)
     return entry
+
+
+def sharing(results: Sequence[TrialResult]) -> dict[str, bool | None]:
+    """Of each trial, by name, whether others ran at its time on the device that its hours count.
+
+    That is a node's processor, or a GPU of which each trial gets a part. None where it is not
+    known: of trials of several workers it is not kept where they ran. The time of one that was
+    interrupted is all from its beginning to its end.
+    """
+    spans = {result.variant.name: _span(result) for result in results}
+
+    def together(one: TrialResult, other: TrialResult) -> bool:
+        first, second = spans[one.variant.name], spans[other.variant.name]
+        if first is None or second is None or not set(one.nodes) & set(other.nodes):
+            return False
+        return max(first[0], second[0]) < min(first[1], second[1])
+
+    found: dict[str, bool | None] = {}
+    for one in results:
+        gpus, device = one.variant.config.sweep.gpus_per_trial, one.metrics.get("device")
+        if device is None:
+            known = None
+        elif device != "CPU" and gpus >= 1:
+            known = False
+        elif not one.nodes or spans[one.variant.name] is None:
+            known = None
+        else:
+            known = any(together(one, other) for other in results if other is not one)
+        found[one.variant.name] = known
+    return found
+
+
+def _span(result: TrialResult) -> tuple[float, float] | None:
+    """When it began and ended, in unix seconds; its journal's first line comes later than that."""
+    times = [entry["time"] for entry in journal.entries(result.journal) if "time" in entry]
+    return (min(times[0], times[-1] - result.wall_seconds), times[-1]) if times else None
 
 
 def describe_refused(variant: Refused) -> dict[str, Any]:
@@ -98,6 +138,7 @@ def describe_refused(variant: Refused) -> dict[str, Any]:
         "wall_seconds": 0.0,
         "nodes": [],
         **dict.fromkeys(devices.ORIGIN),
+        "shared_device": None,
         "curve": [],
         "translations": None,
         "mlflow_run_id": None,

@@ -27,6 +27,7 @@ from pipeline.outcome import (
     describe_search,
     provenance,
     refused_of,
+    sharing,
     significance,
     summarise,
     without_trials,
@@ -86,6 +87,8 @@ def work(config: Config) -> None:
         delivery.catch_up()
         run_ids = {name: delivery.run_id(run) for name, run in recorder.runs.items()}
         refused += refused_of(proposals)
+        shared = sharing(results)
+        recorder.tell_sharing(shared)
         seconds = time.perf_counter() - started
         report = {
             "wall_seconds": seconds,
@@ -95,7 +98,10 @@ def work(config: Config) -> None:
             **describe_method(config, chosen[0].config),
             **describe_search(config, proposals),
             "trials": [
-                *(describe(result, recorder.vocabulary_size, run_ids) for result in results),
+                *(
+                    describe(r, recorder.vocabulary_size, run_ids, shared[r.variant.name])
+                    for r in results
+                ),
                 *map(describe_refused, refused),
             ],
             "significance": significance(config, results),

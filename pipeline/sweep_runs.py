@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -77,6 +78,12 @@ class Recorder:
             self._end(event, variant, figures)
             cause = f" ({figures['cause']})" if figures["cause"] else ""
             console.say(f"{variant.name}: {event}{cause}")
+
+    def tell_sharing(self, shared: Mapping[str, bool | None]) -> None:
+        """Mark the device-hours of trials by name; see pipeline.outcome.sharing."""
+        for name, known in shared.items():
+            if known is not None:
+                self.runs[name].tag({"run.shared_device": str(known).lower()})
 
     def _start(self, variant: Variant) -> None:
         tags = variant_tags(variant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ KEYS = {
     *("steps", "valid_perplexity", "bleu", "bleu_paper", "chrf", "signature", "parameters"),
     *("flops", "mfu", "device_hours", "energy_kwh", "wall_seconds", "curve", "translations"),
     *("nodes", "mlflow_run_id", "params_sha256", *devices.ORIGIN),
+    "shared_device",
 }
 FIGURES = KEYS - {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
@@ -135,6 +137,44 @@ def test_a_trial_says_on_what_it_was_computed(results: list[TrialResult]) -> Non
         result = ended(results[0], status, metrics=SCORES | COST | origin)
         entry = outcome.describe(result, 90, {})
         assert {key: entry[key] for key in devices.ORIGIN} == origin
+
+
+def test_trials_at_once_on_a_processor_shared_it(results: list[TrialResult]) -> None:
+    def made(
+        place: int, begins: float, ends: float, node: str, device: str | None = "CPU"
+    ) -> TrialResult:
+        result = results[place]
+        line = {"kind": "logged", "step": 1, "time": begins + 1}
+        text = "".join(json.dumps(line | {"time": time}) + "\n" for time in (begins + 1, ends))
+        result.journal.write_text(text)
+        changes: dict[str, Any] = {"wall_seconds": ends - begins, "nodes": [node] if node else []}
+        return ended(result, "finished", metrics={"device": device}, **changes)
+
+    given = [
+        made(0, 0.0, 10.0, "one"),
+        made(1, 9.5, 20.0, "one"),  # its journal begins when the first one has ended
+        made(2, 0.0, 20.0, "two"),
+        made(3, 20.5, 30.0, "one"),
+        made(4, 0.0, 30.0, ""),
+        made(5, 0.0, 30.0, "one", None),
+    ]
+    names = [result.variant.name for result in given]
+    assert outcome.sharing(given[:5]) == dict(
+        zip(names[:5], (True, True, False, False, None), strict=True)
+    )
+    assert outcome.sharing(given)[names[5]] is None
+    assert outcome.describe(given[0], 90, {}, True)["shared_device"] is True
+
+    def with_gpus(result: TrialResult, gpus: float) -> TrialResult:
+        config = configuration.with_changes(
+            result.variant.config, {"sweep.gpus_per_trial": gpus, "cluster.gpus_per_worker": 1}
+        )
+        variant = dataclasses.replace(result.variant, config=config)
+        return ended(result, "finished", metrics={"device": "H100"}, variant=variant)
+
+    for gpus, expected in ((1, False), (0.5, True)):
+        parts = [with_gpus(result, gpus) for result in given[:2]]
+        assert set(outcome.sharing(parts).values()) == {expected}
 
 
 def test_addresses_in_the_report_have_no_passwords(

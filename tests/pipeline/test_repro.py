@@ -288,6 +288,9 @@ def assert_rebuilt(project: Project, client: Any, runs: list[Any]) -> None:
         assert (trial["workers"], config.cluster.workers) == (1, 2)
         shown = [run.data.tags[f"run.{key}"] for key in ("workers", "precision", "threads")]
         assert shown == ["1", precision, str(trial["threads"])]
+        marked = run.data.tags["run.shared_device"]
+        assert marked == str(trial["shared_device"]).lower()
+        assert marked in ("true", "false")
         assert rebuilt == rebuild.from_sweep(report, trial)
         assert trial["params_sha256"] == configuration.fingerprint(rebuilt)
 

@@ -100,6 +100,7 @@ def test_three_levels_and_the_mean_of_the_seeds(sweep: Sweep, store: tuple[str, 
             sweep.end(f"base seed={seed}", flops=flops, valid_loss=float(seed), mfu=None, **origin)
         for seed in (1, 2):
             sweep.score(f"base seed={seed}", 20.0 + 3 * seed)
+        sweep.recorder.tell_sharing({"base seed=1": True, "base seed=2": None})
     runs = sweep.recorded(store)
     assert runs.keys() == {"sweep", "base", "base seed=1", "base seed=2"}
     base, parent = runs["base"], runs["sweep"]
@@ -117,6 +118,8 @@ def test_three_levels_and_the_mean_of_the_seeds(sweep: Sweep, store: tuple[str, 
         shown = [tags[f"run.{key}"] for key in ("workers", "threads", "precision")]
         assert shown == ["3", str(seed), "bf16"]
         assert "run.device" not in tags  # not known here
+    marks = [runs[f"base seed={seed}"].data.tags.get("run.shared_device") for seed in (1, 2)]
+    assert marks == ["true", None]
     # Every metric of the seeds, under its own name, at their step.
     metrics = base.data.metrics
     assert metrics["flops"] == 5e9

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from matplotlib.transforms import Bbox
 
 from seq2sweep.presets import table3
-from seq2sweep.report import names, page, paper, plots, samples, scatter, table, text
+from seq2sweep.report import formats, names, page, paper, plots, samples, scatter, table, text
 from seq2sweep.report.pooled import pooled
 from seq2sweep.report.seeds import Estimate
 from tests.unit.made_up_results import papers_own_sweep, results, sweep, table3_sweep, trial
@@ -111,6 +111,21 @@ def test_no_base_trial_leaves_the_base_row_without_figures() -> None:
     assert base[1:10] == ("1", "128", "512", "4", "32", "32", "0.1", "0.1", "300")
     assert set(base[10:-1]) == {text.MISSING}
     assert base[-1] == "not trained"
+
+
+def test_device_hours_of_a_shared_device_are_marked() -> None:
+    record = table3_sweep()
+    hours = column("device-hours")
+    plain = rows(record)["A-heads-1"].cells[hours]
+    assert table.SHARED not in " ".join(table.notes(record, pooled(record), "x", 1))
+    for one in record["trials"]:
+        one["shared_device"] = one["name"] == "A-heads-1"
+    marked = {name for name, row in rows(record).items() if table.SHARED in row.cells[hours]}
+    assert marked == {"A-heads-1"}
+    assert rows(record)["A-heads-1"].cells[hours] == f"{plain} {table.SHARED}"
+    said = " ".join(table.notes(record, pooled(record), "x", 1))
+    assert f"{table.SHARED}: trained while other trials ran on the same device" in said
+    assert r"$\dagger$" in formats.latex(table.tables(record, "x", 1))
 
 
 def test_a_note_says_the_precision() -> None:

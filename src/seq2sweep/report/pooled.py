@@ -66,6 +66,7 @@ class Variant:
     that it is, from 1 on, else None; settings: of model and train by their
     plain names; status: in words; figures: of its finished trials, else of those stopped early,
     None where nothing is known; curve: (step, validation loss), mean over the same trials;
+    shared: whether any of these trials shared its device with others at its time;
     failures: what failed, was refused or has no score, and its cause. Settings of a variant that
     was refused may be anything.
     """
@@ -82,6 +83,7 @@ class Variant:
     failures: Sequence[tuple[str, str]]
     against: Against | None = None
     number: int | None = None
+    shared: bool = False
 
     @property
     def is_base(self) -> bool:
@@ -159,6 +161,7 @@ def _variant(name: str, trials: Sequence[Trial]) -> Variant:
         figures=figures,
         curve=_curve(measured),
         failures=_failures(name, trials),
+        shared=any(trial.get("shared_device") for trial in measured),
     )
 
 

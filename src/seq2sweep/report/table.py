@@ -37,6 +37,8 @@ HEADINGS = (
     "status",
 )
 PRECISIONS = {"float32": "float32", "bf16": "bf16 (products; weights and updates in float32)"}
+SHARED = "†"
+"""Marks device-hours of a device that other trials used at the same time."""
 UNSEEN = "≈"
 """Marks a BLEU that cannot be told from the base row's."""
 
@@ -120,6 +122,7 @@ def notes(
         "FLOPs are the multiply-adds of the model, times two, over the training done; FLOPs and "
         "device-hours are those of one training.",
         *_precision(sweep),
+        *_sharing(variants),
     ]
     if any(variant.row for variant in variants[1:]):
         result.append(
@@ -150,6 +153,16 @@ def notes(
             "those of their last step and not comparable with finished ones."
         )
     return result
+
+
+def _sharing(variants: Sequence[Variant]) -> list[str]:
+    """What must be known of device-hours that are marked."""
+    if not any(variant.shared for variant in variants):
+        return []
+    return [
+        f"{SHARED}: trained while other trials ran on the same device (a node's processor is one); "
+        "its hours count for each of them, and each took longer than it would have alone."
+    ]
 
 
 def _precision(sweep: Mapping[str, Any]) -> list[str]:
@@ -187,7 +200,7 @@ def _row(variant: Variant, base: Variant, on_front: bool) -> Row:
         with_margin(variant.figures["bleu_paper"], 1),
         # A trial that failed before its first step has cost nothing worth a figure.
         powers(mean(variant, "flops") or None),
-        _hours(mean(variant, "device_hours")),
+        _hours(mean(variant, "device_hours")) + f" {SHARED}" * variant.shared,
         variant.status + ", Pareto front" * on_front,
     )
     return Row(cells, "base" if variant is base else variant.state, on_front)
