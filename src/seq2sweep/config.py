@@ -221,7 +221,9 @@ class SweepConfig:
     scheduler: Literal["asha", "median", "none"] = _field(
         "asha or median stop bad trials early; none runs all to the end"
     )
-    grace_steps: int = _field("no trial is stopped before this step", at_least=1)
+    grace_steps: int = _field(
+        "no trial is stopped before this step, nor before its warm-up has ended", at_least=1
+    )
     reduction_factor: int = _field("asha keeps one in this many at each rung")
     workers_per_trial: int = _field("processes that train a trial together", at_least=1)
     cpus_per_trial: float = _field(

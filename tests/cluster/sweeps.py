@@ -120,6 +120,7 @@ def last_steps(config: Config, trials: dict[str, Path]) -> dict[str, int]:
         grace_steps=sweep.grace_steps,
         reduction_factor=sweep.reduction_factor,
         longest=last,
+        warmup_steps=[variant.config.train.warmup_steps for variant in variants(config)[0]],
     )
     found = {}
     for index, (name, folder) in enumerate(trials.items()):

@@ -73,6 +73,24 @@ def test_no_number_is_the_worst() -> None:
     assert found.goes_on(1) is False
 
 
+def test_who_warms_up_neither_judges_nor_is_judged() -> None:
+    for rule in ("asha", "median"):
+        found = Rungs(
+            rule, 4, grace_steps=4, reduction_factor=2, longest=16, warmup_steps=[0, 5, 8, 0]
+        )
+        found.report(0, 4, 10.0)
+        found.report(1, 4, 1000.0)
+        assert found.goes_on(1) is True
+        # It need not wait for the one that has shown nothing, and is not held against its 1000.
+        found.report(3, 4, 20.0)
+        assert found.goes_on(3) is False
+        found.report(0, 8, 9.0)
+        found.report(1, 8, 30.0)
+        assert found.goes_on(1) is False
+        found.report(2, 8, 600.0)
+        assert found.goes_on(2) is False  # its warm-up ended here
+
+
 def run(rule: Rule, curves: list[list[float]], at_once: int, seed: int) -> list[int]:
     """Steps (two a validation) that each trial got, when machines are as fast as chance has it."""
     chance = random.Random(seed)

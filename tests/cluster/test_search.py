@@ -33,9 +33,13 @@ def config(tiny_config: Config) -> Config:
     return configuration.with_changes(
         tiny_config,
         {
-            "sweep.base": {"train.steps": 16},
+            "sweep.base": {
+                "train.steps": 16,
+                "train.warmup_steps": 4,
+                "train.learning_rate_scale": 0.05,
+            },
             "sweep.space": {
-                "train.learning_rate_scale": [1e-9, 2.0],
+                "train.learning_rate_scale": [1e-9, 0.1],
                 "model.d_ff": [10**13],
                 "model.heads, model.d_k, model.d_v": [[1, 32, 32]],
             },
@@ -105,7 +109,7 @@ def test_a_sweep_and_the_same_again(
     assert [result.variant.name for result in results] == [
         "base",
         "learning_rate_scale=1e-09",
-        "learning_rate_scale=2",
+        "learning_rate_scale=0.1",
         "d_ff=10000000000000",
         "heads=1 d_k=32 d_v=32",
     ]

@@ -27,6 +27,7 @@ def config(tiny_config: Config) -> Config:
         tiny_config,
         {
             "train.steps": 40,
+            "train.warmup_steps": 18,
             "train.log_every": 5,
             "train.validate_every": 5,
             "model.dropout": 0.0,

@@ -5,6 +5,9 @@ have got as far. It waits for them where they have not, so nothing depends on wh
 faster, on how many trials ran at once, or on whether the sweep was killed and begun again. Adding
 trials at the end changes no decision about those before.
 
+A trial whose warm-up (section 5.3) has not ended at a rung is neither judged there nor compared
+with: its learning rate still rises, and how it does so far says little of how it will end.
+
 asha: successive halving (Li et al. 2020), by the trial's place in the order rather than in time.
 median: the median stopping rule of Google Vizier (Golovin et al. 2017, section 3.2.1).
 """
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 Curve = Mapping[int, float]
@@ -31,8 +34,10 @@ class Rungs:
         grace_steps: int,
         reduction_factor: int,
         longest: int,
+        warmup_steps: Sequence[int] = (),
     ) -> None:
-        """grace_steps: the first rung; longest: steps of the longest trial.
+        """grace_steps: the first rung; longest: steps of the longest trial; warmup_steps: of each
+        trial, 0 where left out.
 
         The next rungs of asha are at `reduction_factor` times the steps of the one before, those of
         median at the multiples of `grace_steps`.
@@ -41,6 +46,7 @@ class Rungs:
         self._factor = reduction_factor
         self._curves: list[dict[int, float]] = [{} for _ in range(count)]
         self._ended = [False] * count
+        self._warmup = list(warmup_steps) or [0] * count
         self.steps: list[int] = []
         step = grace_steps
         while step < longest:
@@ -66,7 +72,9 @@ class Rungs:
         for rung in self.steps:
             if rung > reached:
                 break
-            others = range(trial)
+            if rung < self._warmup[trial]:
+                continue
+            others = [i for i in range(trial) if rung >= self._warmup[i]]
             if not all(self._ended[i] or self._has_reached(i, rung) for i in others):
                 return None
             peers = [self._curves[i] for i in others if self._has_reached(i, rung)]

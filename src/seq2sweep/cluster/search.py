@@ -118,7 +118,8 @@ def _schedule(config: Config) -> str:
     sweep = config.sweep
     if sweep.scheduler == "none":
         return "none"
-    return f"{sweep.scheduler} from {sweep.grace_steps} by {sweep.reduction_factor}, in order"
+    rungs = f"from {sweep.grace_steps} by {sweep.reduction_factor}"
+    return f"{sweep.scheduler} {rungs}, in order, after warm-up"
 
 
 def _rungs(config: Config, records: list[TrialRecord]) -> Rungs | None:
@@ -132,6 +133,7 @@ def _rungs(config: Config, records: list[TrialRecord]) -> Rungs | None:
         grace_steps=sweep.grace_steps,
         reduction_factor=sweep.reduction_factor,
         longest=max(record.variant.config.train.steps for record in records),
+        warmup_steps=[record.variant.config.train.warmup_steps for record in records],
     )
     for index, record in enumerate(records):
         for step, perplexity in validations(record.folder):

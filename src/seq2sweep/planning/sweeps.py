@@ -136,7 +136,8 @@ def _row(group: Sequence[Variant], load: Workload, speed: Speed | None, device: 
         trained = sum(part.seconds or 0.0 for part in parts)
         score = decoding_seconds(config, load, load.valid, speed)
         seconds = trained + score
-        least = trained * min(1.0, config.sweep.grace_steps / whole.steps) + score
+        first_rung = max(config.sweep.grace_steps, config.train.warmup_steps)
+        least = trained * min(1.0, first_rung / whole.steps) + score
     return Row(
         group[0].variant,
         number,
