@@ -135,6 +135,7 @@ def tiny_config() -> Config:
             "train.keep_checkpoints": 2,
             "evaluate.average_checkpoints": 2,
             "sweep.base": {},
+            "sweep.scheduler": "asha",
         },
     )
 

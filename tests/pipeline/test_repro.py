@@ -46,8 +46,14 @@ TINY: dict[str, Any] = {
     "train.keep_checkpoints": 2,
     "evaluate.average_checkpoints": 2,
     "evaluate.max_extra_tokens": 5,
-    "sweep.base": {"train.steps": 18, "train.validate_every": 6, "train.checkpoint_every": 6},
+    "sweep.base": {
+        "train.steps": 18,
+        "train.warmup_steps": 6,
+        "train.validate_every": 6,
+        "train.checkpoint_every": 6,
+    },
     "sweep.space": {"model.heads": [1], "model.dropout": [0.0, 0.9], "model.d_model": [33]},
+    "sweep.scheduler": "asha",
     "sweep.grace_steps": 6,
     "sweep.reduction_factor": 2,
 }

@@ -322,6 +322,7 @@ def test_a_sweep_row_by_row(project: Path) -> None:
 
 def test_early_stopping_makes_it_an_upper_bound() -> None:
     config = preset("phrasebook", **{"sweep.seeds": 2, "sweep.space": {"model.heads": [1, 7, 8]}})
+    config = configuration.with_changes(config, {"sweep.scheduler": "asha"})
     config = configuration.with_changes(config, {"sweep.base": {"model.d_model": 63}})
     config = configuration.with_changes(config, {"sweep.base": {"model.d_model": 64}})
     load = load_of("phrasebook", 80_000)
@@ -461,7 +462,7 @@ def test_cpus_are_tried_with_the_workers_of_params(
 
     monkeypatch.setattr("seq2sweep.planning.machine.calibrate", tried)
     monkeypatch.setattr("seq2sweep.planning.machine.available_cpus", lambda: 4)
-    write(project, "phrasebook")
+    write(project, "phrasebook", **{"sweep.scheduler": "asha"})
     made = plan(project)
     assert [(task.copies, task.workers, task.threads) for task in asked] == [(1, 2, 2), (4, 1, 1)]
     assert asked[1].config.model.layers == 1
