@@ -8,10 +8,10 @@ weights), and the bytes that all logits alone would take.
 
 With `--trials N`: a sweep of so many short trainings (a quarter of a million parameters, a
 vocabulary of 2000, 30 updates of 1000 tokens); with `--updates N`: so many updates of the demo's
-training. Both by Ray, as the stages do it, in bf16 where the CPU has it. Prints JSON: of each of
-Ray's processes that lived longer than a minute the memory after its first minute, half way, at its
-end and at most, looked at every second (`growth` is from the first of these to the end), and what
-the plan says a worker takes.
+training. Both by Ray, as the stages do it, the trials in bf16 where the CPU has it. Prints JSON: of
+each of Ray's processes that lived longer than a minute the memory after its first minute, half way,
+at its end and at most, looked at every second (`growth` is from the first of these to the end), and
+what the plan says a worker takes.
 With `--threads N`: so many short trainings one after another, each in a thread of its own as trials
 are (60 updates of 1000 tokens, d_model 64, new shapes, bf16); the megabytes and the seconds
 of each. The caches by shape are as the environment has them (`seq2sweep.train.allocator.CACHES`).
@@ -131,12 +131,10 @@ def by_ray(trials: int | None, updates: int | None) -> dict[str, Any]:
     # At a width at which every CPU that has it is taken to be faster with it.
     precision = choose_precision("auto", cpu, d_model=256)
     config = presets.load("phrasebook").config
-    config = configuration.with_changes(
-        config,
-        of_sweep(config, trials, precision)
-        if trials
-        else {"train.steps": updates, "train.precision": precision},
-    )
+    if updates:
+        precision = choose_precision(config.train.precision, cpu, config.model.d_model)
+    changes = of_sweep(config, trials, precision) if trials else {"train.steps": updates}
+    config = configuration.with_changes(config, changes)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         encoded = encode(folder, config)

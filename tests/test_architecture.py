@@ -27,6 +27,7 @@ LAYERS = {
     "seq2sweep.locks": 2,
     "seq2sweep.health": 2,
     "seq2sweep.redaction": 2,
+    "seq2sweep.fingerprint": 2,
     "seq2sweep.config": 3,
     "seq2sweep.presets": 4,
     "seq2sweep.data": 5,

@@ -120,9 +120,12 @@ def _versions() -> dict[str, str]:
 
 
 def _machine() -> dict[str, str]:
+    return {"host": socket.gethostname(), "platform": platform.platform(), **hardware()}
+
+
+def hardware() -> dict[str, str]:
+    """Processor, cores, memory and GPUs of this machine."""
     return {
-        "host": socket.gethostname(),
-        "platform": platform.platform(),
         "hardware.cpu": _processor(),
         "hardware.cores": str(os.cpu_count() or UNKNOWN),
         "hardware.memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",

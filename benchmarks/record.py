@@ -1,0 +1,116 @@
+"""Keep what a benchmark printed for the pages that quote it: `python -m benchmarks.record NAME`.
+
+Runs the command of that name (MEASURED) and writes docs/figures/NAME.json: what it printed, the
+command, the commit, the date, the machine, and a fingerprint by meaning of the code that it
+measures. `tests/test_figures_in_docs.py` compares the pages with these files, and fails when that
+code has changed since: then measure again, or take the figure out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seq2sweep.data.files import write_whole
+from seq2sweep.errors import UserError
+from seq2sweep.fingerprint import of_code
+from seq2sweep.tracking import lineage
+
+ROOT = Path(__file__).parents[1]
+FIGURES = Path("docs/figures")
+CORE = ("src/seq2sweep/model", "src/seq2sweep/train")
+TEXT = ("src/seq2sweep/data", "src/seq2sweep/decode", "src/seq2sweep/evaluate")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """command: prints one JSON object; code: files and folders that its figures depend on."""
+
+    command: tuple[str, ...]
+    code: tuple[str, ...]
+
+    def fingerprint(self) -> str:
+        """Of the code as it is now."""
+        return of_code(file for name in self.code for file in _files(ROOT / name))
+
+
+MEASURED = {
+    "demo": Measured(
+        ("python", "-m", "benchmarks.demo"), (*CORE, *TEXT, "src/seq2sweep/cluster/trial.py")
+    ),
+    "memory_of_updates": Measured(
+        ("python", "-m", "benchmarks.memory", "--updates", "2000"),
+        (*CORE, "src/seq2sweep/cluster/worker.py", "src/seq2sweep/planning/memory.py"),
+    ),
+    "memory_of_trials": Measured(
+        ("python", "-m", "benchmarks.memory", "--trials", "100"),
+        (*CORE, "src/seq2sweep/cluster/trial.py", "src/seq2sweep/planning/memory.py"),
+    ),
+    "verdicts": Measured(
+        ("python", "-m", "benchmarks.verdicts"),
+        (*CORE, *TEXT, "src/seq2sweep/cluster/trial.py", "src/seq2sweep/report/findings.py"),
+    ),
+}
+
+
+def main() -> None:
+    """Measure and keep it; an exit with 2 where it would lead back to no commit."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("name", choices=sorted(MEASURED))
+    try:
+        print(record(parser.parse_args().name))
+    except UserError as error:
+        sys.exit(_refuse(error))
+
+
+def _refuse(error: UserError) -> int:
+    print(f"benchmarks.record: {error}", file=sys.stderr)
+    return 2
+
+
+def record(name: str) -> Path:
+    """Run the command of this name and write its file; returns where."""
+    code = lineage.code(ROOT)
+    if code["git.dirty"] != "false":
+        raise UserError("files differ from the commit: commit them first, then measure")
+    measured = MEASURED[name]
+    python, *arguments = measured.command
+    done = subprocess.run(
+        [sys.executable, *arguments], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT
+    )
+    content = {
+        "command": " ".join((python, *arguments)),
+        "commit": code["git.commit"][:7],
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": {k.removeprefix("hardware."): v for k, v in lineage.hardware().items()},
+        "code": measured.fingerprint(),
+        "figures": json.loads(done.stdout),
+    }
+    path = FIGURES / f"{name}.json"
+    (ROOT / FIGURES).mkdir(exist_ok=True)
+    write_whole(ROOT / path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    return path
+
+
+def _files(place: Path) -> list[Path]:
+    found = [place] if place.suffix == ".py" else sorted(place.rglob("*.py"))
+    assert found, f"{place} has no code"
+    return found
+
+
+def read(name: str) -> dict[str, Any]:
+    """The file of this name."""
+    content: dict[str, Any] = json.loads((ROOT / FIGURES / f"{name}.json").read_text("utf-8"))
+    return content
+
+
+if __name__ == "__main__":
+    main()
