@@ -264,7 +264,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/cluster/test_rungs.py": {
         f"{PACKAGE}/cluster/rungs.py": [
             ("math.ceil((len(peers) + 1) / self._factor)", "1"),
-            ("others = range(trial)", "others = range(max(0, trial - 1))"),
+            (
+                "[i for i in range(trial) if rung",
+                "[i for i in range(max(0, trial - 1)) if rung",
+            ),
+            ("if rung < self._warmup[trial]:", "if rung < self._warmup[trial] - 1:"),
+            ("if rung >= self._warmup[i]]", "if rung]"),
             ("best > statistics.median(averages)", "best > min(averages)"),
         ],
     },

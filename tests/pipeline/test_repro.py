@@ -37,6 +37,7 @@ TINY: dict[str, Any] = {
     "model.heads": 2,
     "model.d_k": 16,
     "model.d_v": 16,
+    "train.precision": "auto",
     "train.steps": 24,
     "train.tokens_per_update": 1000,
     "train.warmup_steps": 20,

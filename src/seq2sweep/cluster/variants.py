@@ -17,7 +17,6 @@ from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
 from seq2sweep.presets.table3 import Row
-from seq2sweep.train.devices import Precision
 
 MOST_TRAININGS = 2_000
 """Of one sweep, seeds counted: spelling them out takes each stage about a second."""
@@ -123,7 +122,7 @@ def base_of(config: Config) -> Config:
     return configuration.with_changes(config, changes, "params.yaml: sweep.base")
 
 
-def in_one_precision(config: Config, resolve: Callable[[int], Precision]) -> Config:
+def in_one_precision(config: Config, resolve: Callable[[int], str]) -> Config:
     """With a `train.precision` of auto resolved once, by the base variant, for all variants.
 
     Else it would be resolved by each one's width, and on its node, and figures of a table would
