@@ -20,7 +20,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 QUOTED = re.compile(r"<!-- figures: (\w+) -->\n(.*?)<!-- /figures -->", re.DOTALL)
 # 1.31, 13,348, 25 000, 8.51e-04; not the digits of a word, such as float32 or E5.
 NUMBER = re.compile(r"(?<![\w.])\d+(?:[, ]\d{3}(?!\d))*(?:\.\d+)?(?:e[+-]\d+)?")
-COMMIT = re.compile(r"commit `?([0-9a-f]{7})\b")
+COMMIT = re.compile(r"commit\s`?([0-9a-f]{7})\b")
 DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 
 
