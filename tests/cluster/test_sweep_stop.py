@@ -35,6 +35,7 @@ def config(tiny_config: Config) -> Config:
     )
 
 
+@pytest.mark.thorough
 def test_sigterm(
     config: Config,
     tiny_corpus: Corpus,
