@@ -19,13 +19,16 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
         ({"avx512_bf16": False, "amx_bf16": False}, 512, "float32"),
         ({"avx512_bf16": True}, 64, "bf16"),
         ({"avx512_bf16": True}, 32, "float32"),
+        ({"avx512_bf16": True, "cpu_name": "AMD EPYC"}, 64, "bf16"),
+        ({"avx512_bf16": True, "cpu_name": "Intel Xeon"}, 512, "float32"),
+        ({"amx_bf16": True, "avx512_bf16": True, "cpu_name": "Intel Xeon"}, 512, "bf16"),
         ({"amx_bf16": True}, 1024, "bf16"),
         ({"amx_bf16": True, "avx512_bf16": True}, 256, "bf16"),
         ({"amx_bf16": True, "avx512_bf16": True}, 128, "float32"),
     ],
 )
 def test_auto_on_a_processor(
-    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], d_model: int, expected: str
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, object], d_model: int, expected: str
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     assert choose_precision("auto", CPU, d_model) == expected
