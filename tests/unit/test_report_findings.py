@@ -177,7 +177,9 @@ def test_what_is_as_in_the_paper_holds() -> None:
     found = said(record_of(AS_IN_THE_PAPER))
     assert tuple(found) == CLAIMS
     assert {finding.verdict for finding in found.values()} == {"holds"}
-    assert found["a single head is worse"].evidence == "A-heads-1 −2.0 BLEU (p 0.002)"
+    assert found["a single head is worse"].evidence == (
+        "A-heads-1 −2.0 BLEU (p 0.002, 95 % −2.3 to −1.7)"
+    )
     assert "big +3.0 BLEU" in found["bigger models are better"].evidence
     assert "A-heads-16" not in str(found)
 

@@ -116,14 +116,15 @@ def _evidence(variants: Sequence[Variant]) -> str:
 
 
 def _difference(variant: Variant) -> str:
-    """`−1.5 BLEU (p 0.002, seeds ± 0.4)`."""
+    """`−1.5 BLEU (p 0.002, 95 % −2.1 to −0.9)`."""
     against = variant.against
     if against is None:
         return f"{variant.status}, not compared"
     tests = []
     if against.p is not None:
         tests.append(f"p {p_value(against.p)}")
-    if against.difference.margin is not None:
-        tests.append(f"seeds ± {against.difference.margin:.1f}")
+    if against.interval is not None:
+        low, high = against.interval
+        tests.append(f"95 % {signed(low, 1)} to {signed(high, 1)}")
     shown = signed(against.difference.mean, 1) + " BLEU"
     return shown + (f" ({', '.join(tests)})" if tests else "")
