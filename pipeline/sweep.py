@@ -108,6 +108,7 @@ def work(config: Config) -> None:
         }
         summary = write_report(report)
         parent.artifact(stage.REPORTS / "sweep.json")
+        tracking.keep_environment(parent)
         parent.log({key: summary[key] for key in COUNTS}, step=0)
         record_tables(parent, config, report)
         best = summary["best"]

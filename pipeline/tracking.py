@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.tracking.address import resolve_uri
 from seq2sweep.tracking.background import Background
-from seq2sweep.tracking.lineage import lineage_tags
+from seq2sweep.tracking.lineage import environment, lineage_tags
 from seq2sweep.tracking.outbox import outboxes_folder
 from seq2sweep.tracking.writer import Writer
 from seq2sweep.train import devices
@@ -59,6 +60,14 @@ def of_run(
     without: keys that the run has no value for.
     """
     return lineage | {"params.sha256": configuration.fingerprint(config, without=without)}
+
+
+def keep_environment(run: Writer) -> None:
+    """Record the packages that `environment.sha256` is the hash of, as the run's requirements."""
+    with tempfile.TemporaryDirectory(prefix="seq2sweep-") as folder:
+        path = Path(folder) / "environment.txt"
+        path.write_text(environment(), encoding="utf-8")
+        run.artifact(path)
 
 
 def origin_tags(figures: Mapping[str, Any]) -> dict[str, str]:

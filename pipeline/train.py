@@ -92,6 +92,7 @@ def work(config: Config) -> None:
         run.log({"parameters": parameters} | known, int(outcome.summary["step"]), ended)
         run.tag(tracking.origin_tags(outcome.summary))
         run.artifact(stage.MODEL / RECEIPT)
+        tracking.keep_environment(run)
     console.say(
         f"trained {metrics['steps']} steps in {console.duration(metrics['wall_seconds'])}, "
         f"{metrics['tokens_per_second']:,.0f} target tokens/s, valid perplexity "

@@ -1,8 +1,10 @@
-"""params.yaml once more, from what a run's records say of it."""
+"""params.yaml and the installed packages once more, from what a run's records say of them."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,3 +31,19 @@ def from_sweep(report: Mapping[str, Any], trial: Mapping[str, Any]) -> Config:
     """Of reports/sweep.json, and one of its trials."""
     sections = {"model": trial["model"], "train": trial["train"]}
     return configuration.from_dict(report["config"] | sections)
+
+
+def missing(environment: str) -> list[str]:
+    """Packages of a recorded environment.txt that pip finds here in no or another version."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "list", "--format=json", "--disable-pip-version-check"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    here = {
+        one["name"].lower().replace("_", "-").replace(".", "-"): one["version"]
+        for one in json.loads(done.stdout)
+    }
+    wanted = dict(line.split("==") for line in environment.splitlines())
+    return [name for name, version in wanted.items() if here.get(name) != version]

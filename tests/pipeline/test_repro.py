@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import re
@@ -254,8 +255,9 @@ def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
         assert "model.heads" in trial.data.params
     assert (sweep.data.metrics["trials"], sweep.data.metrics["refused"]) == (5, 1)
     files = {file.path for file in client.list_artifacts(sweep.info.run_id)}
-    assert files == {"sweep.json", *(f"table3.{kind}" for kind in ("csv", "html", "md", "tex"))}
-    for name in files - {"sweep.json"}:
+    tables = {f"table3.{kind}" for kind in ("csv", "html", "md", "tex")}
+    assert files == {"sweep.json", "environment.txt"} | tables
+    for name in tables:
         table = Path(client.download_artifacts(sweep.info.run_id, name))
         assert table.read_text() == (project.folder / "reports" / name).read_text()
     models = client.search_logged_models(
@@ -279,6 +281,12 @@ def assert_rebuilt(project: Project, client: Any, runs: list[Any]) -> None:
     assert receipt["trained"] == origin
     assert (origin["workers"], origin["device"]) == (2, "CPU")
     assert origin["cpu_features"] == devices.cpu_features()
+    for record in (runs[0], client.get_run(project.json("reports/sweep.json")["mlflow_run_id"])):
+        path = client.download_artifacts(record.info.run_id, "environment.txt")
+        environment = Path(path).read_text(encoding="utf-8")
+        hashed = hashlib.sha256(environment.encode()).hexdigest()
+        assert record.data.tags["environment.sha256"] == hashed
+        assert not rebuild.missing(environment)
     told = {"hardware.cpu_features": origin.pop("cpu_features")}
     told |= {f"run.{key}": str(value) for key, value in origin.items()}
     assert told.items() <= runs[0].data.tags.items()

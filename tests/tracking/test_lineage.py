@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import re
 import subprocess
 import sys
@@ -13,8 +14,10 @@ import pytest
 
 from seq2sweep import config as configuration
 from seq2sweep.errors import UserError
-from seq2sweep.tracking.lineage import lineage_tags
+from seq2sweep.tracking.lineage import environment, lineage_tags
+from tests import rebuild
 
+ENVIRONMENT = "environment.sha256"
 LOCK = """\
 schema: '2.0'
 stages:
@@ -182,6 +185,28 @@ def test_parameters_data_libraries_and_machine(
     assert int(tags["hardware.cores"]) >= 1
     assert re.fullmatch(r"\d+\.\d GiB", tags["hardware.memory"])
     assert all(tags.values())
+
+
+def test_the_environment_is_what_pip_would_install_again(
+    project: Path, example: configuration.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = environment()
+    assert hashlib.sha256(text.encode()).hexdigest() == lineage(project, example)[ENVIRONMENT]
+    names = [line.partition("==")[0] for line in text.splitlines()]
+    assert names == sorted(set(names))
+    assert "seq2sweep" not in names
+    assert f"torch=={metadata.version('torch')}\n" in text
+    assert not rebuild.missing(text)
+    assert rebuild.missing(text.replace("torch==", "torch==0.")) == ["torch"]
+    # Another version of whatever package is another environment.
+    folder = tmp_path / "sp_ecial.Package-1.5.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: sp_ecial.Package\nVersion: 1.5\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert set(environment().splitlines()) - set(text.splitlines()) == {"sp-ecial-package==1.5"}
+    assert hashlib.sha256(text.encode()).hexdigest() != lineage(project, example)[ENVIRONMENT]
 
 
 def test_nothing_private(project: Path, example: configuration.Config) -> None:

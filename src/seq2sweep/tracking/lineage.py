@@ -5,8 +5,10 @@ Tags hold no absolute paths, user names or secrets: a tracking server is shared.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
+import re
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -43,6 +45,7 @@ def lineage_tags(
         **{f"data.{name}": value for name, value in data.items()},
         "params.sha256": configuration.fingerprint(config),
         **_versions(),
+        "environment.sha256": hashlib.sha256(environment().encode()).hexdigest(),
         **_machine(),
     }
 
@@ -117,6 +120,19 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             versions[f"version.{name}"] = UNKNOWN
     return versions
+
+
+def environment() -> str:
+    """Each installed package and its version, sorted, as `pip install --no-deps -r` reads it.
+
+    Not seq2sweep itself, which the commit names.
+    """
+    found = {
+        re.sub(r"[-_.]+", "-", package.name).lower(): package.version
+        for package in metadata.distributions()
+    }
+    found.pop("seq2sweep", None)
+    return "".join(f"{name}=={version}\n" for name, version in sorted(found.items()))
 
 
 def _machine() -> dict[str, str]:
