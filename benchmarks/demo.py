@@ -1,12 +1,16 @@
 """The README's way, timed: `python -m benchmarks.demo`.
 
 `dvc repro` and the summary in a fresh clone of the committed project, with the packages of this
-Python. Prints JSON: the lines of the console, seconds of each stage and of all, and what
-metrics/*.json and reports/sweep.json say.
+Python. Prints JSON: the lines of the console, seconds of each stage and of all, what
+metrics/*.json and reports/sweep.json say, and the findings of the report.
+
+    --sweep PRESET     the sweep of a preset instead, and nothing but what it needs
 """
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import json
 import os
 import subprocess
@@ -16,20 +20,29 @@ import time
 from pathlib import Path
 from typing import Any
 
+from seq2sweep.report.findings import findings
+from seq2sweep.report.pooled import pooled
+
 ROOT = Path(__file__).parents[1]
-STAGES = ("download", "prepare", "vocabulary", "encode", "train", "evaluate", "sweep", "report")
+DATA = ("download", "prepare", "vocabulary", "encode")
+STAGES = (*DATA, "train", "evaluate", "sweep", "report")
 
 
 def main() -> None:
     """Run it, print one JSON object."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--sweep", metavar="PRESET")
+    preset = parser.parse_args().sweep
     with tempfile.TemporaryDirectory(prefix="seq2sweep-demo-") as name:
         folder = Path(name) / "clone"
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
-        print(json.dumps(measure(folder), indent=2))
+        print(json.dumps(measure(folder, preset), indent=2, ensure_ascii=False))
 
 
-def measure(folder: Path) -> dict[str, Any]:
-    """What comes of `dvc repro` in a clone."""
+def measure(folder: Path, preset: str | None = None) -> dict[str, Any]:
+    """What comes of `dvc repro` in a clone, or of the sweep of a preset."""
     binaries = Path(sys.executable).parent
     path = os.pathsep.join((str(binaries), os.environ["PATH"]))
     environment = {
@@ -42,31 +55,33 @@ def measure(folder: Path) -> dict[str, Any]:
     (folder / ".venv").symlink_to(binaries.parent)
     lines: list[str] = []
     seconds = {}
-    for stage in STAGES:
+    if preset is not None:
+        _lines([str(binaries / "seq2sweep"), "preset", preset, "--force"], folder, environment)
+    for stage in STAGES if preset is None else (*DATA, "sweep"):
         started = time.perf_counter()
         lines += _lines(["dvc", "repro", "--single-item", stage], folder, environment)
         seconds[stage] = round(time.perf_counter() - started, 1)
-    started = time.perf_counter()
-    lines += _lines([str(binaries / "python"), "-m", "pipeline.summary"], folder, environment)
-    seconds["summary"] = round(time.perf_counter() - started, 1)
+    if preset is None:
+        started = time.perf_counter()
+        lines += _lines([str(binaries / "python"), "-m", "pipeline.summary"], folder, environment)
+        seconds["summary"] = round(time.perf_counter() - started, 1)
 
     def load(name: str) -> Any:
         return json.loads((folder / name).read_text(encoding="utf-8"))
 
     sweep = load("reports/sweep.json")
+    trained = {} if preset else {name: load(f"metrics/{name}.json") for name in STAGES[4:6]}
     return {
         "console": lines,
         "seconds": seconds,
-        "minutes": {
-            "all": sum(seconds.values()) / 60,
-            **{stage: seconds[stage] / 60 for stage in ("train", "sweep")},
-        },
-        "train": load("metrics/train.json"),
-        "evaluate": load("metrics/evaluate.json"),
+        "minutes": {"all": sum(seconds.values()) / 60}
+        | {stage: seconds[stage] / 60 for stage in ("train", "sweep") if stage in seconds},
+        **trained,
         "trials": [
-            {k: trial[k] for k in ("name", "status", "steps", "bleu", "valid_perplexity")}
+            {k: trial[k] for k in ("name", "status", "steps", "bleu", "valid_perplexity", "curve")}
             for trial in sweep["trials"]
         ],
+        "findings": [dataclasses.asdict(found) for found in findings(pooled(sweep))],
     }
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seq2sweep import presets
 from seq2sweep.data.files import write_whole
 from seq2sweep.errors import UserError
 from seq2sweep.fingerprint import of_code
@@ -30,19 +31,29 @@ TEXT = ("src/seq2sweep/data", "src/seq2sweep/decode", "src/seq2sweep/evaluate")
 
 @dataclass(frozen=True)
 class Measured:
-    """command: prints one JSON object; code: files and folders that its figures depend on."""
+    """command: prints one JSON object; code: files and folders that its figures depend on.
+
+    preset: whose settings they depend on.
+    """
 
     command: tuple[str, ...]
     code: tuple[str, ...]
+    preset: str = "phrasebook"
 
     def fingerprint(self) -> str:
-        """Of the code as it is now."""
-        return of_code(file for name in self.code for file in _files(ROOT / name))
+        """Of the code as it is now, and of those settings."""
+        code = of_code(file for name in self.code for file in _files(ROOT / name))
+        return f"{code} {presets.load(self.preset).settings}"
 
 
 MEASURED = {
     "demo": Measured(
         ("python", "-m", "benchmarks.demo"), (*CORE, *TEXT, "src/seq2sweep/cluster/trial.py")
+    ),
+    "table3": Measured(
+        ("python", "-m", "benchmarks.demo", "--sweep", "phrasebook-table3"),
+        (*CORE, *TEXT, "src/seq2sweep/cluster/trial.py", "src/seq2sweep/report/findings.py"),
+        preset="phrasebook-table3",
     ),
     "memory_of_updates": Measured(
         ("python", "-m", "benchmarks.memory", "--updates", "2000"),
