@@ -22,7 +22,7 @@ from tests.cluster.chaos import trainers
 from tests.cluster.driver import train
 from tests.conftest import Corpus
 
-STEPS = 200
+STEPS = 100
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def config(tiny_config: Config) -> Config:
             "train.log_every": 10,
             "train.validate_every": 20,
             "train.checkpoint_every": 20,
-            "train.keep_every": 100,
+            "train.keep_every": 40,
             "cluster.max_failures": 3,
         },
     )

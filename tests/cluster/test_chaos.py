@@ -39,18 +39,19 @@ from tests.cluster.chaos import (
 from tests.cluster.driver import train
 from tests.conftest import Corpus
 
-STEPS = 400
+STEPS, FEW_STEPS = 400, 150
+"""Of the training, with --thorough and without."""
 KILLS: Counter[str] = Counter()
 """SIGKILLs by whom they hit and when, of all tests here."""
 
 
 @pytest.fixture(scope="module")
-def config(tiny_config: Config) -> Config:
+def config(tiny_config: Config, thorough: bool) -> Config:
     """Dropout, several epochs, and checkpoints that take a moment to write."""
     return configuration.with_changes(
         tiny_config,
         {
-            "train.steps": STEPS,
+            "train.steps": STEPS if thorough else FEW_STEPS,
             "train.log_every": 5,
             "train.validate_every": 25,
             "train.checkpoint_every": 10,
@@ -85,7 +86,7 @@ def test_workers(
     moments = (
         schedule(1, 5.0, any=6, training=4, writing=4)
         if thorough
-        else schedule(1, 5.0, training=1, writing=3)
+        else schedule(1, 5.0, training=1, writing=2)
     )
     folder = project / "runs" / "run"
     torn = 0
@@ -97,9 +98,9 @@ def test_workers(
             KILLS[f"worker, {moment.kind}"] += 1
             torn += any(folder.glob(".step-*.partial"))
         outcome = training.result(timeout=300)
-    assert outcome.summary["step"] == STEPS
+    assert outcome.summary["step"] == config.train.steps
     assert torn >= (3 if thorough else 1), "kills came too late to leave half a checkpoint"
-    assert_same(folder, undisturbed, STEPS)
+    assert_same(folder, undisturbed, config.train.steps)
     assert live(ray.util.placement_group_table()) == []
 
 
@@ -125,7 +126,7 @@ def test_a_worker_that_stands_still_is_started_again(
             with contextlib.suppress(psutil.NoSuchProcess):
                 stopped.kill()
         training.result(timeout=300)
-    assert_same(folder, undisturbed, STEPS)
+    assert_same(folder, undisturbed, config.train.steps)
 
 
 # --- drivers -------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ def test_drivers(
         KILLS[f"driver, {moment.kind}"] += 1
     stage.start()
     stage.finish()
-    assert_same(stage.folder, undisturbed, STEPS)
+    assert_same(stage.folder, undisturbed, config.train.steps)
     stage.assert_recorded()
     wait_until(lambda: not any(temporary.glob("s2s-*")))
     assert len(sessions) >= 5
@@ -232,7 +233,7 @@ def test_machines(
             KILLS[f"machine, {moment.kind}"] += 1
             machines.add_node(num_cpus=1)
     stage.finish()
-    assert_same(stage.folder, undisturbed, STEPS)
+    assert_same(stage.folder, undisturbed, config.train.steps)
     stage.assert_recorded()
     # What killed drivers have left on the cluster goes a moment later.
     wait_until(lambda: below_this_process("RayTrainWorker", "TrainController") == [])

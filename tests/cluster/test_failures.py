@@ -47,7 +47,7 @@ def test_storage_that_is_away_for_a_while_ends_nothing(
     cluster: None, config: Config, tiny_corpus: Corpus, project: Path
 ) -> None:
     """Its folder is moved away while training goes on, and back some seconds later."""
-    config = configuration.with_changes(config, {"train.steps": 400, "cluster.max_failures": 0})
+    config = configuration.with_changes(config, {"train.steps": 160, "cluster.max_failures": 0})
     reference = train(config, tiny_corpus.encoded, project / "reference")
     folder, away = project / "runs" / "run", project / "away"
     moved: list[float] = []
