@@ -50,11 +50,14 @@ MEASURED = {
     "demo": Measured(
         ("python", "-m", "benchmarks.demo"), (*CORE, *TEXT, "src/seq2sweep/cluster/trial.py")
     ),
-    "table3": Measured(
-        ("python", "-m", "benchmarks.demo", "--sweep", "phrasebook-table3"),
-        (*CORE, *TEXT, "src/seq2sweep/cluster/trial.py", "src/seq2sweep/report/findings.py"),
-        preset="phrasebook-table3",
-    ),
+    **{
+        name: Measured(
+            ("python", "-m", "benchmarks.demo", "--sweep", f"phrasebook-{name}"),
+            (*CORE, *TEXT, "src/seq2sweep/cluster/trial.py", "src/seq2sweep/report/findings.py"),
+            preset=f"phrasebook-{name}",
+        )
+        for name in ("search", "table3")
+    },
     "memory_of_updates": Measured(
         ("python", "-m", "benchmarks.memory", "--updates", "2000"),
         (*CORE, "src/seq2sweep/cluster/worker.py", "src/seq2sweep/planning/memory.py"),
