@@ -107,18 +107,10 @@ def test_what_was_measured_says_when_and_with_these_settings(name: str) -> None:
 
 # What a preset says in `bleu` or `time`, and the page that says how it came about, each with the
 # figure as the group of a pattern.
-HOW, DATA = "docs/how_it_works.md", "docs/data.md"
+HOW = "docs/how_it_works.md"
 WHERE_FROM = [
     ("phrasebook", r"^([\d.]+) on its test set", "README.md", r"BLEU (\S+) \(nrefs"),
     ("phrasebook", r"^(\d+) minutes", "README.md", r"without a GPU: ([\d.]+) minutes after"),
-    ("phrasebook-table3", r"^([\d.]+) for the base row", HOW, r"BLEU ([\d.]+) for the base row"),
-    (
-        "phrasebook-table3",
-        r"([\d.]+) for the best, D-dropout-0",
-        HOW,
-        r"([\d.]+) for the best, `D",
-    ),
-    ("phrasebook-table3", r"^(\d+) minutes", HOW, r"Its 20 rows took (\d+) minutes"),
     ("phrasebook-search", r"^(\d+) for the base variant", HOW, r"BLEU (\d+) with the base variant"),
     (
         "phrasebook-search",
@@ -127,12 +119,6 @@ WHERE_FROM = [
         r"(\d+) with the best of 12",
     ),
     ("phrasebook-search", r"^(\d+) minutes", HOW, r"its sweep took (\d+) minutes"),
-    ("multi30k-en-de", r"^([\d.]+) on test_2016", DATA, r"and BLEU was ([\d.]+) \("),
-    ("multi30k-en-de", r"^(\d+) minutes", DATA, r"it trained for (\d+) minutes"),
-    ("multi30k-en-de-tiny", r"^([\d.]+) lower-cased", DATA, r"Measured \([^)]*\): ([\d.]+) "),
-    ("multi30k-en-de-tiny", r"\((\d+) steps\)", DATA, r"after (\d \d+) of the 8 000 steps"),
-    ("multi30k-en-de-tiny", r"published ([\d.]+)$", DATA, r"They report ([\d.]+) tokenised"),
-    ("multi30k-en-de-tiny", r"about ([\d.]+) hours", DATA, r"take about ([\d.]+) hours"),
 ]
 
 
