@@ -2,7 +2,8 @@
 
 `dvc repro` and the summary in a fresh clone of the committed project, with the packages of this
 Python. Prints JSON: the lines of the console, seconds of each stage and of all, what
-metrics/*.json and reports/sweep.json say, and the findings of the report.
+metrics/*.json and reports/sweep.json say, the findings of the report, and what `seq2sweep plan`
+says before and `seq2sweep compare` afterwards.
 
     --sweep PRESET     the sweep of a preset instead, and nothing but what it needs
 """
@@ -25,6 +26,7 @@ from seq2sweep.report.pooled import pooled
 
 ROOT = Path(__file__).parents[1]
 DATA = ("download", "prepare", "vocabulary", "encode")
+COMPARED = ("base", "heads=1 d_k=64 d_v=64")
 STAGES = (*DATA, "train", "evaluate", "sweep", "report")
 
 
@@ -53,10 +55,14 @@ def measure(folder: Path, preset: str | None = None) -> dict[str, Any]:
     }
     # Stages find the packages where `make install` puts them.
     (folder / ".venv").symlink_to(binaries.parent)
+    command = str(binaries / "seq2sweep")
     lines: list[str] = []
     seconds = {}
-    if preset is not None:
-        _lines([str(binaries / "seq2sweep"), "preset", preset, "--force"], folder, environment)
+    said = {}
+    if preset is None:
+        said["plan"] = _lines([command, "plan"], folder, environment)
+    else:
+        _lines([command, "preset", preset, "--force"], folder, environment)
     for stage in STAGES if preset is None else (*DATA, "sweep"):
         started = time.perf_counter()
         lines += _lines(["dvc", "repro", "--single-item", stage], folder, environment)
@@ -65,6 +71,7 @@ def measure(folder: Path, preset: str | None = None) -> dict[str, Any]:
         started = time.perf_counter()
         lines += _lines([str(binaries / "python"), "-m", "pipeline.summary"], folder, environment)
         seconds["summary"] = round(time.perf_counter() - started, 1)
+        said["compare"] = _lines([command, "compare", *COMPARED], folder, environment)
 
     def load(name: str) -> Any:
         return json.loads((folder / name).read_text(encoding="utf-8"))
@@ -73,6 +80,7 @@ def measure(folder: Path, preset: str | None = None) -> dict[str, Any]:
     trained = {} if preset else {name: load(f"metrics/{name}.json") for name in STAGES[4:6]}
     return {
         "console": lines,
+        **said,
         "seconds": seconds,
         "minutes": {"all": sum(seconds.values()) / 60}
         | {stage: seconds[stage] / 60 for stage in ("train", "sweep") if stage in seconds},

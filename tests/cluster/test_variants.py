@@ -19,6 +19,7 @@ from seq2sweep.cluster.variants import Refused, Variant, as_scored, in_one_preci
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.train.devices import Precision
+from seq2sweep.train.step import choose_precision
 
 
 @pytest.fixture
@@ -347,6 +348,18 @@ def test_auto_is_resolved_once_by_the_base(
     # Trained in another precision it is another training.
     before = {variant.fingerprint for variant in accepted(config)}
     assert not before & {variant.fingerprint for variant in made}
+
+
+def test_a_cluster_answers_for_its_own_processors(
+    cluster: None, base: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the driver's processor would say otherwise."""
+    theirs = choose_precision("auto", torch.device("cpu"), 512)
+    opposite = {} if theirs == "bf16" else {"amx_bf16": True}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: opposite)
+    assert sweep.resolve(base, 512) != theirs
+    there = configuration.with_changes(base, {"cluster.address": "auto"})
+    assert sweep.resolve(there, 512) == theirs
 
 
 def test_precision_that_was_asked_for_is_kept(base: Config) -> None:
