@@ -124,12 +124,13 @@ def by_ray(trials: int | None, updates: int | None) -> dict[str, Any]:
     from seq2sweep.cluster.session import ray_session
     from seq2sweep.planning.memory import memory
     from seq2sweep.planning.workload import workload
+    from seq2sweep.train.devices import Precision
     from seq2sweep.train.step import choose_precision
 
     console.quiet_environment()
     cpu = torch.device("cpu")
-    # At a width at which every CPU that has it is taken to be faster with it.
-    precision = choose_precision("auto", cpu, d_model=256)
+    # bf16 is what memory once grew in: wherever the processor need not emulate it.
+    precision: Precision = "bf16" if torch.cpu.get_capabilities().get("avx512_bf16") else "float32"
     config = presets.load("phrasebook").config
     if updates:
         precision = choose_precision(config.train.precision, cpu, config.model.d_model)
