@@ -89,8 +89,11 @@ def test_every_format_is_there_without_a_sweep() -> None:
 
 def test_csv_has_plain_numbers_of_every_variant() -> None:
     record = table3_sweep(3)
+    for trial in record["trials"]:
+        trial["shared_device"] = trial["name"] == "B-d_k-16 seed=2"
     found = {line["variant"]: line for line in lines(record)}
     assert len(found) == 20
+    assert {n for n, line in found.items() if line["shared_device"] == "True"} == {"B-d_k-16"}
     scores = [t["bleu"] for t in record["trials"] if t["variant"] == "B-d_k-16"]
     line = found["B-d_k-16"]
     assert (line["row"], line["group"], line["d_k"], line["heads"]) == ("B-d_k-16", "B", "2", "8")

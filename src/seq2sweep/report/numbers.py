@@ -20,9 +20,10 @@ def csv_text(sweep: Mapping[str, Any] | None) -> str:
     """reports/table3.csv: a line a variant; an empty cell for what is not known.
 
     A figure that differs between seeds has four columns: its mean, `_sd` (n - 1), `_margin` (half
-    the 95 % interval) and `_n`. `bleu_difference*` are against the base row; `paper_*` are of the
-    paper's row beside it, their `_difference` against the paper's base row. Without a sweep there
-    is the line of headings alone.
+    the 95 % interval) and `_n`. `shared_device`: others trained there at the same time, so that
+    `device_hours` count for each of them. `bleu_difference*` are against the base row; `paper_*`
+    are of the paper's row beside it, their `_difference` against the paper's base row. Without a
+    sweep there is the line of headings alone.
     """
     variants = pooled(sweep or {"base": {"model": {}, "train": {}}, "trials": []})
     lines = [_line(variant, variants[0]) for variant in variants]
@@ -49,6 +50,7 @@ def _line(variant: Variant, base: Variant) -> dict[str, Any]:
         line[figure] = None if known is None else known.mean
         if figure not in _SAME_FOR_ALL_SEEDS:
             line |= _spread(figure, known)
+    line["shared_device"] = variant.shared
     against = variant.against
     line["bleu_difference"] = None if against is None else against.difference.mean
     line["bleu_difference_margin"] = None if against is None else against.difference.margin
