@@ -47,3 +47,4 @@ def test_a_fault_is_caught(fault: Fault, tmp_path: Path) -> None:
         timeout=900,
     )
     assert done.returncode == TESTS_FAILED, f"it was not noticed\n{done.stdout[-2000:]}"
+    assert "Failed: Timeout" not in done.stdout, "it was slow, not noticed"
