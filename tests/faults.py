@@ -199,7 +199,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "for e in journal.entries(journal_path) for k",
                 "for e in [*journal.entries(journal_path)][::-1] for k",
             ),
-            ('rows.setdefault(entry["step"], {})', 'rows.setdefault(entry["step"] + 1, {})'),
+            ("{}).update(entry)", '{}).update(entry | {"step": entry["step"] + 1})'),
             ('"device_hours": summary["device_hours"]', '"device_hours": summary["wall_seconds"]'),
             ("summary[k] for k in devices.COSTS if", "1 + summary[k] for k in devices.COSTS if"),
         ],

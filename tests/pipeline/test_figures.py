@@ -247,6 +247,11 @@ def test_evaluate_in_mlflow_dvc_and_on_the_console(project: Finished) -> None:
     }
     assert len(set(expected.values())) == len(expected)
     assert project.metrics(found["mlflow_run_id"]) == expected
+    (model,) = project.client.search_logged_models(
+        [project.client.get_run(found["mlflow_run_id"]).info.experiment_id],
+        filter_string=f"source_run_id = '{found['mlflow_run_id']}'",
+    )
+    assert {metric.key: metric.value for metric in model.metrics} == expected
     parent = project.metrics(project.json("metrics/train.json")["mlflow_run_id"])
     assert expected.items() <= parent.items()
     assert project.json("metrics/dvc/evaluate.json").items() <= expected.items()
@@ -319,11 +324,15 @@ def test_each_trial(project: Finished) -> None:
 
 
 def test_trials_are_scored_as_they_say(project: Finished) -> None:
-    trial = trials(project)[-1]
-    file = project.folder / trial["translations"]["file"]
-    weights = file.parent / "step-00000044/model.safetensors"
-    found = evaluate(project.config, [weights], project.data, "valid").translations
-    assert file.read_text(encoding="utf-8").splitlines() == found
+    greedy = configuration.with_changes(project.config, {"evaluate.beam": 1})
+    other = 0
+    for trial in trials(project):
+        file = project.folder / trial["translations"]["file"]
+        weights = file.parent / "step-00000044/model.safetensors"
+        found = evaluate(project.config, [weights], project.data, "valid").translations
+        assert file.read_text(encoding="utf-8").splitlines() == found
+        other += evaluate(greedy, [weights], project.data, "valid").translations != found
+    assert other, "a smaller beam would not be noticed"
 
 
 def test_variants_are_means_of_their_seeds(project: Finished) -> None:
