@@ -37,6 +37,8 @@ from benchmarks import contenders
 
 PIECES, TOKENS = 37_000, 25_000
 MEAN_LENGTH = 27
+COMPUTING = ("ray::RayTrainWorker", "ray::ImplicitFunc")
+"""Processes of Ray that train: workers, and trials."""
 MINUTE = 60.0
 
 
@@ -224,7 +226,7 @@ class Watch:
                     rss = process.memory_info().rss
                 except (psutil.NoSuchProcess, IndexError):
                     continue  # it has ended meanwhile
-                if name.startswith("ray::") and rss:
+                if name.startswith(COMPUTING) and rss:
                     # Ray adds what a process does at the moment.
                     self.names.setdefault(process.pid, name.partition(".")[0])
                     self.seen[process.pid].append((time.monotonic(), rss))
