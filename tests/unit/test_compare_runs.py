@@ -450,7 +450,7 @@ def test_weights_and_a_trial_have_different_test_sets(
     found = compared(capsys, "models/train", "base seed=1")
     assert found["remarks"] == ["Different test sets: A is scored on test, B on valid."]
     assert found["difference"] is None
-    assert found["parameters"] == {"train.steps": [600, 300]}
+    assert found["parameters"] == {"train.steps": [CONFIG["train"]["steps"], 300]}
 
 
 # --- mistakes ------------------------------------------------------------------------------------
