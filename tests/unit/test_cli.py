@@ -78,8 +78,7 @@ def test_values_can_be_set() -> None:
         (["phrasebook", "--set", "data.source=2020-13-45"], "not a YAML value"),
         (["phrasebook", "--set", "data.target=German"], "data.target must be a code of two"),
         (
-            ["phrasebook", "--set", "train.steps=600"]
-            + ["--set", "evaluate.checkpoint_steps=[300]"],
+            ["phrasebook", "--set", "train.steps=600", "--set", "evaluate.checkpoint_steps=[300]"],
             "keeps (400, 450, 500, 550, 600)",
         ),
         (["phrasebook", "--set", "evaluate.checkpoint_steps=[true]"], "a list of whole numbers"),
