@@ -97,7 +97,7 @@ def test_it_memorises_sentences(pairs_of: Callable[[], Pairs], tmp_path: Path) -
     assert score(translations, references, "de")["bleu"]["sacrebleu"]["score"] == 100
 
 
-@pytest.mark.parametrize("task", ["copy", "reverse"])
+@pytest.mark.parametrize("task", [pytest.param("copy", marks=pytest.mark.thorough), "reverse"])
 def test_it_learns_what_holds_for_sequences_never_seen(task: str, tmp_path: Path) -> None:
     draw = random.Random(1)
     sequences: dict[str, None] = {}  # each once, in a fixed order

@@ -183,7 +183,7 @@ for number in itertools.count(first, every):
 """
 
 
-@pytest.mark.parametrize("first", [0, 4])
+@pytest.mark.parametrize("first", [0, pytest.param(4, marks=pytest.mark.thorough)])
 def test_killed_before_any_write(project: Path, first: int) -> None:
     """SIGKILL while recording and delivering; then the stage is run again, and the rest synced."""
     uri = f"sqlite:///{project}/mlflow.db"
