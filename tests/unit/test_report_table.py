@@ -74,6 +74,22 @@ def test_seeds_are_pooled_in_one_row() -> None:
         assert cells[column(heading)] == alone[column(heading)]
 
 
+def test_a_seed_that_was_stopped_is_not_in_the_mean_of_those_that_finished() -> None:
+    record = table3_sweep(3)
+    first, *others = [t for t in record["trials"] if t["variant"] == "A-heads-1"]
+    first |= {"status": "stopped early", "steps": 10, "bleu": 0.5, "valid_perplexity": 400.0}
+    row = rows(record)["A-heads-1"]
+    assert row.cells[-1] == "2 of 3 seeds finished"
+    for heading, figure in (("BLEU (dev)", "bleu"), ("PPL (dev)", "valid_perplexity")):
+        shown = row.cells[column(heading)].split(" ± ")[0]
+        assert float(shown) == pytest.approx(statistics.mean(t[figure] for t in others), abs=0.06)
+    # Where all were stopped there is nothing better.
+    for trial_of_it in others:
+        trial_of_it |= {"status": "stopped early", "steps": 10, "bleu": 0.5}
+    cells = rows(record)["A-heads-1"].cells
+    assert cells[column("BLEU (dev)")].startswith("0.5")
+
+
 def test_rows_that_chance_explains_are_marked() -> None:
     record = table3_sweep()
     bleu = column("BLEU (dev)")
