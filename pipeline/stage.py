@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from pipeline.unchanged import unchanged
 from seq2sweep import config as configuration
-from seq2sweep import console
+from seq2sweep import console, fingerprint
 from seq2sweep.cluster import jobs
+from seq2sweep.cluster import stages as dvc_stages
 from seq2sweep.cluster.variants import variants
 from seq2sweep.data.files import write_whole
 from seq2sweep.errors import EXIT_INTERRUPTED, Failure, UserError, ending
 from seq2sweep.redaction import redact
+
+CHANGES_NO_RESULT = "how a stage starts and ends"
 
 PARAMS = Path("params.yaml")
 RAW = Path("data/raw")
@@ -75,20 +77,14 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-# What computes weights from data, and scores from weights.
-TRAINING_CODE = ("model", "train", "data/batching.py", "data/bitext.py")
-SCORING_CODE = ("model", "decode", "evaluate", "data/vocabulary.py", "data/word_piece.py")
+TRAINING = "seq2sweep.train.loop"
+SCORING = "seq2sweep.evaluate.evaluation"
+"""The modules whose code computes weights from data, and scores from weights."""
 
 
-def code_fingerprint(parts: Sequence[str]) -> str:
-    """sha256 (hex) of modules and folders of the library."""
-    package = Path(configuration.__file__).parent
-    code = hashlib.sha256()
-    for part in parts:
-        path = package / part
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            code.update(file.relative_to(package).as_posix().encode() + file.read_bytes())
-    return code.hexdigest()
+def code_of(program: str) -> dict[str, str]:
+    """The meaning of each module that can change what this module of ours computes."""
+    return fingerprint.parts(program, *dvc_stages.roots(Path.cwd()))
 
 
 def dataset_in_words(config: configuration.Config) -> str:

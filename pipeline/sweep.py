@@ -34,11 +34,13 @@ from pipeline.outcome import (
 )
 from pipeline.sweep_result import record_best, record_tables
 from pipeline.sweep_runs import Recorder
-from seq2sweep import console
+from seq2sweep import console, fingerprint
 from seq2sweep.cluster.record import TrialResult
+from seq2sweep.cluster.relatives import Origin, begin_sweep
 from seq2sweep.cluster.rounds import Proposal, search
 from seq2sweep.cluster.search import require_folder, run_sweep
 from seq2sweep.cluster.session import ray_session
+from seq2sweep.cluster.storage import run_folder
 from seq2sweep.cluster.tasks import ray_tasks
 from seq2sweep.cluster.tuning import Room
 from seq2sweep.cluster.variants import Refused, Variant, in_one_precision, variants
@@ -184,16 +186,21 @@ def train(
     config: Config, header: dict[str, Any], chosen: list[Variant], recorder: Recorder
 ) -> tuple[list[TrialResult], list[Proposal]]:
     """Train and score what is chosen, or search from there on; with what a search proposed."""
+    made_from = origin(header)
+    name = sweep_name(made_from)
+    line = begin_sweep(run_folder(config.cluster, Path.cwd(), name), made_from)
+    if line is not None:
+        console.say(line)
     run = functools.partial(
         run_sweep,
         config,
         encoded=stage.ENCODED.resolve(),
         project=Path.cwd(),
-        name=sweep_name(header),
+        name=name,
         score=functools.partial(
             score_checkpoint, clean=stage.CLEAN.resolve(), vocabulary=stage.VOCABULARY.resolve()
         ),
-        scorer=stage.code_fingerprint(stage.SCORING_CODE),
+        scorer=fingerprint.of_parts(stage.code_of(stage.SCORING)),
     )
     with ray_session(config.cluster):
         if config.sweep.method != "optuna":
@@ -233,14 +240,21 @@ def say_round(config: Config, proposals: Sequence[Proposal]) -> None:
         console.say(f"  #{proposal.number} {proposal.variant}{note}")
 
 
-def sweep_name(header: dict[str, Any]) -> str:
+def origin(header: dict[str, Any]) -> Origin:
+    """What all trials have alike: the data, the vocabulary and the code that trains."""
+    code = stage.code_of(stage.TRAINING)
+    identity = {
+        "data": header["fingerprint"],
+        "vocabulary": header["vocabulary"]["fingerprint"],
+        "code": fingerprint.of_parts(code),
+    }
+    return Origin(identity, code)
+
+
+def sweep_name(origin: Origin) -> str:
     """Folder of all variants trained on this data with this code; each has its own inside."""
-    identity = [
-        header["fingerprint"],
-        header["vocabulary"]["fingerprint"],
-        stage.code_fingerprint(stage.TRAINING_CODE),
-    ]
-    return f"sweep-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}"
+    text = json.dumps(origin.identity, sort_keys=True)
+    return f"sweep-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.report.files import table_files
 from seq2sweep.tracking.writer import Writer
 
+CHANGES_NO_RESULT = "what is recorded of a result"
+
 MODEL = "transformer"
 ALIAS = "best-of-sweep"
 

@@ -21,6 +21,8 @@ from seq2sweep.tracking.values import param_text
 from seq2sweep.tracking.writer import Status, Writer
 from seq2sweep.train import devices
 
+CHANGES_NO_RESULT = "what is recorded of a result"
+
 SCORES = ("bleu", "bleu_paper", "chrf")
 COST = ("target_tokens", "wall_seconds", *devices.COSTS)
 MLFLOW_STATUS: dict[str, Status] = {

@@ -17,6 +17,8 @@ from seq2sweep.tracking.outbox import outboxes_folder
 from seq2sweep.tracking.writer import Writer
 from seq2sweep.train import devices
 
+CHANGES_NO_RESULT = "what is recorded of a result"
+
 
 def delivery(config: Config) -> Background:
     """What brings to MLflow, while its block runs, all that the stage and others recorded.

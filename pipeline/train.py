@@ -17,10 +17,10 @@ from typing import Any
 from pipeline import stage, tracking
 from pipeline.receipt import receipt, weights_entry
 from seq2sweep import config as configuration
-from seq2sweep import console
+from seq2sweep import console, fingerprint
 from seq2sweep.cluster import inside
 from seq2sweep.cluster.place import place_of
-from seq2sweep.cluster.relatives import Identity, begin, run_name
+from seq2sweep.cluster.relatives import Identity, Origin, begin, run_name
 from seq2sweep.cluster.retention import always_kept
 from seq2sweep.cluster.run import TrainOutcome, run_training
 from seq2sweep.cluster.session import ray_session
@@ -59,7 +59,8 @@ def work(config: Config) -> None:
     header = read_training_header(stage.ENCODED)
     vocabulary_size = int(header["vocabulary"]["size"])
     parameters = flops.parameter_count(config.model, vocabulary_size)
-    what = identity(config, header)
+    code = stage.code_of(stage.TRAINING)
+    what = identity(config, header, code)
     name = run_name(what)
     folder = run_folder(config.cluster, project, name)
     console.say(
@@ -67,7 +68,8 @@ def work(config: Config) -> None:
         f"{header['sentences']} pairs, {config.train.steps} steps, "
         f"{config.cluster.workers} worker(s)"
     )
-    line = begin(folder, what, always_kept(config.train, config.evaluate.checkpoint_steps))
+    origin = Origin(what, code, config.train.log_every)
+    line = begin(folder, origin, always_kept(config.train, config.evaluate.checkpoint_steps))
     if line is not None:
         console.say(line)
     lineage = tracking.lineage(config, header)
@@ -136,15 +138,15 @@ def encoded_data(config: Config, storage: Path, name: str) -> Path:
     return inside.seen_by_all_nodes(stage.ENCODED, storage, name)
 
 
-def identity(config: Config, header: dict[str, Any]) -> Identity:
+def identity(config: Config, header: dict[str, Any], code: dict[str, str]) -> Identity:
     """All that determines the result: parameters, data, vocabulary and the code that computes.
 
-    So changed code never finds the finished run of the code before.
+    So changed code never finds the finished run of the code before. code: of `stage.code_of`.
     """
-    return configuration.flatten(config, "model", "train") | {
+    return configuration.identity(config, "model", "train") | {
         "data": header["fingerprint"],
         "vocabulary": header["vocabulary"]["fingerprint"],
-        "code": stage.code_fingerprint(stage.TRAINING_CODE),
+        "code": fingerprint.of_parts(code),
     }
 
 

@@ -11,28 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
-from seq2sweep import yaml_text
+from seq2sweep import fingerprint, yaml_text
+from seq2sweep.cluster import stages as dvc_stages
 from seq2sweep.config import Config
-from seq2sweep.data.files import sha256
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_text
-
-CODE = ("pipeline/", "src/")
 
 
 @contextlib.contextmanager
 def unchanged(stage: str, config: Config, params: Path) -> Iterator[None]:
     """Raise UserError at the end of a block in which a dependency of the stage has changed.
 
-    Compared are the values and the code that dvc.yaml names, where there is one. config: as it was
-    read from the file `params`.
+    Compared are the values that dvc.yaml names, where there is one, and what the code means.
+    config: as it was read from the file `params`.
     """
     recipe = _recipe(stage)
-    before = _values(recipe, config) | _sums(recipe)
+    before = _values(recipe, config) | _code(stage, recipe)
     yield
-    now = _values(recipe, configuration.load(params)) | _sums(recipe)
-    # A file that is new cannot have had a part in it.
-    changed = [name for name, value in before.items() if now.get(name) != value]
+    now = _values(recipe, configuration.load(params)) | _code(stage, recipe)
+    changed = fingerprint.differences(before, now)
     if changed:
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise UserError(
@@ -54,7 +51,7 @@ def _recipe(stage: str) -> Mapping[str, Any]:
 
 
 def _values(recipe: Mapping[str, Any], config: Config) -> dict[str, Any]:
-    named = [f"{key}." for key in recipe.get("params", ())]
+    named = [f"{key}." for key in recipe.get("params", ()) if isinstance(key, str)]
     return {
         f"params.yaml: {key}": value
         for key, value in configuration.flatten(config).items()
@@ -62,7 +59,5 @@ def _values(recipe: Mapping[str, Any], config: Config) -> dict[str, Any]:
     }
 
 
-def _sums(recipe: Mapping[str, Any]) -> dict[str, str]:
-    places = [Path(dep) for dep in recipe.get("deps", ()) if dep.startswith(CODE)]
-    files = [file for place in places for file in (place, *place.rglob("*")) if file.is_file()]
-    return {str(file): sha256(file) for file in files if "__pycache__" not in file.parts}
+def _code(stage: str, recipe: Mapping[str, Any]) -> dict[str, str]:
+    return dvc_stages.code(Path.cwd(), stage) if recipe else {}

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +11,7 @@ import yaml
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
+from seq2sweep.fingerprint import imports
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,7 +25,7 @@ LAYERS = {
     "seq2sweep.locks": 2,
     "seq2sweep.health": 2,
     "seq2sweep.redaction": 2,
-    "seq2sweep.fingerprint": 2,
+    "seq2sweep.fingerprint": 3,
     "seq2sweep.config": 3,
     "seq2sweep.presets": 4,
     "seq2sweep.data": 5,
@@ -70,31 +68,6 @@ CORE_MAY_USE = {
 REPORT_NEVER_USES = {"ray", "mlflow", "torch", "dvc"}
 
 
-def imports_of(text: str, module: str, is_package: bool = False) -> Iterator[tuple[int, str]]:
-    """Line and full dotted name of everything a module imports, inside functions too."""
-    package = module if is_package else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                base = importlib.util.resolve_name("." * node.level + base, package)
-            for alias in node.names:
-                yield node.lineno, f"{base}.{alias.name}"
-        elif isinstance(node, ast.Call) and node.args:
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else None
-            called = node.func.id if isinstance(node.func, ast.Name) else called
-            name = node.args[0]
-            if (
-                called in ("import_module", "__import__")
-                and isinstance(name, ast.Constant)
-                and isinstance(name.value, str)
-            ):
-                yield node.lineno, name.value
-
-
 def layer_of(name: str) -> str | None:
     """The longest known layer that a dotted name lies in; None outside of the project."""
     parts = name.split(".")
@@ -112,7 +85,7 @@ def violations(text: str, module: str, is_package: bool = False) -> list[str]:
     if own == "seq2sweep" and module != "seq2sweep":
         return [f"{module} lies in no layer: add it to LAYERS"]
     found = []
-    for line, name in imports_of(text, module, is_package):
+    for line, name in imports(text, module, is_package):
         where = f"{module} line {line} imports {name}"
         top = name.split(".")[0]
         other = layer_of(name)
@@ -235,73 +208,8 @@ def test_no_parameter_is_hidden_from_the_run_cache() -> None:
     for key in hidden:
         sections = [key.rsplit(".", depth)[0] for depth in range(1, key.count(".") + 1)]
         for name, stage in _stages().items():
-            params: list[str] = stage.get("params", [])
+            params = [entry for entry in stage.get("params", []) if isinstance(entry, str)]
             assert key in params or not set(sections) & set(params), f"{name}: name {key} in full"
-
-
-# What a stage's result cannot depend on: how a parameter is read (its value is a dependency of
-# its own), how lines are printed, who waits for whom, which machine
-# computes and where it is recorded.
-NO_DEPENDENCY = {
-    "seq2sweep",
-    "seq2sweep.errors",
-    "seq2sweep.console",
-    "seq2sweep.locks",
-    "seq2sweep.redaction",
-    # How a file is opened, and YAML is read: what comes of it has a sum or a value of its own.
-    "seq2sweep.paths",
-    "seq2sweep.yaml_text",
-    "seq2sweep.config",
-    "seq2sweep.tracking",
-}
-NO_DEPENDENCY_EITHER = {
-    "seq2sweep.cluster",
-    "seq2sweep.cluster.inside",
-    "seq2sweep.cluster.network",
-    "seq2sweep.cluster.parcels",
-    "seq2sweep.cluster.stages",
-    "seq2sweep.cluster.session",
-    "pipeline.stage",
-    # What is said of failures, and how long a start is waited for.
-    "seq2sweep.cluster.failures",
-    "seq2sweep.cluster.gcs",
-    "seq2sweep.cluster.ray_trainer",
-    "seq2sweep.cluster.workers_start",
-    # How the same bytes come here, which their check sum says, and how many processes share work.
-    "seq2sweep.data.download",
-    "seq2sweep.data.download.receipts",
-    "seq2sweep.data.parallel",
-    "seq2sweep.cluster.tasks",
-    # How the same files come from node to node by way of a bucket.
-    "seq2sweep.cluster.bucket",
-    "seq2sweep.cluster.claims",
-    "seq2sweep.cluster.encoded",
-    "seq2sweep.cluster.everywhere",
-    "seq2sweep.cluster.messages",
-    "seq2sweep.cluster.mirror",
-    "seq2sweep.cluster.own_folder",
-    "seq2sweep.cluster.place",
-    "seq2sweep.cluster.remote",
-    "seq2sweep.cluster.ticker",
-}
-
-
-def files_behind(module: str, seen: set[str]) -> Iterator[Path]:
-    """The files of a module and of all project modules it imports, directly or not."""
-    known = dict(MODULES)
-    while module not in known:
-        module = module.rpartition(".")[0]
-        if not module:
-            return
-    layer = layer_of(module)
-    if module in seen or layer in NO_DEPENDENCY or module in NO_DEPENDENCY_EITHER:
-        return
-    seen.add(module)
-    path = known[module]
-    yield path
-    is_package = path.name == "__init__.py"
-    for _, name in imports_of(path.read_text(encoding="utf-8"), module, is_package):
-        yield from files_behind(name, seen)
 
 
 def _stages() -> dict[str, dict[str, list[str]]]:
@@ -309,14 +217,15 @@ def _stages() -> dict[str, dict[str, list[str]]]:
     return dict(stages)
 
 
-@pytest.mark.parametrize("stage", sorted(_stages()))
-def test_stages_depend_on_the_code_that_makes_their_output(stage: str) -> None:
-    declared = _stages()[stage]["deps"]
-    shared = {"pipeline/__init__.py", "pipeline/tracking.py"}
-    for path in files_behind(f"pipeline.{stage}", set()):
-        name = path.relative_to(ROOT).as_posix()
-        if name in shared or "/phrasebook/" in name:  # data.folder names the phrasebook
-            continue
-        assert any(name == dep or name.startswith(f"{dep}/") for dep in declared), name
-    for dep in declared:
-        assert "$" in dep or not dep.startswith(("src", "pipeline")) or (ROOT / dep).exists(), dep
+def test_each_stage_depends_on_what_its_code_means() -> None:
+    for name, stage in _stages().items():
+        files = {
+            k: v
+            for entry in stage.get("params", [])
+            if isinstance(entry, dict)
+            for k, v in entry.items()
+        }
+        if name != "fingerprint":
+            assert name in files["code.json"]
+        listed = [dep for dep in stage.get("deps", []) if dep.startswith(("src", "pipeline"))]
+        assert listed == (["pipeline", "src"] if name == "fingerprint" else [])

@@ -29,14 +29,20 @@ from seq2sweep.errors import UserError
 from seq2sweep.paths import read_text
 from seq2sweep.redaction import secrets_in
 
+CHANGES_NO_RESULT = "how parameters are read: their values are compared themselves"
+
 DECISIVE = ("src", "pipeline", "params.yaml", "dvc.yaml", "constraints.txt", "pyproject.toml")
 """The project's files that determine a result. One elsewhere (documentation, tests, infrastructure,
 dvc.lock, which stages write) leaves the tree of a run clean."""
 
 
-def _field(help_text: str, at_least: int | None = None) -> Any:
-    """A required field; the help text becomes the comment beside it in params.yaml."""
-    return dataclasses.field(metadata={"help": help_text, "at_least": at_least})
+def _field(help_text: str, at_least: int | None = None, *, result: bool = True) -> Any:
+    """A required field; the help text becomes the comment beside it in params.yaml.
+
+    result: whether another value can change what comes out.
+    """
+    metadata = {"help": help_text, "at_least": at_least, "result": result}
+    return dataclasses.field(metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,9 @@ class TrainConfig:
     deterministic: bool = _field(
         "ask a GPU for bitwise the same result again, at a cost in speed; a CPU always gives it"
     )
-    log_every: int = _field("steps between console lines and points of the curves", at_least=1)
+    log_every: int = _field(
+        "steps between console lines and points of the curves", at_least=1, result=False
+    )
     validate_every: int = _field("steps between losses on the validation set", at_least=1)
     checkpoint_every: int = _field("steps between checkpoints", at_least=1)
     keep_checkpoints: int = _field("newest checkpoints kept", at_least=1)
@@ -351,6 +359,23 @@ def flatten(config: Config, *sections: str) -> dict[str, Any]:
         for key, value in _leaves(to_dict(config), "")
         if not sections or key.split(".")[0] in sections
     }
+
+
+def identity(config: Config, *sections: str) -> dict[str, Any]:
+    """As `flatten`, without the keys that change no result."""
+    return {
+        key: value
+        for key, value in flatten(config, *sections).items()
+        if _changes_result(Config, key.split("."))
+    }
+
+
+def _changes_result(kind: Any, path: list[str]) -> bool:
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if len(path) > 1:
+        hint = typing.get_type_hints(kind)[path[0]]
+        return _changes_result(hint, path[1:]) if dataclasses.is_dataclass(hint) else True
+    return bool(fields[path[0]].metadata["result"])
 
 
 def is_language(code: str) -> bool:

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+CHANGES_NO_RESULT = "what a person sees while it runs"
+
 T = TypeVar("T")
 
 SILENT_SECONDS = 50.0

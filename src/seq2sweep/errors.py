@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
+CHANGES_NO_RESULT = "how a mistake or a failure is told"
+
 EXIT_FAILURE = 1
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 75

@@ -1,13 +1,35 @@
-"""What Python code means, as a hash: what changes no result does not change it."""
+"""What code means, as a hash: what changes no result does not change it.
+
+Of a Python file, comments, docstrings, layout and unused imports are not in it, nor where the file
+lies. Of a program it is made of the modules that the program imports, found in the imports
+themselves. A module that can change no result says so, in a line of its own, and why; nothing that
+only such modules import is in it either:
+
+    CHANGES_NO_RESULT = "what a person sees while a stage runs"
+
+In the `__init__` of a package it stands for all modules of the package.
+"""
 
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
 import hashlib
+import importlib.util
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from seq2sweep import yaml_text
+
+CHANGES_NO_RESULT = "how code is told apart"
+
+MARK = "CHANGES_NO_RESULT"
+IMPORTS = "imports"
 
 _OF_NO_MEANING = {"ctx", "kind", "type_comment", "type_ignores"}
 """Fields of syntax trees that repeat what their place says, or that only type checkers read."""
@@ -16,17 +38,243 @@ _OF_NO_MEANING = {"ctx", "kind", "type_comment", "type_ignores"}
 def of_code(files: Iterable[Path]) -> str:
     """sha256 (hex) of Python files by their meaning.
 
-    Comments, docstrings, layout, the places of files and their imports are not in it, so code that
-    is moved is the same; and it is the same on every version of Python that can read the files.
-    Raises SyntaxError for one that is no Python.
+    Code that is moved is the same, and it is the same on every version of Python that can read the
+    files. Raises SyntaxError for one that is no Python.
     """
-    parts = sorted(_of_text(file.read_text(encoding="utf-8")) for file in files)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return _of_all(_read(_text_of(file)).meaning for file in files)
 
 
-def _of_text(text: str) -> str:
-    tree = json.dumps(_plain(ast.parse(text)), ensure_ascii=True)
-    return hashlib.sha256(tree.encode()).hexdigest()
+def of_parts(parts: Mapping[str, str]) -> str:
+    """sha256 (hex) of what `parts` gives: the same wherever the parts lie."""
+    return _of_all(parts.values())
+
+
+def parts(program: str, *roots: Path) -> dict[str, str]:
+    """sha256 (hex) by meaning of each module that can change what a program results in.
+
+    program: dotted name of its main module. roots: folders that packages lie in. A file of another
+    kind that a package holds, such as a template, is a part of each module that names it; and which
+    names the modules have from each other is the part IMPORTS.
+    """
+    found: dict[str, str] = {}
+    imported: list[tuple[str, ...]] = []
+    for module, path in modules(program, *roots).items():
+        text = _text_of(path)
+        found[module] = _read(text).meaning
+        found |= {part: _of_file(file) for part, file in _files_of(module, path).items()}
+        imported += [
+            (found[module], bound, *_target(name, roots))
+            for name, bound in _used_imports(text, module, path)
+        ]
+    return found | {IMPORTS: _sha256(json.dumps(sorted(imported)))}
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """The names of what differs between `parts`, sorted."""
+    found = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    # It differs with each module that another one imports.
+    return [name for name in found if name != IMPORTS] or found
+
+
+def modules(program: str, *roots: Path) -> dict[str, Path]:
+    """The files of a program's modules, by dotted name: its own and all that it imports.
+
+    Left out are those that change no result. Raises SyntaxError for one that is no Python.
+    """
+    found: dict[str, Path] = {}
+    waiting = [program]
+    while waiting:
+        module, path = _locate(waiting.pop(), roots)
+        if path is None or module in found or _is_marked(module, path, roots):
+            continue
+        found[module] = path
+        try:
+            waiting += [name for _, name in imports(_text_of(path), module, _is_package(path))]
+        except SyntaxError as error:
+            error.filename = str(path)
+            raise
+        waiting += [module.rpartition(".")[0]]  # a package is imported before what it holds
+    return dict(sorted(found.items()))
+
+
+def of_folder(folder: Path) -> str:
+    """sha256 (hex) of the files of a folder, or of one file, by their meaning and names."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file()) or [folder]
+    return _of_all(
+        f"{path.relative_to(folder).as_posix()} {_of_file(path)}"
+        for path in files
+        if "__pycache__" not in path.parts and path.is_file()
+    )
+
+
+def imports(text: str, module: str, is_package: bool = False) -> Iterator[tuple[int, str]]:
+    """Line and full dotted name of everything that a module imports, inside functions too."""
+    for node in _read(text).imports:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for imported, _ in _names(node, module, is_package):
+                yield node.lineno, imported
+        else:
+            yield node.lineno, node.args[0].value  # type: ignore[attr-defined]
+
+
+def _names(
+    node: ast.Import | ast.ImportFrom, module: str, is_package: bool
+) -> Iterator[tuple[str, str]]:
+    """Full dotted name of each thing imported, and the name that it gets."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            # `import a.b` gives the name a; `import a.b as c` gives c for a.b.
+            yield alias.name, alias.asname or alias.name.partition(".")[0]
+        return
+    base = node.module or ""
+    if node.level:
+        package = module if is_package else module.rpartition(".")[0]
+        base = importlib.util.resolve_name("." * node.level + base, package)
+    for alias in node.names:
+        yield f"{base}.{alias.name}", alias.asname or alias.name
+
+
+def _used_imports(text: str, module: str, path: Path) -> list[tuple[str, str]]:
+    read = _read(text)
+    return [
+        (name, bound)
+        for node in read.imports
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name, bound in _names(node, module, _is_package(path))
+        if bound in read.names
+    ]
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What is asked of a Python file.
+
+    meaning: without its imports; imports: the statements, and calls with a module's name; names,
+    strings: that stand in it; marked: whether it says that it changes no result.
+    """
+
+    meaning: str
+    imports: tuple[ast.Import | ast.ImportFrom | ast.Call, ...]
+    names: frozenset[str]
+    strings: frozenset[str]
+    marked: bool
+
+
+@functools.lru_cache(maxsize=1024)
+def _read(text: str) -> _Read:
+    tree = ast.parse(text)
+    nodes = list(ast.walk(tree))
+    return _Read(
+        meaning=_sha256(json.dumps(_plain(tree), ensure_ascii=True)),
+        imports=tuple(
+            node
+            for node in nodes
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            or (isinstance(node, ast.Call) and _imports_by_name(node))
+        ),
+        names=frozenset(node.id for node in nodes if isinstance(node, ast.Name)),
+        strings=frozenset(
+            node.value
+            for node in nodes
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ),
+        marked=any(map(_is_mark, tree.body)),
+    )
+
+
+def _imports_by_name(call: ast.Call) -> bool:
+    called = getattr(call.func, "attr", getattr(call.func, "id", None))
+    name = call.args[0] if call.args else None
+    return (
+        called in ("import_module", "__import__")
+        and isinstance(name, ast.Constant)
+        and isinstance(name.value, str)
+    )
+
+
+def _target(name: str, roots: Iterable[Path]) -> tuple[str, str]:
+    """Of something imported the meaning of its module, so that it may move, and its name there."""
+    module, path = _locate(name, roots)
+    if path is None:
+        return name, ""
+    meaning = "" if _is_marked(module, path, roots) else _read(_text_of(path)).meaning
+    return meaning, name[len(module) :]
+
+
+def _locate(name: str, roots: Iterable[Path]) -> tuple[str, Path | None]:
+    """The module that a dotted name is of, or is a name in, and its file; None: it is not ours."""
+    while name:
+        for root in roots:
+            place = root.joinpath(*name.split("."))
+            for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+                if path.is_file():
+                    return name, path
+        name = name.rpartition(".")[0]
+    return name, None
+
+
+def _is_package(path: Path) -> bool:
+    return path.name == "__init__.py"
+
+
+def _is_marked(module: str, path: Path, roots: Iterable[Path]) -> bool:
+    if _read(_text_of(path)).marked:
+        return True
+    package, above = _locate(module.rpartition(".")[0], roots)
+    return above is not None and _is_marked(package, above, roots)
+
+
+def _is_mark(node: Any) -> bool:
+    return isinstance(node, ast.Assign) and any(
+        isinstance(target, ast.Name) and target.id == MARK for target in node.targets
+    )
+
+
+def _files_of(module: str, path: Path) -> dict[str, Path]:
+    """What a package holds besides Python and this module names, or what it names does: files by
+    their name or their folder's, or by their ending alone where none is named in full."""
+    inside = {
+        file.relative_to(path.parent).as_posix(): file
+        for file in sorted(path.parent.rglob("*"))
+        if file.suffix not in (".py", ".pyc") and file.is_file()
+    }
+    strings = _read(_text_of(path)).strings
+    named: dict[str, Path] = {}
+    waiting = {name for name in inside if name.split("/")[0] in strings or name in strings}
+    if not waiting:
+        waiting = {name for name, file in inside.items() if file.suffix in strings}
+    while waiting:
+        name = waiting.pop()
+        named[name] = inside[name]
+        holds = _text_of(inside[name])
+        waiting |= {other for other in inside if other in holds and other not in named}
+    return {f"{module}: {name}": file for name, file in sorted(named.items())}
+
+
+def _text_of(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace")
+
+
+def _of_file(file: Path) -> str:
+    """Of YAML its values, of CSS its rules, of what cannot be read and of other files each byte."""
+    with contextlib.suppress(SyntaxError, *yaml_text.ERRORS):
+        if file.suffix == ".py":
+            return _read(_text_of(file)).meaning
+        if file.suffix == ".yaml":
+            values = yaml_text.read_yaml(_text_of(file))
+            return _sha256(json.dumps(values, sort_keys=True, default=str))
+    if file.suffix == ".css":
+        return _sha256(" ".join(re.sub(r"/\*.*?\*/", " ", _text_of(file), flags=re.DOTALL).split()))
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _of_all(hashes: Iterable[str]) -> str:
+    return _sha256("\n".join(sorted(hashes)))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:
@@ -53,8 +301,8 @@ def _is_empty(part: ast.expr) -> bool:
 
 
 def _is_idle(node: Any) -> bool:
-    """Docstrings, texts below what they describe, and imports."""
-    if isinstance(node, ast.Import | ast.ImportFrom):
+    """Docstrings, texts below what they describe, imports, and that a module changes no result."""
+    if isinstance(node, ast.Import | ast.ImportFrom) or _is_mark(node):
         return True
     return (
         isinstance(node, ast.Expr)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from seq2sweep.errors import UserError
 
+CHANGES_NO_RESULT = "who waits for whom"
+
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 

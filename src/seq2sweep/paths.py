@@ -15,6 +15,8 @@ from typing import Any
 
 from seq2sweep.errors import PATH_REMEDIES, UserError
 
+CHANGES_NO_RESULT = "how a file is opened: what comes of it has a sum or a value of its own"
+
 REPRO = "run `dvc repro`, which makes it"
 _KINDS = {
     stat.S_IFIFO: "a named pipe",

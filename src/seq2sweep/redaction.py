@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote_plus
 
+CHANGES_NO_RESULT = "what is masked in what a person reads"
+
 MASK = "***"
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,30})?://", re.IGNORECASE)

@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+CHANGES_NO_RESULT = "how YAML is read: its values are parameters"
+
 MOST_BYTES = 256 << 10
 DEEPEST = 20
 """Levels of nesting, aliases written out."""

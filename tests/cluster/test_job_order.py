@@ -188,10 +188,11 @@ def test_variables_are_named_without_their_values(stub: Project, names: list[str
 
 
 def test_dvc_yaml_says_what_a_stage_reads_and_leaves() -> None:
+    code = {"code.json": "fingerprint"}
     data = {"data/clean": "prepare", "data/vocabulary": "vocabulary", "data/encoded": "encode"}
-    assert stages.inputs(ROOT, "train") == {"data/encoded": "encode"}
-    assert stages.inputs(ROOT, "sweep") == data
-    assert stages.inputs(ROOT, "evaluate") == data | {"models/train": "train"}
+    assert stages.inputs(ROOT, "train") == code | {"data/encoded": "encode"}
+    assert stages.inputs(ROOT, "sweep") == code | data
+    assert stages.inputs(ROOT, "evaluate") == code | data | {"models/train": "train"}
     assert stages.inputs(ROOT, "all") == data | {"metrics/prepare.json": "prepare"}
     train = ["models/train", "metrics/train.json", "metrics/dvc/train.json", "metrics/curves.csv"]
     assert stages.outputs(ROOT, "train") == train

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.relatives import Identity, begin, run_name
+from seq2sweep.cluster.relatives import Identity, Origin, begin, begin_sweep, run_name
 from seq2sweep.cluster.retention import always_kept
 from seq2sweep.cluster.storage import (
     JOURNAL_NAME,
@@ -37,8 +37,11 @@ TIMES = {"time", "tokens_per_second", "seconds_left", "rss_bytes",
          "device_hours", "flops_per_second"}  # fmt: skip
 
 
+CODE = {"seq2sweep.model.layers": "1", "seq2sweep.train.loop": "2"}
+
+
 def identity(config: Config, **changes: Any) -> Identity:
-    flat = configuration.flatten(config, "model", "train")
+    flat = configuration.identity(config, "model", "train")
     return flat | {"data": "d", "vocabulary": "v", "code": "c"} | changes
 
 
@@ -48,6 +51,7 @@ class Project:
     def __init__(self, config: Config, encoded: Path, storage: Path) -> None:
         self.config, self.encoded, self.storage = config, encoded, storage
         self.said: str | None = None
+        self.code: dict[str, str] = {}
 
     def run(self, changes: dict[str, Any], *, until: int = 0, **other: str) -> Path:
         """Train a changed configuration, perhaps only until a step; returns its folder."""
@@ -55,7 +59,7 @@ class Project:
         what = identity(config, **other)
         folder = self.storage / run_name(what)
         kept = always_kept(config.train, config.evaluate.checkpoint_steps)
-        self.said = begin(folder, what, kept)
+        self.said = begin(folder, Origin(what, CODE | self.code, config.train.log_every), kept)
         recorder = Recorder(folder / JOURNAL_NAME)
         self.computed = 0
 
@@ -104,7 +108,7 @@ def test_more_steps_begin_where_the_run_ended(project: Project, tmp_path: Path) 
     assert project.said is None
     longer = project.run({"train.steps": 16, "train.keep_checkpoints": 3})
     assert project.said is not None
-    assert f"goes on after step 12 of {short}: " in project.said
+    assert f"resumes after step 12 of {short}: " in project.said
     assert "train.steps was 12 and is 16 now" in project.said
     assert project.computed == 4
     assert longer != short
@@ -117,7 +121,7 @@ def test_more_steps_begin_where_the_run_ended(project: Project, tmp_path: Path) 
     assert project.said is None
     assert same_end(longer, whole)
     assert told(longer) == told(whole)
-    assert json.loads((longer / "run.json").read_text())["train.steps"] == 16
+    assert json.loads((longer / "run.json").read_text())["identity"]["train.steps"] == 16
 
 
 def test_an_end_that_is_no_step_of_the_longer_run_is_left_out(
@@ -127,7 +131,7 @@ def test_an_end_that_is_no_step_of_the_longer_run_is_left_out(
     project.run({"train.steps": 11})
     longer = project.run({"train.steps": 16})
     assert project.said is not None
-    assert "goes on after step 8 of" in project.said
+    assert "resumes after step 8 of" in project.said
     project.storage = tmp_path / "elsewhere"
     whole = project.run({"train.steps": 16})
     assert same_end(longer, whole)
@@ -138,7 +142,7 @@ def test_fewer_steps_take_what_is_left_of_them(project: Project) -> None:
     project.run({"train.steps": 16})
     shorter = project.run({"train.steps": 10})
     assert project.said is not None
-    assert "goes on after step 8 of" in project.said
+    assert "resumes after step 8 of" in project.said
     assert [entry["step"] for entry in told(shorter) if entry["kind"] == "finished"] == [10]
 
 
@@ -147,7 +151,7 @@ def test_from_an_interruption_between_checkpoints(project: Project, tmp_path: Pa
     assert resume_point(stopped) == stopped / interrupted_name(7)
     longer = project.run({"train.steps": 16})
     assert project.said is not None
-    assert "goes on after step 7 of" in project.said
+    assert "resumes after step 7 of" in project.said
     assert project.computed == 9
     project.storage = tmp_path / "elsewhere"
     whole = project.run({"train.steps": 16})
@@ -159,7 +163,7 @@ def test_other_intervals_of_checkpoints(project: Project) -> None:
     """Those that the new run would not have had are only good to go on from."""
     project.run({"train.steps": 12})
     other = project.run({"train.steps": 18, "train.checkpoint_every": 9})
-    assert "goes on after step 8 of" in str(project.said)  # it keeps step 9, which the first lacks
+    assert "resumes after step 8 of" in str(project.said)  # it keeps step 9, which the first lacks
     assert [path.name for path in checkpoints(other) if path.name.startswith("step")] == [
         checkpoint_name(step) for step in (9, 18)
     ]
@@ -170,7 +174,7 @@ def test_what_is_to_be_kept_must_be_there(project: Project) -> None:
     short = project.run({"train.steps": 12})
     shutil.rmtree(short / checkpoint_name(8))
     longer = project.run({"train.steps": 16, "train.keep_checkpoints": 3})
-    assert "goes on after step 4 of" in str(project.said)
+    assert "resumes after step 4 of" in str(project.said)
     assert [path.name for path in checkpoints(longer)] == [
         checkpoint_name(step) for step in (4, 8, 12, 16)
     ]
@@ -181,7 +185,7 @@ def test_the_best_of_other_intervals_are_not_known(project: Project) -> None:
     project.run({"train.steps": 16, "train.keep_best": 1})
     assert project.computed == 16
     project.run({"train.steps": 20, "train.keep_best": 1})
-    assert "goes on after step 16 of" in str(project.said)
+    assert "resumes after step 16 of" in str(project.said)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +193,6 @@ def test_the_best_of_other_intervals_are_not_known(project: Project) -> None:
     [
         ({"model.dropout": 0.3}, {}, "model.dropout was 0.2 and is 0.3 now"),
         ({"train.seed": 7}, {}, "train.seed was 1 and is 7 now"),
-        ({"train.log_every": 3}, {}, "train.log_every was 2 and is 3 now"),
         ({}, {"code": "other"}, "code was c and is other now"),
         ({}, {"data": "other"}, "data was d and is other now"),
         ({}, {"vocabulary": "other"}, "vocabulary was v and is other now"),
@@ -201,13 +204,41 @@ def test_another_run_is_not_gone_on_from_and_the_difference_is_told(
     stopped = project.run({}, until=5)
     project.run(changes, until=3, **other)
     assert project.computed == 3
-    assert project.said == f"{stopped} stands at step 5 and is another run: {difference}"
+    assert project.said == f"starts a new run: {stopped}, at step 5, differs in {difference}"
 
 
-def test_finished_runs_are_not_spoken_of(project: Project) -> None:
+def test_of_other_code_the_modules_are_told(project: Project) -> None:
+    first = project.run({"train.steps": 4})
+    project.code = {"seq2sweep.train.loop": "3", "seq2sweep.model.norm": "4"}
+    project.run({"train.steps": 4, "train.seed": 2}, code="other")
+    assert project.said == (
+        f"starts a new run: {first}, at step 4, differs in "
+        "code of seq2sweep.model.norm, seq2sweep.train.loop; train.seed was 1 and is 2 now"
+    )
+
+
+def test_an_unfinished_run_is_told_before_a_newer_one(project: Project) -> None:
+    stopped = project.run({"train.seed": 3}, until=5)
     project.run({"train.steps": 4})
     project.run({"train.steps": 4, "train.seed": 2})
-    assert project.said is None
+    assert str(project.said).startswith(f"starts a new run: {stopped}, at step 5, differs in ")
+
+
+def test_how_often_it_logs_is_no_other_run(project: Project) -> None:
+    folder = project.run({}, until=5)
+    assert project.run({"train.log_every": 3}) == folder
+    assert (project.said, project.computed) == (None, 7)
+
+
+def test_a_sweep_with_other_code_says_so(tmp_path: Path) -> None:
+    first, second = tmp_path / "sweep-1", tmp_path / "sweep-2"
+    made_from = Origin({"data": "d", "code": "c"}, CODE)
+    assert begin_sweep(first, made_from) is None
+    assert begin_sweep(first, made_from) is None
+    other = Origin({"data": "d", "code": "o"}, CODE | {"seq2sweep.train.loop": "3"})
+    assert begin_sweep(second, other) == (
+        f"starts new trials: those of {first} differ in code of seq2sweep.train.loop"
+    )
 
 
 def test_precision_that_auto_chose_may_be_named(project: Project) -> None:
@@ -215,9 +246,9 @@ def test_precision_that_auto_chose_may_be_named(project: Project) -> None:
     project.run({"train.precision": "auto"}, until=5)
     project.run({"train.precision": "bf16"}, until=1)
     assert project.computed == 1
-    assert "is another run: train.precision was auto and is bf16 now" in str(project.said)
+    assert "differs in train.precision was auto and is bf16 now" in str(project.said)
     project.run({"train.precision": "float32"})
-    assert "goes on after step 5" in str(project.said)
+    assert "resumes after step 5" in str(project.said)
 
 
 def test_damaged_checkpoints_of_a_relative_are_left_out(project: Project) -> None:
@@ -225,7 +256,7 @@ def test_damaged_checkpoints_of_a_relative_are_left_out(project: Project) -> Non
     weights = checkpoints(short)[-1] / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     longer = project.run({"train.steps": 16})
-    assert "goes on after step 8 of" in str(project.said)
+    assert "resumes after step 8 of" in str(project.said)
     assert resume_point(longer) == longer / checkpoint_name(16)
 
 
@@ -233,7 +264,7 @@ def test_a_damaged_one_that_is_to_be_kept_is_done_again(project: Project) -> Non
     short = project.run({"train.steps": 12})
     damage(short / checkpoint_name(8))
     longer = project.run({"train.steps": 16, "train.keep_checkpoints": 3})
-    assert "goes on after step 4 of" in str(project.said)
+    assert "resumes after step 4 of" in str(project.said)
     assert whole_checkpoints(longer) == [longer / checkpoint_name(s) for s in (4, 8, 12, 16)]
 
 
@@ -252,7 +283,7 @@ def test_an_end_between_checkpoints_may_have_displaced_the_best(project: Project
     other = {"train.seed": 2, "train.keep_best": 1}
     project.run({**other, "train.steps": 11}, until=10)
     project.run({**other, "train.steps": 16})
-    assert "goes on after step 10 of" in str(project.said)
+    assert "resumes after step 10 of" in str(project.said)
 
 
 def test_a_step_that_is_named_must_be_there(project: Project) -> None:
@@ -285,4 +316,4 @@ def test_a_folder_brought_from_elsewhere_is_taken_as_it_is(
     project.storage = there
     project.run({})
     assert project.computed == 6  # of twelve
-    assert json.loads((there / here.name / "run.json").read_text())["train.steps"] == 12
+    assert json.loads((there / here.name / "run.json").read_text())["identity"]["train.steps"] == 12

@@ -27,7 +27,7 @@ from tests.cluster.chaos import wait_until
 from tests.cluster.two_nodes import BUCKET, Machines
 from tests.tracking.servers import MlflowServer, postgresql
 
-STEPS = 400
+STEPS = 800
 LOG_EVERY = 20
 CHANGES = {
     "data.phrasebook.train": 1500,

@@ -124,7 +124,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     made = Project(tmp_path_factory.mktemp("project") / "clone")
     ran, made.output = made.repro()  # type: ignore[attr-defined]
     assert ran == [
-        *("download", "prepare", "vocabulary", "encode"),
+        *("fingerprint", "download", "prepare", "vocabulary", "encode"),
         *("train", "evaluate", "sweep", "report"),
     ]
     return made

@@ -13,6 +13,8 @@ from typing import Any
 
 from seq2sweep.errors import NO_ROOM, UserError
 
+CHANGES_NO_RESULT = "where files are kept"
+
 EXTRAS = {"s3": "s3", "gs": "gs"}
 """For each scheme, the extra of this project that can talk to it."""
 _DRIVERS = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "requests"}

@@ -22,6 +22,8 @@ from seq2sweep.cluster.bucket import Bucket
 from seq2sweep.cluster.ticker import Ticker
 from seq2sweep.errors import Failure, UserError
 
+CHANGES_NO_RESULT = "who waits for whom"
+
 BEAT_SECONDS = 10.0
 LEASE_SECONDS = 60.0
 """A claim that is not renewed for so long is given up, by the clock of whoever waits for it."""

@@ -18,6 +18,8 @@ from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import header_name, sha256
 from seq2sweep.errors import UserError
 
+CHANGES_NO_RESULT = "how the same files come to a node"
+
 SPLITS = ("train", "valid")
 PATIENCE = 3600.0
 """Seconds to wait for another worker of this node that fetches the same."""

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+CHANGES_NO_RESULT = "how the same files come to a node"
+
 T = TypeVar("T")
 
 PATIENCE = 30.0

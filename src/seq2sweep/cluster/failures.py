@@ -16,6 +16,8 @@ from pathlib import Path
 import ray
 import torch
 
+CHANGES_NO_RESULT = "how a failure is told"
+
 LOWER = (
     "lower train.tokens_per_pass, which changes no update, or run fewer processes at once (lower "
     "cluster.workers; in a sweep raise sweep.cpus_per_trial)"

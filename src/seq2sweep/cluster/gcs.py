@@ -11,6 +11,8 @@ import ray
 from ray.core.generated import gcs_pb2
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
+CHANGES_NO_RESULT = "how the end of Ray is noticed"
+
 ALIVE = gcs_pb2.ActorTableData.ALIVE
 DEAD = gcs_pb2.ActorTableData.DEAD
 CREATED = gcs_pb2.PlacementGroupTableData.CREATED

@@ -18,6 +18,8 @@ from seq2sweep.cluster import parcels, stages
 from seq2sweep.cluster.shelf import FolderShelf, shelf
 from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
 
+CHANGES_NO_RESULT = "where a stage runs"
+
 DESCRIPTION = ".seq2sweep-job.json"
 """In the uploaded project, so that each job has a copy of its own: Ray keeps one for the same
 content."""

@@ -28,6 +28,8 @@ from seq2sweep.console import say
 from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
 from seq2sweep.redaction import redact, secrets_in
 
+CHANGES_NO_RESULT = "where a stage runs"
+
 if TYPE_CHECKING:
     from seq2sweep.cluster.server import JobServer
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from seq2sweep.cluster.bucket import Bucket
 from seq2sweep.cluster.storage import write_json
 
+CHANGES_NO_RESULT = "how the same files come to a node"
+
 BEGUN, STOP, USER_ERROR = "begun", "stop", "user-error"
 USER_ERROR_NAME = "user-error.json"
 HANG_LOG_NAME = "hang-{rank}.log"

@@ -44,6 +44,8 @@ from seq2sweep.config import Config, is_address
 from seq2sweep.errors import UserError
 from seq2sweep.train import state
 
+CHANGES_NO_RESULT = "where files are kept"
+
 TICK_SECONDS = 3.0
 """How often the first worker brings the journal to the bucket and looks whether it is to stop."""
 FETCH_SECONDS = 3600.0

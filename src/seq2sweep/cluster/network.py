@@ -17,6 +17,8 @@ from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBacken
 
 from seq2sweep.cluster.private import LOOPBACK
 
+CHANGES_NO_RESULT = "how workers find each other"
+
 VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """What gloo and NCCL read; one that the user has set stays."""
 

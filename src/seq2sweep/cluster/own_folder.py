@@ -10,6 +10,8 @@ from pathlib import Path
 
 from seq2sweep.errors import UserError
 
+CHANGES_NO_RESULT = "where files are kept"
+
 
 def user_folder() -> Path:
     """This user's folder on this node, made if it is missing. Raises UserError if others enter it.

@@ -33,6 +33,8 @@ from seq2sweep.data.files import write_whole
 from seq2sweep.errors import NO_ROOM, Failure, UserError
 from seq2sweep.train import state
 
+CHANGES_NO_RESULT = "where files are kept"
+
 T = TypeVar("T")
 
 FOLLOW_SECONDS = 3.0

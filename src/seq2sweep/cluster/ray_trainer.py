@@ -18,6 +18,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from seq2sweep.cluster import gcs, session
 from seq2sweep.config import ClusterConfig
 
+CHANGES_NO_RESULT = "how workers are asked for"
+
 
 class RayTrainer(TorchTrainer):  # type: ignore[misc]
     """Without actors that take seconds to start and have nothing to do: the one for Ray's data sets

@@ -1,9 +1,9 @@
 """Where a new run begins: at its first step, or where a run stands that differs from it in nothing
 but how long it goes on.
 
-Each run's folder has a `run.json` with all that determines its result. Other values are another run
-in another folder; but the steps up to the shorter one's end are the same in both, and no machine
-should compute them twice.
+Each run's folder has a `run.json` with its `Origin`: all that determines its result. Other values
+are another run in another folder; but the steps up to the shorter one's end are the same in both,
+and no machine should compute them twice.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
+from seq2sweep import fingerprint
 from seq2sweep.cluster.storage import (
     JOURNAL_NAME,
     checkpoint_name,
@@ -41,11 +43,36 @@ LENGTH = {
     "train.tokens_per_pass",
 }
 PRECISION = "train.precision"
+MOST_MODULES = 3
+"""Named where code differs; the others are counted."""
 BEGIN_SECONDS = 3600.0
 """Whoever begins reads all that it takes over, which may be many gigabytes."""
 
 Identity = dict[str, Any]
 """All that determines a run's result: parameters by dotted key, fingerprints of data and code."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a run comes from: what run.json holds.
+
+    code: the meaning of each module behind `identity["code"]`; log_every: of a training, steps
+    between two means of its loss, whose first ones a longer run takes over.
+    """
+
+    identity: Identity
+    code: dict[str, str]
+    log_every: int = 1
+
+    def differences(self, other: Origin) -> str:
+        """What differs in another origin, and of code where."""
+        lines = state.differences(self.identity, other.identity)
+        modules = fingerprint.differences(self.code, other.code)
+        if not modules:
+            return "; ".join(lines)
+        more = f" and {len(modules) - MOST_MODULES} more" * (len(modules) > MOST_MODULES)
+        code = f"code of {', '.join(modules[:MOST_MODULES])}{more}"
+        return "; ".join(code if line.startswith("code was ") else line for line in lines)
 
 
 def run_name(identity: Identity) -> str:
@@ -54,27 +81,27 @@ def run_name(identity: Identity) -> str:
     return f"train-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def begin(folder: Path, identity: Identity, kept: Collection[int]) -> str | None:
+def begin(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
     """Make a run's folder, unless it is there, with the steps that a relative has done already.
 
     kept: steps whose checkpoints the run is to have in the end, whatever their losses. Waits while
     another process does this in the same storage.
 
-    Returns a line for the user: from which run it goes on, or from which unfinished one it does
-    not, and the difference; None when there is nothing to tell.
+    Returns a line for the user: from which run it goes on, or beside which one it starts anew, and
+    what differs; None when there is nothing to tell.
     """
     storage = folder.parent
     storage.mkdir(parents=True, exist_ok=True)
     with only_user(storage, "begin.lock", BEGIN_SECONDS):
         if folder.exists():
             # Without run.json if somebody has brought it from another storage.
-            write_json(folder / RUN_NAME, identity)
+            write_json(folder / RUN_NAME, asdict(origin))
             return None
         beside = storage / f".{folder.name}.partial"
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir()
-        line = _first_steps(_relatives(storage), identity, kept, beside)
-        write_json(beside / RUN_NAME, identity)
+        line = _first_steps(_relatives(storage), origin, kept, beside)
+        write_json(beside / RUN_NAME, asdict(origin))
         beside.rename(folder)
         return line
 
@@ -84,12 +111,19 @@ class _Relative:
     """Another run."""
 
     folder: Path
-    identity: Identity
+    origin: Origin
+
+    @property
+    def identity(self) -> Identity:
+        return self.origin.identity
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """Its journal, as far as it is not damaged."""
         with contextlib.suppress(UserError):
             yield from journal.entries(self.folder / JOURNAL_NAME)
+
+    def is_finished(self) -> bool:
+        return any(entry["kind"] == "finished" for entry in self.entries())
 
     @property
     def reached(self) -> int:
@@ -100,9 +134,6 @@ class _Relative:
         with contextlib.suppress(FileNotFoundError):
             return checkpoints(self.folder)
         return []
-
-    def differences(self, identity: Identity) -> str:
-        return "; ".join(state.differences(self.identity, identity))
 
     def shared(self, identity: Identity, kept: Collection[int]) -> list[Path]:
         """Its checkpoints that the other run would have as well, newest first."""
@@ -137,25 +168,45 @@ class _Relative:
 
     def _is_on_the_way(self, step: int) -> bool:
         """Whether a longer run had done the same: at its end a run logs and validates once more."""
-        every = (self.identity["train.log_every"], self.identity["train.validate_every"])
+        every = (self.origin.log_every, self.identity["train.validate_every"])
         return step != self.identity["train.steps"] or all(step % each == 0 for each in every)
 
 
-def _relatives(storage: Path) -> list[_Relative]:
+def begin_sweep(folder: Path, origin: Origin) -> str | None:
+    """Make the folder of a sweep's trials, unless it is there.
+
+    Returns a line for the user where an earlier sweep is there, none of whose trials is used, and
+    why; else None.
+    """
+    if (folder / RUN_NAME).exists():
+        return None
+    earlier = _relatives(folder.parent, "sweep-*")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / RUN_NAME, asdict(origin))
+    if not earlier:
+        return None
+    return (
+        f"starts new trials: those of {earlier[0].folder} differ in "
+        f"{earlier[0].origin.differences(origin)}"
+    )
+
+
+def _relatives(storage: Path, names: str = "train-*") -> list[_Relative]:
     """All runs of a storage, those that came last first."""
     found = []
-    for path in storage.glob(f"train-*/{RUN_NAME}"):
+    for path in storage.glob(f"{names}/{RUN_NAME}"):
         # One that is being removed, or is damaged, is not this run's concern.
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            identity = json.loads(path.read_text(encoding="utf-8"))
-            found.append((path.stat().st_mtime, _Relative(path.parent, identity)))
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+            origin = Origin(**json.loads(path.read_text(encoding="utf-8")))
+            found.append((path.stat().st_mtime, _Relative(path.parent, origin)))
     return [relative for _, relative in sorted(found, key=lambda item: item[0], reverse=True)]
 
 
 def _first_steps(
-    relatives: list[_Relative], identity: Identity, kept: Collection[int], folder: Path
+    relatives: list[_Relative], origin: Origin, kept: Collection[int], folder: Path
 ) -> str | None:
     """Fill a new run's folder with what the relative that has most of it has; a line of it."""
+    identity = origin.identity
 
     def newest(relative: _Relative) -> int:
         return max(map(checkpoint_step, relative.shared(identity, kept)), default=0)
@@ -163,16 +214,15 @@ def _first_steps(
     for relative in sorted(relatives, key=newest, reverse=True):
         step = _take_over(relative, identity, kept, folder)
         if step:
-            return (
-                f"goes on after step {step} of {relative.folder}: {relative.differences(identity)}"
-            )
-    for relative in relatives:
-        finished = any(entry["kind"] == "finished" for entry in relative.entries())
-        if relative.reached and not finished:
-            return (
-                f"{relative.folder} stands at step {relative.reached} and is another run: "
-                f"{relative.differences(identity)}"
-            )
+            differs = relative.origin.differences(origin)
+            return f"resumes after step {step} of {relative.folder}: {differs}"
+    trained = [relative for relative in relatives if relative.reached]
+    # The newest that is not finished: somebody may take this one for its end.
+    for relative in [*filterfalse(_Relative.is_finished, trained), *trained][:1]:
+        return (
+            f"starts a new run: {relative.folder}, at step {relative.reached}, differs in "
+            f"{relative.origin.differences(origin)}"
+        )
     return None
 
 

@@ -28,6 +28,8 @@ from seq2sweep.data.files import write_whole
 from seq2sweep.errors import UserError
 from seq2sweep.train import journal, state
 
+CHANGES_NO_RESULT = "where files are kept"
+
 MANIFEST = "manifest.json"
 ALL_FILES = {*state.FILES, MANIFEST}
 

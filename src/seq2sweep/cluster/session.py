@@ -28,6 +28,8 @@ from seq2sweep.cluster.signals import interrupts, signals_as_interrupts, undistu
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import Failure, UserError
 
+CHANGES_NO_RESULT = "how Ray is started"
+
 T = TypeVar("T")
 
 CONNECT_SECONDS = 5.0

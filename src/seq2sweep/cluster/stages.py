@@ -5,18 +5,25 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+import seq2sweep
+from seq2sweep import fingerprint
 from seq2sweep.errors import Failure, UserError
+
+CHANGES_NO_RESULT = "what DVC knows of the stages"
 
 ALL = "all"
 """Stands for every stage."""
+FINGERPRINT, CODE_FILE = "fingerprint", "code.json"
+"""The stage that tells what the code of the others means, and its output, by stage."""
 DATA = "data/"
 """What lies here is made from texts, not by training."""
 DAMAGED = "dvc.lock is damaged: restore it from git, or remove it and run `dvc repro`"
@@ -25,6 +32,34 @@ DAMAGED = "dvc.lock is damaged: restore it from git, or remove it and run `dvc r
 def stage_names(project: Path) -> list[str]:
     """The stages of dvc.yaml. Raises UserError where there is none."""
     return list(_stages(project))
+
+
+def roots(project: Path) -> tuple[Path, Path]:
+    """The folders that the modules of the library, and of the stages, lie in."""
+    return Path(seq2sweep.__file__).parents[1], project
+
+
+def code(project: Path, stage: str) -> dict[str, str]:
+    """Of each module that can change what a stage makes, its meaning as `fingerprint.parts` says.
+
+    Nothing of a stage that is no module of ours. Raises UserError for a module that is no Python.
+    """
+    found = re.search(r"-m (pipeline\.\w+)", str(_stages(project)[stage].get("cmd")))
+    try:
+        return fingerprint.parts(found[1], *roots(project)) if found else {}
+    except SyntaxError as error:
+        where = f"{error.filename} line {error.lineno}"
+        raise UserError(f"{where} is no Python ({error.msg}): mend it") from None
+
+
+def code_of_all(project: Path) -> dict[str, str]:
+    """What `code` says of each stage, in one hash: the content of CODE_FILE."""
+    stages = _stages(project)
+    return {
+        stage: fingerprint.of_parts(code(project, stage))
+        for stage in stages
+        if stage != FINGERPRINT
+    }
 
 
 def outputs(project: Path, stage: str) -> list[str]:
@@ -49,7 +84,7 @@ def inputs(project: Path, stage: str) -> dict[str, str]:
     """
     stages = _stages(project)
     running = _running(stages, stage)
-    read = [dep for name in running for dep in stages[name].get("deps", ())]
+    read = [dep for name in running for dep in _deps(stages[name])]
     return {
         out: name
         for name, description in stages.items()
@@ -60,14 +95,50 @@ def inputs(project: Path, stage: str) -> dict[str, str]:
 
 
 def is_current(project: Path, stages: set[str]) -> bool:
-    """Whether these stages and all before them have nothing to do, as `dvc status` says."""
-    done = _dvc_status(project, "--quiet", "--with-deps", *sorted(stages))
-    return done.returncode == 0
+    """Whether these stages and all before them have nothing to do, as `changes` says."""
+    return not changes(project, *sorted(stages))
 
 
-def changes(project: Path) -> dict[str, list[Any]]:
-    """What `dvc status` finds changed, by stage; a stage that only follows another is not there."""
-    return dict(json.loads(_dvc_status(project, "--json").stdout or "{}"))
+def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
+    """What `dvc status` finds changed, by stage; a stage that only follows another is not there.
+
+    Of code what it means is compared, as if the stage FINGERPRINT had just run, which is not told.
+    stages: those alone and all before them.
+    """
+    targets = ("--with-deps", *stages) if stages else ()
+    found = dict(json.loads(_dvc_status(project, "--json", *targets).stdout or "{}"))
+    if FINGERPRINT not in _stages(project):
+        return found
+    found.pop(FINGERPRINT, None)
+    for stage, entries in list(found.items()):
+        told = [entry for entry in entries if not _is_of_code(entry)]
+        if told:
+            found[stage] = told
+        else:
+            del found[stage]
+    for stage in _with_those_before(project, stages):
+        made_by = params(project, stage, CODE_FILE).get(stage)
+        if made_by and made_by != fingerprint.of_parts(code(project, stage)):
+            found.setdefault(stage, []).insert(
+                0, {"changed deps": {CODE_FILE: {"code": "modified"}}}
+            )
+    return found
+
+
+def _is_of_code(entry: Any) -> bool:
+    return isinstance(entry, dict) and list(entry.get("changed deps", ())) == [CODE_FILE]
+
+
+def _with_those_before(project: Path, wanted: Iterable[str]) -> list[str]:
+    """These stages and all that they depend on, or all; FINGERPRINT left out."""
+    every = _stages(project)
+    waiting, found = list(wanted) or list(every), set()
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += inputs(project, name).values()
+    return [name for name in every if name in found and name != FINGERPRINT]
 
 
 def _dvc_status(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -91,11 +162,11 @@ def sums(project: Path) -> dict[str, str]:
         raise UserError(DAMAGED) from None
 
 
-def params(project: Path, stage: str) -> dict[str, Any]:
-    """The keys of params.yaml that a stage last ran with, as dvc.lock has them; none if never."""
+def params(project: Path, stage: str, file: str = "params.yaml") -> dict[str, Any]:
+    """The keys of a file that a stage last ran with, as dvc.lock has them; none if never."""
     try:
         locked = _lock(project)["stages"].get(stage, {})
-        return dict(locked.get("params", {}).get("params.yaml", {}))
+        return dict(locked.get("params", {}).get(file, {}))
     except (AttributeError, KeyError, TypeError, ValueError):
         raise UserError(DAMAGED) from None
 
@@ -136,6 +207,14 @@ def _stages(project: Path) -> dict[str, dict[str, Any]]:
         raise UserError("dvc.yaml is missing: call this in the project's folder") from None
     except (yaml.YAMLError, KeyError, TypeError, ValueError):
         raise UserError("dvc.yaml has no `stages` that can be read") from None
+
+
+def _deps(description: dict[str, Any]) -> Iterator[str]:
+    """The files that a stage reads, those with parameters too but for params.yaml."""
+    yield from description.get("deps", ())
+    for entry in description.get("params", ()):
+        if isinstance(entry, dict):
+            yield from entry
 
 
 def _outs(description: dict[str, Any]) -> Iterator[str]:

@@ -11,6 +11,8 @@ from ray.exceptions import RayTaskError
 from seq2sweep.cluster.session import nodes, places
 from seq2sweep.data.parallel import in_order
 
+CHANGES_NO_RESULT = "where work is done that is shared out"
+
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+CHANGES_NO_RESULT = "who waits for whom"
+
 
 class Ticker:
     """Calls `work` in a thread every so many seconds, first after so many, until the block ends.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -52,7 +54,8 @@ class Variant:
     @property
     def fingerprint(self) -> str:
         """Hash of all that determines how this variant trains, apart from the data."""
-        return configuration.fingerprint(self.config, *SWEPT_SECTIONS)
+        values = configuration.identity(self.config, *SWEPT_SECTIONS)
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from seq2sweep import console
 from seq2sweep.cluster import gcs, session
 from seq2sweep.config import ClusterConfig
 
+CHANGES_NO_RESULT = "how long a start is waited for"
+
 LOOK_SECONDS = 2.0
 """How often the driver looks whether the workers live."""
 START_SECONDS = 300.0

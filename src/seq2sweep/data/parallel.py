@@ -18,6 +18,8 @@ from typing import Any, Protocol, TypeVar
 
 from seq2sweep.errors import Failure
 
+CHANGES_NO_RESULT = "how many processes share work"
+
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -39,6 +39,8 @@ def stages(project: Path) -> list[Stage] | None:
     now = _now(project)
     found: dict[str, Stage] = {}
     for name in dvc.stage_names(project):
+        if name == dvc.FINGERPRINT:  # what it will say of the others is told with them
+            continue
         reasons = list(_reasons(changed.get(name, ()), dvc.params(project, name), now))
         if not made.keys() & set(dvc.outputs(project, name)):
             reasons.insert(0, NEVER)

@@ -11,6 +11,8 @@ import os
 
 from seq2sweep import console
 
+CHANGES_NO_RESULT = "what is recorded of a result"
+
 console.quiet_environment()
 for _name, _value in {
     # delivery.py tries again itself, and knows what may be done twice; MLflow's own values are

@@ -6,6 +6,8 @@ import ctypes
 import os
 import sys
 
+CHANGES_NO_RESULT = "where memory comes from"
+
 # Of mallopt(3), in glibc's malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 TOP_PAD = 64 << 20

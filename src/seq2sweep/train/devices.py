@@ -11,6 +11,8 @@ from typing import Literal
 
 import torch
 
+CHANGES_NO_RESULT = "what a device can do, and what was used of it"
+
 Precision = Literal["float32", "bf16"]
 
 COSTS = (

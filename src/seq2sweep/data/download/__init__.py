@@ -25,6 +25,8 @@ from seq2sweep.data.download.remote import Unavailable, shown
 from seq2sweep.data.sources import Archive, mirrored
 from seq2sweep.errors import UserError
 
+CHANGES_NO_RESULT = "how files come here, whose sums say which they are"
+
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -1,0 +1,224 @@
+"""A stage runs again when its code means something else, and for nothing else."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from seq2sweep import fingerprint
+from seq2sweep.fingerprint import IMPORTS, MARK, modules, of_parts, parts
+
+ROOT = Path(__file__).parents[2]
+STAGES = list(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
+
+
+class Copy:
+    """The code of the project, to change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.roots = (folder / "src", folder)
+        for name in ("src", "pipeline"):
+            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+
+    def files(self) -> list[Path]:
+        return sorted(file for name in ("src", "pipeline") for file in self.of(name))
+
+    def of(self, name: str) -> Iterator[Path]:
+        return (self.roots[1] / name).rglob("*.py")
+
+    def meanings(self) -> dict[str, str]:
+        return {stage: of_parts(parts(f"pipeline.{stage}", *self.roots)) for stage in STAGES}
+
+    def users(self, file: Path) -> set[str]:
+        """The stages that a module is part of."""
+        return {s for s in STAGES if file in modules(f"pipeline.{s}", *self.roots).values()}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    return Copy(tmp_path_factory.mktemp("code"))
+
+
+def test_comments_docstrings_and_layout_of_every_module(copy: Copy) -> None:
+    before = copy.meanings()
+    for file in copy.files():
+        text = file.read_text()
+        tree = ast.parse(text)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                said = ast.Expr(ast.Constant("Something else."))
+                node.body = [said, *node.body[bool(ast.get_docstring(node)) :]]
+        # A docstring before `from __future__` is the first statement; all else is laid out anew.
+        file.write_text(ast.unparse(ast.fix_missing_locations(tree)) + "\n# a comment\n")
+        assert file.read_text() != text
+    after = copy.meanings()
+    for file in copy.files():
+        shutil.copy(ROOT / file.relative_to(copy.roots[1]), file)
+    assert after == before
+
+
+def test_each_planted_change_runs_the_stages_that_use_it(copy: Copy, thorough: bool) -> None:
+    before = copy.meanings()
+    files = copy.files()
+    chosen = random.Random(18).sample(files, 100 if thorough else 15)
+    for file in chosen:
+        text = file.read_text()
+        users = copy.users(file)
+        file.write_text(text + "\nPLANTED = 1\n")
+        after = copy.meanings()
+        file.write_text(text)
+        assert {stage for stage in STAGES if after[stage] != before[stage]} == users, file
+    assert copy.meanings() == before
+
+
+def test_what_a_stage_imports_when_it_runs_is_known() -> None:
+    """Against Python's own account of what has been imported, which knows nothing of ours."""
+    for stage in ("download", "evaluate", "sweep", "report"):
+        ask = (
+            f"import json, sys, pipeline.{stage}; "
+            "print(json.dumps([m for m in sys.modules if m.split('.')[0] in"
+            " ('seq2sweep', 'pipeline')]))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        imported = set(json.loads(done.stdout.splitlines()[-1]))
+        found = set(modules(f"pipeline.{stage}", ROOT / "src", ROOT))
+        marked = reachable_only_by_marked(f"pipeline.{stage}")
+        assert imported - found - marked == set(), stage
+
+
+def reachable_only_by_marked(program: str) -> set[str]:
+    """Marked modules that a program imports, and what these import."""
+    unmarked = fingerprint._is_marked
+    every: set[str] = set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fingerprint, "_is_marked", lambda *_: False)
+        every = set(modules(program, ROOT / "src", ROOT))
+    assert fingerprint._is_marked is unmarked
+    return every
+
+
+def test_a_name_imported_from_another_module_is_another_meaning(tmp_path: Path) -> None:
+    for name, text in {"a": "def f(): return 1\n", "b": "def f(): return 2\n"}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    main = tmp_path / "main.py"
+
+    def meaning(text: str) -> str:
+        main.write_text(text)
+        return of_parts(parts("main", tmp_path))
+
+    first = meaning("import a, b\nfrom a import f\nf()\n")
+    assert first == meaning("from a import f\nimport a, b, os\nf()  # more\n")
+    assert first != meaning("import a, b\nfrom b import f\nf()\n")
+    assert meaning("from math import floor as f\nf(1)\n") != meaning(
+        "from math import ceil as f\nf(1)\n"
+    )
+
+
+def test_code_may_move(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    for place in ("a.py", "deep/a.py"):
+        (tmp_path / place).write_text("x = 1\n")
+    (tmp_path / "main.py").write_text("from a import x\nprint(x)\n")
+    (tmp_path / "other.py").write_text("from deep.a import x\nprint(x)\n")
+    assert of_parts(parts("main", tmp_path)) == of_parts(parts("other", tmp_path))
+
+
+def test_a_marked_module_is_no_part_nor_what_only_it_imports(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("import shown, used\n")
+    (tmp_path / "shown.py").write_text(f'import only, used\n{MARK} = "it prints"\n')
+    (tmp_path / "only.py").write_text("x = 1\n")
+    (tmp_path / "used.py").write_text("x = 1\n")
+    assert set(parts("main", tmp_path)) == {"main", "used", IMPORTS}
+
+
+def test_files_besides_python_belong_to_what_names_them(tmp_path: Path) -> None:
+    package = tmp_path / "report"
+    package.mkdir()
+    for name, text in {
+        "__init__.py": "",
+        "page.py": "TEMPLATE = 'page.html'\n",
+        "numbers.py": "x = 1\n",
+        "page.html": "{% include 'style.css' %}",
+        "style.css": "a { color: red }  /* said */",
+        "rows.yaml": "a: 1  # said\n",
+        "rows.py": "def read(name): return f'{name}.yaml'\n",
+    }.items():
+        (package / name).write_text(text)
+    (tmp_path / "main.py").write_text("from report import page, numbers, rows\n")
+    before = parts("main", tmp_path)
+    assert {"report.page: page.html", "report.page: style.css", "report.rows: rows.yaml"} == {
+        name for name in before if ":" in name
+    }
+    (package / "style.css").write_text("a {\n  color: red\n}")
+    (package / "rows.yaml").write_text("{a: 1}")
+    assert parts("main", tmp_path) == before
+    (package / "style.css").write_text("a { color: blue }")
+    assert fingerprint.differences(before, parts("main", tmp_path)) == ["report.page: style.css"]
+    (package / "rows.yaml").write_text("a: 2")
+    assert "report.rows: rows.yaml" in fingerprint.differences(before, parts("main", tmp_path))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with the stages up to the clean text, made once."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("src", "pipeline"):
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    described = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+    kept = {name: described["stages"][name] for name in ("fingerprint", "download", "prepare")}
+    (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": kept}, sort_keys=False))
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["data"]["phrasebook"] |= {"train": 60, "valid": 10, "test": 10}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    dvc(folder, "init", "--no-scm", "-q")
+    assert runs(folder) == ["fingerprint", "download", "prepare"]
+    return folder
+
+
+def dvc(folder: Path, *arguments: str) -> str:
+    environment = os.environ | {"DVC_NO_ANALYTICS": "1", "PYTHONPATH": str(folder / "src")}
+    done = subprocess.run(
+        [sys.executable, "-m", "dvc", *arguments],
+        cwd=folder,
+        env=environment | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def runs(folder: Path) -> list[str]:
+    said = dvc(folder, "repro").splitlines()
+    return [line.split("'")[1] for line in said if line.startswith("Running stage")]
+
+
+def test_dvc_runs_what_has_other_code(project: Path) -> None:
+    assert runs(project) == []
+    library = project / "src/seq2sweep"
+    for file in (library / "data/clean.py", library / "data/phrasebook/grammar.py"):
+        file.write_text(file.read_text() + "\n# a comment\n")
+    assert runs(project) == ["fingerprint"]
+    clean = library / "data/clean.py"
+    clean.write_text(clean.read_text() + "\nMORE = 1\n")
+    assert runs(project) == ["fingerprint", "prepare"]
+    told = library / "console.py"
+    told.write_text(told.read_text() + "\nMORE = 1\n")
+    assert runs(project) == ["fingerprint"]
+    registry = library / "data/phrasebook/lexicon.py"
+    registry.write_text(registry.read_text() + "\nMORE = 1\n")
+    assert runs(project)[:2] == ["fingerprint", "download"]
