@@ -41,7 +41,7 @@ def of_code(files: Iterable[Path]) -> str:
     Code that is moved is the same, and it is the same on every version of Python that can read the
     files. Raises SyntaxError for one that is no Python.
     """
-    return _of_all(_read(_text_of(file)).meaning for file in files)
+    return _of_all(_parsed(file).meaning for file in files)
 
 
 def of_parts(parts: Mapping[str, str]) -> str:
@@ -88,11 +88,7 @@ def modules(program: str, *roots: Path) -> dict[str, Path]:
         if path is None or module in found or _is_marked(module, path, roots):
             continue
         found[module] = path
-        try:
-            waiting += [name for _, name in imports(_text_of(path), module, _is_package(path))]
-        except SyntaxError as error:
-            error.filename = str(path)
-            raise
+        waiting += [name for _, name in imports(_text_of(path), module, _is_package(path))]
         waiting += [module.rpartition(".")[0]]  # a package is imported before what it holds
     return dict(sorted(found.items()))
 
@@ -182,6 +178,14 @@ def _read(text: str) -> _Read:
     )
 
 
+def _parsed(file: Path) -> _Read:
+    try:
+        return _read(_text_of(file))
+    except SyntaxError as error:
+        error.filename = str(file)
+        raise
+
+
 def _imports_by_name(call: ast.Call) -> bool:
     called = getattr(call.func, "attr", getattr(call.func, "id", None))
     name = call.args[0] if call.args else None
@@ -197,7 +201,7 @@ def _target(name: str, roots: Iterable[Path]) -> tuple[str, str]:
     module, path = _locate(name, roots)
     if path is None:
         return name, ""
-    meaning = "" if _is_marked(module, path, roots) else _read(_text_of(path)).meaning
+    meaning = "" if _is_marked(module, path, roots) else _parsed(path).meaning
     return meaning, name[len(module) :]
 
 
@@ -218,7 +222,7 @@ def _is_package(path: Path) -> bool:
 
 
 def _is_marked(module: str, path: Path, roots: Iterable[Path]) -> bool:
-    if _read(_text_of(path)).marked:
+    if _parsed(path).marked:
         return True
     package, above = _locate(module.rpartition(".")[0], roots)
     return above is not None and _is_marked(package, above, roots)
@@ -238,7 +242,7 @@ def _files_of(module: str, path: Path) -> dict[str, Path]:
         for file in sorted(path.parent.rglob("*"))
         if file.suffix not in (".py", ".pyc") and file.is_file()
     }
-    strings = _read(_text_of(path)).strings
+    strings = _parsed(path).strings
     named: dict[str, Path] = {}
     waiting = {name for name in inside if name.split("/")[0] in strings or name in strings}
     if not waiting:
@@ -259,7 +263,7 @@ def _of_file(file: Path) -> str:
     """Of YAML its values, of CSS its rules, of what cannot be read and of other files each byte."""
     with contextlib.suppress(SyntaxError, *yaml_text.ERRORS):
         if file.suffix == ".py":
-            return _read(_text_of(file)).meaning
+            return _parsed(file).meaning
         if file.suffix == ".yaml":
             values = yaml_text.read_yaml(_text_of(file))
             return _sha256(json.dumps(values, sort_keys=True, default=str))

@@ -6,7 +6,6 @@ import ast
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import yaml
 
 from seq2sweep import fingerprint
 from seq2sweep.fingerprint import IMPORTS, MARK, modules, of_parts, parts
+from tests.clone import copy_project
 
 ROOT = Path(__file__).parents[2]
 STAGES = list(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
@@ -27,9 +27,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.roots = (folder / "src", folder)
-        for name in ("src", "pipeline"):
-            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+        copy_project(folder, "src", "pipeline")
 
     def files(self) -> list[Path]:
         return sorted(file for name in ("src", "pipeline") for file in self.of(name))
@@ -63,8 +61,7 @@ def test_comments_docstrings_and_layout_of_every_module(copy: Copy) -> None:
         file.write_text(ast.unparse(ast.fix_missing_locations(tree)) + "\n# a comment\n")
         assert file.read_text() != text
     after = copy.meanings()
-    for file in copy.files():
-        shutil.copy(ROOT / file.relative_to(copy.roots[1]), file)
+    copy_project(copy.roots[1], "src", "pipeline")
     assert after == before
 
 
@@ -175,9 +172,7 @@ def test_files_besides_python_belong_to_what_names_them(tmp_path: Path) -> None:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with the stages up to the clean text, made once."""
     folder = tmp_path_factory.mktemp("project")
-    for name in ("src", "pipeline"):
-        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    copy_project(folder, "src", "pipeline", ".dvcignore")
     described = yaml.safe_load((ROOT / "dvc.yaml").read_text())
     kept = {name: described["stages"][name] for name in ("fingerprint", "download", "prepare")}
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": kept}, sort_keys=False))
