@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import presets
+from seq2sweep.code_fingerprint import of_code
 from seq2sweep.data.files import write_whole
 from seq2sweep.errors import UserError
-from seq2sweep.fingerprint import of_code
 from seq2sweep.tracking import lineage
 
 ROOT = Path(__file__).parents[1]

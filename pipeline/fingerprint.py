@@ -9,14 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline import stage
-from seq2sweep import fingerprint
+from seq2sweep import code_fingerprint
 from seq2sweep.cluster.stages import CODE_FILE, code_of_all
 from seq2sweep.config import Config
 
 
 def work(config: Config) -> None:
     # A folder that data is made from may hold code, as ours do.
-    folder = {"folder": fingerprint.of_folder(Path(config.data.folder))}
+    folder = {"folder": code_fingerprint.of_folder(Path(config.data.folder))}
     stage.write_json(Path(CODE_FILE), folder | code_of_all(Path.cwd()))
 
 

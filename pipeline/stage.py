@@ -12,8 +12,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from pipeline.unchanged import unchanged
+from seq2sweep import code_fingerprint, console
 from seq2sweep import config as configuration
-from seq2sweep import console, fingerprint
 from seq2sweep.cluster import jobs
 from seq2sweep.cluster import stages as dvc_stages
 from seq2sweep.cluster.variants import variants
@@ -84,7 +84,7 @@ SCORING = "seq2sweep.evaluate.evaluation"
 
 def code_of(program: str) -> dict[str, str]:
     """The meaning of each module that can change what this module of ours computes."""
-    return fingerprint.parts(program, *dvc_stages.roots(Path.cwd()))
+    return code_fingerprint.parts(program, *dvc_stages.roots(Path.cwd()))
 
 
 def dataset_in_words(config: configuration.Config) -> str:

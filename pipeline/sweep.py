@@ -8,8 +8,6 @@ each variant, and under that one for each of its seeds. Trials that are trained 
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -34,9 +32,9 @@ from pipeline.outcome import (
 )
 from pipeline.sweep_result import record_best, record_tables
 from pipeline.sweep_runs import Recorder
-from seq2sweep import console, fingerprint
+from seq2sweep import code_fingerprint, console
 from seq2sweep.cluster.record import TrialResult
-from seq2sweep.cluster.relatives import Origin, begin_sweep
+from seq2sweep.cluster.relatives import Origin, begin_sweep, run_name
 from seq2sweep.cluster.rounds import Proposal, search
 from seq2sweep.cluster.search import require_folder, run_sweep
 from seq2sweep.cluster.session import ray_session
@@ -187,7 +185,7 @@ def train(
 ) -> tuple[list[TrialResult], list[Proposal]]:
     """Train and score what is chosen, or search from there on; with what a search proposed."""
     made_from = origin(header)
-    name = sweep_name(made_from)
+    name = run_name(made_from.identity, "sweep")
     line = begin_sweep(run_folder(config.cluster, Path.cwd(), name), made_from)
     if line is not None:
         console.say(line)
@@ -200,7 +198,7 @@ def train(
         score=functools.partial(
             score_checkpoint, clean=stage.CLEAN.resolve(), vocabulary=stage.VOCABULARY.resolve()
         ),
-        scorer=fingerprint.of_parts(stage.code_of(stage.SCORING)),
+        scorer=code_fingerprint.of_parts(stage.code_of(stage.SCORING)),
     )
     with ray_session(config.cluster):
         if config.sweep.method != "optuna":
@@ -246,15 +244,9 @@ def origin(header: dict[str, Any]) -> Origin:
     identity = {
         "data": header["fingerprint"],
         "vocabulary": header["vocabulary"]["fingerprint"],
-        "code": fingerprint.of_parts(code),
+        "code": code_fingerprint.of_parts(code),
     }
     return Origin(identity, code)
-
-
-def sweep_name(origin: Origin) -> str:
-    """Folder of all variants trained on this data with this code; each has its own inside."""
-    text = json.dumps(origin.identity, sort_keys=True)
-    return f"sweep-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from typing import Any
 
 from pipeline import stage, tracking
 from pipeline.receipt import receipt, weights_entry
+from seq2sweep import code_fingerprint, console
 from seq2sweep import config as configuration
-from seq2sweep import console, fingerprint
 from seq2sweep.cluster import inside
 from seq2sweep.cluster.place import place_of
 from seq2sweep.cluster.relatives import Identity, Origin, begin, run_name
@@ -146,7 +146,7 @@ def identity(config: Config, header: dict[str, Any], code: dict[str, str]) -> Id
     return configuration.identity(config, "model", "train") | {
         "data": header["fingerprint"],
         "vocabulary": header["vocabulary"]["fingerprint"],
-        "code": fingerprint.of_parts(code),
+        "code": code_fingerprint.of_parts(code),
     }
 
 

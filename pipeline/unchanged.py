@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from seq2sweep import code_fingerprint, yaml_text
 from seq2sweep import config as configuration
-from seq2sweep import fingerprint, yaml_text
 from seq2sweep.cluster import stages as dvc_stages
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
@@ -29,7 +29,7 @@ def unchanged(stage: str, config: Config, params: Path) -> Iterator[None]:
     before = _values(recipe, config) | _code(stage, recipe)
     yield
     now = _values(recipe, configuration.load(params)) | _code(stage, recipe)
-    changed = fingerprint.differences(before, now)
+    changed = code_fingerprint.differences(before, now)
     if changed:
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise UserError(

@@ -11,7 +11,7 @@ import yaml
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.fingerprint import imports
+from seq2sweep.code_fingerprint import imports
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,7 +25,7 @@ LAYERS = {
     "seq2sweep.locks": 2,
     "seq2sweep.health": 2,
     "seq2sweep.redaction": 2,
-    "seq2sweep.fingerprint": 3,
+    "seq2sweep.code_fingerprint": 3,
     "seq2sweep.config": 3,
     "seq2sweep.presets": 4,
     "seq2sweep.data": 5,

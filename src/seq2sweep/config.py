@@ -362,20 +362,22 @@ def flatten(config: Config, *sections: str) -> dict[str, Any]:
 
 
 def identity(config: Config, *sections: str) -> dict[str, Any]:
-    """As `flatten`, without the keys that change no result."""
-    return {
-        key: value
-        for key, value in flatten(config, *sections).items()
-        if _changes_result(Config, key.split("."))
-    }
+    """As `flatten`, without KEYS_WITHOUT_RESULT."""
+    values = flatten(config, *sections)
+    return {key: value for key, value in values.items() if key not in KEYS_WITHOUT_RESULT}
 
 
-def _changes_result(kind: Any, path: list[str]) -> bool:
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    if len(path) > 1:
-        hint = typing.get_type_hints(kind)[path[0]]
-        return _changes_result(hint, path[1:]) if dataclasses.is_dataclass(hint) else True
-    return bool(fields[path[0]].metadata["result"])
+def _keys_without_result(kind: Any, prefix: str = "") -> Iterator[str]:
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from _keys_without_result(hints[field.name], f"{prefix}{field.name}.")
+        elif not field.metadata["result"]:
+            yield prefix + field.name
+
+
+KEYS_WITHOUT_RESULT = frozenset(_keys_without_result(Config))
+"""Dotted keys whose values can change nothing that comes out."""
 
 
 def is_language(code: str) -> bool:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from seq2sweep import fingerprint
-from seq2sweep.fingerprint import IMPORTS, MARK, modules, of_parts, parts
+from seq2sweep import code_fingerprint
+from seq2sweep.code_fingerprint import IMPORTS, MARK, differences, modules, of_parts, parts
 from tests.clone import copy_project
 
 ROOT = Path(__file__).parents[2]
@@ -79,8 +79,9 @@ def test_each_planted_change_runs_the_stages_that_use_it(copy: Copy, thorough: b
     assert copy.meanings() == before
 
 
-def test_what_a_stage_imports_when_it_runs_is_known() -> None:
-    """Against Python's own account of what has been imported, which knows nothing of ours."""
+def test_what_a_stage_imports_when_it_runs_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against Python's own account of what has been imported, which knows nothing of marks."""
+    monkeypatch.setattr(code_fingerprint, "_is_marked", lambda *_: False)
     for stage in ("download", "evaluate", "sweep", "report"):
         ask = (
             f"import json, sys, pipeline.{stage}; "
@@ -91,20 +92,7 @@ def test_what_a_stage_imports_when_it_runs_is_known() -> None:
             [sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True
         )
         imported = set(json.loads(done.stdout.splitlines()[-1]))
-        found = set(modules(f"pipeline.{stage}", ROOT / "src", ROOT))
-        marked = reachable_only_by_marked(f"pipeline.{stage}")
-        assert imported - found - marked == set(), stage
-
-
-def reachable_only_by_marked(program: str) -> set[str]:
-    """Marked modules that a program imports, and what these import."""
-    unmarked = fingerprint._is_marked
-    every: set[str] = set()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fingerprint, "_is_marked", lambda *_: False)
-        every = set(modules(program, ROOT / "src", ROOT))
-    assert fingerprint._is_marked is unmarked
-    return every
+        assert imported - set(modules(f"pipeline.{stage}", ROOT / "src", ROOT)) == set(), stage
 
 
 def test_a_name_imported_from_another_module_is_another_meaning(tmp_path: Path) -> None:
@@ -163,9 +151,9 @@ def test_files_besides_python_belong_to_what_names_them(tmp_path: Path) -> None:
     (package / "rows.yaml").write_text("{a: 1}")
     assert parts("main", tmp_path) == before
     (package / "style.css").write_text("a { color: blue }")
-    assert fingerprint.differences(before, parts("main", tmp_path)) == ["report.page: style.css"]
+    assert differences(before, parts("main", tmp_path)) == ["report.page: style.css"]
     (package / "rows.yaml").write_text("a: 2")
-    assert "report.rows: rows.yaml" in fingerprint.differences(before, parts("main", tmp_path))
+    assert "report.rows: rows.yaml" in differences(before, parts("main", tmp_path))
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
-from seq2sweep import fingerprint
+from seq2sweep import code_fingerprint
 from seq2sweep.cluster.storage import (
     JOURNAL_NAME,
     checkpoint_name,
@@ -67,7 +67,7 @@ class Origin:
     def differences(self, other: Origin) -> str:
         """What differs in another origin, and of code where."""
         lines = state.differences(self.identity, other.identity)
-        modules = fingerprint.differences(self.code, other.code)
+        modules = code_fingerprint.differences(self.code, other.code)
         if not modules:
             return "; ".join(lines)
         more = f" and {len(modules) - MOST_MODULES} more" * (len(modules) > MOST_MODULES)
@@ -75,10 +75,10 @@ class Origin:
         return "; ".join(code if line.startswith("code was ") else line for line in lines)
 
 
-def run_name(identity: Identity) -> str:
-    """`train-` and a hash: the same name, the same result."""
+def run_name(identity: Identity, kind: str = "train") -> str:
+    """The kind and a hash: the same name, the same result. Of a sweep, of what all trials have."""
     text = json.dumps(identity, sort_keys=True)
-    return f"train-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def begin(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:

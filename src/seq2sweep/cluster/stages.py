@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 import seq2sweep
-from seq2sweep import fingerprint
+from seq2sweep import code_fingerprint
 from seq2sweep.errors import Failure, UserError
 
 CHANGES_NO_RESULT = "what DVC knows of the stages"
@@ -40,13 +40,13 @@ def roots(project: Path) -> tuple[Path, Path]:
 
 
 def code(project: Path, stage: str) -> dict[str, str]:
-    """Of each module that can change what a stage makes, its meaning as `fingerprint.parts` says.
+    """`code_fingerprint.parts` of a stage: the meaning of each module that can change its result.
 
     Nothing of a stage that is no module of ours. Raises UserError for a module that is no Python.
     """
     found = re.search(r"-m (pipeline\.\w+)", str(_stages(project)[stage].get("cmd")))
     try:
-        return fingerprint.parts(found[1], *roots(project)) if found else {}
+        return code_fingerprint.parts(found[1], *roots(project)) if found else {}
     except SyntaxError as error:
         where = f"{error.filename} line {error.lineno}"
         raise UserError(f"{where} is no Python ({error.msg}): mend it") from None
@@ -56,7 +56,7 @@ def code_of_all(project: Path) -> dict[str, str]:
     """What `code` says of each stage, in one hash: the content of CODE_FILE."""
     stages = _stages(project)
     return {
-        stage: fingerprint.of_parts(code(project, stage))
+        stage: code_fingerprint.of_parts(code(project, stage))
         for stage in stages
         if stage != FINGERPRINT
     }
@@ -118,7 +118,7 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
             del found[stage]
     for stage in _with_those_before(project, stages):
         made_by = params(project, stage, CODE_FILE).get(stage)
-        if made_by and made_by != fingerprint.of_parts(code(project, stage)):
+        if made_by and made_by != code_fingerprint.of_parts(code(project, stage)):
             found.setdefault(stage, []).insert(
                 0, {"changed deps": {CODE_FILE: {"code": "modified"}}}
             )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -54,8 +52,8 @@ class Variant:
     @property
     def fingerprint(self) -> str:
         """Hash of all that determines how this variant trains, apart from the data."""
-        values = configuration.identity(self.config, *SWEPT_SECTIONS)
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+        without = configuration.KEYS_WITHOUT_RESULT
+        return configuration.fingerprint(self.config, *SWEPT_SECTIONS, without=without)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2sweep.fingerprint import of_code
+from seq2sweep.code_fingerprint import of_code
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,7 +94,7 @@ OTHER_PYTHONS = [
 @pytest.mark.parametrize("python", OTHER_PYTHONS)
 def test_it_is_the_same_on_every_version_of_python(python: str) -> None:
     ask = (
-        "from pathlib import Path; from seq2sweep.fingerprint import of_code; "
+        "from pathlib import Path; from seq2sweep.code_fingerprint import of_code; "
         "print(of_code(Path('src').rglob('*.py')))"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

@@ -1,9 +1,9 @@
 """What code means, as a hash: what changes no result does not change it.
 
 Of a Python file, comments, docstrings, layout and unused imports are not in it, nor where the file
-lies. Of a program it is made of the modules that the program imports, found in the imports
-themselves. A module that can change no result says so, in a line of its own, and why; nothing that
-only such modules import is in it either:
+lies. Of a program it is made of the modules that the program imports, used or not, found in the
+imports themselves. A module that can change no result says so, in a line of its own, and why;
+nothing that only such modules import is in it either:
 
     CHANGES_NO_RESULT = "what a person sees while a stage runs"
 
@@ -26,7 +26,7 @@ from typing import Any
 
 from seq2sweep import yaml_text
 
-CHANGES_NO_RESULT = "how code is told apart"
+CHANGES_NO_RESULT = "computes fingerprints of code"
 
 MARK = "CHANGES_NO_RESULT"
 IMPORTS = "imports"
@@ -59,12 +59,11 @@ def parts(program: str, *roots: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     imported: list[tuple[str, ...]] = []
     for module, path in modules(program, *roots).items():
-        text = _text_of(path)
-        found[module] = _read(text).meaning
+        found[module] = _parsed(path).meaning
         found |= {part: _of_file(file) for part, file in _files_of(module, path).items()}
         imported += [
             (found[module], bound, *_target(name, roots))
-            for name, bound in _used_imports(text, module, path)
+            for name, bound in _used_imports(module, path)
         ]
     return found | {IMPORTS: _sha256(json.dumps(sorted(imported)))}
 
@@ -95,10 +94,9 @@ def modules(program: str, *roots: Path) -> dict[str, Path]:
 
 def of_folder(folder: Path) -> str:
     """sha256 (hex) of the files of a folder, or of one file, by their meaning and names."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file()) or [folder]
     return _of_all(
         f"{path.relative_to(folder).as_posix()} {_of_file(path)}"
-        for path in files
+        for path in (folder.rglob("*") if folder.is_dir() else [folder])
         if "__pycache__" not in path.parts and path.is_file()
     )
 
@@ -130,8 +128,8 @@ def _names(
         yield f"{base}.{alias.name}", alias.asname or alias.name
 
 
-def _used_imports(text: str, module: str, path: Path) -> list[tuple[str, str]]:
-    read = _read(text)
+def _used_imports(module: str, path: Path) -> list[tuple[str, str]]:
+    read = _parsed(path)
     return [
         (name, bound)
         for node in read.imports
