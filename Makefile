@@ -39,7 +39,7 @@ test: install ## lint, types and the whole test suite
 
 thorough: install ## what make test leaves out: 31 kills, whole sweeps, planted faults; an hour
 	$(BIN)/python -m pytest --thorough tests/cluster tests/pipeline/test_tracking_away.py \
-		tests/pipeline/test_figures.py tests/unit/test_hostile_commands.py tests/unit/test_hostile_params.py
+		tests/pipeline/test_figures.py tests/test_hostile_commands.py tests/test_hostile_params.py
 	$(BIN)/python -m pytest --thorough -n 2 tests/test_faults.py
 
 bench: install ## training and decoding against other toolkits, those installed; TEXT="SOURCE TARGET"

@@ -65,7 +65,7 @@ def peak_megabytes() -> float:
     """Of memory that this process had at most."""
     import torch
 
-    from seq2sweep.train.devices import memory_of_process
+    from seq2sweep.hardware import memory_of_process
 
     return memory_of_process(torch.device("cpu"))["peak_rss_bytes"] / 1e6
 

@@ -13,7 +13,7 @@ from seq2sweep.data import bitext, reading, vocabulary
 from seq2sweep.data.batching import Ids, plan_epoch
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import SIDES, write_pairs
-from seq2sweep.data.parallel import Processes, available_cpus
+from seq2sweep.parallel import Processes, available_cpus
 
 SAMPLE = 200_000
 """Sentences that the vocabulary is learned from, at most."""

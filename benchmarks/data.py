@@ -28,7 +28,7 @@ from seq2sweep import config as configuration
 from seq2sweep import console, presets
 from seq2sweep.data import bitext, vocabulary
 from seq2sweep.data.files import SIDES, write_pairs
-from seq2sweep.data.parallel import Processes, available_cpus
+from seq2sweep.parallel import Processes, available_cpus
 
 CHUNK = 10_000
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks import contenders, corpus
 from seq2sweep import console
-from seq2sweep.data.parallel import available_cpus
+from seq2sweep.parallel import available_cpus
 
 CONTENDERS = {
     "ours": "torch", "ctranslate2": "ctranslate2", "marian": "transformers",

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from seq2sweep import config as configuration
-from seq2sweep import presets
+from seq2sweep import hardware, presets
 from seq2sweep.config import Config
 from seq2sweep.data.batching import collate, passes, plan_epoch
 from seq2sweep.data.bitext import Bitext
@@ -33,7 +33,7 @@ from seq2sweep.decode.beam import search
 from seq2sweep.model.flops import parameter_count, training_flops
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.planning.measure import random_bitext
-from seq2sweep.train import devices, step
+from seq2sweep.train import step
 
 VOCABULARY = 37_000
 PAIRS = 120_000
@@ -67,12 +67,12 @@ def main() -> None:
     base, data = presets.load("wmt14-en-de-base").config, made_up(options.tiny)
     big = presets.load("wmt14-en-de-big").config
     precision = step.choose_precision("auto", device, base.model.d_model)
-    name = devices.device_name(device)
+    name = hardware.device_name(device)
     result: dict[str, Any] = {
         "device": name,
         "torch": torch.__version__,
         "precision": precision,
-        "peak_flops_per_second": devices.peak_flops(name, precision),
+        "peak_flops_per_second": hardware.peak_flops(name, precision),
     }
 
     def small(config: Config, changes: dict[str, Any]) -> Config:
@@ -168,7 +168,7 @@ def training(
             pieces += int(lengths[1].sum())
         if len(taken) >= 5 and time.perf_counter() - began > seconds:
             break
-    peak = devices.peak_flops(devices.device_name(device), precision)
+    peak = hardware.peak_flops(hardware.device_name(device), precision)
     rate = flops / sum(taken)
     return {
         "parameters": parameter_count(config.model, size),

@@ -124,9 +124,9 @@ def by_ray(trials: int | None, updates: int | None) -> dict[str, Any]:
     from seq2sweep import config as configuration
     from seq2sweep import console, presets
     from seq2sweep.cluster.session import ray_session
+    from seq2sweep.hardware import Precision
     from seq2sweep.planning.memory import memory
     from seq2sweep.planning.workload import workload
-    from seq2sweep.train.devices import Precision
     from seq2sweep.train.step import choose_precision
 
     console.quiet_environment()
@@ -174,8 +174,8 @@ def of_sweep(config: Any, trials: int, precision: str) -> dict[str, Any]:
 def sweep(config: Any, encoded: Path, folder: Path) -> Any:
     """Train all trials; the configuration of one of them."""
     from benchmarks.orchestration import no_score
-    from seq2sweep.cluster.search import run_sweep
-    from seq2sweep.cluster.variants import variants
+    from seq2sweep.cluster.sweep_driver import run_sweep
+    from seq2sweep.sweep.variants import variants
 
     made, _ = variants(config)
     results = run_sweep(
@@ -190,7 +190,7 @@ def sweep(config: Any, encoded: Path, folder: Path) -> Any:
 
 def training(config: Any, encoded: Path, folder: Path) -> Any:
     """Train to the end; the configuration that was trained."""
-    from seq2sweep.cluster.run import run_training
+    from seq2sweep.cluster.train_driver import run_training
 
     run_training(config, encoded=encoded, project=folder, name="long", on_event=lambda entry: None)
     return config
@@ -261,7 +261,7 @@ def in_threads(count: int) -> dict[str, list[float]]:
     """Megabytes of this process after each of so many trainings, and how long each took."""
     import torch
 
-    from seq2sweep.train import devices
+    from seq2sweep import hardware
     from seq2sweep.train.allocator import keep_memory
 
     keep_memory()
@@ -273,7 +273,7 @@ def in_threads(count: int) -> dict[str, list[float]]:
         thread.start()
         thread.join()
         seconds.append(time.perf_counter() - begun)
-        after.append(devices.memory_of_process(torch.device("cpu"))["rss_bytes"] / 1e6)
+        after.append(hardware.memory_of_process(torch.device("cpu"))["rss_bytes"] / 1e6)
     return {"after_each_megabytes": after, "seconds": seconds}
 
 

@@ -37,12 +37,12 @@ from tqdm import tqdm
 from benchmarks.safety import ROOT, encode
 from seq2sweep import config as configuration
 from seq2sweep import console, presets
-from seq2sweep.cluster.search import run_sweep
 from seq2sweep.cluster.session import Node, places, ray_session
-from seq2sweep.cluster.variants import Variant, variants
+from seq2sweep.cluster.sweep_driver import run_sweep
 from seq2sweep.config import Config
-from seq2sweep.data.parallel import available_cpus
-from seq2sweep.train import journal
+from seq2sweep.parallel import available_cpus
+from seq2sweep.runs import journal
+from seq2sweep.sweep.variants import Variant, variants
 
 PARTS = ("start_up", "in_trials", "between_trials", "scoring", "end")
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from seq2sweep import presets
 from seq2sweep.code_fingerprint import of_code
-from seq2sweep.data.files import write_whole
 from seq2sweep.errors import UserError
+from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking import lineage
 
 ROOT = Path(__file__).parents[1]
@@ -48,27 +48,32 @@ class Measured:
 
 MEASURED = {
     "demo": Measured(
-        ("python", "-m", "benchmarks.demo"), (*CORE, *TEXT, "src/seq2sweep/cluster/trial.py")
+        ("python", "-m", "benchmarks.demo"), (*CORE, *TEXT, "src/seq2sweep/cluster/tune_trial.py")
     ),
     **{
         name: Measured(
             ("python", "-m", "benchmarks.demo", "--sweep", f"phrasebook-{name}"),
-            (*CORE, *TEXT, "src/seq2sweep/cluster/trial.py", "src/seq2sweep/report/findings.py"),
+            (
+                *CORE,
+                *TEXT,
+                "src/seq2sweep/cluster/tune_trial.py",
+                "src/seq2sweep/report/findings.py",
+            ),
             preset=f"phrasebook-{name}",
         )
         for name in ("search", "table3")
     },
     "memory_of_updates": Measured(
         ("python", "-m", "benchmarks.memory", "--updates", "2000"),
-        (*CORE, "src/seq2sweep/cluster/worker.py", "src/seq2sweep/planning/memory.py"),
+        (*CORE, "src/seq2sweep/cluster/train_worker.py", "src/seq2sweep/planning/memory.py"),
     ),
     "memory_of_trials": Measured(
         ("python", "-m", "benchmarks.memory", "--trials", "100"),
-        (*CORE, "src/seq2sweep/cluster/trial.py", "src/seq2sweep/planning/memory.py"),
+        (*CORE, "src/seq2sweep/cluster/tune_trial.py", "src/seq2sweep/planning/memory.py"),
     ),
     "verdicts": Measured(
         ("python", "-m", "benchmarks.verdicts"),
-        (*CORE, *TEXT, "src/seq2sweep/cluster/trial.py", "src/seq2sweep/report/findings.py"),
+        (*CORE, *TEXT, "src/seq2sweep/cluster/tune_trial.py", "src/seq2sweep/report/findings.py"),
     ),
 }
 

@@ -30,13 +30,14 @@ import torch
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.cluster.mirror import SharedFolder
-from seq2sweep.cluster.retention import prune
-from seq2sweep.cluster.storage import JOURNAL_NAME, Recorder, checkpoint_name
-from seq2sweep.cluster.worker import Keeper
+from seq2sweep.cluster.train_worker import Keeper
 from seq2sweep.config import Config
-from seq2sweep.data.parallel import available_cpus
-from seq2sweep.train import state
+from seq2sweep.parallel import available_cpus
+from seq2sweep.runs.journal import Recorder
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
+from seq2sweep.runs.mirror import SharedFolder
+from seq2sweep.runs.retention import prune
+from seq2sweep.train import checkpointing
 from seq2sweep.train.events import CheckpointDue, Event, Logged
 from seq2sweep.train.loop import train
 
@@ -228,7 +229,7 @@ def clock(taken: dict[str, list[float]], name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def timed(name: str) -> Iterator[list[float]]:
     """Seconds of each call of a function of `train.state` meanwhile."""
-    function, spent = getattr(state, name), list[float]()
+    function, spent = getattr(checkpointing, name), list[float]()
 
     def call(*arguments: Any) -> Any:
         started = time.perf_counter()
@@ -237,7 +238,7 @@ def timed(name: str) -> Iterator[list[float]]:
         finally:
             spent.append(time.perf_counter() - started)
 
-    with mock.patch.object(state, name, call):
+    with mock.patch.object(checkpointing, name, call):
         yield spent
 
 

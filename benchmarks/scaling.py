@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks import contenders, corpus
 from seq2sweep import console
-from seq2sweep.data.parallel import available_cpus
+from seq2sweep.parallel import available_cpus
 from seq2sweep.planning.speed import LAUNCH_SECONDS
 
 WORKERS = (1, 2, 4)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from seq2sweep.data import phrasebook, reading
+import phrasebook
+from seq2sweep.data import reading
 
 BASE_PAIRS = 50_000
 JOINED_EVERY = 40

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import contenders, corpus
 from seq2sweep import console
-from seq2sweep.data.parallel import available_cpus
+from seq2sweep.parallel import available_cpus
 
 CONTENDERS = [
     (name, precision, keep)

@@ -15,13 +15,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import phrasebook
 from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import console
-from seq2sweep.data import download, files, phrasebook, reading, sources
+from seq2sweep.data import download, files, reading, sources
 from seq2sweep.data.archives import Text
 from seq2sweep.data.download import receipts
 from seq2sweep.errors import UserError
+from seq2sweep.storage import atomic
 
 
 def work(config: configuration.Config) -> None:
@@ -30,7 +32,7 @@ def work(config: configuration.Config) -> None:
     if config.data.dataset not in ("phrasebook", "files"):
         # Before data/raw.partial exists: this may take hours, and a kill would leave it behind.
         fetched = _fetch(config)
-    with files.whole_folder(stage.RAW) as folder:
+    with atomic.whole_folder(stage.RAW) as folder:
         if fetched is not None:
             provenance = _from_registry(*fetched, config)
         elif config.data.dataset == "files":
@@ -160,7 +162,9 @@ def _generate(data: configuration.DataConfig, folder: Path) -> dict[str, Any]:
         source, target = (folder / files.text_name(split, side) for side in files.SIDES)
         written = files.write_pairs(source, target, _pairs(split, counts[split], data, phenomena))
         assert written == counts[split]
-        sums = {side: files.sha256(path) for side, path in (("source", source), ("target", target))}
+        sums = {
+            side: atomic.sha256(path) for side, path in (("source", source), ("target", target))
+        }
         splits[split] = [_entry("phrasebook", written, source.name, target.name, sums)]
     files.write_lines(folder / files.PHENOMENA, phenomena)
     return {"seed": config.seed, "archives": {}, "splits": splits}

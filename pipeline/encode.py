@@ -17,8 +17,9 @@ from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.data import bitext, files
-from seq2sweep.data.parallel import Mapper, Processes, serial
 from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.parallel import Mapper, Processes, serial
+from seq2sweep.storage import atomic
 
 WORTH_SHARING = 200_000
 """Sentences; fewer are done before other processes have started."""
@@ -39,7 +40,7 @@ def work(config: configuration.Config) -> None:
     }
     headers = {}
     with (
-        files.whole_folder(stage.ENCODED) as folder,
+        atomic.whole_folder(stage.ENCODED) as folder,
         tqdm(total=sum(sentences.values()), **console.bar("encode", "sentences")) as bar,
     ):
         for split in files.SPLITS:

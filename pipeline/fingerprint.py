@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pipeline import stage
 from seq2sweep import code_fingerprint
-from seq2sweep.cluster.stages import CODE_FILE, code_of_all
 from seq2sweep.config import Config
+from seq2sweep.jobs.dvc_stages import CODE_FILE, code_of_all
 
 
 def work(config: Config) -> None:

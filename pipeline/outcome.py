@@ -9,19 +9,21 @@ from typing import Any
 
 from pipeline import stage
 from seq2sweep import config as configuration
-from seq2sweep.cluster.proposals import FIGURE_OF, HIGHER_IS_BETTER
-from seq2sweep.cluster.record import TrialResult
-from seq2sweep.cluster.rounds import Proposal
-from seq2sweep.cluster.space import SWEPT_SECTIONS
-from seq2sweep.cluster.variants import Refused, Variant, as_scored, base_of
+from seq2sweep import hardware
 from seq2sweep.config import Config
-from seq2sweep.data.files import sha256, test_set, text_name
+from seq2sweep.data.files import test_set, text_name
 from seq2sweep.data.reading import read_lines
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
 from seq2sweep.redaction import redact
 from seq2sweep.report.pooled import pooled
-from seq2sweep.train import devices, journal
+from seq2sweep.runs import journal
+from seq2sweep.storage.atomic import sha256
+from seq2sweep.sweep.optuna_search import FIGURE_OF, HIGHER_IS_BETTER
+from seq2sweep.sweep.search import Proposal
+from seq2sweep.sweep.search_space import SWEPT_SECTIONS
+from seq2sweep.sweep.trial_record import TrialResult
+from seq2sweep.sweep.variants import Refused, Variant, as_scored, base_of
 
 # Of a trial that did not fail, where they are known.
 FIGURES = (
@@ -68,7 +70,7 @@ def describe(
         "parameters": None,
         "wall_seconds": result.wall_seconds,
         "nodes": result.nodes,
-        **{name: result.metrics.get(name) for name in devices.ORIGIN},
+        **{name: result.metrics.get(name) for name in hardware.ORIGIN},
         "shared_device": shared,
         "curve": sorted({e["step"]: e["valid_loss"] for e in validated}.items()),
         "translations": None,
@@ -137,7 +139,7 @@ def describe_refused(variant: Refused) -> dict[str, Any]:
         "parameters": None,
         "wall_seconds": 0.0,
         "nodes": [],
-        **dict.fromkeys(devices.ORIGIN),
+        **dict.fromkeys(hardware.ORIGIN),
         "shared_device": None,
         "curve": [],
         "translations": None,

@@ -15,14 +15,15 @@ from typing import Any
 
 from pipeline import stage
 from seq2sweep import config as configuration
-from seq2sweep import console
-from seq2sweep.data import files, parallel, reading
+from seq2sweep import console, parallel
+from seq2sweep.data import files, reading
 from seq2sweep.data.archives import Text
 from seq2sweep.data.clean import Cleaner, Pair
-from seq2sweep.data.cleaned import CleanedText, as_table
-from seq2sweep.data.reasons import is_empty
+from seq2sweep.data.clean_writer import CleanedText, as_table
+from seq2sweep.data.filters import is_empty
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
+from seq2sweep.storage import atomic
 
 PAIRS_IN_CHUNK = 5_000
 CHARACTERS_IN_CHUNK = 8_000_000
@@ -50,7 +51,7 @@ def prepare(
     }
     cleaner = Cleaner(config.prepare, config.data.source, config.data.target)
     metrics: dict[str, Any] = {}
-    with files.whole_folder(stage.CLEAN) as folder:
+    with atomic.whole_folder(stage.CLEAN) as folder:
         for split in ("valid", "test"):
             metrics[split] = _hold_out(folder, split, corpora[split], cleaner)
         if (stage.RAW / files.PHENOMENA).exists():
@@ -75,7 +76,7 @@ def prepare(
         {split: metrics[split] for split in files.SPLITS},
         {"pairs": kept},
     )
-    files.write_whole(stage.REPORTS / "dropped.tsv", as_table(text.samples))
+    atomic.write_whole(stage.REPORTS / "dropped.tsv", as_table(text.samples))
     console.say(f"kept {kept:,} of {read:,} training pairs; dropped: {reasons or 'none'}")
 
 

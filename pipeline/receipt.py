@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
+from seq2sweep import hardware
 from seq2sweep.config import Config
-from seq2sweep.data.files import sha256
-from seq2sweep.train import devices, state
+from seq2sweep.storage.atomic import sha256
+from seq2sweep.train import checkpointing
 
 # Not all of the configuration: addresses of servers may hold passwords.
 SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
@@ -17,7 +18,7 @@ SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
 
 def weights_entry(checkpoint: Path, file: Path) -> dict[str, Any]:
     """One of the receipt's checkpoints: `file` holds the weights of the folder `checkpoint`."""
-    progress = state.read_progress(checkpoint)
+    progress = checkpointing.read_progress(checkpoint)
     return {
         "step": progress.step,
         "file": file.name,
@@ -43,5 +44,5 @@ def receipt(
         "checkpoints": sorted(entries, key=lambda entry: entry["step"]),
         "config": {key: values[key] for key in SECTIONS},
         "lineage": lineage,
-        "trained": {key: figures.get(key) for key in devices.ORIGIN},
+        "trained": {key: figures.get(key) for key in hardware.ORIGIN},
     }

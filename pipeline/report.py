@@ -7,12 +7,13 @@ from pathlib import Path
 
 from pipeline import stage
 from seq2sweep.config import Config
-from seq2sweep.data.files import RECEIPT, TRANSLATION_COLUMNS, write_whole
+from seq2sweep.data.files import RECEIPT, TRANSLATION_COLUMNS
 from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
 from seq2sweep.report import page, samples
 from seq2sweep.report.files import table_files
+from seq2sweep.storage.atomic import write_whole
 
 
 def work(config: Config) -> None:

@@ -14,12 +14,11 @@ from typing import Any, NoReturn
 from pipeline.unchanged import unchanged
 from seq2sweep import code_fingerprint, console
 from seq2sweep import config as configuration
-from seq2sweep.cluster import jobs
-from seq2sweep.cluster import stages as dvc_stages
-from seq2sweep.cluster.variants import variants
-from seq2sweep.data.files import write_whole
 from seq2sweep.errors import EXIT_INTERRUPTED, Failure, UserError, ending
+from seq2sweep.jobs import dvc_stages, submit
 from seq2sweep.redaction import redact
+from seq2sweep.storage.atomic import write_whole
+from seq2sweep.sweep.variants import variants
 
 CHANGES_NO_RESULT = "how a stage starts and ends"
 
@@ -55,8 +54,8 @@ def run(
         variants(config)
         console.banner(name, about)
         with unchanged(name, config, PARAMS), console.never_silent(name):
-            if as_job(config) and jobs.goes_elsewhere(config):
-                jobs.bring_home(Path.cwd(), config, name)
+            if as_job(config) and submit.goes_elsewhere(config):
+                submit.bring_home(Path.cwd(), config, name)
             else:
                 work(config)
     except (UserError, Failure, OSError) as error:

@@ -32,23 +32,22 @@ from pipeline.outcome import (
 )
 from pipeline.sweep_result import record_best, record_tables
 from pipeline.sweep_runs import Recorder
-from seq2sweep import code_fingerprint, console
-from seq2sweep.cluster.record import TrialResult
-from seq2sweep.cluster.relatives import Origin, begin_sweep, run_name
-from seq2sweep.cluster.rounds import Proposal, search
-from seq2sweep.cluster.search import require_folder, run_sweep
+from seq2sweep import code_fingerprint, console, hardware
 from seq2sweep.cluster.session import ray_session
-from seq2sweep.cluster.storage import run_folder
+from seq2sweep.cluster.sweep_driver import require_folder, run_sweep
 from seq2sweep.cluster.tasks import ray_tasks
-from seq2sweep.cluster.tuning import Room
-from seq2sweep.cluster.variants import Refused, Variant, in_one_precision, variants
+from seq2sweep.cluster.tune_runner import Room
 from seq2sweep.config import Config
 from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.errors import Failure
 from seq2sweep.evaluate.evaluation import score_checkpoint
+from seq2sweep.runs.layout import run_folder
+from seq2sweep.runs.warm_start import Origin, begin_sweep, run_name
+from seq2sweep.sweep.search import Proposal, search
+from seq2sweep.sweep.trial_record import TrialResult
+from seq2sweep.sweep.variants import Refused, Variant, in_one_precision, variants
 from seq2sweep.tracking.writer import Writer
-from seq2sweep.train import devices
 from seq2sweep.train.step import choose_precision
 
 
@@ -127,12 +126,12 @@ def work(config: Config) -> None:
     )
     say_failed(results)
     ended = [result.metrics for result in results if "device" in result.metrics]
-    warnings = {devices.no_peak_warning(m["device"], m["precision"]) for m in ended}
+    warnings = {hardware.no_peak_warning(m["device"], m["precision"]) for m in ended}
     for warning in sorted(warning for warning in warnings if warning):
         console.say(warning)
 
 
-def resolve(config: Config, d_model: int) -> devices.Precision:
+def resolve(config: Config, d_model: int) -> hardware.Precision:
     """What `train.precision: auto` is for a model of this width where trials run."""
     gpus = config.sweep.gpus_per_trial
     ask = functools.partial(choose_precision, "auto", torch.device("cuda" if gpus else "cpu"))

@@ -9,10 +9,10 @@ from typing import Any
 from pipeline import stage, tracking
 from pipeline.receipt import receipt, weights_entry
 from seq2sweep import config as configuration
-from seq2sweep.cluster.record import TrialResult
 from seq2sweep.config import Config
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.report.files import table_files
+from seq2sweep.sweep.trial_record import TrialResult
 from seq2sweep.tracking.writer import Writer
 
 CHANGES_NO_RESULT = "what is recorded of a result"

@@ -10,21 +10,20 @@ from types import TracebackType
 from typing import Any, Self
 
 from pipeline import tracking
-from seq2sweep import console
-from seq2sweep.cluster.search import INTERRUPTED
-from seq2sweep.cluster.variants import Variant
+from seq2sweep import console, hardware
+from seq2sweep.cluster.sweep_driver import INTERRUPTED
 from seq2sweep.config import SweepConfig
 from seq2sweep.model import flops
 from seq2sweep.report.seeds import estimate
+from seq2sweep.sweep.variants import Variant
 from seq2sweep.tracking.curves import CURVES
 from seq2sweep.tracking.values import param_text
 from seq2sweep.tracking.writer import Status, Writer
-from seq2sweep.train import devices
 
 CHANGES_NO_RESULT = "what is recorded of a result"
 
 SCORES = ("bleu", "bleu_paper", "chrf")
-COST = ("target_tokens", "wall_seconds", *devices.COSTS)
+COST = ("target_tokens", "wall_seconds", *hardware.COSTS)
 MLFLOW_STATUS: dict[str, Status] = {
     "finished": "FINISHED",
     "stopped early": "FINISHED",
@@ -61,7 +60,7 @@ class Recorder:
             variant.run.__exit__(kind, error, traceback)
 
     def hear(self, event: str, variant: Variant, figures: dict[str, Any]) -> None:
-        """What run_sweep tells of a trial; see seq2sweep.cluster.search.run_sweep."""
+        """What run_sweep tells of a trial; see seq2sweep.cluster.sweep_driver.run_sweep."""
         if event != "started" and variant.name not in self.runs:
             self._start(variant)
         if event == "started":

@@ -9,13 +9,13 @@ from typing import Any
 
 from pipeline import stage
 from seq2sweep import config as configuration
+from seq2sweep import hardware
 from seq2sweep.config import Config
 from seq2sweep.tracking.address import resolve_uri
 from seq2sweep.tracking.background import Background
 from seq2sweep.tracking.lineage import environment, lineage_tags
 from seq2sweep.tracking.outbox import outboxes_folder
 from seq2sweep.tracking.writer import Writer
-from seq2sweep.train import devices
 
 CHANGES_NO_RESULT = "what is recorded of a result"
 
@@ -76,7 +76,7 @@ def origin_tags(figures: Mapping[str, Any]) -> dict[str, str]:
     """On what a training was computed, as far as its journal says, as tags."""
     tags = {
         "hardware.cpu_features" if key == "cpu_features" else f"run.{key}": str(figures[key])
-        for key in devices.ORIGIN
+        for key in hardware.ORIGIN
         if figures.get(key) is not None
     }
     return tags

@@ -16,28 +16,24 @@ from typing import Any
 
 from pipeline import stage, tracking
 from pipeline.receipt import receipt, weights_entry
-from seq2sweep import code_fingerprint, console
+from seq2sweep import code_fingerprint, console, hardware
 from seq2sweep import config as configuration
-from seq2sweep.cluster import inside
 from seq2sweep.cluster.place import place_of
-from seq2sweep.cluster.relatives import Identity, Origin, begin, run_name
-from seq2sweep.cluster.retention import always_kept
-from seq2sweep.cluster.run import TrainOutcome, run_training
 from seq2sweep.cluster.session import ray_session
-from seq2sweep.cluster.storage import (
-    JOURNAL_NAME,
-    checkpoint_name,
-    checkpoint_step,
-    run_folder,
-)
+from seq2sweep.cluster.train_driver import TrainOutcome, run_training
 from seq2sweep.config import Config
 from seq2sweep.data import files
 from seq2sweep.data.bitext import read_training_header
-from seq2sweep.data.files import CHECKPOINTS, RECEIPT, write_whole
+from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.errors import Failure, UserError
+from seq2sweep.jobs import entrypoint
 from seq2sweep.model import flops
+from seq2sweep.runs import journal
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, checkpoint_step, run_folder
+from seq2sweep.runs.retention import always_kept
+from seq2sweep.runs.warm_start import Identity, Origin, begin, run_name
+from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.writer import Writer
-from seq2sweep.train import devices, journal
 
 MOST_POINTS = 10_000
 """Of a curve in metrics/curves.csv; more are thinned out evenly."""
@@ -88,7 +84,7 @@ def work(config: Config) -> None:
         shown |= {"flops": metrics["flops"]["model"]}
         stage.write_metrics("train", metrics, shown | {"valid_ppl": final.get("valid_perplexity")})
         write_curves(folder / JOURNAL_NAME, stage.METRICS / "curves.csv")
-        known = {k: outcome.summary[k] for k in devices.COSTS if outcome.summary[k] is not None}
+        known = {k: outcome.summary[k] for k in hardware.COSTS if outcome.summary[k] is not None}
         # At the time of the end: a training that is found finished has the same figures.
         ended = finished_at(folder / JOURNAL_NAME)
         run.log({"parameters": parameters} | known, int(outcome.summary["step"]), ended)
@@ -103,7 +99,7 @@ def work(config: Config) -> None:
         + _peak_memory(metrics["peak_rss_bytes"])
         + ("" if metrics["mfu"] is None else f"; MFU {100 * metrics['mfu']:.1f} %")
     )
-    warning = devices.no_peak_warning(metrics["device"], metrics["precision"])
+    warning = hardware.no_peak_warning(metrics["device"], metrics["precision"])
     if warning:
         console.say(warning)
 
@@ -135,7 +131,7 @@ def encoded_data(config: Config, storage: Path, name: str) -> Path:
     """
     if configuration.is_address(config.cluster.storage):
         return stage.ENCODED.resolve()
-    return inside.seen_by_all_nodes(stage.ENCODED, storage, name)
+    return entrypoint.seen_by_all_nodes(stage.ENCODED, storage, name)
 
 
 def identity(config: Config, header: dict[str, Any], code: dict[str, str]) -> Identity:
@@ -252,7 +248,7 @@ def training_metrics(
         "peak_gpu_bytes": summary.get("peak_gpu_bytes"),
         "parameters": parameters,
         "vocabulary_size": header["vocabulary"]["size"],
-        **{key: summary[key] for key in devices.ORIGIN},
+        **{key: summary[key] for key in hardware.ORIGIN},
         "final": final,
         "mlflow_run_id": run_id,
     }

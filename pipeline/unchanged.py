@@ -12,9 +12,9 @@ from typing import Any
 
 from seq2sweep import code_fingerprint, yaml_text
 from seq2sweep import config as configuration
-from seq2sweep.cluster import stages as dvc_stages
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
+from seq2sweep.jobs import dvc_stages
 from seq2sweep.paths import read_text
 
 

@@ -15,6 +15,7 @@ from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.data import files, reading, vocabulary
+from seq2sweep.storage import atomic
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ def work(config: configuration.Config) -> None:
         config.vocabulary,
     )
     made = vocabulary.Vocabulary(model)
-    with files.whole_folder(stage.VOCABULARY) as folder:
+    with atomic.whole_folder(stage.VOCABULARY) as folder:
         (folder / vocabulary.MODEL_NAME).write_bytes(model)
         stage.write_json(
             folder / vocabulary.JSON_NAME,

@@ -33,7 +33,7 @@ FORMULAS = "tests/paper/test_formulas.py"
 DECODING = "tests/paper/test_decoding.py"
 SCORES = "tests/paper/test_scores.py"
 EVALUATION = "tests/unit/test_evaluation.py"
-BATCHING = "tests/unit/test_batching.py"
+BATCHING = "tests/data/test_batching.py"
 FIGURES = "tests/pipeline/test_figures.py"
 SEEDS = "tests/unit/test_seeds.py"
 
@@ -201,7 +201,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
             ("{}).update(entry)", '{}).update(entry | {"step": entry["step"] + 1})'),
             ('"device_hours": summary["device_hours"]', '"device_hours": summary["wall_seconds"]'),
-            ("summary[k] for k in devices.COSTS if", "1 + summary[k] for k in devices.COSTS if"),
+            ("summary[k] for k in hardware.COSTS if", "1 + summary[k] for k in hardware.COSTS if"),
         ],
         "pipeline/evaluate.py": [
             (
@@ -245,7 +245,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
             ('"chrf": result.metrics["chrf"]["score"],', '"chrf": bleu["sacrebleu"]["score"],'),
         ],
-        f"{PACKAGE}/cluster/record.py": [
+        f"{PACKAGE}/sweep/trial_record.py": [
             ("for e in entries for k, v in", "for e in [*entries][::-1] for k, v in"),
         ],
         f"{PACKAGE}/tracking/curves.py": [
@@ -256,13 +256,13 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
         ],
     },
-    "tests/cluster/test_variants.py": {
-        f"{PACKAGE}/cluster/variants.py": [
+    "tests/sweep/test_variants.py": {
+        f"{PACKAGE}/sweep/variants.py": [
             ("train = dataclasses.replace(first, seed=seed)", "train = first"),
         ],
     },
-    "tests/cluster/test_rungs.py": {
-        f"{PACKAGE}/cluster/rungs.py": [
+    "tests/sweep/test_early_stopping.py": {
+        f"{PACKAGE}/sweep/early_stopping.py": [
             ("math.ceil((len(peers) + 1) / self._factor)", "1"),
             (
                 "[i for i in range(trial) if rung",
@@ -273,8 +273,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("best > statistics.median(averages)", "best > min(averages)"),
         ],
     },
-    "tests/cluster/test_budget.py": {
-        f"{PACKAGE}/cluster/budget.py": [
+    "tests/sweep/test_budget.py": {
+        f"{PACKAGE}/sweep/budget.py": [
             ("return config.train.tokens_per_update", "return 1"),
             (" / len(updates)", ""),
         ],

@@ -17,8 +17,8 @@ from tqdm import tqdm
 from seq2sweep import config as configuration
 from seq2sweep import console, presets, yaml_text
 from seq2sweep.arguments import parser
-from seq2sweep.data.parallel import Mapper, serial
 from seq2sweep.errors import EXIT_INTERRUPTED, Failure, UserError, ending
+from seq2sweep.parallel import Mapper, serial
 from seq2sweep.redaction import redact
 
 
@@ -208,13 +208,13 @@ def _compare_translations(options: argparse.Namespace) -> None:
 
 def _doctor(options: argparse.Namespace) -> None:
     from seq2sweep import health
-    from seq2sweep.cluster import jobs
+    from seq2sweep.jobs import submit
     from seq2sweep.tracking import doctor as tracking_doctor
 
     config = configuration.load(Path("params.yaml"))
     project = Path.cwd()
-    if jobs.goes_elsewhere(config):
-        from seq2sweep.cluster import job_doctor
+    if submit.goes_elsewhere(config):
+        from seq2sweep.jobs import job_doctor
 
         address = config.cluster.job_server
         assert address is not None
@@ -236,15 +236,15 @@ def _doctor(options: argparse.Namespace) -> None:
 
 
 def _submit(options: argparse.Namespace) -> None:
-    from seq2sweep.cluster import jobs
+    from seq2sweep.jobs import submit
 
     config = configuration.load(Path("params.yaml"))
-    wanted = jobs.order(Path.cwd(), config, options.stage)
+    wanted = submit.order(Path.cwd(), config, options.stage)
     if options.dry_run:
-        print(jobs.overview(wanted))
-        jobs.check_records_stay(config, wanted)
+        print(submit.overview(wanted))
+        submit.check_records_stay(config, wanted)
     else:
-        jobs.run(config, wanted, options.address, detach=options.detach)
+        submit.run(config, wanted, options.address, detach=options.detach)
 
 
 def _sync(options: argparse.Namespace) -> None:

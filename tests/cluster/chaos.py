@@ -18,10 +18,10 @@ from ray.cluster_utils import Cluster
 from safetensors.torch import load_file
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.storage import JOURNAL_NAME, checkpoint_name
 from seq2sweep.config import Config
-from seq2sweep.train import journal
-from tests.unit.test_interruption import told
+from seq2sweep.runs import journal
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
+from tests.train.test_interruption import told
 
 ROOT = Path(__file__).parents[2]
 LONGEST_WAIT = 180.0

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import torch
 
-from seq2sweep.train import state
+from seq2sweep.train import checkpointing
 
 
 def save(place: Path, step: int, loss: float | None = None) -> Path:
     """Write a whole one of a model of two numbers; its folder is made."""
     place.parent.mkdir(parents=True, exist_ok=True)
     model = torch.nn.Linear(1, 1)
-    progress = state.Progress(step)
+    progress = checkpointing.Progress(step)
     if loss is not None:
         progress.newest["valid_loss"], progress.validated = loss, step
-    state.capture(model, torch.optim.SGD(model.parameters()), progress, {}).write(place)
+    checkpointing.capture(model, torch.optim.SGD(model.parameters()), progress, {}).write(place)
     return place
 
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-import shutil
-import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 # Sets what Ray reads when it is imported.
-from seq2sweep.cluster.local import OBJECT_STORE_BYTES  # isort: skip
-import ray
+import seq2sweep.cluster  # noqa: F401  isort: skip
 from ray.cluster_utils import Cluster
 
-from seq2sweep.config import ClusterConfig, Config
+from seq2sweep.config import Config
 from tests.cluster.sweeps import SweepStage
 from tests.conftest import Corpus
 
@@ -38,96 +31,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return bool({"machines", "nodes"} & {*fixtures}) or item.name.startswith("test_there_were")
 
     items.sort(key=ends_a_cluster)
-
-
-@pytest.fixture(scope="session")
-def s3_environment() -> dict[str, str]:
-    """The environment of whoever uses `bucket`; Ray's nodes get theirs before the server starts."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    return {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-
-
-@pytest.fixture(scope="session")
-def s3_server(s3_environment: dict[str, str]) -> Iterator[None]:
-    """An S3 server in this process."""
-    _, _, port = s3_environment["AWS_ENDPOINT_URL"].rpartition(":")
-    server = ThreadedMotoServer("127.0.0.1", int(port), verbose=False)
-    server.start()
-    yield
-    server.stop()
-
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def bucket(s3_server: None, s3_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of an empty place in a bucket of its own."""
-    for name, value in s3_environment.items():
-        monkeypatch.setenv(name, value)
-    name = f"bucket-{next(_numbers)}"
-    boto3.client("s3").create_bucket(Bucket=name)
-    return f"s3://{name}/some/place"
-
-
-@pytest.fixture(scope="session")
-def cluster(s3_environment: dict[str, str]) -> Iterator[None]:
-    """`ray_session` inside of tests finds this one and leaves it running."""
-    folder = tempfile.mkdtemp(prefix="s2s-test-", dir="/tmp")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_environment.items():
-            patch.setenv(name, value)
-        ray.init(
-            address="local",
-            num_cpus=2,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            logging_level="ERROR",
-            log_to_driver=False,
-            _temp_dir=folder,
-        )
-    yield
-    ray.shutdown()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def local() -> ClusterConfig:
-    """Two workers on this machine."""
-    return ClusterConfig(
-        address=None,
-        job_server=None,
-        job_environment=(),
-        workers=2,
-        min_workers=None,
-        cpus_per_worker=None,
-        gpus_per_worker=0,
-        fsdp=False,
-        storage="runs",
-        max_failures=3,
-        hang_seconds=600,
-    )
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """An empty project folder."""
-    return tmp_path
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """An empty folder with a path that is short enough for Ray's sockets."""
-    folder = Path(tempfile.mkdtemp(prefix="s2s-test-", dir="/tmp"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.run import TrainOutcome, run_training
 from seq2sweep.cluster.session import ray_session
+from seq2sweep.cluster.train_driver import TrainOutcome, run_training
 from seq2sweep.config import Config
 
 # Ray writes to standard output as well, of nodes that it has lost.

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 
-from seq2sweep.cluster.record import RESULT_NAME
-from seq2sweep.cluster.rungs import Rungs
-from seq2sweep.cluster.trial import validations
-from seq2sweep.cluster.variants import variants
+from seq2sweep.cluster.tune_trial import validations
 from seq2sweep.config import Config
+from seq2sweep.sweep.early_stopping import Rungs
+from seq2sweep.sweep.trial_record import RESULT_NAME
+from seq2sweep.sweep.variants import variants
 from tests.cluster.chaos import StageProcess, wait_until
 from tests.conftest import Corpus
-from tests.unit.test_interruption import go_on
+from tests.train.test_interruption import go_on
 
 COUNTING = Path(__file__).parent / "counting"
 

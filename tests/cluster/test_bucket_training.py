@@ -13,15 +13,15 @@ import psutil
 import pytest
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster import run
-from seq2sweep.cluster.bucket import Bucket
-from seq2sweep.cluster.own_folder import node_folder
+from seq2sweep.cluster import train_driver
 from seq2sweep.config import Config
-from seq2sweep.train import journal
+from seq2sweep.runs import journal
+from seq2sweep.storage.node_folder import node_folder
+from seq2sweep.storage.object_store import Bucket
 from tests.cluster.chaos import trainers
 from tests.cluster.driver import train
 from tests.conftest import Corpus
-from tests.unit.test_interruption import work_together
+from tests.train.test_interruption import work_together
 
 STEPS = 100
 
@@ -98,7 +98,7 @@ def test_a_lost_machine_costs_no_result(
     assert [(e["kind"], e["step"]) for e in entries] == [(e["kind"], e["step"]) for e in wanted]
 
     # From another machine: all of it comes, nothing is trained.
-    monkeypatch.setattr(run, "_trainer", pytest.fail)
+    monkeypatch.setattr(train_driver, "_trainer", pytest.fail)
     again = train(remote, tiny_corpus.encoded, project / "elsewhere", pytest.fail)
     assert [path.name for path in again.checkpoints] == [p.name for p in outcome.checkpoints]
     assert (again.checkpoints[0] / "manifest.json").read_bytes() == (

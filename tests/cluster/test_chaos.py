@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from seq2sweep.cluster import guard
+from seq2sweep.cluster import reaper
 
 import ray  # isort: skip
 from mlflow import MlflowClient
@@ -20,11 +20,11 @@ from ray.cluster_utils import Cluster
 
 from pipeline.train import identity
 from seq2sweep import config as configuration
-from seq2sweep.cluster.relatives import run_name
-from seq2sweep.cluster.run import TrainOutcome
+from seq2sweep.cluster.train_driver import TrainOutcome
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_training_header
-from seq2sweep.train import journal
+from seq2sweep.runs import journal
+from seq2sweep.runs.warm_start import run_name
 from tests.cluster.chaos import (
     Moment,
     StageProcess,
@@ -38,7 +38,7 @@ from tests.cluster.chaos import (
 )
 from tests.cluster.driver import train
 from tests.conftest import Corpus
-from tests.unit.test_interruption import work_together
+from tests.train.test_interruption import work_together
 
 STEPS, FEW_STEPS = 400, 100
 """Of the training, with --thorough and without."""
@@ -209,7 +209,7 @@ def test_drivers(
     stage.assert_recorded()
     wait_until(lambda: not any(temporary.glob("s2s-*")))
     assert len(sessions) >= 5
-    assert [p for folder in sessions for p in guard.processes(str(folder))] == []
+    assert [p for folder in sessions for p in reaper.processes(str(folder))] == []
 
 
 # --- machines ------------------------------------------------------------------------------------

@@ -13,12 +13,13 @@ import pytest
 
 from seq2sweep import cli, health
 from seq2sweep import config as configuration
-from seq2sweep.cluster import doctor, job_doctor, node, upload
-from seq2sweep.cluster.bucket import Bucket
+from seq2sweep.cluster import doctor, node
 from seq2sweep.cluster.doctor import examine
 from seq2sweep.config import Config
 from seq2sweep.health import Finding
+from seq2sweep.jobs import bundle, job_doctor
 from seq2sweep.model import flops
+from seq2sweep.storage.object_store import Bucket
 from seq2sweep.tracking import doctor as tracking_doctor
 
 MACHINE = doctor._Machine("n1", "id-1", 0.0)
@@ -142,7 +143,7 @@ def test_a_package_that_is_too_large_and_a_server_that_is_away(
     assert small["package"].level == "well"
     assert small["package"].text.startswith("1 files, ")
     with Path("big.bin").open("wb") as stream:
-        stream.truncate(upload.LARGEST)
+        stream.truncate(bundle.LARGEST)
     assert cli.main(["doctor", "--json"]) == 1
     told = capsys.readouterr()
     found = by_name([Finding(**entry) for entry in json.loads(told.out)])

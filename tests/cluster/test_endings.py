@@ -23,7 +23,7 @@ from ray.train import ControllerError
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
 from seq2sweep import console
-from seq2sweep.cluster import failures, gcs, run, session, tuning, workers_start
+from seq2sweep.cluster import failures, gcs, session, train_driver, tune_runner, workers_start
 from seq2sweep.cluster.place import Place
 from seq2sweep.cluster.session import Node
 from seq2sweep.config import ClusterConfig
@@ -42,7 +42,7 @@ KILLED = "its process was killed, by hand or by the system (out of memory?)"
     ("error", "expected"),
     [
         (OutOfMemoryError(RAYS_PAGE), BY_RAY),
-        (tuning._known(OutOfMemoryError(RAYS_PAGE)), BY_RAY),
+        (tune_runner._known(OutOfMemoryError(RAYS_PAGE)), BY_RAY),
         (WorkerHealthCheckFailedError("worker 1", OutOfMemoryError(RAYS_PAGE)), BY_RAY),
         (ControllerError(OutOfMemoryError(RAYS_PAGE)), BY_RAY),
         (MemoryError(), "out of memory (MemoryError): lower train.tokens_per_pass"),
@@ -92,11 +92,11 @@ def test_what_the_system_killed_is_out_of_memory(
 
 def test_who_was_killed(tmp_path: Path) -> None:
     """Ray's own coordinator, whose death Ray hands on as it is."""
-    told = run._failure(OutOfMemoryError(RAYS_PAGE), Place(tmp_path), 40)
+    told = train_driver._failure(OutOfMemoryError(RAYS_PAGE), Place(tmp_path), 40)
     assert told.cause.startswith(f"Ray's coordinator: {BY_RAY}")
     assert str(told).endswith("run `dvc repro` again to resume")
     assert told.step == 40
-    assert "OOM kill reason" in (tmp_path / run.FAILURE_LOG_NAME).read_text()
+    assert "OOM kill reason" in (tmp_path / train_driver.FAILURE_LOG_NAME).read_text()
 
 
 # --- waiting -------------------------------------------------------------------------------------

@@ -13,20 +13,21 @@ import torch
 from safetensors.torch import load_file
 
 # Sets what Ray reads when it is imported.
-from seq2sweep.cluster.local import OBJECT_STORE_BYTES  # isort: skip
+from seq2sweep.cluster.local_cluster import OBJECT_STORE_BYTES  # isort: skip
 import ray
 from ray.cluster_utils import Cluster
 from ray.core.generated.autoscaler_pb2 import DrainNodeReason
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.storage import checkpoint_name
 from seq2sweep.config import Config
-from seq2sweep.train import journal, loop
+from seq2sweep.runs import journal
+from seq2sweep.runs.layout import checkpoint_name
+from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
 from tests.cluster.chaos import wait_until
 from tests.cluster.driver import events, start, train
 from tests.conftest import Corpus
-from tests.unit.test_interruption import work_together
+from tests.train.test_interruption import work_together
 
 
 @pytest.fixture

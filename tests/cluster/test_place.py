@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster import claims
-from seq2sweep.cluster.bucket import Bucket
-from seq2sweep.cluster.claims import ClaimLost
-from seq2sweep.cluster.messages import BEGUN, STOP, USER_ERROR, Signals
-from seq2sweep.cluster.own_folder import node_folder
 from seq2sweep.cluster.place import BucketPlace, Place, place_of
-from seq2sweep.cluster.remote import RemoteRun
-from seq2sweep.cluster.search import require_folder
-from seq2sweep.cluster.storage import JOURNAL_NAME, checkpoint_name, interrupted_name
+from seq2sweep.cluster.sweep_driver import require_folder
 from seq2sweep.config import Config
 from seq2sweep.errors import Failure, UserError
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
+from seq2sweep.runs.messages import BEGUN, STOP, USER_ERROR, Signals
+from seq2sweep.runs.remote import RemoteRun
+from seq2sweep.storage import lease
+from seq2sweep.storage.lease import ClaimLost
+from seq2sweep.storage.node_folder import node_folder
+from seq2sweep.storage.object_store import Bucket
 from tests.cluster.checkpoints import save
 
 
@@ -137,8 +137,8 @@ def test_the_journal_is_followed(place: BucketPlace, workers: RemoteRun) -> None
 
 def test_two_drivers(place: BucketPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two copies of a project on one machine, whose locks do not meet."""
-    monkeypatch.setattr(claims, "BEAT_SECONDS", 0.01)
-    monkeypatch.setattr(claims, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "LOOK_SECONDS", 0.1)
     copy = tmp_path / "copy" / "runs" / "run"
     copy.mkdir(parents=True)
     with (
@@ -164,9 +164,9 @@ def test_a_driver_that_was_taken_for_dead_starts_no_workers(place: BucketPlace) 
 def test_a_worker_that_still_writes_is_waited_for(
     config: Config, place: BucketPlace, workers: RemoteRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seq2sweep.cluster.remote.OLD_WRITER_SECONDS", 0.0)
-    monkeypatch.setattr(claims, "BEAT_SECONDS", 0.01)
-    monkeypatch.setattr(claims, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("seq2sweep.runs.remote.OLD_WRITER_SECONDS", 0.0)
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "LOOK_SECONDS", 0.1)
     with workers.claim_for_writing(), pytest.raises(Failure, match="is writing in s3://"):
         place.look(config)
     assert place.look(config).reached == 0
@@ -192,7 +192,7 @@ def test_a_bucket_that_is_away(
     def away(*arguments: Any) -> None:
         raise OSError(5, "Input/output error", "s3://...")
 
-    monkeypatch.setattr("seq2sweep.cluster.writer.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
     for action in ("sizes", "read", "write", "create"):
         monkeypatch.setattr(Bucket, action, away)
     with pytest.raises(Failure, match=f"{place.address} cannot be used .* fix the storage"):

@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 import pytest
 
-from seq2sweep.cluster import guard, private
+from seq2sweep.cluster import private, reaper
 from seq2sweep.errors import Failure, UserError
 
 STRANGER = Path(__file__).with_name("stranger.py")
@@ -85,7 +85,7 @@ def ours() -> Iterator[Ours]:
         assert driver.stdout is not None
         told = json.loads(driver.stdout.readline())
         (folder,) = root.glob("s2s-*")
-        processes = [psutil.Process(driver.pid), *guard.processes(str(folder))]
+        processes = [psutil.Process(driver.pid), *reaper.processes(str(folder))]
         listeners, gloo = listening(processes, told["workers"])
         token = (folder / private.TOKEN).read_text()
         yield Ours(folder, token, processes, listeners, gloo, root)

@@ -21,8 +21,8 @@ import psutil
 import pytest
 import ray
 
-from seq2sweep.cluster import guard, private, session, signals
-from seq2sweep.cluster import local as local_ray
+from seq2sweep.cluster import local_cluster as local_ray
+from seq2sweep.cluster import private, reaper, session, signals
 from seq2sweep.cluster.session import Node, cpus_per_worker, places, while_waiting
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import Failure, UserError
@@ -401,14 +401,14 @@ def started(script: subprocess.Popen[str]) -> tuple[str, list[psutil.Process]]:
     def finds_all_and_nothing_else() -> bool:
         try:
             children = psutil.Process(script.pid).children(recursive=True)
-            expected = {child for child in children if guard.__file__ not in child.cmdline()}
+            expected = {child for child in children if reaper.__file__ not in child.cmdline()}
         except psutil.NoSuchProcess:
             return False
-        return set(guard.processes(folder)) == expected
+        return set(reaper.processes(folder)) == expected
 
     # Ray may be about to start another one.
     wait_until(finds_all_and_nothing_else)
-    return folder, guard.processes(folder)
+    return folder, reaper.processes(folder)
 
 
 def test_a_killed_driver_takes_its_ray_along_and_no_other() -> None:
@@ -450,4 +450,4 @@ def test_a_driver_killed_while_ray_starts_leaves_nothing(temporary: Path, second
     script.kill()
     script.communicate()
     wait_until(lambda: not folder.exists())
-    assert guard.processes(str(folder)) == []
+    assert reaper.processes(str(folder)) == []

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster import guard
-from seq2sweep.cluster.storage import checkpoint_step, newest_checkpoint
+from seq2sweep.cluster import reaper
 from seq2sweep.config import Config
+from seq2sweep.runs.layout import checkpoint_step, newest_checkpoint
 from tests.cluster.chaos import assert_same, wait_until
 from tests.cluster.sweeps import SweepStage, scale_of
 
@@ -93,5 +93,5 @@ def test_killed_three_times(
         assert statuses[kind].keys() <= {"FINISHED", "KILLED"}
         assert statuses[kind]["FINISHED"] >= 12
     wait_until(lambda: not any(temporary.glob("s2s-*")))
-    left = [p for folder in sessions for p in guard.processes(str(folder))]
+    left = [p for folder in sessions for p in reaper.processes(str(folder))]
     assert (len(sessions), left) == (KILLS, [])

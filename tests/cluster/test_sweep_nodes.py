@@ -12,9 +12,9 @@ from mlflow import MlflowClient
 from ray.cluster_utils import Cluster
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.record import nodes_of
-from seq2sweep.cluster.storage import checkpoint_step, newest_checkpoint
 from seq2sweep.config import Config
+from seq2sweep.runs.layout import checkpoint_step, newest_checkpoint
+from seq2sweep.sweep.trial_record import nodes_of
 from tests.cluster.sweeps import COUNTING, SweepStage, scale_of
 
 OFTEN = 20

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.storage import checkpoint_step, resume_point
 from seq2sweep.config import Config
 from seq2sweep.errors import EXIT_INTERRUPTED
+from seq2sweep.runs.layout import checkpoint_step, resume_point
 from tests.cluster.chaos import assert_same
 from tests.cluster.sweeps import SweepStage, alone, scale_of
 from tests.conftest import Corpus

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.trial import segments
+from seq2sweep.cluster.tune_trial import segments
 from seq2sweep.config import Config
 from seq2sweep.errors import EXIT_INTERRUPTED, UserError
-from seq2sweep.train import journal
+from seq2sweep.runs import journal
 from tests.cluster.sweeps import SweepStage, alone, last_steps, scale_of
 from tests.conftest import Corpus
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from seq2sweep.cluster import guard
+from seq2sweep.cluster import reaper
 from tests.tracking.servers import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ class Machines:
         # A quarter of this computer for each, and a mark by which all of it is found and ended.
         command += " --num-cpus=1 --object-store-memory=100000000"
         settings, command = split_settings(command)
-        environment = self.environment | settings | {guard.MARK: str(self.folder)}
+        environment = self.environment | settings | {reaper.MARK: str(self.folder)}
         environment |= {"HOME": str(seen), "TMPDIR": str(seen), "RAY_TMPDIR": str(seen)}
         # Ray has its folder at the same path on all nodes, as machines of their own would: each
         # sees its own there, which no other and nobody at home sees.
@@ -137,7 +137,7 @@ def split_settings(command: str) -> tuple[dict[str, str], str]:
 def machines() -> Iterator[Machines]:
     """A head, a worker and an S3 server at home; skips where there can be no such networks."""
     folder = Path(tempfile.mkdtemp(prefix="s2n-", dir="/tmp"))
-    watching = guard.start(str(folder))
+    watching = reaper.start(str(folder))
     name = f"s2n{uuid.uuid4().hex[:4]}"
     try:
         with _networks(name) as (home, addresses):
@@ -148,7 +148,7 @@ def machines() -> Iterator[Machines]:
                     made.wait_for_nodes(count)
                 yield made
     finally:
-        guard.finish(watching)
+        reaper.finish(watching)
         shutil.rmtree(folder, ignore_errors=True)
 
 

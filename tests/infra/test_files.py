@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from seq2sweep.train.devices import peak_flops
+from seq2sweep.hardware import peak_flops
 from tests.infra.files import INFRA, ROOT, documents, own_files, scripts, yaml_files
 
 

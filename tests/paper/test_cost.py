@@ -19,13 +19,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from seq2sweep import config as configuration
+from seq2sweep import hardware
 from seq2sweep.config import Config
 from seq2sweep.data import vocabulary
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.errors import UserError
-from seq2sweep.train import devices, loop, state
-from seq2sweep.train.devices import paper_rule
+from seq2sweep.hardware import paper_rule
+from seq2sweep.train import checkpointing, loop
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Logged
 from seq2sweep.train.loop import train
 
@@ -62,7 +63,7 @@ def summary(events: list[Event]) -> dict[str, Any]:
 
 def same_device(name: str, patch: pytest.MonkeyPatch) -> None:
     """Let the CPU pass for a device of this name."""
-    patch.setattr(devices, "device_name", lambda device: name)
+    patch.setattr(hardware, "device_name", lambda device: name)
 
 
 def steady_meter(joules: float) -> Callable[[torch.device], Callable[[], float]]:
@@ -112,7 +113,7 @@ def _count_while_training(
         same_device(("NVIDIA L4", "NVIDIA L40")[rank % 2], patch)
         # The last of four workers cannot tell its energy.
         counter = steady_meter(10.0 * (rank + 1)) if rank < 3 else lambda device: lambda: None
-        patch.setattr(devices, "energy_counter", counter)
+        patch.setattr(hardware, "energy_counter", counter)
         events = list(train(config, encoded, rank=rank, world_size=world, device=CPU))
     found["summary"] = summary(events)
     (folder / f"{rank}.json").write_text(json.dumps(found))
@@ -247,7 +248,7 @@ def test_utilisation_of_a_known_device_by_hand(
     assert logged.metrics["mfu"] == pytest.approx(cost["mfu"])
     assert cost["paper_rule_flops"] == pytest.approx(seconds * 9.5e12)
     assert cost["flops_per_second"] == pytest.approx(cost["flops"] / seconds)
-    assert devices.no_peak_warning(cost["device"], cost["precision"]) is None
+    assert hardware.no_peak_warning(cost["device"], cost["precision"]) is None
 
 
 def test_an_unknown_device_has_no_utilisation_and_a_warning(
@@ -259,7 +260,7 @@ def test_an_unknown_device_has_no_utilisation_and_a_warning(
     assert cost["mfu"] is None
     assert cost["paper_rule_flops"] is None
     assert cost["flops_per_second"] > 0
-    assert "NVIDIA Z9" in str(devices.no_peak_warning(cost["device"], cost["precision"]))
+    assert "NVIDIA Z9" in str(hardware.no_peak_warning(cost["device"], cost["precision"]))
     kept = [event for event in events if isinstance(event, Logged | CheckpointDue)]
     assert not any("mfu" in event.metrics for event in kept)
 
@@ -282,7 +283,7 @@ def test_metrics_say_all_of_it(tiny_config: Config, tiny_corpus: Corpus, tmp_pat
     assert metrics["flops_per_second"] == pytest.approx(cost["flops"] / cost["train_seconds"])
     assert metrics["mfu"] is None
     assert metrics["energy_kwh"] is None
-    assert set(devices.COSTS) <= cost.keys()
+    assert set(hardware.COSTS) <= cost.keys()
 
 
 # --- over resumed parts --------------------------------------------------------------------------
@@ -294,7 +295,7 @@ def test_a_resumed_run_adds_its_parts(
     """The first four steps on one device, the others on another."""
     config = configuration.with_changes(tiny_config, {"train.precision": "float32"})
     same_device("NVIDIA L4", monkeypatch)
-    monkeypatch.setattr(devices, "energy_counter", steady_meter(100.0))
+    monkeypatch.setattr(hardware, "energy_counter", steady_meter(100.0))
     whole = summary(run(config, tiny_corpus.encoded, tmp_path))
     # Marks: six logs (of which three with a validation and a checkpoint) and the end.
     assert whole["energy_kwh"] == pytest.approx(700 / 3.6e6)
@@ -302,7 +303,7 @@ def test_a_resumed_run_adds_its_parts(
     assert first["energy_joules"] == 200
 
     same_device("NVIDIA L40", monkeypatch)
-    monkeypatch.setattr(devices, "energy_counter", steady_meter(1000.0))
+    monkeypatch.setattr(hardware, "energy_counter", steady_meter(1000.0))
     resumed = summary(run(config, tiny_corpus.encoded, tmp_path / "b", resume=tmp_path / "step-4"))
     assert resumed["energy_kwh"] == pytest.approx((200 + 5 * 1000) / 3.6e6)
     later = resumed["train_seconds"] - first["train_seconds"]
@@ -312,7 +313,7 @@ def test_a_resumed_run_adds_its_parts(
         assert resumed[key] == whole[key]
 
     same_device("CPU", monkeypatch)
-    monkeypatch.setattr(devices, "energy_counter", lambda device: lambda: None)
+    monkeypatch.setattr(hardware, "energy_counter", lambda device: lambda: None)
     unknown = summary(run(config, tiny_corpus.encoded, tmp_path / "c", resume=tmp_path / "step-8"))
     assert unknown["mfu"] is None
     assert unknown["energy_kwh"] is None
@@ -326,7 +327,9 @@ def test_a_checkpoint_of_another_version_is_refused(
     run(config, tiny_corpus.encoded, tmp_path)
     folder = tmp_path / "step-4"
     content = json.loads((folder / "state.json").read_text())
-    assert content["progress"].keys() == {f.name for f in dataclasses.fields(state.Progress)}
+    assert content["progress"].keys() == {
+        f.name for f in dataclasses.fields(checkpointing.Progress)
+    }
     if change == "lacks":
         del content["progress"]["padded_flops"]
     else:

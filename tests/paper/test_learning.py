@@ -11,19 +11,20 @@ import pytest
 import sacrebleu
 import torch
 
+import phrasebook
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
-from seq2sweep.data import phrasebook, vocabulary
+from seq2sweep.data import vocabulary
 from seq2sweep.data.clean import Cleaner
 from seq2sweep.data.reading import read_pairs
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import translate
 from seq2sweep.evaluate.bleu import score
 from seq2sweep.model.transformer import Transformer
+from seq2sweep.train.checkpointing import load_weights
 from seq2sweep.train.events import CheckpointDue
 from seq2sweep.train.loop import train
-from seq2sweep.train.state import load_weights
 
 from ..conftest import write_encoded
 

@@ -9,10 +9,10 @@ import pytest
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.cluster.variants import variants
 from seq2sweep.data import sources
 from seq2sweep.model.flops import parameter_count
 from seq2sweep.presets import table3
+from seq2sweep.sweep.variants import variants
 
 COLUMNS = (
     "model.layers",

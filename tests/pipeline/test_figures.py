@@ -21,12 +21,12 @@ from safetensors.torch import load_file
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
-from seq2sweep.data.files import sha256
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.evaluate.bleu import score
 from seq2sweep.evaluate.evaluation import Data, evaluate
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model.flops import training_flops
+from seq2sweep.storage.atomic import sha256
 from tests.pipeline.test_repro import Project
 from tests.recompute import averaged, perplexity, trained_on
 

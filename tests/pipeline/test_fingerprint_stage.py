@@ -193,7 +193,7 @@ def runs(folder: Path) -> list[str]:
 def test_dvc_runs_what_has_other_code(project: Path) -> None:
     assert runs(project) == []
     library = project / "src/seq2sweep"
-    for file in (library / "data/clean.py", library / "data/phrasebook/grammar.py"):
+    for file in (library / "data/clean.py", project / "src/phrasebook/grammar.py"):
         file.write_text(file.read_text() + "\n# a comment\n")
     assert runs(project) == ["fingerprint"]
     clean = library / "data/clean.py"
@@ -202,6 +202,6 @@ def test_dvc_runs_what_has_other_code(project: Path) -> None:
     told = library / "console.py"
     told.write_text(told.read_text() + "\nMORE = 1\n")
     assert runs(project) == ["fingerprint"]
-    registry = library / "data/phrasebook/lexicon.py"
+    registry = project / "src/phrasebook/lexicon.py"
     registry.write_text(registry.read_text() + "\nMORE = 1\n")
     assert runs(project)[:2] == ["fingerprint", "download"]

@@ -11,27 +11,27 @@ import pytest
 
 from pipeline import outcome, stage
 from seq2sweep import config as configuration
-from seq2sweep.cluster.record import Status, TrialResult
-from seq2sweep.cluster.rounds import Proposal
-from seq2sweep.cluster.variants import Refused, variants
+from seq2sweep import hardware
 from seq2sweep.config import Config
 from seq2sweep.data.files import write_lines
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
-from seq2sweep.train import devices
+from seq2sweep.sweep.search import Proposal
+from seq2sweep.sweep.trial_record import Status, TrialResult
+from seq2sweep.sweep.variants import Refused, variants
 from tests import rebuild
 
 KEYS = {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
     *("steps", "valid_perplexity", "bleu", "bleu_paper", "chrf", "signature", "parameters"),
     *("flops", "mfu", "device_hours", "energy_kwh", "wall_seconds", "curve", "translations"),
-    *("nodes", "mlflow_run_id", "params_sha256", *devices.ORIGIN),
+    *("nodes", "mlflow_run_id", "params_sha256", *hardware.ORIGIN),
     "shared_device",
 }
 FIGURES = KEYS - {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
     *("steps", "wall_seconds", "curve", "nodes", "mlflow_run_id", "params_sha256"),
-    *devices.ORIGIN,
+    *hardware.ORIGIN,
 }
 SCORES = {"bleu": 20.0, "bleu_paper": 20.5, "chrf": 50.0, "signature": "a|b"}
 COST = {"flops": 1e12, "mfu": None, "device_hours": 0.5, "energy_kwh": None}
@@ -136,7 +136,7 @@ def test_a_trial_says_on_what_it_was_computed(results: list[TrialResult]) -> Non
     for status in ("finished", "stopped early", "failed"):
         result = ended(results[0], status, metrics=SCORES | COST | origin)
         entry = outcome.describe(result, 90, {})
-        assert {key: entry[key] for key in devices.ORIGIN} == origin
+        assert {key: entry[key] for key in hardware.ORIGIN} == origin
 
 
 def test_trials_at_once_on_a_processor_shared_it(results: list[TrialResult]) -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from pipeline import prepare, stage
 from seq2sweep import config as configuration
-from seq2sweep import presets
-from seq2sweep.data import files, parallel, reading
+from seq2sweep import parallel, presets
+from seq2sweep.data import files, reading
 from seq2sweep.data.archives import Text
 from seq2sweep.data.clean import REASONS
 from seq2sweep.errors import UserError

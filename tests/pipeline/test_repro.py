@@ -20,10 +20,9 @@ import torch
 from safetensors.torch import load_file
 
 from seq2sweep import config as configuration
-from seq2sweep import presets
+from seq2sweep import hardware, presets
 from seq2sweep.cli import main
 from seq2sweep.data.bitext import read_training_header
-from seq2sweep.train import devices
 from tests import rebuild
 from tests.clone import copy_project
 
@@ -277,10 +276,10 @@ def assert_rebuilt(project: Project, client: Any, runs: list[Any]) -> None:
         assert rebuild.from_params(run.data.params) == config
         assert run.data.tags["params.sha256"] == configuration.fingerprint(config)
     train, receipt = project.json("metrics/train.json"), project.json("models/train/receipt.json")
-    origin = {key: train[key] for key in devices.ORIGIN}
+    origin = {key: train[key] for key in hardware.ORIGIN}
     assert receipt["trained"] == origin
     assert (origin["workers"], origin["device"]) == (2, "CPU")
-    assert origin["cpu_features"] == devices.cpu_features()
+    assert origin["cpu_features"] == hardware.cpu_features()
     for record in (runs[0], client.get_run(project.json("reports/sweep.json")["mlflow_run_id"])):
         path = client.download_artifacts(record.info.run_id, "environment.txt")
         environment = Path(path).read_text(encoding="utf-8")

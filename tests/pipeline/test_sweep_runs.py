@@ -14,9 +14,9 @@ import pytest
 from pipeline import sweep_runs
 from pipeline.sweep_runs import Recorder
 from seq2sweep import config as configuration
-from seq2sweep.cluster.search import INTERRUPTED
-from seq2sweep.cluster.variants import Variant, variants
+from seq2sweep.cluster.sweep_driver import INTERRUPTED
 from seq2sweep.config import Config
+from seq2sweep.sweep.variants import Variant, variants
 from seq2sweep.tracking.background import sync
 from seq2sweep.tracking.runs import Tracker
 from seq2sweep.tracking.writer import Writer

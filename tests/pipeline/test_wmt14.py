@@ -21,15 +21,14 @@ from typing import Any
 import pytest
 import yaml
 
+import phrasebook
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.data import phrasebook
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import SIDES, SPLITS
 from seq2sweep.data.sources import REGISTRY
 from seq2sweep.data.vocabulary import Vocabulary
-
-from ..unit.server import Page, serving
+from tests.data.server import Page, serving
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared/data"

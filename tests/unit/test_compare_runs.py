@@ -14,10 +14,11 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.cli import main
-from seq2sweep.data.files import sha256, write_lines
+from seq2sweep.data.files import write_lines
 from seq2sweep.evaluate import bleu
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.report.pooled import pooled
+from seq2sweep.storage.atomic import sha256
 
 CONFIG = configuration.to_dict(presets.load("phrasebook").config)
 REFERENCES = [f"das ist Satz {n} von allen vierzig Sätzen hier" for n in range(40)]

@@ -17,11 +17,12 @@ from seq2sweep import config as configuration
 from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
-from seq2sweep.data.files import CHECKPOINTS, PHENOMENA, RECEIPT, sha256, write_header, write_lines
+from seq2sweep.data.files import CHECKPOINTS, PHENOMENA, RECEIPT, write_header, write_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.exported import choose
 from seq2sweep.errors import EXIT_FAILURE, EXIT_USER_ERROR, UserError
 from seq2sweep.evaluate.evaluation import IN_DVC, Data, evaluate, evaluate_weights, shown
+from seq2sweep.storage.atomic import sha256
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
 from tests.conftest import Corpus, write_encoded

@@ -82,7 +82,7 @@ def test_reasons_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ],
         "third": ["changed command"],
     }
-    monkeypatch.setattr("seq2sweep.cluster.stages.changes", lambda _: changed)
+    monkeypatch.setattr("seq2sweep.jobs.dvc_stages.changes", lambda _: changed)
     assert said(tmp_path) == [
         ("first", True, "model.heads modified, model.d_k new, first.txt deleted and 1 more"),
         ("second", True, "follows first"),

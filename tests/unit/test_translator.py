@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from seq2sweep import config as configuration
 from seq2sweep.cli import main
 from seq2sweep.config import Config
-from seq2sweep.data.files import CHECKPOINTS, RECEIPT, sha256
+from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average, write_average
 from seq2sweep.decode.beam import search
@@ -26,7 +26,8 @@ from seq2sweep.decode.exported import choose, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.transformer import Transformer
-from seq2sweep.train.state import load_weights
+from seq2sweep.storage.atomic import sha256
+from seq2sweep.train.checkpointing import load_weights
 
 from ..conftest import Corpus
 

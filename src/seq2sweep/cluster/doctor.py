@@ -16,12 +16,12 @@ import ray
 from tqdm import tqdm
 
 from seq2sweep.cluster import node, session
-from seq2sweep.cluster.bucket import Bucket
 from seq2sweep.cluster.everywhere import ask
 from seq2sweep.config import Config, is_address
 from seq2sweep.errors import UserError
 from seq2sweep.health import Finding
 from seq2sweep.model import flops
+from seq2sweep.storage.object_store import Bucket
 
 ALL = "the cluster"
 PATIENCE = 60.0

@@ -17,10 +17,10 @@ import torch
 from ray._private.utils import get_dashboard_dependency_error
 
 import seq2sweep
-from seq2sweep.cluster.bucket import Bucket
 from seq2sweep.config import is_address
 from seq2sweep.errors import UserError
-from seq2sweep.locks import try_lock
+from seq2sweep.storage.locks import try_lock
+from seq2sweep.storage.object_store import Bucket
 
 DRIVER_SECONDS = 20.0
 """A driver that hangs never answers."""

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from seq2sweep import console
-from seq2sweep.cluster import encoded, mirror
-from seq2sweep.cluster.bucket import Bucket
-from seq2sweep.cluster.claims import Claim
 from seq2sweep.cluster.everywhere import on_all_nodes
-from seq2sweep.cluster.messages import (
+from seq2sweep.cluster.session import LAST_WORDS_SECONDS
+from seq2sweep.cluster.watchdog import keep
+from seq2sweep.config import ClusterConfig, Config, is_address
+from seq2sweep.errors import NO_ROOM, Failure, UserError
+from seq2sweep.runs import dataset_sync, mirror
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_step, is_regular
+from seq2sweep.runs.messages import (
     BEGUN,
     STOP,
     USER_ERROR,
@@ -22,16 +25,14 @@ from seq2sweep.cluster.messages import (
     read_user_error,
     stop_file,
 )
-from seq2sweep.cluster.remote import RemoteRun
-from seq2sweep.cluster.session import LAST_WORDS_SECONDS
-from seq2sweep.cluster.standing import Standing, end_of, from_storage, look, missing, reached
-from seq2sweep.cluster.storage import JOURNAL_NAME, checkpoint_step, is_regular, only_user
-from seq2sweep.cluster.ticker import Ticker
-from seq2sweep.cluster.watchdog import keep
-from seq2sweep.config import ClusterConfig, Config, is_address
-from seq2sweep.data.files import write_whole
-from seq2sweep.errors import NO_ROOM, Failure, UserError
-from seq2sweep.train import state
+from seq2sweep.runs.remote import RemoteRun
+from seq2sweep.runs.status import Standing, end_of, from_storage, look, missing, reached
+from seq2sweep.storage.atomic import write_whole
+from seq2sweep.storage.lease import Claim
+from seq2sweep.storage.locks import only_user
+from seq2sweep.storage.object_store import Bucket
+from seq2sweep.storage.ticker import Ticker
+from seq2sweep.train import checkpointing
 
 CHANGES_NO_RESULT = "where files are kept"
 
@@ -147,7 +148,7 @@ class BucketPlace(Place):
             yield
 
     def data(self, folder: Path) -> dict[str, str]:
-        there = self._patiently(lambda: encoded.publish(folder, Bucket(self.storage)))
+        there = self._patiently(lambda: dataset_sync.publish(folder, Bucket(self.storage)))
         return {"encoded": str(folder), "encoded_address": there}
 
     def look(self, config: Config, until: int | None = None, *, again: bool = False) -> Standing:
@@ -192,7 +193,7 @@ class BucketPlace(Place):
                     f"no room left in {self.folder} for what comes home from {self.address}: make "
                     "some, and run `dvc repro` again"
                 ) from None
-            except state.CheckpointError as damage:
+            except checkpointing.CheckpointError as damage:
                 with self.remote.claim_for_writing():
                     self.remote.remove(path.name)
                 console.say(f"{damage}; removed")

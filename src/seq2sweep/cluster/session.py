@@ -22,7 +22,7 @@ from ray._private.services import canonicalize_bootstrap_address
 
 from seq2sweep import console
 from seq2sweep.cluster import failures
-from seq2sweep.cluster.local import NAMESPACE, WORKER_ENVIRONMENT, local_ray
+from seq2sweep.cluster.local_cluster import NAMESPACE, WORKER_ENVIRONMENT, local_ray
 from seq2sweep.cluster.private import check_version, wants_token
 from seq2sweep.cluster.signals import interrupts, signals_as_interrupts, undisturbed
 from seq2sweep.config import ClusterConfig

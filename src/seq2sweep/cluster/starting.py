@@ -15,9 +15,9 @@ import psutil
 from ray._private import node, services
 
 from seq2sweep import console
-from seq2sweep.cluster.own_folder import user_folder
 from seq2sweep.cluster.signals import ENDINGS
-from seq2sweep.cluster.ticker import Ticker
+from seq2sweep.storage.node_folder import user_folder
+from seq2sweep.storage.ticker import Ticker
 
 PATIENCE_SECONDS = 900.0
 SAY_SECONDS = 30.0

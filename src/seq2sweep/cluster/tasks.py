@@ -1,4 +1,4 @@
-"""The same work on many chunks, as tasks of a Ray cluster: a `seq2sweep.data.parallel.Mapper`."""
+"""The same work on many chunks, as tasks of a Ray cluster: a `seq2sweep.parallel.Mapper`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import ray
 from ray.exceptions import RayTaskError
 
 from seq2sweep.cluster.session import nodes, places
-from seq2sweep.data.parallel import in_order
+from seq2sweep.parallel import in_order
 
 CHANGES_NO_RESULT = "where work is done that is shared out"
 

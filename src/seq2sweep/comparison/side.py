@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seq2sweep.data.files import sha256, text_name
+from seq2sweep.data.files import text_name
 from seq2sweep.data.reading import read_lines
+from seq2sweep.storage.atomic import sha256
 
 CLEAN = Path("data/clean")
 Texts = tuple[list[list[str]], list[str]]

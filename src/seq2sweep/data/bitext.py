@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2sweep.data.files import FILE, SIDES, describe, header_name, sha256, write_whole
-from seq2sweep.data.parallel import Mapper, serial
+from seq2sweep.data.files import FILE, SIDES, describe, header_name
 from seq2sweep.data.vocabulary import UNK, Vocabulary, token_type
 from seq2sweep.errors import UserError
+from seq2sweep.parallel import Mapper, serial
 from seq2sweep.paths import REPRO, mismatch, open_regular, read_json
+from seq2sweep.storage.atomic import sha256, write_whole
 
 FORMAT = 2
 PARTS = ("tokens", "lengths", "offsets")

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2sweep.config import PrepareConfig
-from seq2sweep.data import reasons
+from seq2sweep.data import filters
 
 NORMALISERS = ("invisible", "unicode", "whitespace")
 """In the order in which they are applied; lower-casing comes after them."""
@@ -239,12 +239,12 @@ class Cleaner:
         words, ratio = self._config.max_words, self._config.max_ratio
         from_language, to_language = self._languages
         judges: dict[str, Callable[[str, str], bool]] = {
-            "empty": lambda s, t: reasons.is_empty(s) or reasons.is_empty(t),
-            "too_long": lambda s, t: reasons.is_too_long(s, words) or reasons.is_too_long(t, words),
-            "ratio": lambda s, t: reasons.is_out_of_proportion(s, t, ratio),
-            "copied": reasons.is_copied,
+            "empty": lambda s, t: filters.is_empty(s) or filters.is_empty(t),
+            "too_long": lambda s, t: filters.is_too_long(s, words) or filters.is_too_long(t, words),
+            "ratio": lambda s, t: filters.is_out_of_proportion(s, t, ratio),
+            "copied": filters.is_copied,
             "script": lambda s, t: (
-                reasons.is_other_script(s, from_language) or reasons.is_other_script(t, to_language)
+                filters.is_other_script(s, from_language) or filters.is_other_script(t, to_language)
             ),
             "contamination": lambda s, t: (
                 s in self._held_out_sources or t in self._held_out_targets

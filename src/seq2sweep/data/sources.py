@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import phrasebook
 from seq2sweep import yaml_text
 from seq2sweep.config import PhrasebookConfig, is_address
-from seq2sweep.data import phrasebook
 from seq2sweep.data.archives import Text
 from seq2sweep.data.files import SIDES, SPLITS
 from seq2sweep.errors import UserError

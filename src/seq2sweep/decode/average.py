@@ -12,8 +12,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from seq2sweep.data.files import CHECKPOINTS, RECEIPT, sha256, write_whole
+from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.decode.exported import Weights
+from seq2sweep.storage.atomic import sha256, write_whole
 
 
 def average(files: Sequence[Path]) -> dict[str, Tensor]:

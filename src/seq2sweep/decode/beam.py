@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from seq2sweep.config import EvaluateConfig
-from seq2sweep.data.parallel import Mapper, serial
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from seq2sweep.model.products import laid_out
 from seq2sweep.model.transformer import Transformer
+from seq2sweep.parallel import Mapper, serial
 from seq2sweep.train.allocator import keep_memory
 
 Penalty = Literal["paper", "power"]

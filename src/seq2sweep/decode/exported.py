@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep.config import EvaluateConfig
-from seq2sweep.data.files import CHECKPOINTS, RECEIPT, sha256
+from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.errors import UserError
 from seq2sweep.paths import json_kind, read_json
-from seq2sweep.train.retention import best
+from seq2sweep.runs.retention import best
+from seq2sweep.storage.atomic import sha256
 
 ENTRY = {"step": int, "file": str, "sha256": str}
 """What the receipt says of each checkpoint at least."""

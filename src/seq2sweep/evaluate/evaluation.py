@@ -16,7 +16,6 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config, ModelConfig
 from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_header
-from seq2sweep.data.parallel import Mapper, serial
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
@@ -26,7 +25,9 @@ from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import score
 from seq2sweep.evaluate.phenomena import accuracy_by_phenomenon
 from seq2sweep.model.transformer import Transformer
-from seq2sweep.train.state import load_weights
+from seq2sweep.parallel import Mapper, serial
+from seq2sweep.storage import atomic
+from seq2sweep.train.checkpointing import load_weights
 from seq2sweep.train.step import choose_precision
 from seq2sweep.train.validation import negative_log_likelihood
 
@@ -57,7 +58,7 @@ class Data:
         header = read_header(self.encoded, split)
         for side, encoded in header["text"].items():
             text = self.clean / files.text_name(split, side)
-            if files.sha256(text) != encoded:
+            if atomic.sha256(text) != encoded:
                 raise UserError(f"{self.encoded} is not made from {text}: run `dvc repro encode`")
         if Vocabulary.open(self.vocabulary).fingerprint != header["vocabulary"]["fingerprint"]:
             raise UserError(

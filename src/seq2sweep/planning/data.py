@@ -18,8 +18,8 @@ from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.data import download, files, reading, sources
 from seq2sweep.data.archives import Text
-from seq2sweep.data.parallel import available_cpus
 from seq2sweep.errors import UserError
+from seq2sweep.parallel import available_cpus
 from seq2sweep.paths import read_json
 
 STAGES = ("download", "prepare", "vocabulary", "encode")

@@ -1,6 +1,6 @@
 """Devices to plan for: what they are called, can do, hold, use and cost.
 
-Peak rates are those of `seq2sweep.train.devices`; memory, watts and prices of infra/prices.yaml.
+Peak rates are those of `seq2sweep.hardware`; memory, watts and prices of infra/prices.yaml.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 
-from seq2sweep import yaml_text
+from seq2sweep import hardware, yaml_text
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
+from seq2sweep.hardware import Precision
 from seq2sweep.paths import read_text
-from seq2sweep.train import devices
-from seq2sweep.train.devices import Precision
 
 PRICES = Path("infra/prices.yaml")
 KEYS = {"per_hour", "watts", "memory_gb"}
@@ -84,14 +83,14 @@ def described(name: str, count: int, config: Config, table: dict[str, Any]) -> D
     wanted = config.train.precision
     precision: Precision
     if wanted == "auto":
-        precision = "bf16" if devices.peak_flops(name, "bf16") else "float32"
+        precision = "bf16" if hardware.peak_flops(name, "bf16") else "float32"
     else:
         precision = wanted
-    peak = devices.peak_flops(name, precision)
+    peak = hardware.peak_flops(name, precision)
     if peak is None:
         raise UserError(
             f"the {precision} peak of {name} is not known: set train.precision to auto, or add "
-            "the peak to PEAK_TFLOPS in src/seq2sweep/train/devices.py"
+            "the peak to PEAK_TFLOPS in src/seq2sweep/hardware.py"
         )
     figures = table["devices"].get(name, {})
     gigabytes = figures.get("memory_gb")

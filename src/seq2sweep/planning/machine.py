@@ -11,8 +11,8 @@ import psutil
 import torch
 
 from seq2sweep.config import Config
-from seq2sweep.data.parallel import available_cpus
 from seq2sweep.errors import UserError
+from seq2sweep.parallel import available_cpus
 from seq2sweep.planning import devices, sweeps
 from seq2sweep.planning.calibration import Rate, Task, calibrate
 from seq2sweep.planning.devices import Device

@@ -31,8 +31,7 @@ from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.flops import training_flops
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.train.allocator import keep_memory
-from seq2sweep.train.collective import all_reduce
-from seq2sweep.train.sharding import shard
+from seq2sweep.train.distributed import all_reduce, shard
 from seq2sweep.train.step import accumulate, apply, choose_precision, make_optimizer
 
 WARM_UP = 2

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from seq2sweep.config import Config
+from seq2sweep.hardware import Precision
 from seq2sweep.model.attention import FEW_SCORES
 from seq2sweep.planning.workload import Workload, parameters
-from seq2sweep.train.devices import Precision
 from seq2sweep.train.loss import CHUNK
 
 CONTEXT_BYTES = {"cpu": 0.56e9, "gpu": 1.0e9}

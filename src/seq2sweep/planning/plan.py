@@ -9,13 +9,13 @@ from typing import Any
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
+from seq2sweep.hardware import paper_rule
 from seq2sweep.planning import data, devices, stages, sweeps
 from seq2sweep.planning import machine as machines
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import advice, memory
 from seq2sweep.planning.speed import START_SECONDS, Part, decoding_seconds, training_parts
 from seq2sweep.planning.workload import Workload, parameters, training, workload
-from seq2sweep.train.devices import paper_rule
 
 NO_DVC = "unknown, as there is no dvc.yaml here"
 RAW = Path("data/raw")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster import stages as dvc
+from seq2sweep.jobs import dvc_stages as dvc
 
 NEVER = "has not run yet"
 MOST_REASONS = 3

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from seq2sweep.cluster.variants import Refused, Variant, base_of, variants
 from seq2sweep.config import Config
 from seq2sweep.planning.devices import Device
 from seq2sweep.planning.memory import memory
@@ -18,6 +17,7 @@ from seq2sweep.planning.speed import (
     training_parts,
 )
 from seq2sweep.planning.workload import Workload, parameters, training
+from seq2sweep.sweep.variants import Refused, Variant, base_of, variants
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep.errors import UserError
+from seq2sweep.runs import journal
 from seq2sweep.tracking.address import reason
 from seq2sweep.tracking.curves import new_points
 from seq2sweep.tracking.delivered import Delivered
@@ -17,7 +18,6 @@ from seq2sweep.tracking.outbox import Outbox, begins_a_line
 from seq2sweep.tracking.registry import NoModel, register_model
 from seq2sweep.tracking.runs import Run, Tracker
 from seq2sweep.tracking.store import STORE_ERRORS, refuses
-from seq2sweep.train import journal
 
 # Points of a curve that are sent before the place is noted.
 POINTS_AT_ONCE = 500

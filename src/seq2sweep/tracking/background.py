@@ -14,9 +14,9 @@ from typing import Self
 from tqdm import tqdm
 
 from seq2sweep import console
-from seq2sweep.data.files import write_whole
 from seq2sweep.errors import Failure
 from seq2sweep.redaction import redact
+from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.address import reason
 from seq2sweep.tracking.delivery import BUSY, Away, Courier
 from seq2sweep.tracking.writer import Writer

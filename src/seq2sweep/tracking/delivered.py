@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 
-from seq2sweep.data.files import write_whole
 from seq2sweep.redaction import redact
+from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.outbox import RECORDS, Outbox, begins_a_line, naming
 
 DELIVERED = "delivered.json"

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import UserError
-from seq2sweep.locks import leads_to, try_lock
+from seq2sweep.storage.locks import leads_to, try_lock
 
 RECORDS = "records.jsonl"
 FILES = "files"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from seq2sweep.train.state import Snapshot
+from seq2sweep.train.checkpointing import Snapshot
 
 
 @dataclass(frozen=True)

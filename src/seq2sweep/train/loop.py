@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from seq2sweep import config as configuration
+from seq2sweep import hardware
 from seq2sweep.config import LEARNED_POSITIONS, Config
 from seq2sweep.data.batching import (
     Batch,
@@ -36,9 +37,8 @@ from seq2sweep.data.vocabulary import PAD
 from seq2sweep.errors import UserError
 from seq2sweep.model.flops import training_flops
 from seq2sweep.model.transformer import Transformer
-from seq2sweep.train import devices, state
-from seq2sweep.train.agreement import Agreement
-from seq2sweep.train.collective import all_reduce
+from seq2sweep.train import checkpointing
+from seq2sweep.train.distributed import Agreement, all_reduce, shard, whole
 from seq2sweep.train.events import (
     CheckpointDue,
     Event,
@@ -48,8 +48,8 @@ from seq2sweep.train.events import (
     Validated,
 )
 from seq2sweep.train.loss import perplexity
+from seq2sweep.train.metrics import OpenWindow
 from seq2sweep.train.schedule import learning_rate
-from seq2sweep.train.sharding import shard, whole
 from seq2sweep.train.step import (
     accumulate,
     apply,
@@ -58,7 +58,6 @@ from seq2sweep.train.step import (
     make_optimizer,
 )
 from seq2sweep.train.validation import negative_log_likelihood
-from seq2sweep.train.window import OpenWindow
 
 MOST_SKIPPED = 10
 """Updates in a row whose gradient is not finite; more say that the run is lost."""
@@ -82,7 +81,7 @@ def train(
     until: a step with a checkpoint, which is then the last event; the same for all workers.
 
     Uses the initialised torch.distributed process group when world_size > 1. Raises
-    state.CheckpointError when the checkpoint is damaged, UserError when it is of another run.
+    CheckpointError when the checkpoint is damaged, UserError when it is of another run.
     """
     return _Training(config, encoded, rank, world_size, device, resume, stop, until).events()
 
@@ -113,9 +112,9 @@ class _Training:
         model = Transformer(config.model, self.vocabulary_size)
         self.model = shard(model, device, world_size) if self.sharded else model.to(device)
         self.optimizer = make_optimizer(self.model)
-        self.progress = state.Progress()
+        self.progress = checkpointing.Progress()
         if resume is not None:
-            self.progress = state.load(resume, self.model, self.optimizer, self.identity())
+            self.progress = checkpointing.load(resume, self.model, self.optimizer, self.identity())
         self.parallel: nn.Module = (
             # The only buffers are tables of positions, which grow as each worker needs.
             DistributedDataParallel(self.model, broadcast_buffers=False)
@@ -127,13 +126,15 @@ class _Training:
         self.streak = torch.tensor(float(self.progress.skipped_in_a_row), device=device)
         self.last_ids: Ids = np.empty(0, np.int64)
         self.checkpoints = [self.progress.step]
-        self.device_name = devices.device_name(device)
-        self.origin = devices.origin(self.device_name, self.precision, world_size)
+        self.device_name = hardware.device_name(device)
+        self.origin = hardware.origin(self.device_name, self.precision, world_size)
         # Operations a second of all workers together: what their devices could do, and what they
         # do by the paper's rule.
-        self.peak_flops_per_second = self._sum(devices.peak_flops(self.device_name, self.precision))
-        self.paper_flops_per_second = self._sum(devices.paper_rule(1.0, 1, self.device_name))
-        self.energy = devices.energy_counter(device)
+        self.peak_flops_per_second = self._sum(
+            hardware.peak_flops(self.device_name, self.precision)
+        )
+        self.paper_flops_per_second = self._sum(hardware.paper_rule(1.0, 1, self.device_name))
+        self.energy = hardware.energy_counter(device)
         self.any_says = Agreement(world_size)
         self.stop = stop
         self.until = until
@@ -172,7 +173,7 @@ class _Training:
             window.seconds += seconds
             if log:
                 yield Logged(progress.step, self._curves(window))
-                progress.window = state.Window(flops_before=progress.flops)
+                progress.window = checkpointing.Window(flops_before=progress.flops)
                 window = OpenWindow(self.device, progress, self.rank, self.world_size)
             if validate:
                 metrics = self._validate()
@@ -349,7 +350,7 @@ class _Training:
             "epoch": float(self.progress.epoch),
             "skipped_updates": float(self.progress.skipped_updates),
         }
-        metrics |= devices.memory_of_process(self.device)
+        metrics |= hardware.memory_of_process(self.device)
         if self.peak_flops_per_second is not None:
             done = self.progress.flops - window.flops_before
             metrics["mfu"] = done / (window.seconds * self.peak_flops_per_second)
@@ -406,7 +407,7 @@ class _Training:
         progress.energy_joules = _add(progress.energy_joules, self._sum(used))
         return now
 
-    def _capturing(self) -> Callable[[], state.Snapshot]:
+    def _capturing(self) -> Callable[[], checkpointing.Snapshot]:
         """What an event's consumer may call to copy where training stands, on one worker only."""
         if not self.sharded:
             return self._capture
@@ -414,15 +415,15 @@ class _Training:
         if self.rank == 0:
             snapshot = self._capture()
             return lambda: snapshot
-        state.take_part(self.model, self.optimizer)
+        checkpointing.take_part(self.model, self.optimizer)
         return self._elsewhere
 
     def _elsewhere(self) -> NoReturn:
         raise RuntimeError("of a model that is shared out the first worker has the snapshot")
 
-    def _capture(self) -> state.Snapshot:
+    def _capture(self) -> checkpointing.Snapshot:
         self.progress.skipped_in_a_row = int(self.streak)
-        return state.capture(self.model, self.optimizer, self.progress, self.identity())
+        return checkpointing.capture(self.model, self.optimizer, self.progress, self.identity())
 
     def _totals(self) -> dict[str, float | None]:
         progress = self.progress
@@ -450,7 +451,7 @@ class _Training:
             "tokens_per_second": progress.target_tokens / max(progress.train_seconds, 1e-9),
             "padding_share": 1 - progress.flops / max(progress.padded_flops, 1.0),
             **self.origin,
-            **devices.memory_of_process(self.device),
+            **hardware.memory_of_process(self.device),
         }
 
 

@@ -13,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from seq2sweep.data.batching import Batch
 from seq2sweep.model.packing import Packing
+from seq2sweep.train.distributed import is_sharded, whole
 from seq2sweep.train.loss import projected_cross_entropy
-from seq2sweep.train.sharding import is_sharded, whole
 
 ADAM_BETAS = (0.9, 0.98)
 ADAM_EPSILON = 1e-9
@@ -43,7 +43,7 @@ def choose_precision(
 ) -> Literal["float32", "bf16"]:
     """Resolve `auto`: bf16 where the device multiplies it faster than float32.
 
-    Of a sweep that is done once, by the base variant: `seq2sweep.cluster.variants`.
+    Of a sweep that is done once, by the base variant: `seq2sweep.sweep.variants`.
 
     On a processor without AVX512-BF16 or AMX a bf16 product is emulated, a hundred times slower.
     AVX512-BF16 is faster than float32 on AMD's processors alone: on an EPYC an update takes 0.69

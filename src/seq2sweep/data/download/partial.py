@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import console
-from seq2sweep.data.files import write_whole
-from seq2sweep.locks import leads_to, try_lock
+from seq2sweep.storage.atomic import write_whole
+from seq2sweep.storage.locks import leads_to, try_lock
 
 LOCK_POLL = 0.2
 """Seconds between two looks at whether another process is done."""

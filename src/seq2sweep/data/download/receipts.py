@@ -16,9 +16,9 @@ from typing import Any
 
 from seq2sweep import console
 from seq2sweep.data.download.remote import shown
-from seq2sweep.data.files import write_whole
 from seq2sweep.data.sources import Archive
 from seq2sweep.errors import NO_RIGHT, UserError
+from seq2sweep.storage.atomic import write_whole
 
 
 def receipt(folder: Path, archive: Archive) -> dict[str, Any]:

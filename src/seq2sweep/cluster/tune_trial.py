@@ -1,0 +1,252 @@
+"""What each trial of a sweep runs. Ray imports this module there: nothing happens on import."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+import os
+import platform
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray import tune
+
+from seq2sweep import config as configuration
+from seq2sweep.cluster.train_driver import plain_cause, train_until
+from seq2sweep.cluster.train_worker import STOP_SECONDS, use_threads
+from seq2sweep.cluster.watchdog import Watchdog
+from seq2sweep.config import Config
+from seq2sweep.runs import journal
+from seq2sweep.runs.journal import Recorder
+from seq2sweep.runs.layout import (
+    JOURNAL_NAME,
+    checkpoint_name,
+    checkpoint_step,
+    interrupted_name,
+    resume_point,
+)
+from seq2sweep.runs.messages import HANG_LOG_NAME
+from seq2sweep.runs.retention import prune
+from seq2sweep.storage.atomic import write_json
+from seq2sweep.storage.locks import only_writer
+from seq2sweep.storage.retry import with_retries
+from seq2sweep.sweep.trial_record import NODES_NAME
+from seq2sweep.train.events import CheckpointDue, Finished, Interrupted, Validated
+from seq2sweep.train.loop import train
+
+METRIC = "valid_perplexity"
+FAILURE_NAME = "failure.json"
+
+
+def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
+    """Train variant `trials[assignment["index"]]` in this process, reporting validations to Tune.
+
+    A trial is described by `config` (nested dictionaries), `encoded` and `folder` (absolute
+    paths), `workers`, `cpus` and `gpus` (of each worker), `rungs` (the steps after which Tune
+    may stop or pause it), and `stop` (a file that appears when it is to save and return). Several
+    workers train in processes of their own.
+    """
+    settings = trials[assignment["index"]]
+    folder = Path(settings["folder"])
+    if os.path.exists(settings["stop"]):
+        return
+    with_retries(lambda: (folder / FAILURE_NAME).unlink(missing_ok=True))
+    try:
+        if settings["workers"] > 1:
+            _train_together(settings, folder)
+        else:
+            _train(settings, folder)
+    except Exception as error:
+        content = {"cause": plain_cause(error), "traceback": traceback.format_exc()}
+        with_retries(lambda: write_json(folder / FAILURE_NAME, content))
+        raise
+
+
+def _note_node(folder: Path) -> None:
+    """Leave the name of this node, `host-1a2b3c4d`, in the trial's folder; the end is Ray's id."""
+    name = f"{platform.node()}-{ray.get_runtime_context().get_node_id()[:8]}"
+    (folder / NODES_NAME).mkdir(exist_ok=True)
+    (folder / NODES_NAME / name).touch()
+
+
+class _Stop:
+    """Whether a trial is to save and end, as a file says that may be far away."""
+
+    def __init__(self, file: str) -> None:
+        self._file, self._looked = file, 0.0
+
+    def __call__(self) -> bool:
+        """Looks once in STOP_SECONDS."""
+        if time.monotonic() - self._looked < STOP_SECONDS:
+            return False
+        self._looked = time.monotonic()
+        # Not Path.exists(), which raises when the storage fails.
+        return os.path.exists(self._file)
+
+
+def _train(settings: dict[str, Any], folder: Path) -> None:
+    """Train from the newest checkpoint on.
+
+    Tune stops a trial inside a report, and nothing after it runs. So a validation is reported
+    when all else of its step, the checkpoint or the end, is on disk.
+    """
+    config = _as_trained(settings)
+    use_threads(settings["cpus"])
+    with_retries(lambda: _note_node(folder))
+    hang_log = folder / HANG_LOG_NAME.format(rank=0)
+    with contextlib.ExitStack() as stack:
+        with_retries(lambda: stack.enter_context(only_writer(folder)))
+        watchdog = stack.enter_context(
+            with_retries(lambda: Watchdog(config.cluster.hang_seconds, hang_log))
+        )
+        recorder = stack.enter_context(contextlib.closing(Recorder(folder / JOURNAL_NAME)))
+        resume = with_retries(lambda: resume_point(folder))
+        _train_from(resume, config, settings, folder, watchdog, recorder)
+
+
+def _as_trained(settings: dict[str, Any]) -> Config:
+    """The configuration of a trial with a checkpoint at each validation.
+
+    Where Tune may stop a trial there must be one, or its BLEU would be of another step than its
+    perplexity. Only the newest is scored: none is kept for averaging.
+    """
+    config = configuration.from_dict(settings["config"])
+    trained = dataclasses.replace(
+        config.train, checkpoint_every=config.train.validate_every, keep_best=0, keep_every=0
+    )
+    return dataclasses.replace(config, train=trained)
+
+
+def _train_together(settings: dict[str, Any], folder: Path) -> None:
+    """Train from rung to rung, on workers that have left when Tune may stop or pause the trial."""
+    config = _as_trained(settings)
+    config = dataclasses.replace(
+        config,
+        cluster=dataclasses.replace(
+            config.cluster,
+            workers=settings["workers"],
+            min_workers=None,
+            cpus_per_worker=int(settings["cpus"]),
+            gpus_per_worker=int(settings["gpus"]),
+            max_failures=0,  # Tune counts them
+        ),
+    )
+    told = 0
+
+    def tell(before: float, entry: dict[str, Any] | None = None) -> None:
+        nonlocal told
+        if entry is not None and entry["kind"] != "validated":
+            return
+        for step, perplexity in validations(folder):
+            if told < step < before:
+                told = step
+                tune.report(_result(step, perplexity))
+
+    asked = _Stop(settings["stop"])
+    for end in segments(config, settings["rungs"]):
+        try:
+            train_until(
+                config,
+                end,
+                encoded=Path(settings["encoded"]),
+                folder=folder,
+                # A decision never depends on figures between two rungs.
+                on_event=functools.partial(tell, end),
+                asked=asked,
+            )
+        except KeyboardInterrupt:
+            return
+        tell(end + 1)
+
+
+def segments(config: Config, rungs: Sequence[int]) -> list[int]:
+    """The steps of the first validations at the rungs or after them, and the last step."""
+    often, last = config.train.validate_every, config.train.steps
+    return sorted({min(math.ceil(rung / often) * often, last) for rung in [*rungs, last]})
+
+
+def _train_from(
+    resume: Path | None,
+    config: Config,
+    settings: dict[str, Any],
+    folder: Path,
+    watchdog: Watchdog,
+    recorder: Recorder,
+) -> None:
+    asked = _Stop(settings["stop"])
+
+    def should_stop() -> bool:
+        watchdog.feed()
+        return asked()
+
+    done = kept = checkpoint_step(resume) if resume else 0
+    unreported = _report_again(folder, before=min(done + 1, config.train.steps))
+    for event in train(
+        config,
+        Path(settings["encoded"]),
+        device=torch.device("cuda" if settings["gpus"] else "cpu"),
+        resume=resume,
+        stop=should_stop,
+    ):
+        if isinstance(event, Interrupted):
+            if event.step > kept:
+                recorder.journal.sync()
+                place = folder / interrupted_name(event.step)
+                with_retries(functools.partial(event.capture().write, place))
+            return
+        recorder.append(event)
+        if isinstance(event, CheckpointDue):
+            snapshot, place = event.capture(), folder / checkpoint_name(event.step)
+            with_retries(functools.partial(snapshot.write, place))
+            with_retries(functools.partial(prune, folder, config.train, newest=place))
+            kept = event.step
+        if isinstance(event, Validated):
+            unreported = _result(event.step, event.metrics[METRIC])
+        if unreported and _ends_step(event, config):
+            tune.report(unreported)
+            unreported = {}
+
+
+def _ends_step(event: object, config: Config) -> bool:
+    """Whether the loop yields nothing more at this step that a stopped trial must have kept."""
+    if isinstance(event, Finished):
+        return True
+    if not isinstance(event, Validated | CheckpointDue) or event.step == config.train.steps:
+        return False
+    due = event.step % config.train.checkpoint_every == 0
+    return isinstance(event, CheckpointDue) == due
+
+
+def validations(folder: Path) -> list[tuple[int, float]]:
+    """Step and perplexity of each in a trial's journal; infinity where it was no number."""
+    path = folder / JOURNAL_NAME
+    return with_retries(
+        lambda: [
+            # The journal writes null for what is no number.
+            (entry["step"], math.inf if entry[METRIC] is None else entry[METRIC])
+            for entry in journal.entries(path, "validated")
+        ]
+    )
+
+
+def _report_again(folder: Path, before: float) -> dict[str, float]:
+    """Tell the scheduler what it was told before, since it keeps no figures between sweeps.
+
+    Reports validations of steps below `before`; the next one, if the journal has it, is returned.
+    """
+    for step, perplexity in validations(folder):
+        if step >= before:
+            return _result(step, perplexity)
+        tune.report(_result(step, perplexity))
+    return {}
+
+
+def _result(step: int, perplexity: float) -> dict[str, float]:
+    return {"step": step, METRIC: perplexity}

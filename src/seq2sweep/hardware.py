@@ -1,0 +1,185 @@
+"""What devices can do and what they use: peak and sustained rates by name, and energy."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+CHANGES_NO_RESULT = "what a device can do, and what was used of it"
+
+Precision = Literal["float32", "bf16"]
+
+COSTS = (
+    "flops",
+    "padded_flops",
+    "paper_rule_flops",
+    "padding_share",
+    "flops_per_second",
+    "mfu",
+    "device_hours",
+    "energy_kwh",
+)
+"""The figures of a run's summary that say what it cost; some may be None."""
+
+PAPER_SUSTAINED_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
+"""Sustained single-precision operations a second that the paper assumes (footnote 5)."""
+
+# Dense rates as the vendors print them; where they print a rate with sparsity, half of that. bf16
+# adds up in float32. float32 is the full one, not TF32: torch's default. A name stands for whole
+# cards only: a slice of one (MIG), a laptop's chip or another memory size may well be slower.
+PEAK_TFLOPS: dict[str, dict[Precision, float]] = {
+    # "NVIDIA Tesla P100 GPU Accelerator" data sheets: NVLink and PCIe.
+    r"Tesla P100-SXM2-16GB": {"float32": 10.6},
+    r"Tesla P100-PCIE-(12|16)GB": {"float32": 9.3},
+    # "NVIDIA V100 Tensor Core GPU" data sheet (volta-v100-datasheet-update-us-1165301-r5).
+    r"Tesla V100-SXM2-(16|32)GB": {"float32": 15.7},
+    r"Tesla V100-PCIE-(16|32)GB": {"float32": 14.0},
+    r"Tesla V100S-PCIE-32GB": {"float32": 16.4},
+    # "NVIDIA T4 Tensor Core GPU" data sheet (t4-tensor-core-datasheet-951643).
+    r"Tesla T4": {"float32": 8.1},
+    # "NVIDIA A100 Tensor Core GPU" data sheet (nvidia-1758950-r4): the same on SXM and PCIe.
+    r"A100-SXM4?-(40|80)GB|A100-PCIE-(40|80)GB|A100 80GB PCIe": {"float32": 19.5, "bf16": 312.0},
+    # Data sheets of the A10, A30 and A40. None was found of the A10G, which is another card.
+    r"A10": {"float32": 31.2, "bf16": 125.0},
+    r"A30": {"float32": 10.3, "bf16": 165.0},
+    r"A40": {"float32": 37.4, "bf16": 149.7},
+    # "NVIDIA Ampere GA102 GPU Architecture" white paper, version 2: tables 3 and 9.
+    r"RTX A6000": {"float32": 38.7, "bf16": 154.8},
+    r"GeForce RTX 3090": {"float32": 35.6, "bf16": 71.0},
+    # "NVIDIA Ada GPU Architecture" white paper, version 2.1: appendix D and table 2.
+    r"L4": {"float32": 30.3, "bf16": 121.0},
+    r"GeForce RTX 4090": {"float32": 82.6, "bf16": 165.2},
+    # Product pages of the L40 and the L40S.
+    r"L40": {"float32": 90.5, "bf16": 181.05},
+    r"L40S": {"float32": 91.6, "bf16": 362.05},
+    # "NVIDIA RTX 6000 Ada Generation" data sheet (2504660): 1457.0 is its FP8 with sparsity.
+    r"RTX 6000 Ada Generation": {"float32": 91.1, "bf16": 1457.0 / 4},
+    # "NVIDIA RTX Blackwell GPU Architecture" white paper.
+    r"GeForce RTX 5090": {"float32": 104.8, "bf16": 209.5},
+    # "NVIDIA H100 Tensor Core GPU" data sheet, all rates in bf16 with sparsity: SXM, PCIe, NVL.
+    r"H100 80GB HBM3": {"float32": 67.0, "bf16": 1979.0 / 2},
+    r"H100 PCIe": {"float32": 51.0, "bf16": 1513.0 / 2},
+    r"H100 NVL": {"float32": 60.0, "bf16": 1671.0 / 2},
+    # "NVIDIA H200 Tensor Core GPU" data sheet, likewise: SXM, NVL.
+    r"H200": {"float32": 67.0, "bf16": 1979.0 / 2},
+    r"H200 NVL": {"float32": 60.0, "bf16": 1671.0 / 2},
+    # "NVIDIA GH200 Grace Hopper Superchip" data sheet (2705455).
+    r"GH200 (120GB|480GB|144G HBM3e)": {"float32": 67.0, "bf16": 990.0},
+    # "NVIDIA Blackwell" data sheet, column HGX B200: 4.5 PFLOP/s with sparsity.
+    r"B200": {"float32": 75.0, "bf16": 4500.0 / 2},
+    # AMD Instinct data sheets, matrix cores. An MI250X is two devices, each half of the rate.
+    r"AMD Instinct MI210": {"float32": 45.3, "bf16": 181.0},
+    r"AMD Instinct MI250X": {"float32": 95.7 / 2, "bf16": 383.0 / 2},
+    r"AMD Instinct MI300X": {"float32": 163.4, "bf16": 1307.4},
+}
+"""TFLOP/s by the name that torch.cuda.get_device_name gives, less a leading `NVIDIA `."""
+
+
+def device_name(device: torch.device) -> str:
+    """`CPU`, or a GPU's name as its driver gives it."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+
+
+ORIGIN = ("precision", "workers", "threads", "device", "cpu_features")
+"""What `origin` says, besides figures, of how a training was computed."""
+_KERNELS = ("avx", "amx", "arm", "neon", "sve", "sme")
+
+
+def cpu_features() -> str:
+    """What torch chooses its kernels by: its own level, and what the processor can do of it."""
+    able = torch.cpu.get_capabilities()
+    found = sorted(name for name, has in able.items() if has is True and name.startswith(_KERNELS))
+    return " ".join([torch.backends.cpu.get_cpu_capability(), *found])
+
+
+def origin(device: str, precision: Precision, workers: int) -> dict[str, float | str]:
+    """ORIGIN of a training, as this worker knows it; threads and processor are its own."""
+    return {
+        "precision": precision,
+        "workers": workers,
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "cpu_features": cpu_features(),
+    }
+
+
+def peak_flops(device: str, precision: Precision) -> float | None:
+    """Dense operations a second that a device of this name can do; None for an unknown one."""
+    name = device.removeprefix("NVIDIA ")
+    for pattern, rates in PEAK_TFLOPS.items():
+        if re.fullmatch(pattern, name):
+            return rates[precision] * 1e12 if precision in rates else None
+    return None
+
+
+def no_peak_warning(device: str, precision: Precision) -> str | None:
+    """A line for people when a GPU's peak is unknown; None when it is known, and for a CPU."""
+    if device == "CPU" or peak_flops(device, precision) is not None:
+        return None
+    return (
+        f"no MFU: the {precision} peak of {device} is not known; add it to PEAK_TFLOPS in "
+        "src/seq2sweep/hardware.py"
+    )
+
+
+def paper_rule(seconds: float, devices: int, device: str) -> float | None:
+    """The paper's cost: time x devices x sustained rate; None for a device it does not list."""
+    for name, rate in PAPER_SUSTAINED_FLOPS.items():
+        # The K40 came as K40c, K40m and more, all the same chip.
+        if re.search(rf"\b{name}[CMST]?\b", device.upper()):
+            return seconds * devices * rate
+    return None
+
+
+def energy_counter(device: torch.device) -> Callable[[], float | None]:
+    """A function that reads how many joules a GPU has used since some time before this call.
+
+    It is the counter of the whole card, with whatever else runs there. The function gives None
+    where there is none: on a CPU, on cards of AMD or older than Volta, on a slice of a card (MIG).
+    """
+    if device.type != "cuda":
+        return lambda: None
+    handle = ctypes.c_void_p()
+    try:
+        # NVML, which is part of NVIDIA's driver.
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        # NVML knows nothing of CUDA_VISIBLE_DEVICES: its own numbers may mean other cards.
+        uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}".encode()
+        read = nvml.nvmlDeviceGetTotalEnergyConsumption
+        failed = nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(uuid, ctypes.byref(handle))
+    except (OSError, AttributeError):
+        return lambda: None
+
+    def joules() -> float | None:
+        millijoules = ctypes.c_ulonglong()
+        if failed or read(handle, ctypes.byref(millijoules)):
+            return None
+        return millijoules.value / 1000
+
+    return joules
+
+
+def memory_of_process(device: torch.device) -> dict[str, float]:
+    """Bytes that this process takes: rss_bytes now, peak_rss_bytes since its start, and on a GPU
+    peak_gpu_bytes, the most that PyTorch has reserved there. What the system does not tell is left
+    out."""
+    try:
+        # Not getrusage: on Linux its peak is at least that of the process which started this one.
+        status = Path("/proc/self/status").read_text(errors="replace")
+        kilobytes = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB$", status, re.MULTILINE))
+        found = {
+            name: 1024.0 * int(kilobytes[key])
+            for name, key in (("rss_bytes", "VmRSS"), ("peak_rss_bytes", "VmHWM"))
+            if key in kilobytes
+        }
+    except FileNotFoundError:  # macOS, which gives its peak in bytes
+        found = {"peak_rss_bytes": float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)}
+    if device.type == "cuda":
+        found["peak_gpu_bytes"] = float(torch.cuda.max_memory_reserved(device))
+    return found

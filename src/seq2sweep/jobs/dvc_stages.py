@@ -1,0 +1,222 @@
+"""What DVC knows of the pipeline, read from its files and its command; nothing is run here but
+`dvc status`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import seq2sweep
+from seq2sweep import code_fingerprint
+from seq2sweep.errors import Failure, UserError
+
+ALL = "all"
+"""Stands for every stage."""
+FINGERPRINT, CODE_FILE = "fingerprint", "code.json"
+"""The stage that tells what the code of the others means, and its output, by stage."""
+DATA = "data/"
+"""What lies here is made from texts, not by training."""
+DAMAGED = "dvc.lock is damaged: restore it from git, or remove it and run `dvc repro`"
+
+
+def stage_names(project: Path) -> list[str]:
+    """The stages of dvc.yaml. Raises UserError where there is none."""
+    return list(_stages(project))
+
+
+def roots(project: Path) -> tuple[Path, Path]:
+    """The folders that the modules of the library, and of the stages, lie in."""
+    return Path(seq2sweep.__file__).parents[1], project
+
+
+def code(project: Path, stage: str) -> dict[str, str]:
+    """`code_fingerprint.parts` of a stage: the meaning of each module that can change its result.
+
+    Nothing of a stage that is no module of ours. Raises UserError for a module that is no Python.
+    """
+    found = re.search(r"-m (pipeline\.\w+)", str(_stages(project)[stage].get("cmd")))
+    try:
+        return code_fingerprint.parts(found[1], *roots(project)) if found else {}
+    except SyntaxError as error:
+        where = f"{error.filename} line {error.lineno}"
+        raise UserError(f"{where} is no Python ({error.msg}): mend it") from None
+
+
+def code_of_all(project: Path) -> dict[str, str]:
+    """What `code` says of each stage, in one hash: the content of CODE_FILE."""
+    stages = _stages(project)
+    return {
+        stage: code_fingerprint.of_parts(code(project, stage))
+        for stage in stages
+        if stage != FINGERPRINT
+    }
+
+
+def outputs(project: Path, stage: str) -> list[str]:
+    """What a stage leaves behind; for ALL that of every stage, data excepted."""
+    return [
+        out
+        for name, description in _stages(project).items()
+        for out in _outs(description)
+        if name == stage or (stage == ALL and not out.startswith(DATA))
+    ]
+
+
+def makes_data(project: Path, stage: str) -> bool:
+    """Whether it is one of the stages before training, which record nothing in MLflow."""
+    return stage != ALL and _makes_data(_stages(project)[stage])
+
+
+def inputs(project: Path, stage: str) -> dict[str, str]:
+    """What other stages make and a stage reads: the path, and the stage that makes it.
+
+    For ALL: what the stages read that make no data.
+    """
+    stages = _stages(project)
+    running = _running(stages, stage)
+    read = [dep for name in running for dep in _deps(stages[name])]
+    return {
+        out: name
+        for name, description in stages.items()
+        if name not in running
+        for out in _outs(description)
+        if any(dep == out or dep.startswith(f"{out}/") for dep in read)
+    }
+
+
+def is_current(project: Path, stages: set[str]) -> bool:
+    """Whether these stages and all before them have nothing to do, as `changes` says."""
+    return not changes(project, *sorted(stages))
+
+
+def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
+    """What `dvc status` finds changed, by stage; a stage that only follows another is not there.
+
+    Of code what it means is compared, as if the stage FINGERPRINT had just run, which is not told.
+    stages: those alone and all before them.
+    """
+    targets = ("--with-deps", *stages) if stages else ()
+    found = dict(json.loads(_dvc_status(project, "--json", *targets).stdout or "{}"))
+    if FINGERPRINT not in _stages(project):
+        return found
+    found.pop(FINGERPRINT, None)
+    for stage, entries in list(found.items()):
+        told = [entry for entry in entries if not _is_of_code(entry)]
+        if told:
+            found[stage] = told
+        else:
+            del found[stage]
+    for stage in _with_those_before(project, stages):
+        made_by = params(project, stage, CODE_FILE).get(stage)
+        if made_by and made_by != code_fingerprint.of_parts(code(project, stage)):
+            found.setdefault(stage, []).insert(
+                0, {"changed deps": {CODE_FILE: {"code": "modified"}}}
+            )
+    return found
+
+
+def _is_of_code(entry: Any) -> bool:
+    return isinstance(entry, dict) and list(entry.get("changed deps", ())) == [CODE_FILE]
+
+
+def _with_those_before(project: Path, wanted: Iterable[str]) -> list[str]:
+    """These stages and all that they depend on, or all; FINGERPRINT left out."""
+    every = _stages(project)
+    waiting, found = list(wanted) or list(every), set()
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += inputs(project, name).values()
+    return [name for name in every if name in found and name != FINGERPRINT]
+
+
+def _dvc_status(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dvc", "status", *options]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        said = done.stderr.strip().splitlines()
+        raise Failure(f"dvc status failed: {said[-1] if said else f'status {done.returncode}'}")
+    return done
+
+
+def sums(project: Path) -> dict[str, str]:
+    """The sum of every output, as dvc.lock has it."""
+    try:
+        return {
+            out["path"]: out[out.get("hash", "md5")]
+            for stage in _lock(project)["stages"].values()
+            for out in stage.get("outs", ())
+        }
+    except (AttributeError, KeyError, TypeError):
+        raise UserError(DAMAGED) from None
+
+
+def params(project: Path, stage: str, file: str = "params.yaml") -> dict[str, Any]:
+    """The keys of a file that a stage last ran with, as dvc.lock has them; none if never."""
+    try:
+        locked = _lock(project)["stages"].get(stage, {})
+        return dict(locked.get("params", {}).get(file, {}))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise UserError(DAMAGED) from None
+
+
+def lock_of_inputs(project: Path, stage: str) -> bytes:
+    """dvc.lock without what is to run, which DVC might take for done."""
+    lock = _lock(project)
+    for name in _running(_stages(project), stage):
+        lock["stages"].pop(name, None)
+    return yaml.safe_dump(lock).encode()
+
+
+def _lock(project: Path) -> dict[str, Any]:
+    try:
+        return dict(yaml.safe_load((project / "dvc.lock").read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return {"schema": "2.0", "stages": {}}
+    except (yaml.YAMLError, TypeError, ValueError):
+        raise UserError(DAMAGED) from None
+
+
+def _running(stages: dict[str, dict[str, Any]], stage: str) -> list[str]:
+    """The stages that run in a cluster whatever was made here."""
+    if stage != ALL:
+        return [stage]
+    return [name for name, description in stages.items() if not _makes_data(description)]
+
+
+def _makes_data(description: dict[str, Any]) -> bool:
+    return any(out.startswith(DATA) for out in _outs(description))
+
+
+def _stages(project: Path) -> dict[str, dict[str, Any]]:
+    try:
+        content = yaml.safe_load((project / "dvc.yaml").read_text(encoding="utf-8"))
+        return dict(content["stages"])
+    except FileNotFoundError:
+        raise UserError("dvc.yaml is missing: call this in the project's folder") from None
+    except (yaml.YAMLError, KeyError, TypeError, ValueError):
+        raise UserError("dvc.yaml has no `stages` that can be read") from None
+
+
+def _deps(description: dict[str, Any]) -> Iterator[str]:
+    """The files that a stage reads, those with parameters too but for params.yaml."""
+    yield from description.get("deps", ())
+    for entry in description.get("params", ()):
+        if isinstance(entry, dict):
+            yield from entry
+
+
+def _outs(description: dict[str, Any]) -> Iterator[str]:
+    for key in ("outs", "metrics", "plots"):
+        for out in description.get(key, ()):
+            # With settings it is a mapping of one key.
+            yield out if isinstance(out, str) else next(iter(out))

@@ -1,0 +1,154 @@
+"""The program of a job: fetch what was made at home, run the stages, leave the results.
+
+It runs in the job's copy of the project, in the cluster, as `python -m seq2sweep.jobs.entrypoint`.
+Its exit status is that of the stage that failed, where DVC tells it: 2 and 75 as everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
+from seq2sweep.jobs import dvc_stages, results
+from seq2sweep.storage.transfer import FolderShelf, shelf
+
+DESCRIPTION = ".seq2sweep-job.json"
+"""In the uploaded project, so that each job has a copy of its own: Ray keeps one for the same
+content."""
+JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Set by Ray in the environment of a job's program, and nowhere else."""
+VALUES = "environment"
+"""Key of the job's metadata: the file with the variables that it gets."""
+KILLED = 137
+"""The exit status of a job whose stage was killed by SIGKILL, as shells have it."""
+PATIENCE = 60.0
+TAIL = 1 << 16
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a job is told: its id, the stage, the storage, and for each path that comes from home
+    its name there."""
+
+    job: str
+    stage: str
+    storage: str
+    inputs: dict[str, str]
+
+    def to_json(self) -> bytes:
+        """As the file that goes with the project."""
+        return json.dumps(asdict(self), indent=2, sort_keys=True).encode()
+
+
+def is_inside() -> bool:
+    """Whether this process belongs to a job: what it is asked for, it does itself."""
+    return JOB_CONFIG in os.environ
+
+
+def seen_by_all_nodes(made: Path, storage: Path, name: str) -> Path:
+    """The full path of a folder that workers read.
+
+    In a job the project lies on the head's own disk: what the stages before made there is put into
+    the storage for the workers on other nodes, as `name`.
+    """
+    place = made.resolve()
+    if not is_inside() or place.is_relative_to(storage.resolve()):
+        return place
+    FolderShelf(storage).publish(place, results.of_data(name))
+    return storage / results.of_data(name)
+
+
+def reason(log: str) -> str:
+    """The line that says why a job ended: a stage's own, or else its last."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    own = [line for line in lines[-50:] if re.match(r"seq2sweep \w+: ", line)]
+    return (own or lines or ["it left no word"])[-1]
+
+
+def main() -> int:
+    """Do what the description says; gives the exit status."""
+    told = json.loads(Path(DESCRIPTION).read_text(encoding="utf-8"))
+    description = Description(**told)
+    try:
+        return _work(description)
+    except UserError as error:
+        return _end(f"seq2sweep {description.stage}: {error}", EXIT_USER_ERROR)
+    except (Failure, OSError) as error:
+        return _end(f"seq2sweep {description.stage}: {error}", EXIT_FAILURE)
+
+
+def _work(description: Description) -> int:
+    project, storage = Path.cwd(), shelf(description.storage)
+    if not results.wait_for(storage, results.of_job(description.job, results.ORDER), PATIENCE):
+        raise UserError(
+            f"cluster.storage {storage.address} is another on this node than where the job was "
+            "submitted: mount the same folder on both, or name the same bucket of the same server"
+        )
+    values = json.loads(os.environ[JOB_CONFIG])["metadata"].get(VALUES)
+    environment = os.environ | (results.take_values(storage, values) if values else {})
+    for path, total in description.inputs.items():
+        storage.lay_out(results.of_data(total), project / path)
+    # The copy has no git. What lies before the inputs is not here, and nothing needs it.
+    (project / ".dvc").mkdir(exist_ok=True)
+    (project / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
+    command = [sys.executable, "-m", "dvc", "repro", "--no-commit", "--allow-missing"]
+    command += [description.stage] * (description.stage != dvc_stages.ALL)
+    status, tail = _run(command, environment)
+    if status != 0:
+        return _end(reason(tail), KILLED if status < 0 else _status_of_stage(tail))
+    outputs = dvc_stages.outputs(project, description.stage)
+    results.put_results(project, outputs, storage, description.job)
+    place = f"{storage.address}/{results.of_job(description.job, '')}"
+    print(f"results are in {place}", flush=True)
+    return 0
+
+
+def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """Run a command with its output passed on as it comes; gives its status and the output's end.
+
+    The folder of this Python comes first on the path: dvc.yaml says `python`.
+    """
+    path = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment | {"PATH": path},
+    )
+    assert process.stdout is not None
+    tail = b""
+    while piece := os.read(process.stdout.fileno(), TAIL):
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        tail = (tail + piece)[-TAIL:]
+    return process.wait(), tail.decode(errors="replace")
+
+
+def _status_of_stage(tail: str) -> int:
+    """What the stage ended with, of which DVC only speaks."""
+    found = re.findall(r"exited with (-?\d+)", tail)
+    status = int(found[-1]) if found else EXIT_FAILURE
+    if was_killed(status):
+        return KILLED
+    return status if status in (EXIT_USER_ERROR, EXIT_INTERRUPTED) else EXIT_FAILURE
+
+
+def was_killed(status: int | None) -> bool:
+    """By the exit status of a job or stage; None: Ray's process above it has ended before."""
+    return status is None or status < 0 or status == KILLED
+
+
+def _end(line: str, status: int) -> int:
+    """Say why, as the last line of the log."""
+    print(line, flush=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

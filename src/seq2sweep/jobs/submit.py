@@ -1,0 +1,345 @@
+"""Submit or attach: a stage as a job on a cluster, once for the same code, parameters and data.
+
+The job's id is made from these three. Whoever asks for it again, from whichever machine, gets the
+finished one's results, follows the one that is running, or starts the one that failed anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seq2sweep import config as configuration
+from seq2sweep import console
+from seq2sweep.config import Config
+from seq2sweep.console import say
+from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
+from seq2sweep.jobs import bundle, dvc_stages, entrypoint
+from seq2sweep.jobs import results as parcels
+from seq2sweep.redaction import redact, secrets_in
+from seq2sweep.storage.transfer import Shelf, shelf_of
+
+if TYPE_CHECKING:
+    from seq2sweep.cluster.job_client import JobServer
+
+NO_RESULT = ("cluster", "download", "tracking")
+"""Sections that change no result: with another value of theirs it is the same job."""
+ENTRY = "python -m seq2sweep.jobs.entrypoint"
+# As in the environment of `make`; the copy's library comes before an installed one.
+VARIABLES = {"PYTHONPATH": "src", "DVC_NO_ANALYTICS": "1"}
+LAG_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """A job before it is submitted.
+
+    inputs: for each path that is taken from here its sum; empty when the stages before the one
+    that is asked for run in the cluster too.
+    """
+
+    project: Path
+    job: str
+    stage: str
+    content: bundle.Upload
+    commit: str
+    inputs: dict[str, str]
+
+
+def goes_elsewhere(config: Config) -> bool:
+    """Whether a stage is to run as a job: a job server is set, and this is not yet one."""
+    return config.cluster.job_server is not None and not entrypoint.is_inside()
+
+
+def order(project: Path, config: Config, stage: str, *, current: bool | None = None) -> Order:
+    """What would be submitted; nothing leaves this machine.
+
+    current: what is known of whether all that the stage reads is up to date; None asks DVC.
+    """
+    if stage != dvc_stages.ALL and stage not in (known := dvc_stages.stage_names(project)):
+        raise UserError(f"there is no stage {stage}: give one of {', '.join(known)}, or all")
+    _check_no_password(config)  # before the files: it names the key
+    content = bundle.collect(project)
+    for path in ("dvc.yaml", "params.yaml"):
+        if path not in content.files:
+            raise UserError(
+                f"{path} would not be uploaded, and no job can run without it: git or .rayignore "
+                "ignores it; take it out there, or, where a folder above is the repository, make "
+                "the project one by `git init`"
+            )
+    inputs = _inputs(project, stage, current)
+    identity = {
+        "stage": stage,
+        "code": content.fingerprint(),
+        "params": {
+            key: value
+            for key, value in configuration.flatten(config).items()
+            if key.split(".")[0] not in NO_RESULT
+        },
+        "data": inputs,
+    }
+    text = json.dumps(identity, sort_keys=True)
+    job = f"{stage}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return Order(project, job, stage, content, bundle.commit(project), inputs)
+
+
+def overview(wanted: Order) -> str:
+    """The order for a reader."""
+    files = wanted.content.files
+    lines = [f"{len(content):>10,}  {path}" for path, content in files.items()]
+    lines += [f"  left out  {path}: {why}" for path, why in wanted.content.left_out.items()]
+    lines.append(f"{len(files)} files, {bundle.mebibytes(wanted.content.bytes)}, would be uploaded")
+    if wanted.inputs:
+        lines.append(f"from here, by cluster.storage: {', '.join(wanted.inputs)}")
+    else:
+        lines.append("the stages before it would run in the cluster too")
+    lines += [f"commit {wanted.commit}", f"job {wanted.job}"]
+    return "\n".join(lines)
+
+
+def run(config: Config, wanted: Order, address: str | None = None, *, detach: bool = False) -> bool:
+    """Submit or attach, and follow to the end; True: its results are in the storage.
+
+    detach: do not follow; gives False unless the job has finished already.
+    Raises UserError and Failure with the job's own reason, and KeyboardInterrupt (after a line)
+    when the job was interrupted or goes on without being followed.
+    """
+    storage = shelf_of(config.cluster)
+    results = f"{storage.address}/{parcels.of_job(wanted.job, '')}"
+    if parcels.has_results(storage, wanted.job):
+        say(f"{wanted.job} has finished; its results are in {results}")
+        return True
+    # Ray takes a second to load.
+    from seq2sweep.cluster.job_client import JobServer
+
+    server = JobServer(_address(config, address))
+    failures = 0
+    submitting = f"submitting {wanted.job}"
+    with console.never_silent(submitting):
+        while (name := _submit_or_attach(server, config, wanted, storage)) is not None:
+            if detach:
+                say(_how_to_go_on(server, name, wanted.stage))
+                return False
+            try:
+                _follow(server, name, wanted.stage, storage)
+                break
+            except _Killed as killed:
+                failures, most = failures + 1, config.cluster.max_failures
+                if failures > most:
+                    raise Failure(f"{killed}; submit again to start it anew") from None
+                say(f"{killed}; it is started anew ({failures} of {most}: cluster.max_failures)")
+                console.doing(submitting)
+    if name is None:
+        return True
+    if not parcels.wait_for(storage, parcels.of_job(wanted.job, parcels.MANIFEST), LAG_SECONDS):
+        raise Failure(f"{name} has finished, but its results are not in {results} as seen here")
+    return True
+
+
+def bring_home(project: Path, config: Config, stage: str) -> None:
+    """A stage's work by a job: submit or attach, follow, and put the outputs in their places.
+
+    For a stage that DVC has called, so all that it reads is up to date.
+    """
+    wanted = order(project, config, stage, current=True)
+    run(config, wanted)
+    storage, expected = shelf_of(config.cluster), dvc_stages.outputs(project, stage)
+    brought = parcels.bring_home(storage, wanted.job, project, expected)
+    say(f"from {storage.address}: {', '.join(brought)}")
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+def _inputs(project: Path, stage: str, current: bool | None) -> dict[str, str]:
+    """What the stage reads and other stages have made here, with its sums."""
+    read = dvc_stages.inputs(project, stage)
+    sums = dvc_stages.sums(project)
+    if not read or not all(path in sums and (project / path).exists() for path in read):
+        return {}
+    if current is None:
+        current = dvc_stages.is_current(project, set(read.values()))
+    return {path: sums[path] for path in read} if current else {}
+
+
+def _check_no_password(config: Config) -> None:
+    for key, value in configuration.flatten(config).items():
+        found = secrets_in(json.dumps(value, ensure_ascii=False))
+        if not found:
+            continue
+        if key == "tracking.uri":
+            fix = (
+                "set it to null, $MLFLOW_TRACKING_URI to the address and cluster.job_environment "
+                "to [MLFLOW_TRACKING_URI]"
+            )
+        else:
+            fix = "leave it out, and put it into the environment of all nodes"
+        raise UserError(
+            f"{key} holds {found[0].what}, which would be uploaded with params.yaml: {fix}"
+        )
+
+
+def check_records_stay(config: Config, wanted: Order | None = None) -> None:
+    """Refuse to record into the job's copy of the project, which goes when the job has ended.
+
+    Jobs of the stages before training record nothing; without an order it is of any other. Whether
+    a server answers is not asked: it may be one that only the cluster reaches. Raises UserError.
+    """
+    if wanted and dvc_stages.makes_data(wanted.project, wanted.stage):
+        return
+    variable = "MLFLOW_TRACKING_URI"
+    key, uri = "tracking.uri", config.tracking.uri
+    if not uri and variable in config.cluster.job_environment:
+        key, uri = f"${variable}", os.environ.get(variable)
+    scheme, _, place = (uri or "").partition("://")
+    if place and (scheme.partition("+")[0] != "sqlite" or place.startswith("//")):
+        return
+    if uri:
+        problem = f"{key} is {redact(uri)}, which is no server"
+    else:
+        problem = f"tracking.uri is null, and the job gets no ${variable} from here"
+    raise UserError(
+        f"{problem}: what the job records in MLflow would be lost when it ends; set tracking.uri "
+        f"to a server that the cluster reaches (http://HOST:5000), or set ${variable} to it and "
+        "name that in cluster.job_environment"
+    )
+
+
+def _address(config: Config, address: str | None) -> str:
+    found = address or config.cluster.job_server or os.environ.get("RAY_API_SERVER_ADDRESS")
+    if not found:
+        raise UserError(
+            "where to? Set cluster.job_server (http://host:8265), --address or "
+            "$RAY_API_SERVER_ADDRESS"
+        )
+    return found
+
+
+def _submit_or_attach(
+    server: JobServer, config: Config, wanted: Order, storage: Shelf
+) -> str | None:
+    """The name of the attempt to follow; None if the job has finished meanwhile."""
+    from seq2sweep.cluster.job_client import attempt, attempt_name
+
+    while True:
+        newest = server.newest(wanted.job)
+        number = attempt(wanted.job, newest.submission_id) if newest else 0
+        if newest is not None and not newest.status.is_terminal():
+            name = attempt_name(wanted.job, number)
+            there = (newest.metadata or {}).get("storage")
+            if there != storage.address:
+                raise UserError(
+                    f"{name} is running already, with cluster.storage {there}: set the same, or "
+                    "wait for its end"
+                )
+            say(f"{name} is {newest.status.value.lower()}: attached; its log from the beginning:")
+            return name
+        if parcels.has_results(storage, wanted.job):
+            return None
+        name = attempt_name(wanted.job, number + 1)
+        if _submit(server, config, wanted, storage, name):
+            why = f" anew, as {newest.submission_id} {_ended(newest.status)}" if newest else ""
+            say(f"{name} submitted{why}")
+            return name
+        # Somebody else submitted it in this moment.
+
+
+def _ended(status: str) -> str:
+    return {"FAILED": "failed", "STOPPED": "was stopped"}.get(status, "has left no results here")
+
+
+def _submit(server: JobServer, config: Config, wanted: Order, storage: Shelf, name: str) -> bool:
+    # Not of a job that is attached to or has finished: where it records has been decided.
+    check_records_stay(config, wanted)
+    for path, total in wanted.inputs.items():
+        storage.publish(wanted.project / path, parcels.of_data(total))
+    about = {"stage": wanted.stage, "commit": wanted.commit, "storage": storage.address}
+    dated = about | {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    order = (json.dumps(dated, indent=2) + "\n").encode()
+    storage.write(parcels.of_job(wanted.job, parcels.ORDER), order)
+    # Those of attempts that ended before they had begun.
+    parcels.remove_values(storage, server.ended().get)
+    with (
+        parcels.values_for(config.cluster.job_environment, storage, name) as values,
+        _archive(wanted, storage) as archive,
+    ):
+        values.taken = server.submit(
+            name,
+            ENTRY,
+            archive,
+            VARIABLES | {"SEQ2SWEEP_COMMIT": wanted.commit},
+            **about,
+            **({entrypoint.VALUES: values.name} if values.name else {}),
+        )
+    return values.taken
+
+
+@contextlib.contextmanager
+def _archive(wanted: Order, storage: Shelf) -> Iterator[Path]:
+    description = entrypoint.Description(wanted.job, wanted.stage, storage.address, wanted.inputs)
+    files = wanted.content.files | {entrypoint.DESCRIPTION: description.to_json()}
+    files.pop("dvc.lock", None)
+    if wanted.inputs:
+        files["dvc.lock"] = dvc_stages.lock_of_inputs(wanted.project, wanted.stage)
+    with tempfile.TemporaryDirectory(prefix="s2s-job-") as folder:
+        file = Path(folder) / "project.zip"
+        bundle.write_zip(file, files)
+        yield file
+
+
+class _Killed(Exception):  # noqa: N818 - it names the outcome
+    """The job's program, or Ray's process above it, ended without a reason of its own."""
+
+
+def _follow(server: JobServer, name: str, stage: str, storage: Shelf) -> None:
+    """Show the log until the job ends; its reason when it did not end well."""
+    from seq2sweep.cluster.job_client import Away
+
+    tail = [""]
+
+    def write(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        console.spoken()
+        tail[0] = (tail[0] + text)[-entrypoint.TAIL :]
+
+    try:
+        console.doing(f"{name} has not ended, and its log says nothing new")
+        ended = server.follow(name, write)
+    except KeyboardInterrupt:
+        say(f"\ndetached. {_how_to_go_on(server, name, stage)}")
+        raise
+    except Away:
+        say(f"\nno answer any more. {_how_to_go_on(server, name, stage)}")
+        raise KeyboardInterrupt from None
+    # It may never have begun.
+    parcels.remove_values(storage, lambda attempt: attempt == name)
+    if ended.status == "SUCCEEDED":
+        return
+    line = entrypoint.reason(tail[0] or ended.message or "")
+    line = re.sub(r"^seq2sweep \w+: ", "", line)
+    if ended.status == "STOPPED" or ended.driver_exit_code == EXIT_INTERRUPTED:
+        say(f"{name} was {'stopped' if ended.status == 'STOPPED' else f'interrupted: {line}'}")
+        raise KeyboardInterrupt
+    if ended.driver_exit_code == EXIT_USER_ERROR:
+        raise UserError(line)
+    if entrypoint.was_killed(ended.driver_exit_code):
+        raise _Killed(f"{name} was killed, by hand or by the system (out of memory?): {line}")
+    raise Failure(f"{name} failed: {line}; submit again to start it anew")
+
+
+def _how_to_go_on(server: JobServer, name: str, stage: str) -> str:
+    return (
+        f"{name} goes on. Attach: seq2sweep submit {stage} --address {server.address}. Stop it: "
+        f"ray job stop --address {server.address} {name}"
+    )

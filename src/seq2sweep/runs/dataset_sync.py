@@ -1,0 +1,90 @@
+"""Encoded data by way of a bucket, for nodes that do not see the project's folder.
+
+`<cluster.storage>/encoded/<sum>/` has the files of the splits that training reads, the headers
+last: where they are, all is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+from seq2sweep import console
+from seq2sweep.data.bitext import read_header
+from seq2sweep.data.files import header_name
+from seq2sweep.errors import UserError
+from seq2sweep.storage.atomic import sha256
+from seq2sweep.storage.locks import only_user
+from seq2sweep.storage.node_folder import node_folder
+from seq2sweep.storage.object_store import Bucket
+
+CHANGES_NO_RESULT = "how the same files come to a node"
+
+SPLITS = ("train", "valid")
+PATIENCE = 3600.0
+"""Seconds to wait for another worker of this node that fetches the same."""
+
+
+def publish(folder: Path, storage: Bucket) -> str:
+    """Bring the data there unless it is there; gives its address."""
+    place = storage.at(f"encoded/{fingerprint(folder)}")
+    there = place.sizes()
+    headers = [header_name(split) for split in SPLITS]
+    if all(name in there for name in headers):
+        return place.address
+    console.say(f"{folder} is brought to {place.address}, for all nodes")
+    for split in SPLITS:
+        for name, about in read_header(folder, split)["files"].items():
+            if there.get(name) != about["bytes"]:
+                place.upload(folder / name, name)
+    for name in headers:
+        place.upload(folder / name, name)
+    return place.address
+
+
+def fetch(folder: Path, address: str) -> Path:
+    """The data on this node: `folder` where that is the same, else a copy, made if it is missing.
+
+    address: as `publish` gave it.
+    """
+    wanted = address.rpartition("/")[2]
+    if _has(folder, wanted):
+        return folder
+    place = node_folder(address)
+    with only_user(place, "fetch.lock", PATIENCE):
+        copy = place / "data"
+        if not _has(copy, wanted):
+            _copy(Bucket(address), copy)
+    return copy
+
+
+def fingerprint(folder: Path) -> str:
+    """sha256 (hex) of what training reads: its headers have the sums of all other files."""
+    content = b"".join((folder / header_name(split)).read_bytes() for split in SPLITS)
+    return hashlib.sha256(content).hexdigest()
+
+
+def _has(folder: Path, wanted: str) -> bool:
+    try:
+        return fingerprint(folder) == wanted
+    except OSError:
+        return False
+
+
+def _copy(bucket: Bucket, copy: Path) -> None:
+    """Copy and verify all; a kill in between leaves nothing under the final name."""
+    beside = copy.with_name(".data.partial")
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.rmtree(copy, ignore_errors=True)
+    beside.mkdir()
+    for split in SPLITS:
+        bucket.download(header_name(split), beside / header_name(split))
+        for name, about in read_header(beside, split)["files"].items():
+            bucket.download(name, beside / name)
+            if sha256(beside / name) != about["sha256"]:
+                raise UserError(
+                    f"{bucket.address}/{name} is damaged: remove {bucket.address}, and run `dvc "
+                    "repro` again, which brings the data there anew"
+                )
+    beside.rename(copy)

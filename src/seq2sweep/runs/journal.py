@@ -1,0 +1,165 @@
+"""The run's journal: one JSON line an event, appended as training goes.
+
+The trainer never waits for a tracking server or a terminal: whoever wants to know follows this
+file. A line is written with one call, so a reader sees whole lines only; a line torn by a crash
+is cut off when the journal is opened for writing again.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from seq2sweep.errors import UserError
+from seq2sweep.storage.retry import with_retries
+from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
+
+T = TypeVar("T")
+
+
+class Journal:
+    """Append events to a file; one writer at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self.end = _last_line_end(self.descriptor, os.lseek(self.descriptor, 0, os.SEEK_END))
+        self.torn = True
+
+    def append(self, event: Event, at: float | None = None) -> None:
+        """Write one event as `{"kind", "step", "time", its figures...}`.
+
+        at: unix seconds, now unless given. After an OSError it may be tried again, with the same
+        time, since a reader may have seen the line already; a torn one is cut off then.
+        """
+        if isinstance(event, Interrupted):
+            raise ValueError("an interruption is no part of what happened to the run")
+        figures = event.summary if isinstance(event, Finished) else event.metrics
+        entry = {"kind": event.kind, "step": event.step, "time": at or time.time(), **figures}
+        line = (json.dumps({key: _finite(value) for key, value in entry.items()}) + "\n").encode()
+        if self.torn:
+            os.ftruncate(self.descriptor, self.end)
+        self.torn = True
+        if os.pwrite(self.descriptor, line, self.end) != len(line):
+            raise OSError(errno.ENOSPC, "no space left for the run's journal")
+        if isinstance(event, CheckpointDue | Finished):
+            self.sync()
+        self.end, self.torn = self.end + len(line), False
+
+    def sync(self) -> None:
+        """Have on the disk itself what a checkpoint builds upon."""
+        os.fsync(self.descriptor)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.descriptor)
+
+
+def follow(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each whole entry from byte `offset` on, and the offset behind it; none without the file.
+
+    One line is in memory at a time. Raises UserError when a line is damaged.
+    """
+    try:
+        stream = path.open("rb")
+    except FileNotFoundError:
+        return
+    with stream:
+        stream.seek(offset)
+        for line in stream:
+            if not line.endswith(b"\n"):
+                return
+            offset += len(line)
+            yield _entry(path, line), offset
+
+
+def entries(path: Path, *kinds: str) -> Iterator[dict[str, Any]]:
+    """Each whole entry of these kinds, or of all; as `follow`."""
+    return (entry for entry, _ in follow(path) if not kinds or entry["kind"] in kinds)
+
+
+def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """All that `follow` gives, for a journal that is known to be short, and the last offset."""
+    found = list(follow(path, offset))
+    return [entry for entry, _ in found], found[-1][1] if found else offset
+
+
+def end(path: Path) -> int:
+    """The offset behind the last whole entry, which takes no reading of the others."""
+    try:
+        with path.open("rb") as stream:
+            return _last_line_end(stream.fileno(), stream.seek(0, os.SEEK_END))
+    except FileNotFoundError:
+        return 0
+
+
+def thinned(items: Iterable[T], most: int) -> list[T]:
+    """At most `most` (an even number) of the items, evenly spaced, and the last one."""
+    kept: list[T] = []
+    apart, last = 1, -1
+    for last, item in enumerate(items):
+        if last % apart == 0:
+            if len(kept) == most:
+                del kept[1::2]
+                apart *= 2
+            kept.append(item)
+    if last >= 0 and last % apart:
+        kept.append(item)
+    return kept
+
+
+def _entry(path: Path, line: bytes) -> dict[str, Any]:
+    try:
+        entry: dict[str, Any] = json.loads(line)
+        return {"kind": entry["kind"], "step": entry["step"]} | entry
+    except (ValueError, TypeError, KeyError):
+        shown = line.rstrip(b"\n")[:40].decode(errors="replace")
+        raise UserError(
+            f"{path} has a damaged line ({shown!r}): remove that line; the curves lose a point"
+        ) from None
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no NaN; null says that there is no number."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _last_line_end(descriptor: int, end: int) -> int:
+    position = end
+    while position > 0:
+        start = max(0, position - 4096)
+        found = os.pread(descriptor, position - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        position = start
+    return 0
+
+
+class Recorder:
+    """A journal in which each event stands once, also when training repeats steps.
+
+    Training that goes on from a checkpoint does the steps after it again. What was written the
+    first time was delivered already, so the first entry of a kind and step is the one that counts.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.journal = with_retries(lambda: Journal(path))
+        self.last = with_retries(
+            lambda: {entry["kind"]: int(entry["step"]) for entry in entries(path)}
+        )
+
+    def append(self, event: Event) -> None:
+        """Write the event unless it is there."""
+        if event.step > self.last.get(event.kind, -1):
+            with_retries(functools.partial(self.journal.append, event, time.time()))
+            self.last[event.kind] = event.step
+
+    def close(self) -> None:
+        """Close the file."""
+        self.journal.close()

@@ -1,0 +1,274 @@
+"""Where a new run begins: at its first step, or where a run stands that differs from it in nothing
+but how long it goes on.
+
+Each run's folder has a `run.json` with its `Origin`: all that determines its result. Other values
+are another run in another folder; but the steps up to the shorter one's end are the same in both,
+and no machine should compute them twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass
+from itertools import filterfalse
+from pathlib import Path
+from typing import Any
+
+from seq2sweep import code_fingerprint
+from seq2sweep.errors import UserError
+from seq2sweep.runs import journal
+from seq2sweep.runs.layout import (
+    JOURNAL_NAME,
+    checkpoint_name,
+    checkpoint_step,
+    checkpoints,
+    interrupted_name,
+)
+from seq2sweep.storage.atomic import write_json
+from seq2sweep.storage.locks import only_user
+from seq2sweep.train import checkpointing
+
+RUN_NAME = "run.json"
+# In what a run may differ from the one that it takes its first steps from.
+LENGTH = {
+    "train.steps",
+    "train.checkpoint_every",
+    "train.keep_checkpoints",
+    "train.keep_best",
+    "train.keep_every",
+    "train.tokens_per_pass",
+}
+PRECISION = "train.precision"
+MOST_MODULES = 3
+"""Named where code differs; the others are counted."""
+BEGIN_SECONDS = 3600.0
+"""Whoever begins reads all that it takes over, which may be many gigabytes."""
+
+Identity = dict[str, Any]
+"""All that determines a run's result: parameters by dotted key, fingerprints of data and code."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a run comes from: what run.json holds.
+
+    code: the meaning of each module behind `identity["code"]`; log_every: of a training, steps
+    between two means of its loss, whose first ones a longer run takes over.
+    """
+
+    identity: Identity
+    code: dict[str, str]
+    log_every: int = 1
+
+    def differences(self, other: Origin) -> str:
+        """What differs in another origin, and of code where."""
+        lines = checkpointing.differences(self.identity, other.identity)
+        modules = code_fingerprint.differences(self.code, other.code)
+        if not modules:
+            return "; ".join(lines)
+        more = f" and {len(modules) - MOST_MODULES} more" * (len(modules) > MOST_MODULES)
+        code = f"code of {', '.join(modules[:MOST_MODULES])}{more}"
+        return "; ".join(code if line.startswith("code was ") else line for line in lines)
+
+
+def run_name(identity: Identity, kind: str = "train") -> str:
+    """The kind and a hash: the same name, the same result. Of a sweep, of what all trials have."""
+    text = json.dumps(identity, sort_keys=True)
+    return f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def begin(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
+    """Make a run's folder, unless it is there, with the steps that a relative has done already.
+
+    kept: steps whose checkpoints the run is to have in the end, whatever their losses. Waits while
+    another process does this in the same storage.
+
+    Returns a line for the user: from which run it goes on, or beside which one it starts anew, and
+    what differs; None when there is nothing to tell.
+    """
+    storage = folder.parent
+    storage.mkdir(parents=True, exist_ok=True)
+    with only_user(storage, "begin.lock", BEGIN_SECONDS):
+        if folder.exists():
+            # Without run.json if somebody has brought it from another storage.
+            write_json(folder / RUN_NAME, asdict(origin))
+            return None
+        beside = storage / f".{folder.name}.partial"
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir()
+        line = _first_steps(_relatives(storage), origin, kept, beside)
+        write_json(beside / RUN_NAME, asdict(origin))
+        beside.rename(folder)
+        return line
+
+
+@dataclass(frozen=True)
+class _Relative:
+    """Another run."""
+
+    folder: Path
+    origin: Origin
+
+    @property
+    def identity(self) -> Identity:
+        return self.origin.identity
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Its journal, as far as it is not damaged."""
+        with contextlib.suppress(UserError):
+            yield from journal.entries(self.folder / JOURNAL_NAME)
+
+    def is_finished(self) -> bool:
+        return any(entry["kind"] == "finished" for entry in self.entries())
+
+    @property
+    def reached(self) -> int:
+        return max(map(checkpoint_step, self.checkpoints()), default=0)
+
+    def checkpoints(self) -> list[Path]:
+        """Oldest first; none of a run that is being removed."""
+        with contextlib.suppress(FileNotFoundError):
+            return checkpoints(self.folder)
+        return []
+
+    def shared(self, identity: Identity, kept: Collection[int]) -> list[Path]:
+        """Its checkpoints that the other run would have as well, newest first."""
+        keys = {key for key in identity if identity[key] != self.identity.get(key)}
+        if not keys <= LENGTH | {PRECISION} or not self._has_kept_the_best(identity):
+            return []
+        usable = [
+            path
+            for path in reversed(self.checkpoints())
+            if checkpoint_step(path) < identity["train.steps"]
+            and self._is_on_the_way(checkpoint_step(path))
+            and (PRECISION not in keys or _precision(path) == identity[PRECISION])
+        ]
+        has = {checkpoint_step(path) for path in usable}
+        missing = min(set(kept) - has, default=identity["train.steps"])
+        # Whoever goes on from after a step that is to be kept and is gone would end without it.
+        return [path for path in usable if checkpoint_step(path) < missing]
+
+    def _has_kept_the_best(self, identity: Identity) -> bool:
+        """Which are the best can only be told from those that were kept.
+
+        A last one between two others' steps, which a longer run does not have, may have displaced
+        one of the best.
+        """
+        last = self.identity["train.steps"]
+        on_grid = last % self.identity["train.checkpoint_every"] == 0 or self.reached < last
+        alike = all(
+            self.identity.get(key) == identity[key]
+            for key in ("train.checkpoint_every", "train.keep_best")
+        )
+        return (alike and on_grid) or not identity["train.keep_best"]
+
+    def _is_on_the_way(self, step: int) -> bool:
+        """Whether a longer run had done the same: at its end a run logs and validates once more."""
+        every = (self.origin.log_every, self.identity["train.validate_every"])
+        return step != self.identity["train.steps"] or all(step % each == 0 for each in every)
+
+
+def begin_sweep(folder: Path, origin: Origin) -> str | None:
+    """Make the folder of a sweep's trials, unless it is there.
+
+    Returns a line for the user where an earlier sweep is there, none of whose trials is used, and
+    why; else None.
+    """
+    if (folder / RUN_NAME).exists():
+        return None
+    earlier = _relatives(folder.parent, "sweep-*")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / RUN_NAME, asdict(origin))
+    if not earlier:
+        return None
+    return (
+        f"starts new trials: those of {earlier[0].folder} differ in "
+        f"{earlier[0].origin.differences(origin)}"
+    )
+
+
+def _relatives(storage: Path, names: str = "train-*") -> list[_Relative]:
+    """All runs of a storage, those that came last first."""
+    found = []
+    for path in storage.glob(f"{names}/{RUN_NAME}"):
+        # One that is being removed, or is damaged, is not this run's concern.
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+            origin = Origin(**json.loads(path.read_text(encoding="utf-8")))
+            found.append((path.stat().st_mtime, _Relative(path.parent, origin)))
+    return [relative for _, relative in sorted(found, key=lambda item: item[0], reverse=True)]
+
+
+def _first_steps(
+    relatives: list[_Relative], origin: Origin, kept: Collection[int], folder: Path
+) -> str | None:
+    """Fill a new run's folder with what the relative that has most of it has; a line of it."""
+    identity = origin.identity
+
+    def newest(relative: _Relative) -> int:
+        return max(map(checkpoint_step, relative.shared(identity, kept)), default=0)
+
+    for relative in sorted(relatives, key=newest, reverse=True):
+        step = _take_over(relative, identity, kept, folder)
+        if step:
+            differs = relative.origin.differences(origin)
+            return f"resumes after step {step} of {relative.folder}: {differs}"
+    trained = [relative for relative in relatives if relative.reached]
+    # The newest that is not finished: somebody may take this one for its end.
+    for relative in [*filterfalse(_Relative.is_finished, trained), *trained][:1]:
+        return (
+            f"starts a new run: {relative.folder}, at step {relative.reached}, differs in "
+            f"{relative.origin.differences(origin)}"
+        )
+    return None
+
+
+def _take_over(relative: _Relative, identity: Identity, kept: Collection[int], folder: Path) -> int:
+    """Link or copy checkpoints and journal; the newest step of those that are whole, or 0."""
+    taken: list[Path] = []
+    for path in relative.shared(identity, kept):
+        step = checkpoint_step(path)
+        regular = step % identity["train.checkpoint_every"] == 0
+        if not regular and taken:
+            continue  # only good to go on from
+        place = folder / (checkpoint_name(step) if regular else interrupted_name(step))
+        try:
+            shutil.copytree(path, place, copy_function=_link, dirs_exist_ok=True)
+            checkpointing.verify(place)
+            taken.append(place)
+        except (OSError, checkpointing.CheckpointError):
+            shutil.rmtree(place, ignore_errors=True)
+            if step in kept or identity["train.keep_best"]:
+                # Whoever goes on from after it would end without it.
+                while taken:
+                    shutil.rmtree(taken.pop())
+    reached = max(map(checkpoint_step, taken), default=0)
+    if reached:
+        lines = [
+            json.dumps(entry) + "\n"
+            for entry in relative.entries()  # after the checkpoints: it may be training
+            if entry["step"] <= reached and entry["kind"] != "finished"
+        ]
+        (folder / JOURNAL_NAME).write_text("".join(lines), encoding="utf-8")
+    return reached
+
+
+def _link(source: str, target: str) -> None:
+    """The same bytes once on the disk, where it can do that: checkpoints are never changed."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _precision(checkpoint: Path) -> Any:
+    """What a checkpoint was trained in, where `auto` was asked for."""
+    try:
+        content = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+        return content["identity"][PRECISION]
+    except (OSError, ValueError, KeyError):
+        return None

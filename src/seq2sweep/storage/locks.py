@@ -1,0 +1,94 @@
+"""Locks of files: held by an open descriptor, and gone with the process however that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from seq2sweep import console
+from seq2sweep.errors import UserError
+
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+
+
+def try_lock(descriptor: int, path: Path, setting: str) -> bool:
+    """Lock an open file without waiting; False while another descriptor has it.
+
+    path: of the file. setting: the key of params.yaml that puts it there, for the UserError about
+    a file system that knows no locks, as those of some clusters do not.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise UserError(
+            f"{path.parent} is on a file system without locks ({error.strerror}), which keep two "
+            f"processes from writing at once: mount it with flock, or set {setting} to another"
+        ) from None
+    return True
+
+
+def leads_to(path: Path, descriptor: int) -> bool:
+    """Whether an open file is still the one at a path: whoever had the lock may have moved it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+OLD_WRITER_SECONDS = 240.0
+"""NFS gives the locks of a machine that is gone away after 90 s; then some."""
+
+
+@contextlib.contextmanager
+def only_user(folder: Path, name: str = "lock", patience: float = 0.0) -> Iterator[None]:
+    """Hold a run's folder for this process, as long as it lives; UserError when another one does.
+
+    name: of the lock; patience: seconds to wait for it, which is said.
+    """
+    with _lock(folder / name, patience) as ours:
+        if not ours:
+            raise UserError(f"another process is working in {folder}: wait for its end, or end it")
+        yield
+
+
+@contextlib.contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Be the only one to write a run's checkpoints and journal.
+
+    The worker of a driver that was killed, or on a node that was lost, may hold on for a while: it
+    is waited for, then a TimeoutError says so.
+    """
+    path = folder / "writer.lock"
+    with _lock(path, OLD_WRITER_SECONDS) as ours:
+        if not ours:
+            raise TimeoutError(f"another worker holds {path}: end it, or wait for its node's lease")
+        yield
+
+
+@contextlib.contextmanager
+def try_only_writer(folder: Path) -> Iterator[bool]:
+    """Hold what `only_writer` holds, if nobody else does: says whether."""
+    with _lock(folder / "writer.lock", 0.0) as ours:
+        yield ours
+
+
+@contextlib.contextmanager
+def _lock(path: Path, patience: float) -> Iterator[bool]:
+    give_up = time.monotonic() + patience
+    with path.open("w") as stream:
+        ours = try_lock(stream.fileno(), path, "cluster.storage")
+        if patience and not ours:
+            console.say(f"waiting for another process, which holds {path}")
+        while not ours and time.monotonic() < give_up:
+            time.sleep(0.2)
+            ours = try_lock(stream.fileno(), path, "cluster.storage")
+        yield ours

@@ -1,0 +1,144 @@
+"""A search: rounds of variants, each proposed by what those before it have shown.
+
+It remembers nothing on disk. What it proposes follows from the seed and from how the trials ended,
+which their folders say, so a search that is begun again comes to the same variants, finds most of
+them trained, and goes on where it was.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.data.bitext import Bitext
+from seq2sweep.model import flops
+from seq2sweep.sweep import search_space
+from seq2sweep.sweep.optuna_search import FIGURE_OF, Outcome, Proposals
+from seq2sweep.sweep.trial_record import OnTrial, TrialResult
+from seq2sweep.sweep.variants import Refused, Variant, base_of, proposed
+
+Run = Callable[[Sequence[Variant], OnTrial], list[TrialResult]]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What was asked for as the `number`-th, from 1 on, in a round, from 1 on.
+
+    repeats: whether an earlier one, or the base variant, is the same; then `made` is that one's,
+    and nothing was trained.
+    """
+
+    number: int
+    round: int
+    made: list[Variant] | Refused
+    repeats: bool
+
+    @property
+    def variant(self) -> str:
+        """The name that the variant has in tables."""
+        return self.made.name if isinstance(self.made, Refused) else self.made[0].variant
+
+
+OnRound = Callable[[Sequence[Proposal]], None]
+
+
+def search(
+    config: Config, data: Bitext, run: Run, *, on_trial: OnTrial, on_round: OnRound
+) -> tuple[list[TrialResult], list[Proposal]]:
+    """Train the base variant and `sweep.samples` that Optuna proposes, `sweep.round` at a time.
+
+    data: the training split. run: trains variants and finds those trained that an earlier call has
+    seen, and that one's failures final, as `run_sweep` does; it is given all variants so far,
+    because what becomes of the new ones may depend on those before. on_trial: hears of each trial
+    once. on_round: called with the proposals of a round before they are trained.
+
+    The results are in order of the proposals, the base variant's first.
+    """
+    base = base_of(config)
+    make = proposed(base, data)
+    first = make({})
+    assert not isinstance(first, Refused)
+    proposals: list[Proposal] = []
+    source = Proposals(config.sweep, search_space.spelt_out(base))
+    variants, results, heard = list(first), list[TrialResult](), set[str]()
+
+    def tell(event: str, variant: Variant, figures: dict[str, Any]) -> None:
+        if variant.fingerprint not in heard:
+            on_trial(event, variant, figures)
+
+    while len(proposals) < config.sweep.samples:
+        count = min(config.sweep.round, config.sweep.samples - len(proposals))
+        asked = _proposals([make(changes) for changes in source.ask(count)], first, proposals)
+        proposals += asked
+        on_round(asked)
+        for proposal in asked:
+            if not proposal.repeats and not isinstance(proposal.made, Refused):
+                variants += proposal.made
+        if len(variants) > len(results):
+            results = run(variants, tell)
+            heard = {variant.fingerprint for variant in variants}
+        outcomes = _Outcomes(config, results, int(data.header["vocabulary"]["size"]))
+        if asked[0].round == 1:
+            source.add(configuration.flatten(base), outcomes.of(first))
+        source.tell([outcomes.of(proposal.made) for proposal in asked])
+    return results, proposals
+
+
+def _proposals(
+    made: Sequence[list[Variant] | Refused], base: list[Variant], before: Sequence[Proposal]
+) -> list[Proposal]:
+    """The next round, each proposal compared with all before it."""
+    known = {_identity(base): base} | {_identity(p.made): p.made for p in before}
+    number = before[-1].round + 1 if before else 1
+    found = []
+    for place, one in enumerate(made, start=len(before) + 1):
+        same = known.setdefault(_identity(one), one)
+        found.append(Proposal(place, number, same, repeats=same is not one))
+    return found
+
+
+def _identity(made: list[Variant] | Refused) -> str:
+    return f"refused {made.name}" if isinstance(made, Refused) else made[0].fingerprint
+
+
+class _Outcomes:
+    """What the study is told of variants, from the results of their trials."""
+
+    def __init__(
+        self, config: Config, results: Sequence[TrialResult], vocabulary_size: int
+    ) -> None:
+        self._objectives = config.sweep.objectives
+        self._vocabulary_size = vocabulary_size
+        self._results = {result.variant.fingerprint: result for result in results}
+
+    def of(self, made: list[Variant] | Refused) -> Outcome:
+        """Means over the seeds that finished, or if none did over those that were stopped."""
+        if isinstance(made, Refused):
+            return Outcome("failed")
+        trials = [self._results[variant.fingerprint] for variant in made]
+        if finished := [trial for trial in trials if trial.status == "finished"]:
+            values = self._values(finished)
+            return Outcome("finished", values) if values else Outcome("failed")
+        if stopped := [trial for trial in trials if trial.status == "stopped early"]:
+            step = max(trial.steps for trial in stopped)
+            return Outcome("stopped early", self._values(stopped), step)
+        return Outcome("failed")
+
+    def _values(self, trials: Sequence[TrialResult]) -> tuple[float, ...]:
+        """Of each objective, or nothing if a figure of it is missing or no number."""
+        values = tuple(
+            statistics.fmean(self._figure(trial, objective) for trial in trials)
+            for objective in self._objectives
+        )
+        return values if all(map(math.isfinite, values)) else ()
+
+    def _figure(self, trial: TrialResult, objective: str) -> float:
+        if objective == "parameters":
+            return flops.parameter_count(trial.variant.config.model, self._vocabulary_size)
+        value = trial.metrics.get(FIGURE_OF.get(objective, objective))
+        return math.nan if value is None else float(value)

@@ -1,0 +1,235 @@
+"""What a sweep compares: the `sweep` section of params.yaml, spelt out. Knows nothing of Ray."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.data.bitext import Bitext
+from seq2sweep.errors import UserError
+from seq2sweep.presets.table3 import Row
+from seq2sweep.sweep import scaled_rows, search_space
+from seq2sweep.sweep.budget import Budget
+from seq2sweep.sweep.search_space import SWEPT_SECTIONS, Changes
+
+MOST_TRAININGS = 2_000
+"""Of one sweep, seeds counted: spelling them out takes each stage about a second."""
+BASE_SECTIONS = (*SWEPT_SECTIONS, "evaluate")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One training of a sweep.
+
+    variant: what is compared, the same for all seeds; name: of this training alone. changes: what
+    it does to the base variant, by dotted key, the seed left out. row: of Table 3, where
+    `sweep.method` is table3.
+    """
+
+    name: str
+    variant: str
+    changes: Changes
+    config: Config
+    row: Row | None = None
+
+    @property
+    def seed(self) -> int:
+        """Fixes its initial weights, order of the data and dropout."""
+        return self.config.train.seed
+
+    @property
+    def slug(self) -> str:
+        """A folder name of its own: the variant in plain characters and a hash of the values."""
+        plain = re.sub(r"[^A-Za-z0-9.=_-]+", "-", self.variant)[:60]
+        return f"{plain}-{self.fingerprint[:8]}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all that determines how this variant trains, apart from the data."""
+        without = configuration.KEYS_WITHOUT_RESULT
+        return configuration.fingerprint(self.config, *SWEPT_SECTIONS, without=without)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A variant that cannot be trained, and why; values: its sections, as they were asked for."""
+
+    name: str
+    changes: Changes
+    cause: str
+    values: dict[str, dict[str, Any]]
+    row: Row | None = None
+
+
+def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant], list[Refused]]:
+    """The base variant and those that `config.sweep` makes of it, each with all of its seeds.
+
+    Beside them the variants whose values are not valid. What is there already is left out. For
+    method optuna there is the base variant alone: `seq2sweep.sweep.search` asks for the others.
+    For method none there is nothing.
+
+    data: the training split; `Budget` says what for.
+
+    Raises UserError naming the entry of the section that is wrong.
+    """
+    base = base_of(config)
+    if base.sweep.method == "none":
+        return [], []
+    _check_number(base)
+    budget = Budget(base.sweep.budget, base, data)
+    found: dict[str, Variant] = {}
+    refused: dict[str, Refused] = {}
+    for draft in _drafts(base):
+        made = _make(draft, base, budget)
+        if isinstance(made, Variant):
+            first = found.setdefault(made.fingerprint, made)
+            if first is made or not made.row:
+                continue
+            made = _refuse(draft, base, f"it is the same as {first.name} here")
+        refused.setdefault(made.name, made)
+    seeds = base.sweep.seeds
+    seeded = [trial for variant in found.values() for trial in _seeded(variant, seeds)]
+    return seeded, list(refused.values())
+
+
+def _check_number(base: Config) -> None:
+    sweep = base.sweep
+    if sweep.method == "table3":
+        count = len(list(scaled_rows.scaled(["base", *sweep.rows], base)))
+    else:
+        count = 1 + search_space.size(base)
+    if count * sweep.seeds > MOST_TRAININGS:
+        by = {"random": "sweep.samples", "optuna": "sweep.samples", "table3": "sweep.rows"}
+        raise UserError(
+            f"params.yaml: the sweep asks for {count * sweep.seeds:,} trainings "
+            f"({count:,} variants with {sweep.seeds:,} seed(s) each), where "
+            f"{MOST_TRAININGS:,} are the most: lower "
+            f"{by.get(sweep.method, 'the values of sweep.space')} or sweep.seeds"
+        )
+
+
+def base_of(config: Config) -> Config:
+    """What every variant of the sweep starts from; UserError when `sweep.base` is wrong."""
+    for key in config.sweep.base:
+        search_space.check_section(key, f"sweep.base.{key}", BASE_SECTIONS)
+    # Trials are scored at their newest checkpoint, whatever is averaged elsewhere.
+    changes = config.sweep.base | {"evaluate.checkpoint_steps": []}
+    return configuration.with_changes(config, changes, "params.yaml: sweep.base")
+
+
+def in_one_precision(config: Config, resolve: Callable[[int], str]) -> Config:
+    """With a `train.precision` of auto resolved once, by the base variant, for all variants.
+
+    Else it would be resolved by each one's width, and on its node, and figures of a table would
+    differ by their precision too. A variant that sets it itself keeps it. It is as if `sweep.base`
+    had said it, so it is part of each variant's fingerprint. resolve: what auto is, of a d_model.
+    """
+    base = base_of(config)
+    if base.sweep.method == "none" or base.train.precision != "auto":
+        return config
+    resolved = config.sweep.base | {"train.precision": resolve(base.model.d_model)}
+    return configuration.with_changes(config, {"sweep.base": resolved})
+
+
+def as_scored(config: Config) -> Config:
+    """As a trial is: its newest checkpoint alone, whatever is averaged elsewhere."""
+    scored = dataclasses.replace(
+        config.evaluate, average_checkpoints=1, checkpoints="newest", checkpoint_steps=()
+    )
+    return dataclasses.replace(config, evaluate=scored)
+
+
+def proposed(base: Config, data: Bitext) -> Callable[[Changes], list[Variant] | Refused]:
+    """What makes a variant, of all its seeds, of changes to `base_of` a configuration."""
+    budget = Budget(base.sweep.budget, base, data)
+
+    def make(changes: Changes) -> list[Variant] | Refused:
+        made = _make(_Draft(changes), base, budget)
+        return made if isinstance(made, Refused) else list(_seeded(made, base.sweep.seeds))
+
+    return make
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """What a method asks for; problem: why it cannot be."""
+
+    changes: Changes
+    row: Row | None = None
+    problem: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.row.name if self.row else _name(self.changes)
+
+
+def _drafts(base: Config) -> Iterator[_Draft]:
+    """The base variant first."""
+    sweep = base.sweep
+    if sweep.method != "table3":
+        yield _Draft({})
+        yield from map(_Draft, search_space.changes(base))
+        return
+    for scaled in scaled_rows.scaled(["base", *sweep.rows], base):
+        changes = dict(scaled.changes)
+        if sweep.budget != "steps":  # which gives each row its steps
+            changes.pop("train.steps", None)
+        yield _Draft(changes, scaled.row, scaled.problem)
+
+
+def _make(draft: _Draft, base: Config, budget: Budget) -> Variant | Refused:
+    if draft.problem:
+        return _refuse(draft, base, draft.problem)
+    try:
+        config = configuration.with_changes(base, draft.changes, draft.name)
+    except UserError as error:
+        return _refuse(draft, base, str(error).removeprefix(f"{draft.name}: "))
+    # As the configuration has them: 1e-4 is a number there and text in YAML.
+    values = configuration.flatten(config)
+    exact = dataclasses.replace(draft, changes={key: values[key] for key in draft.changes})
+    train = dataclasses.replace(config.train, steps=budget.steps(config))
+    config = dataclasses.replace(as_scored(config), train=train)
+    return Variant(exact.name, exact.name, exact.changes, config, exact.row)
+
+
+def _refuse(draft: _Draft, base: Config, cause: str) -> Refused:
+    sections = configuration.to_dict(base)
+    changes = {key: _recordable(value) for key, value in draft.changes.items()}
+    for key, value in changes.items():
+        section, _, last = key.partition(".")
+        sections[section][last] = value
+    values = {section: sections[section] for section in SWEPT_SECTIONS}
+    return Refused(draft.name, changes, cause, values, draft.row)
+
+
+def _recordable(value: Any) -> Any:
+    """What JSON can hold: YAML has dates, lists and infinity as well."""
+    plain = value is None or isinstance(value, str | int)
+    return value if plain or isinstance(value, float) and math.isfinite(value) else str(value)
+
+
+def _seeded(variant: Variant, seeds: int) -> Iterator[Variant]:
+    first = variant.config.train
+    for seed in range(first.seed, first.seed + seeds):
+        name = f"{variant.name} seed={seed}" if seeds > 1 else variant.name
+        train = dataclasses.replace(first, seed=seed)
+        config = dataclasses.replace(variant.config, train=train)
+        yield dataclasses.replace(variant, name=name, config=config)
+
+
+def _name(changes: Changes) -> str:
+    """`heads=8 d_k=16`, or `base`."""
+    return " ".join(f"{key.rpartition('.')[2]}={_text(v)}" for key, v in changes.items()) or "base"
+
+
+def _text(value: Any) -> str:
+    """Short, but different for different values."""
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return str(value)

@@ -1,0 +1,328 @@
+"""Checkpoints: a folder of safetensors and JSON, complete under its final name or absent.
+
+model.safetensors      weights, float32
+optimizer.safetensors  Adam's moments and step, by parameter name
+state.json             where training stands (`Progress`) and what it trains (fingerprints)
+manifest.json          sha256 of the other files; written last
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from seq2sweep.errors import UserError
+from seq2sweep.storage.atomic import sha256
+from seq2sweep.train.distributed import like, whole
+
+FORMAT = 1
+FILES = ["model.safetensors", "optimizer.safetensors", "state.json"]
+
+
+class CheckpointError(Exception):
+    """A checkpoint is incomplete or damaged, or weights are of another model; it says which."""
+
+
+@dataclass
+class Window:
+    """Sums since the last console line, as `window.OpenWindow` keeps them.
+
+    sums: of each worker. flops_before: the run's total when the window was opened.
+    """
+
+    sums: list[list[float]] = field(default_factory=list)
+    updates: int = 0
+    seconds: float = 0.0
+    flops_before: float = 0.0
+
+
+@dataclass
+class Progress:
+    """Where training stands: `epoch` and `update` name the next update's place in the data.
+
+    Totals count from the very first step, over all resumed parts, each with its own workers.
+    `skipped_updates` had no finite gradient and changed nothing; `skipped_in_a_row` of them came
+    last. `newest` is the last value of each figure of the curves, those of a validation from step
+    `validated`. `flops` are those of the real pieces; `padded_flops` count what was computed,
+    padding and all. `train_seconds` is time spent on updates, `device_seconds` the same summed
+    over workers; `wall_seconds` and `energy_joules` have validation and checkpoints in them.
+    `peak_flops` is what the devices could have done in that time at their peak,
+    `paper_rule_flops` what they did by the paper's rule. None: unknown of some part.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    update: int = 0
+    skipped_updates: int = 0
+    skipped_in_a_row: int = 0
+    source_tokens: int = 0
+    target_tokens: int = 0
+    flops: float = 0.0
+    padded_flops: float = 0.0
+    peak_flops: float | None = 0.0
+    paper_rule_flops: float | None = 0.0
+    train_seconds: float = 0.0
+    device_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    energy_joules: float | None = 0.0
+    newest: dict[str, float] = field(default_factory=dict)
+    validated: int = 0
+    window: Window = field(default_factory=Window)
+
+    @property
+    def valid_loss(self) -> float | None:
+        """Of a validation at this very step; None if there was none, or it is not finite."""
+        loss = self.newest.get("valid_loss", math.nan)
+        return loss if self.validated == self.step and math.isfinite(loss) else None
+
+
+def load_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Copy tensors into the model's parameters; names and shapes must agree."""
+    parameters = dict(model.named_parameters())
+    if parameters.keys() != tensors.keys():
+        odd = sorted(parameters.keys() ^ tensors.keys())
+        raise CheckpointError(
+            f"these weights are of another model: {odd[0]} is in one of them only"
+        )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if parameter.shape != tensors[name].shape:
+                raise CheckpointError(
+                    f"these weights are of another model: {name} has shape "
+                    f"{list(tensors[name].shape)}, not {list(parameter.shape)}"
+                )
+            parameter.copy_(like(tensors[name], parameter))
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that the future of a run depends on, at one step, in memory of its own.
+
+    model: weights; optimizer: Adam's moments and step, as `name|moment`; state: the content of
+    state.json. Training may go on while it is written.
+    """
+
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    state: dict[str, Any]
+
+    def write(self, folder: Path) -> None:
+        """Make a checkpoint of it, whole or not at all, in a folder that exists.
+
+        Raises OSError, and leaves nothing behind, when the disk is full or fails.
+        """
+        beside = folder.with_name(f".{folder.name}.partial")
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir()
+        try:
+            _save_tensors(self.model, beside / "model.safetensors")
+            _save_tensors(self.optimizer, beside / "optimizer.safetensors")
+            _write_json(beside / "state.json", self.state)
+            _write_json(
+                beside / "manifest.json",
+                {"format": FORMAT, "sha256": {name: sha256(beside / name) for name in FILES}},
+            )
+            _flush(*beside.iterdir(), beside)
+        except BaseException:
+            # What lies there would take the room that the next try needs.
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+        if folder.exists():
+            shutil.rmtree(folder)
+        beside.replace(folder)
+        _flush(folder.parent)
+
+
+def capture(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    identity: dict[str, Any],
+) -> Snapshot:
+    """Copy where training stands. identity: what is trained on what, compared by `load`.
+
+    Where tensors are shared out, all other workers must `take_part` meanwhile.
+    """
+    return Snapshot(
+        {name: _copy(parameter) for name, parameter in model.named_parameters()},
+        {
+            f"{name}|{key}": _copy(value)
+            for name, parameter in model.named_parameters()
+            for key, value in optimizer.state[parameter].items()
+        },
+        {"format": FORMAT, "progress": dataclasses.asdict(progress), "identity": identity},
+    )
+
+
+def take_part(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Send this worker's parts to the one that calls `capture`, and keep nothing."""
+    for parameter in model.parameters():
+        whole(parameter.detach())
+    for parameter in model.parameters():
+        for value in optimizer.state[parameter].values():
+            whole(value)
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return whole(tensor.detach()).to("cpu", copy=True).contiguous()
+
+
+def _flush(*paths: Path) -> None:
+    """Have files, or the names in folders, on the disk itself."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            # Some file systems cannot do it for folders, and need not.
+            if not path.is_dir() or error.errno not in (errno.EINVAL, errno.EBADF):
+                raise
+        finally:
+            os.close(descriptor)
+
+
+def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        # It has no errors of its own for the disk's.
+        found = re.search(r"os error (\d+)", str(error))
+        if found is None:
+            raise
+        raise OSError(int(found.group(1)), os.strerror(int(found.group(1))), str(path)) from None
+
+
+def verify(folder: Path) -> None:
+    """Raise CheckpointError unless every file is there, as it was written to the last byte.
+
+    OSError, when the storage does not let it be read, says nothing of the checkpoint.
+    """
+    try:
+        content = (folder / "manifest.json").read_bytes().decode()
+        manifest = json.loads(content)
+        sums = manifest["sha256"]
+        # The manifest has no sum of its own, but there is only one way to write it.
+        whole = content == _as_json(manifest) and manifest == {"format": FORMAT, "sha256": sums}
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder} has no manifest") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder} has no readable manifest ({error})") from None
+    if not whole or sorted(sums) != FILES:
+        raise CheckpointError(f"{folder / 'manifest.json'} is torn or was changed")
+    for name in FILES:
+        path = folder / name
+        try:
+            found = sha256(path)
+        except FileNotFoundError:
+            raise CheckpointError(f"{folder} lacks {name}") from None
+        if found != sums[name]:
+            raise CheckpointError(f"{path} differs from its manifest: it is torn or was changed")
+
+
+def load(
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    identity: dict[str, Any],
+) -> Progress:
+    """Verify a checkpoint, fill model and optimizer from it and say where training stands.
+
+    Raises CheckpointError when it is damaged, UserError naming the difference when it is of another
+    run than `identity` says.
+    """
+    verify(folder)
+    state, progress = _read_state(folder)
+    found = differences(state["identity"], identity)
+    if found:
+        raise UserError(f"{folder} cannot be gone on from: {'; '.join(found)}")
+    load_weights(model, load_file(folder / "model.safetensors"))
+    _load_optimizer(model, optimizer, load_file(folder / "optimizer.safetensors"))
+    return progress
+
+
+def read_progress(folder: Path) -> Progress:
+    """Where training stood at a checkpoint, of which nothing else is looked at.
+
+    Raises CheckpointError when state.json is damaged, UserError when another version of this
+    program wrote it, OSError when the storage does not let it be read.
+    """
+    return _read_state(folder)[1]
+
+
+def _read_state(folder: Path) -> tuple[dict[str, Any], Progress]:
+    """The content of state.json, and its progress."""
+    path = folder / "state.json"
+    try:
+        state = json.loads(path.read_bytes())
+        found, values = state["format"], dict(state["progress"])
+        window = Window(**values["window"])
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder} lacks state.json") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is damaged ({error})") from None
+    if found != FORMAT:
+        raise UserError(f"{folder} has format {found}, this program reads {FORMAT}")
+    odd = sorted(values.keys() ^ {field.name for field in dataclasses.fields(Progress)})
+    if odd:
+        raise UserError(
+            f"{folder} is of another version of this program: its progress and this program's "
+            f"differ in {', '.join(odd)}"
+        )
+    return state, Progress(**values | {"window": window})
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two identities, a text each: `model.heads was 4 and is 8 now`."""
+    missing = "missing"
+    return [
+        f"{key} was {_short(before.get(key, missing))} and is {_short(now.get(key, missing))} now"
+        for key in sorted({*before, *now})
+        if before.get(key, missing) != now.get(key, missing)
+    ]
+
+
+def _short(value: Any) -> str:
+    """A fingerprint by its beginning, as git shows one."""
+    text = str(value)
+    return text[:8] if re.fullmatch("[0-9a-f]{64}", text) else text
+
+
+def _load_optimizer(
+    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
+) -> None:
+    by_parameter: dict[str, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        name, _, moment = key.partition("|")
+        by_parameter.setdefault(name, {})[moment] = value
+    state = optimizer.state_dict()
+    state["state"] = {
+        index: {
+            # Adam's count of steps is one number, and never shared out.
+            moment: like(value, parameter) if value.shape == parameter.shape else value
+            for moment, value in by_parameter[name].items()
+        }
+        for index, (name, parameter) in enumerate(model.named_parameters())
+    }
+    optimizer.load_state_dict(state)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(_as_json(value), encoding="utf-8")
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"

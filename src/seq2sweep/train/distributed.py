@@ -1,0 +1,130 @@
+"""Models that do not fit one device: weights, gradients and moments shared out over the workers.
+
+Fully sharded data parallelism (Rajbhandari et al. 2020, ZeRO stage 3), by torch: each worker holds
+its part of every tensor, and has a layer's weights whole only while it computes that layer.
+
+What shards is imported only to shard: it takes a second, for which a stage that only waits for its
+workers, or translates, would wait in vain.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
+
+from collections import deque
+from typing import Any
+
+from torch import distributed as dist
+
+from seq2sweep.model.transformer import Transformer
+
+
+def shard(model: Transformer, device: torch.device, world_size: int) -> Transformer:
+    """Share the model out, layer by layer, so that no device ever holds all of it.
+
+    model: on the CPU, the same on every worker; what comes back is the same object, its parameters
+    DTensors on `device`. Every worker must call this, and later each forward and backward pass.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.type, (world_size,))
+    for layer in (*model.encoder, *model.decoder):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model.to(device)
+
+
+def is_sharded(model: nn.Module) -> TypeGuard[FSDPModule]:
+    """Whether `shard` made it what it is."""
+    return hasattr(model, "set_requires_gradient_sync")
+
+
+def _is_part(tensor: Tensor) -> TypeGuard[DTensor]:
+    return hasattr(tensor, "full_tensor")
+
+
+def give_back(model: nn.Module) -> None:
+    """Hold no more than this worker's part again, after passes without a backward."""
+    if is_sharded(model):
+        model.reshard()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor that may be shared out: then every worker must call this."""
+    full: Tensor = tensor.full_tensor() if _is_part(tensor) else tensor
+    return full
+
+
+def like(tensor: Tensor, other: Tensor) -> Tensor:
+    """This worker's part of a whole tensor, shared out as `other` is; itself where that is not."""
+    if not _is_part(other):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    # Every worker has read the same file: nothing needs to be sent.
+    return distribute_tensor(
+        tensor.to(other.device), other.device_mesh, other.placements, src_data_rank=None
+    )
+
+
+class Agreement:
+    """Whether any worker says yes, known to all of them at the same update, one late.
+
+    Late, because then nobody waits: the answer has been on its way during a whole update.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        self.alone = world_size == 1
+        # Over the CPUs, as asking a GPU would mean to wait for its queue.
+        nccl = not self.alone and dist.get_backend() != "gloo"
+        self.group = dist.new_group(backend="gloo") if nccl else None
+        self.asked: tuple[Tensor, Any] | None = None
+
+    def __call__(self, mine: bool) -> bool:
+        """Ask, and get the answer to what was asked the last time."""
+        if self.alone:
+            return mine
+        answer = False
+        if self.asked is not None:
+            said, under_way = self.asked
+            under_way.wait()
+            answer = bool(said)
+        said = torch.tensor(float(mine))
+        under_way = all_reduce(said, dist.ReduceOp.MAX, group=self.group, async_op=True)
+        self.asked = said, under_way
+        return answer
+
+    def settle(self) -> None:
+        """Wait for what is under way: a worker that is gone would be missed by the others."""
+        if self.asked is not None:
+            self.asked[1].wait()
+
+
+_lent: deque[Tensor] = deque(maxlen=64)
+"""Views of what was last handed to the process group.
+
+A thread of gloo's lets go of a tensor some time after its sum is known. Were that the last
+reference beside Python's own, the thread would have to wait for Python's lock, which whoever
+destroys the process group holds while waiting for that thread (torch 2.13): neither would ever get
+on. A view holds its tensor in that sense.
+"""
+
+
+def all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM, **options: Any) -> Any:
+    """As torch.distributed's, of a tensor that stays in memory for a while."""
+    _lent.append(tensor.view_as(tensor))
+    return dist.all_reduce(tensor, op, **options)
+
+
+def all_gather(tensors: list[Tensor], tensor: Tensor) -> None:
+    """As torch.distributed's, of tensors that stay in memory for a while."""
+    _lent.extend(each.view_as(each) for each in (*tensors, tensor))
+    dist.all_gather(tensors, tensor)

@@ -1,0 +1,313 @@
+"""Sweeps: trials that finish, are stopped, fail, are interrupted and run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+
+from seq2sweep import config as configuration
+from seq2sweep.cluster.sweep_driver import TrialResult, Variant, run_sweep
+from seq2sweep.config import Config
+from seq2sweep.errors import UserError
+from seq2sweep.runs import journal
+from seq2sweep.sweep.variants import variants
+from tests.cluster import scoring
+from tests.conftest import Corpus
+
+ENDS = {"finished", "stopped early", "failed"}
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    """The base and four variants: one learns nothing, one cannot even be built."""
+    return configuration.with_changes(
+        tiny_config,
+        {
+            "sweep.base": {
+                "train.steps": 16,
+                "train.warmup_steps": 4,
+                "train.learning_rate_scale": 0.05,
+            },
+            "sweep.space": {
+                "train.learning_rate_scale": [1e-9, 0.1],
+                "model.d_ff": [10**13],
+                "model.heads, model.d_k, model.d_v": [[1, 32, 32]],
+            },
+            "sweep.grace_steps": 4,
+            "sweep.reduction_factor": 2,
+            "sweep.max_failures": 0,
+            # One after the other, so that what is stopped does not depend on who is quicker.
+            "sweep.cpus_per_trial": 2,
+        },
+    )
+
+
+class Listener:
+    """Remembers what was told of each trial, in order."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str, dict[str, Any]]] = []
+
+    def __call__(self, event: str, variant: Variant, figures: dict[str, Any]) -> None:
+        self.heard.append((event, variant.name, figures))
+
+    def of(self, name: str) -> list[str]:
+        return [event for event, variant, _ in self.heard if variant == name]
+
+    def check(self, results: list[TrialResult]) -> None:
+        """One start before all else, one end, and that the one that was returned."""
+        for result in results:
+            events = self.of(result.variant.name)
+            assert events[0] == "started"
+            assert Counter(events)["started"] == 1
+            assert [event for event in events if event in ENDS] == [result.status]
+            after = events[events.index(result.status) + 1 :]
+            assert after == ([] if result.status == "failed" else ["scored"])
+
+
+def sweep(
+    config: Config,
+    corpus: Corpus,
+    project: Path,
+    score: Any = scoring.score,
+    final: bool = False,
+) -> tuple[list[TrialResult], Listener]:
+    listener = Listener()
+    results = run_sweep(
+        config,
+        variants(config)[0],
+        encoded=corpus.encoded,
+        project=project,
+        name="sweep",
+        score=score,
+        final=final,
+        on_trial=listener,
+    )
+    return results, listener
+
+
+def placement_groups_in_use() -> list[str]:
+    table = ray.util.placement_group_table().values()
+    return [group["state"] for group in table if group["state"] != "REMOVED"]
+
+
+def test_a_sweep_and_the_same_again(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    results, listener = sweep(config, tiny_corpus, project)
+    listener.check(results)
+    assert [result.variant.name for result in results] == [
+        "base",
+        "learning_rate_scale=1e-09",
+        "learning_rate_scale=0.1",
+        "d_ff=10000000000000",
+        "heads=1 d_k=32 d_v=32",
+    ]
+    base, idle, quick, huge, one_head = results
+
+    assert huge.status == "failed"
+    assert huge.cause is not None
+    assert huge.cause.startswith("out of memory (RuntimeError: ")
+    assert "can't allocate memory" in huge.cause
+    assert (huge.steps, huge.checkpoint) == (0, None)
+    assert [base.status, idle.status, quick.status] == ["finished", "stopped early", "finished"]
+    assert [base.steps, idle.steps, quick.steps] == [16, 4, 16]
+    assert idle.metrics["valid_perplexity"] > quick.metrics["valid_perplexity"]
+
+    for result in (base, idle, quick, one_head):
+        assert result.checkpoint is not None
+        assert result.checkpoint.name == f"step-{result.steps:08d}"
+        assert result.metrics["bleu"] == result.steps
+        assert result.metrics["signature"] == f"{config.evaluate.beam} 40"
+        assert result.translations.read_text() == f"step {result.steps}\n" * 40
+        assert result.metrics.keys().isdisjoint({"translations"})
+        assert result.wall_seconds > 0
+        told = [f for e, v, f in listener.heard if (e, v) == ("result", result.variant.name)]
+        entries, _ = journal.read(result.journal)
+        validated = [entry for entry in entries if entry["kind"] == "validated"]
+        assert [entry["step"] for entry in validated] == [figures["step"] for figures in told]
+        assert told[-1]["valid_perplexity"] == result.metrics["valid_perplexity"]
+        assert len(list(result.checkpoint.parent.glob("step-*"))) <= 2
+    assert placement_groups_in_use() == []
+
+    # Again: only the one that failed is tried once more, and nothing is scored a second time.
+    journals = {result.journal: result.journal.read_bytes() for result in results}
+    again, listener = sweep(config, tiny_corpus, project)
+    listener.check(again)
+    assert {path: path.read_bytes() for path in journals} == journals
+    for first, second in zip(results, again, strict=True):
+        assert second.status == first.status
+        assert second.metrics == first.metrics
+        assert second.checkpoint == first.checkpoint
+        if first.status != "failed":
+            assert "result" not in listener.of(first.variant.name)
+            scored = first.journal.with_name("scored.txt").read_text().splitlines()
+            assert scored == [str(first.steps)]
+
+    # Without the scheduler those that it stopped go on from where they were, and scores whose
+    # translations are gone are made anew.
+    base.translations.unlink()
+    patient = configuration.with_changes(
+        config, {"sweep.scheduler": "none", "sweep.space": {"train.learning_rate_scale": [1e-9]}}
+    )
+    finished, listener = sweep(patient, tiny_corpus, project)
+    listener.check(finished)
+    assert [(result.status, result.steps) for result in finished] == [("finished", 16)] * 2
+    assert finished[0].translations.exists()
+    for result in (base, idle):
+        assert len(result.journal.with_name("scored.txt").read_text().splitlines()) == 2
+    assert listener.of("base").count("result") == 0
+    assert listener.of(idle.variant.name).count("result") == 4
+    assert idle.journal.read_bytes().startswith(journals[idle.journal])
+
+    # Values that are added train alone: one of them to its end, the other one diverges.
+    space = {"train.learning_rate_scale": [1e-9, 1e30, 5.0]}
+    more = configuration.with_changes(patient, {"sweep.space": space})
+    (*before, lost, added), listener = sweep(more, tiny_corpus, project)
+    listener.check([*before, lost, added])
+    assert [listener.of(result.variant.name).count("result") for result in before] == [0, 0]
+    assert [(result.status, result.steps) for result in before] == [("finished", 16)] * 2
+    assert [result.metrics for result in before] == [result.metrics for result in finished]
+    assert (added.status, added.steps) == ("finished", 16)
+    assert lost.status == "failed"
+    assert lost.cause is not None
+    assert lost.cause.startswith("UserError: the run diverged: loss or gradient was not finite")
+
+
+def test_ctrl_c_ends_every_trial_that_began_and_leaves_no_process(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    """Pressed twice, in a driver of its own."""
+    endless = configuration.with_changes(
+        config,
+        {
+            "sweep.base": {"train.steps": 100_000},
+            "sweep.space": {"model.heads": [1]},
+            "sweep.scheduler": "none",
+            "sweep.cpus_per_trial": 1,
+        },
+    )
+    params = project / "params.yaml"
+    params.write_text(configuration.dump(endless))
+    script = f"""
+from pathlib import Path
+from seq2sweep import config as configuration
+from seq2sweep.cluster.sweep_driver import run_sweep
+from seq2sweep.cluster.session import ray_session
+from seq2sweep.sweep.variants import variants
+from tests.cluster.scoring import score
+config = configuration.load(Path({str(params)!r}))
+with ray_session(config.cluster):
+    run_sweep(
+        config, variants(config)[0], encoded=Path({str(tiny_corpus.encoded)!r}),
+        project=Path({str(project)!r}), name="sweep", score=score,
+        on_trial=lambda event, variant, figures: print(event, variant.slug, flush=True),
+    )
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert process.stdout is not None
+    heard = []
+    for line in process.stdout:
+        heard.append(line.strip())
+        told = Counter(line.split()[0] for line in heard)
+        if told["started"] == 2 and told["result"]:
+            break
+    children = psutil.Process(process.pid).children(recursive=True)
+    # To the whole group, as a terminal does.
+    os.killpg(process.pid, signal.SIGINT)
+    for line in process.stdout:
+        heard.append(line.strip())
+        if Counter(line.split()[0] for line in heard)["failed"] == 2:
+            # All is told and Ray is being shut down.
+            os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) == -signal.SIGINT
+    assert len(children) > 5
+    assert psutil.wait_procs(children, timeout=30)[1] == []
+    started = [line.split()[1] for line in heard if line.startswith("started")]
+    failed = [line.split()[1] for line in heard if line.startswith("failed")]
+    assert len(started) == 2
+    assert sorted(started) == sorted(failed)
+
+    folder = project / "runs" / "sweep" / "trials"
+    assert not list(folder.glob("*/result.json")), "an interrupted trial has not ended"
+
+
+def test_a_trial_goes_on_from_its_newest_sound_checkpoint(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    alone = configuration.with_changes(
+        config, {"sweep.space": {}, "sweep.base": {}, "sweep.scheduler": "none"}
+    )
+    [first], _ = sweep(alone, tiny_corpus, project)
+    assert (first.status, first.steps) == ("finished", 12)
+    # As if the driver had been killed at step 9, with a checkpoint half written.
+    folder = first.journal.parent
+    (folder / "result.json").unlink()
+    lines = first.journal.read_text().splitlines()
+    kept = [line for line in lines if json.loads(line)["step"] <= 9]
+    first.journal.write_text("\n".join(kept) + "\n")
+    (folder / "step-00000012" / "model.safetensors").write_bytes(b"torn")
+
+    [second], listener = sweep(alone, tiny_corpus, project)
+    assert (second.status, second.steps) == ("finished", 12)
+    without_time = [
+        [
+            {k: v for k, v in json.loads(line).items() if k in ("kind", "step", "valid_loss")}
+            for line in text
+        ]
+        for text in (lines, second.journal.read_text().splitlines())
+    ]
+    assert without_time[0] == without_time[1], "the same figures, each once"
+    assert [f["step"] for e, _, f in listener.heard if e == "result"] == [4, 8, 12]
+
+
+def test_what_scoring_raises_is_raised(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    alone = configuration.with_changes(config, {"sweep.space": {}, "sweep.base": {}})
+    with pytest.raises(UserError, match=r"^data/clean/valid\.source\.txt is missing$"):
+        sweep(alone, tiny_corpus, project, scoring.refuse)
+    # A bug in scoring costs that score, not the sweep.
+    [result], listener = sweep(alone, tiny_corpus, project, scoring.crash)
+    assert result.status == "finished"
+    assert result.cause == "not scored: ZeroDivisionError: no sentences"
+    assert "scored" not in [event for event, _, _ in listener.heard]
+    # It is made up for by the next sweep, but not where others were proposed without it.
+    for score, final, bleu in (
+        (scoring.crash, True, None),
+        (scoring.score, True, None),
+        (scoring.score, False, 12.0),
+        (scoring.crash, True, 12.0),
+    ):
+        [result], listener = sweep(alone, tiny_corpus, project, score, final)
+        assert result.metrics.get("bleu") == bleu
+        assert result.cause == (None if bleu else "not scored: ZeroDivisionError: no sentences")
+        told = ["started", "finished", *(["scored"] if bleu else [])]
+        assert listener.of("base") == told
+
+
+def test_a_trial_that_fits_nowhere_is_an_error_at_once(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    for changes in ({"sweep.cpus_per_trial": 3}, {"sweep.gpus_per_trial": 0.5}):
+        large = configuration.with_changes(config, changes)
+        with pytest.raises(UserError, match=r"sweep\.cpus_per_trial.*1 node of 2 CPUs, 0 GPUs"):
+            sweep(large, tiny_corpus, project)
+    assert not (project / "runs").exists()

@@ -1,0 +1,334 @@
+"""Training on two workers, through failures of all kinds."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from ray.exceptions import ActorDiedError, RayTaskError
+from ray.train import ControllerError, TrainingFailedError
+
+from seq2sweep import config as configuration
+from seq2sweep.cluster import train_driver
+from seq2sweep.cluster.place import Place
+from seq2sweep.cluster.train_driver import TrainingFailed, TrainOutcome, run_training
+from seq2sweep.config import Config
+from seq2sweep.errors import Failure, UserError
+from seq2sweep.runs import journal
+from seq2sweep.runs.journal import Recorder
+from seq2sweep.runs.layout import checkpoint_name
+from seq2sweep.train.events import Logged, Validated
+from tests.cluster.chaos import trainers
+from tests.cluster.checkpoints import save
+from tests.cluster.driver import events, start
+from tests.conftest import Corpus
+from tests.train.test_interruption import work_together
+
+STEPS = 60
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    return configuration.with_changes(
+        tiny_config,
+        {
+            "train.steps": STEPS,
+            "train.log_every": 5,
+            "train.validate_every": 10,
+            "train.checkpoint_every": 20,
+            "cluster.max_failures": 1,
+        },
+    )
+
+
+def train(config: Config, corpus: Corpus, project: Path, on_event: Any) -> TrainOutcome:
+    return run_training(
+        config, encoded=corpus.encoded, project=project, name="run", on_event=on_event
+    )
+
+
+def expected_events() -> list[tuple[str, int]]:
+    """Of an undisturbed run."""
+    events = []
+    for step in range(5, STEPS + 1, 5):
+        events.append(("logged", step))
+        events += [("validated", step)] if step % 10 == 0 else []
+        events += [("checkpoint", step)] if step % 20 == 0 else []
+    return [*events, ("finished", STEPS)]
+
+
+def kill_a_worker() -> None:
+    """SIGKILL for one of the training workers of this process's Ray."""
+    trainers()[0].kill()
+
+
+@pytest.mark.thorough
+def test_a_killed_worker_costs_no_result(
+    cluster: None,
+    config: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Of 20, 40 and 60 the last and one for averaging.
+    config = configuration.with_changes(
+        config,
+        {
+            "train.keep_checkpoints": 1,
+            "train.keep_every": 40,
+            "evaluate.average_checkpoints": 1,
+        },
+    )
+    heard: list[tuple[str, int]] = []
+
+    def on_event(entry: dict[str, Any]) -> None:
+        heard.append((entry["kind"], entry["step"]))
+        if heard[-1] == ("checkpoint", 20):
+            kill_a_worker()
+
+    outcome = train(config, tiny_corpus, project, on_event)
+    folder = project / "runs" / "run"
+    assert heard == expected_events()
+    assert [path.name for path in outcome.checkpoints] == ["step-00000040", "step-00000060"]
+    assert all(path.parent == folder for path in outcome.checkpoints)
+    assert outcome.summary["step"] == STEPS
+    assert outcome.summary["target_tokens"] > 0
+    entries, _ = journal.read(folder / "journal.jsonl")
+    assert [(entry["kind"], entry["step"]) for entry in entries] == expected_events()
+    assert [path.name for path in sorted(folder.glob("step-*"))] == [
+        path.name for path in outcome.checkpoints
+    ], "older checkpoints are removed"
+    written = {path.name for path in outcome.checkpoints[-1].iterdir()}
+    assert written == {
+        "manifest.json",
+        "model.safetensors",
+        "optimizer.safetensors",
+        "state.json",
+    }
+
+    # Once more under the same name: nothing is left to do.
+    with monkeypatch.context() as patch:
+        patch.setattr(train_driver, "_trainer", pytest.fail)
+        assert train(config, tiny_corpus, project, pytest.fail) == outcome
+
+    # Unless checkpoints were lost since: then the steps to them are done again.
+    before = [(path / "model.safetensors").read_bytes() for path in outcome.checkpoints]
+    for path, content in zip(outcome.checkpoints, before, strict=True):
+        (path / "model.safetensors").write_bytes(content[:-1])
+    assert train(config, tiny_corpus, project, pytest.fail).checkpoints == outcome.checkpoints
+    assert before == [(path / "model.safetensors").read_bytes() for path in outcome.checkpoints]
+
+
+def test_sigterm_ends_all_and_the_next_call_goes_on(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    """A driver of its own is ended in mid-training; this process takes the run over."""
+    endless = configuration.with_changes(
+        config, {"train.steps": 100_000, "train.keep_checkpoints": 2}
+    )
+    process = start(endless, tiny_corpus.encoded, project)
+    for event in events(process):
+        if event == ("checkpoint", 60):  # said when it begins; two before it are whole
+            break
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == -signal.SIGINT
+    assert process.stderr is not None
+    assert process.stderr.read().rstrip().endswith("KeyboardInterrupt")
+    assert len(children) > 5
+    assert psutil.wait_procs(children, timeout=30)[1] == []
+
+    folder = project / "runs" / "run"
+    before, _ = journal.read(folder / "journal.jsonl")
+    (saved,) = folder.glob("interrupted-*")
+    assert not list(folder.glob("stop-*"))
+    reached = int(saved.name.removeprefix("interrupted-"))
+    assert reached > 60
+    assert reached >= before[-1]["step"]
+    steps = (before[-1]["step"] // 20 + 1) * 20
+    # The two newest are damaged: the one before them will do.
+    for newest in (saved, sorted(folder.glob("step-*"))[-1]):
+        damaged = newest / "optimizer.safetensors"
+        damaged.write_bytes(damaged.read_bytes()[:-1])
+    heard: list[int] = []
+    outcome = train(
+        configuration.with_changes(config, {"train.steps": steps}),
+        tiny_corpus,
+        project,
+        lambda entry: heard.append(entry["step"]),
+    )
+    assert outcome.summary["step"] == steps
+    # What the first driver's workers wrote is not told again.
+    assert min(heard) >= before[-1]["step"]
+
+
+def test_a_full_disk_is_said_and_training_goes_on_when_there_is_room(
+    cluster: None, config: Config, tiny_corpus: Corpus, tmp_path: Path, small_disk: Path
+) -> None:
+    undisturbed = tmp_path / "undisturbed"
+    work_together(2, undisturbed, config, tiny_corpus.encoded)
+    full = configuration.with_changes(
+        config, {"cluster.storage": str(small_disk), "cluster.max_failures": 0}
+    )
+    with pytest.raises(Failure) as caught:
+        train(full, tiny_corpus, tmp_path, lambda entry: None)
+    message = str(caught.value)
+    assert f"no room left in {small_disk / 'run'}" in message
+    assert "goes on after step 20" in message
+    assert "\n" not in message
+    assert [p.name for p in (small_disk / "run").glob("*step-*")] == ["step-00000020"]
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    outcome = train(full, tiny_corpus, tmp_path, lambda entry: None)
+    for here in outcome.checkpoints:
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            assert (here / name).read_bytes() == (undisturbed / here.name / name).read_bytes()
+    entries, _ = journal.read(small_disk / "run" / "journal.jsonl")
+    assert [(entry["kind"], entry["step"]) for entry in entries] == expected_events()
+
+
+def test_workers_that_do_not_fit_are_an_error_at_once(
+    cluster: None,
+    config: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(train_driver, "_trainer", pytest.fail)
+    many = configuration.with_changes(config, {"cluster.workers": 5})
+    with pytest.raises(UserError, match=r"cluster\.workers is 5.*2 CPUs"):
+        train(many, tiny_corpus, project, pytest.fail)
+
+
+def test_the_true_cause_of_a_failure_is_told(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    huge = configuration.with_changes(config, {"model.d_ff": 10**13, "cluster.max_failures": 0})
+    with pytest.raises(TrainingFailed) as caught:
+        train(huge, tiny_corpus, project, pytest.fail)
+    assert "out of memory" in caught.value.cause
+    assert "can't allocate memory" in caught.value.cause
+    assert "lower train.tokens_per_pass" in caught.value.cause
+    assert "\n" not in str(caught.value)
+    log = project / "runs" / "run" / "failure.log"
+    assert f"tracebacks are in {log}" in str(caught.value)
+    assert "Traceback" in log.read_text()
+
+
+def test_what_the_user_must_mend_is_not_tried_three_times(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    """Data that is not there: the second attempt stops before it trains, there is no third."""
+    config = configuration.with_changes(config, {"cluster.max_failures": 3, "cluster.workers": 1})
+    with pytest.raises(UserError, match=r"train\.json is missing") as caught:
+        run_training(
+            config,
+            encoded=project / "nothing",
+            project=project,
+            name="run",
+            on_event=pytest.fail,
+        )
+    assert "\n" not in str(caught.value)
+
+
+def test_a_hang_is_the_cause_of_a_death_only(tmp_path: Path) -> None:
+    """The log is of another worker, which hung before."""
+    log = tmp_path / "hang-1.log"
+    log.write_text("Timeout (0:10:00)!")
+    (tmp_path / "hang-0.log").touch()
+
+    def cause(error: Exception) -> str:
+        failure = TrainingFailedError("failed")
+        failure.worker_failures = {0: error}
+        return train_driver._failure(failure, Place(tmp_path), 0).cause
+
+    assert cause(ActorDiedError()).endswith(f"where they stood is in {log}")
+    assert cause(MemoryError("no memory")).startswith("worker 0: out of memory")
+    log.unlink()
+    assert "its process was killed" in cause(ActorDiedError())
+
+
+def test_the_cause_of_workers_that_could_not_start_is_told_in_a_line(tmp_path: Path) -> None:
+    """Which Ray hands on in two wrappings, with the frames of all before it."""
+    raised = RuntimeError("no route to host")
+    task = RayTaskError("_setup", "Traceback: frames upon frames", raised).as_instanceof_cause()
+    told = train_driver._failure(ControllerError(task), Place(tmp_path), 0)
+    assert told.cause == "RuntimeError: no route to host"
+    assert "frames upon frames" in (tmp_path / train_driver.FAILURE_LOG_NAME).read_text()
+
+
+def test_workers_that_have_not_begun_cannot_be_asked(tmp_path: Path) -> None:
+    place, gone = Place(tmp_path), Place(tmp_path / "gone")
+    for one in (place, gone):
+        one.begin("1")
+    assert not place.ask()
+    assert (tmp_path / "stop-1").exists()
+    (tmp_path / "hang-0.log").touch()
+    assert place.ask()
+    assert not gone.ask()
+    place.end()
+    assert not (tmp_path / "stop-1").exists()
+
+
+class Fails:
+    """A trainer whose workers fail at once."""
+
+    def __init__(self, *arguments: Any) -> None:
+        pass
+
+    def fit(self) -> None:
+        raise TrainingFailedError("no worker lives")
+
+
+def test_storage_that_goes_away_has_not_got_on(
+    cluster: None,
+    config: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a failure its folder is gone: that is neither step 0 nor progress."""
+    folder = project / "runs" / "run"
+    save(folder / checkpoint_name(20), 20)
+    attempts: list[int] = []
+
+    class Vanishes(Fails):
+        def fit(self) -> None:
+            attempts.append(1)
+            folder.rename(project / "away")
+            super().fit()
+
+    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(train_driver, "_trainer", Vanishes)
+    with pytest.raises(Failure, match=r"run cannot be used \(No such file"):
+        train(config, tiny_corpus, project, pytest.fail)
+    assert len(attempts) == 1
+
+
+def test_repeated_steps_stand_once_in_the_journal(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    first = Recorder(path)
+    first.append(Logged(1, {"loss": 3.0}))
+    first.append(Logged(2, {"loss": 2.0}))
+    first.close()
+    with path.open("a") as stream:
+        stream.write('{"kind": "valida')
+    again = Recorder(path)
+    for event in (
+        Logged(2, {"loss": 9.0}),
+        Validated(2, {"valid_loss": 1.0}),
+        Logged(3, {"loss": 1.0}),
+    ):
+        again.append(event)
+    again.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["kind"], line["step"], line.get("loss")) for line in lines] == [
+        ("logged", 1, 3.0),
+        ("logged", 2, 2.0),
+        ("validated", 2, None),
+        ("logged", 3, 1.0),
+    ]

@@ -1,0 +1,156 @@
+"""Which trial Tune is told to start next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
+
+from seq2sweep.cluster.tune_scheduler import OrderedScheduler
+from seq2sweep.sweep.early_stopping import Rungs
+
+
+@dataclass
+class FakeMetadata:
+    num_failures: int = 0
+
+
+@dataclass
+class FakeTrial:
+    config: dict[str, int]
+    status: str = Trial.PENDING
+    run_metadata: FakeMetadata = field(default_factory=FakeMetadata)
+
+    def set_status(self, status: str) -> None:
+        self.status = status
+
+
+@dataclass
+class FakeController:
+    """Does with a scheduler what Tune's controller does."""
+
+    scheduler: OrderedScheduler
+    trials: list[FakeTrial] = field(default_factory=list)
+
+    def add(self, *indices: int) -> None:
+        for index in indices:
+            trial = FakeTrial({"index": index})
+            self.scheduler.on_trial_add(self, trial)  # type: ignore[arg-type]
+            self.trials.append(trial)
+
+    def get_trials(self) -> list[FakeTrial]:
+        return self.trials
+
+    def _set_trial_status(self, trial: FakeTrial, status: str) -> None:
+        trial.set_status(status)
+
+    def of(self, index: int) -> Any:
+        return next(trial for trial in self.trials if trial.config["index"] == index)
+
+    def chosen(self) -> int | None:
+        """What is chosen is pending until there is room for it."""
+        trial = self.scheduler.choose_trial_to_run(self)
+        if trial is None:
+            return None
+        trial.status = Trial.PENDING
+        return int(trial.config["index"])
+
+    def start(self) -> int | None:
+        index = self.chosen()
+        if index is not None:
+            self.of(index).status = Trial.RUNNING
+        return index
+
+    def report(self, index: int, step: int, perplexity: float) -> str:
+        result = {"step": step, "valid_perplexity": perplexity}
+        verdict = self.scheduler.on_trial_result(self, self.of(index), result)
+        if verdict == TrialScheduler.PAUSE:
+            self.of(index).status = Trial.PAUSED
+        return verdict
+
+    def fail(self, index: int) -> None:
+        """And try it again, behind all others."""
+        trial = self.of(index)
+        self.scheduler.on_trial_error(self, trial)
+        trial.status = Trial.PENDING
+        self.trials.remove(trial)
+        self.trials.append(trial)
+        self.scheduler.on_trial_add(self, trial)
+
+
+def three() -> Rungs:
+    return Rungs("asha", 3, grace_steps=4, reduction_factor=2, longest=8)
+
+
+def test_they_start_in_order_one_after_the_other() -> None:
+    tune = FakeController(OrderedScheduler([2, 0, 1], None))
+    tune.add(0, 1, 2)
+    assert {trial.status for trial in tune.trials} == {Trial.PAUSED}
+    assert [tune.chosen(), tune.chosen()] == [2, 2]
+    assert [tune.start(), tune.start(), tune.start(), tune.start()] == [2, 0, 1, None]
+    assert tune.report(0, 4, 1e9) == TrialScheduler.CONTINUE
+
+
+def test_no_more_than_there_is_room_for() -> None:
+    room = 2
+    tune = FakeController(OrderedScheduler(range(4), None, lambda: room))
+    tune.add(0, 1, 2, 3)
+    assert [tune.start(), tune.start(), tune.start()] == [0, 1, None]
+    room = 3
+    assert [tune.start(), tune.start()] == [2, None]
+    room = 1
+    tune.of(0).status = tune.of(1).status = Trial.TERMINATED
+    assert tune.start() is None
+    tune.of(2).status = Trial.TERMINATED
+    assert tune.start() == 3
+
+
+def test_who_waits_for_others_makes_room_and_comes_back_in_its_place() -> None:
+    tune = FakeController(OrderedScheduler(range(3), three()))
+    tune.add(0, 1, 2)
+    assert [tune.start(), tune.start()] == [0, 1]
+    assert tune.report(1, 4, 5.0) == TrialScheduler.PAUSE
+    assert tune.start() == 2
+    assert tune.report(0, 4, 6.0) == TrialScheduler.CONTINUE
+    assert tune.start() == 1
+
+
+def test_a_trial_that_is_tried_again_has_not_ended() -> None:
+    """Nobody is judged without it, and it keeps its place."""
+    tune = FakeController(OrderedScheduler(range(3), three()))
+    tune.add(0, 1, 2)
+    assert [tune.start(), tune.start()] == [0, 1]
+    tune.fail(0)
+    assert tune.report(1, 4, 5.0) == TrialScheduler.PAUSE
+    assert [tune.start(), tune.start()] == [0, 2]
+    assert tune.report(0, 4, 4.0) == TrialScheduler.CONTINUE
+    assert tune.start() == 1
+    assert tune.report(1, 4, 5.0) == TrialScheduler.STOP
+
+
+def test_failures_are_counted_anew_after_a_new_checkpoint() -> None:
+    for rungs in (None, three()):
+        controller = FakeController(OrderedScheduler([0], rungs))
+        controller.add(0)
+        counted = controller.of(0).run_metadata
+        assert controller.start() == 0
+        controller.report(0, 4, 9.0)
+        counted.num_failures = 1
+        controller.fail(0)
+        assert controller.start() == 0
+        controller.report(0, 4, 9.0)
+        assert counted.num_failures == 1, "it says again what it had said, and got no further"
+        controller.report(0, 8, 8.0)
+        assert counted.num_failures == 0
+
+
+def test_none_begins_after_an_interruption() -> None:
+    halted = False
+    controller = FakeController(OrderedScheduler([0, 1, 2], None, halted=lambda: halted))
+    controller.add(0, 1, 2)
+    assert controller.start() == 0
+    assert controller.chosen() == 1
+    halted = True
+    assert controller.chosen() is None

@@ -1,0 +1,756 @@
+"""What makes two jobs the same, what a job reads and leaves, and how one is followed: without Ray's
+server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+from fsspec.implementations.memory import MemoryFileSystem
+from ray.job_submission import JobStatus
+
+from seq2sweep import cli, console
+from seq2sweep import config as configuration
+from seq2sweep.cluster import job_client
+from seq2sweep.errors import Failure, UserError
+from seq2sweep.jobs import bundle, dvc_stages, entrypoint, results
+from seq2sweep.jobs import submit as jobs
+from seq2sweep.storage.object_store import Bucket
+from seq2sweep.storage.transfer import BucketShelf, FolderShelf, Shelf, files_of
+from tests.jobs.job_cluster import ROOT, Head, Project
+
+NOBODY = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> Project:
+    return Project(tmp_path, Head(NOBODY, tmp_path, {}))
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
+    if request.param == "folder":
+        return FolderShelf(tmp_path / "storage")
+    memory = MemoryFileSystem(skip_instance_cache=True)
+    memory.store = {}  # its own, not that of all
+    return BucketShelf(Bucket("memory://bucket/runs", memory))
+
+
+def load(stub: Project) -> configuration.Config:
+    return configuration.load(stub.folder / "params.yaml")
+
+
+def order(stub: Project, stage: str = "train") -> jobs.Order:
+    return jobs.order(stub.folder, load(stub), stage, current=True)
+
+
+def make_data(stub: Project, total: str) -> None:
+    """What `dvc repro encode` would leave."""
+    (stub.folder / "data/encoded").mkdir(parents=True, exist_ok=True)
+    (stub.folder / "data/encoded/train.json").write_text(total)
+    outs = [{"path": "data/encoded", "hash": "md5", "md5": total}]
+    dvc_stages = {"encode": {"cmd": "a", "outs": outs}, "train": {"cmd": "b"}}
+    (stub.folder / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": dvc_stages}))
+
+
+# --- the id --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tracking.uri": "http://elsewhere:5000"},
+        {"cluster.workers": 1},
+        {"cluster.job_server": None},
+        {"download.parallel": 1},
+    ],
+    ids=str,
+)
+def test_where_it_runs_is_recorded_and_fetched_from_makes_no_other_job(
+    stub: Project, change: dict[str, object]
+) -> None:
+    before = order(stub).job
+    stub.set(change)
+    assert order(stub).job == before
+
+
+def test_parameters_code_data_and_stage_make_another_job(stub: Project) -> None:
+    found = [order(stub).job, order(stub, "encode").job, order(stub, dvc_stages.ALL).job]
+    stub.set({"model.dropout": 0.2})
+    found.append(order(stub).job)
+    (stub.folder / "new.py").write_text("")
+    found.append(order(stub).job)
+    for total in ("aaaa", "bbbb"):
+        make_data(stub, total)
+        found.append(order(stub).job)
+    assert len(set(found)) == len(found)
+    assert all(job.startswith(("train-", "encode-", "all-")) for job in found)
+
+
+def test_an_unknown_stage_is_one_line(stub: Project) -> None:
+    with pytest.raises(UserError, match="no stage trian: give one of encode, train, or all"):
+        order(stub, "trian")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "postgresql://me:hunter2@db/runs",
+        "postgresql://me:hun/ter2@db/runs",
+        "postgresql://me:12/hunter2@db/runs",
+        "https://hunter2@host",
+        *(f"https://host/?{key}=hunter2" for key in ("pwd", "sig", "password", "X-Amz-Signature")),
+    ],
+)
+def test_a_password_does_not_go_along(stub: Project, uri: str) -> None:
+    stub.set({"tracking.uri": uri})
+    with pytest.raises(UserError, match=r"tracking\.uri holds a .*MLFLOW_TRACKING_URI") as caught:
+        order(stub)
+    assert "ter2" not in str(caught.value)
+
+
+def test_the_overview_names_files_sizes_and_the_job(stub: Project) -> None:
+    wanted = order(stub)
+    text = jobs.overview(wanted)
+    size = (stub.folder / "dvc.yaml").stat().st_size
+    assert f"{size:>10,}  dvc.yaml" in text
+    assert text.splitlines()[-1] == f"job {wanted.job}"
+    assert "the stages before it would run in the cluster too" in text
+    make_data(stub, "aaaa")
+    assert "from here, by cluster.storage: data/encoded" in jobs.overview(order(stub))
+
+
+def test_a_dry_run_sends_nothing(
+    stub: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(stub.folder)
+    assert cli.main(["submit", "--dry-run"]) == 0  # nobody is at the address
+    assert capsys.readouterr().out.splitlines()[-1] == f"job {order(stub).job}"
+    assert cli.main(["submit"]) == 2
+    assert f"no job server of Ray answers at {NOBODY}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [".env", "big.bin"])
+def test_what_must_not_go_is_refused_before_the_network_is_touched(
+    stub: Project, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(stub.folder)
+    with (stub.folder / name).open("wb") as stream:
+        stream.truncate(bundle.LARGEST if name == "big.bin" else 1)
+    assert cli.main(["submit"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("seq2sweep submit: ")
+    assert name in line
+    assert "job server" not in line
+
+
+@pytest.mark.parametrize("arguments", [["submit"], ["submit", "all"], ["submit", "--dry-run"]])
+def test_a_project_that_is_no_repository_is_one_line(
+    stub: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+) -> None:
+    """As of an archive that was unpacked, also inside of a repository that ignores it."""
+    shutil.rmtree(stub.folder / ".git")
+    monkeypatch.chdir(stub.folder)
+    assert cli.main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("seq2sweep submit: git decides what is uploaded, and says `fatal: not a")
+    assert "make the project a repository by `git init`" in line
+    (stub.folder.parent / ".gitignore").write_text("*\n")
+    subprocess.run(["git", "init", "-q", str(stub.folder.parent)], check=True)
+    assert cli.main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("seq2sweep submit: dvc.yaml would not be uploaded, and no job can run")
+    # What either line says helps.
+    subprocess.run(["git", "init", "-q", str(stub.folder)], check=True)
+    assert cli.main(["submit", "--dry-run"]) == 0
+
+
+@pytest.mark.parametrize("names", [["A=b"], ["a b"], [""]], ids=str)
+def test_variables_are_named_without_their_values(stub: Project, names: list[str]) -> None:
+    with pytest.raises(UserError, match=r"cluster\.job_environment must be names of variables"):
+        stub.set({"cluster.job_environment": names})
+
+
+# --- what a job reads and leaves -----------------------------------------------------------------
+
+
+def test_dvc_yaml_says_what_a_stage_reads_and_leaves() -> None:
+    code = {"code.json": "fingerprint"}
+    data = {"data/clean": "prepare", "data/vocabulary": "vocabulary", "data/encoded": "encode"}
+    assert dvc_stages.inputs(ROOT, "train") == code | {"data/encoded": "encode"}
+    assert dvc_stages.inputs(ROOT, "sweep") == code | data
+    assert dvc_stages.inputs(ROOT, "evaluate") == code | data | {"models/train": "train"}
+    assert dvc_stages.inputs(ROOT, "all") == data | {"metrics/prepare.json": "prepare"}
+    train = ["models/train", "metrics/train.json", "metrics/dvc/train.json", "metrics/curves.csv"]
+    assert dvc_stages.outputs(ROOT, "train") == train
+    assert {*train, "metrics/sweep.json", "reports/index.html"} < {*dvc_stages.outputs(ROOT, "all")}
+    assert not [out for out in dvc_stages.outputs(ROOT, "all") if out.startswith("data/")]
+
+
+def test_what_runs_is_not_taken_for_done(stub: Project) -> None:
+    make_data(stub, "aaaa")
+    lock = yaml.safe_load(dvc_stages.lock_of_inputs(stub.folder, "train"))
+    assert list(lock["stages"]) == ["encode"]
+
+
+def test_the_storage_must_be_one_that_both_see(stub: Project) -> None:
+    stub.set({"cluster.storage": "runs"})
+    with pytest.raises(UserError, match=r"cluster\.storage is runs: .*full path"):
+        jobs.run(load(stub), order(stub))
+
+
+def test_results_come_home_whole_or_not_at_all(storage: Shelf, tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    for project, text in ((there, "new"), (here, "old")):
+        (project / "models/train/deep").mkdir(parents=True)
+        (project / "models/train/deep/weights").write_text(text)
+    (here / "models/train/older").write_text("older")
+    (there / "metrics.json").write_text("{}")
+    outputs = ["models/train", "metrics.json", "missing.csv"]
+    results.put_results(there, outputs, storage, "train-1")
+    assert results.has_results(storage, "train-1")
+
+    storage.write("jobs/train-1/models/train/deep/weights", b"bad")
+    with pytest.raises(Failure, match="weights is not what the job wrote"):
+        results.bring_home(storage, "train-1", here, outputs)
+    assert (here / "models/train/deep/weights").read_text() == "old"
+
+    results.put_results(there, outputs, storage, "train-1")
+    with pytest.raises(Failure, match=r"names metrics\.json, which its stage does not make"):
+        results.bring_home(storage, "train-1", here, outputs[:1])
+    brought = results.bring_home(storage, "train-1", here, outputs)
+    assert brought == ["models/train", "metrics.json"]
+    assert [path.name for path in (here / "models/train").rglob("*")] == ["deep", "weights"]
+    assert (here / "models/train/deep/weights").read_text() == "new"
+    assert not list((here / ".dvc/tmp").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("outputs", "files", "reason"),
+    [
+        (["../out"], {}, "outside of the project"),
+        (["out"], {"out/../../x": "sum"}, "outside of the project"),
+        (["out"], {"/etc/passwd": "sum"}, "outside of the project"),
+        (["out"], {"outer/x": "sum"}, "belongs to no output"),
+    ],
+)
+def test_nothing_is_written_beside_the_outputs(
+    tmp_path: Path, outputs: list[str], files: dict[str, str], reason: str
+) -> None:
+    storage = FolderShelf(tmp_path / "storage")
+    manifest = json.dumps({"outputs": outputs, "files": files}).encode()
+    storage.write("jobs/train-1/manifest.json", manifest)
+    with pytest.raises(Failure, match=reason):
+        results.bring_home(storage, "train-1", tmp_path / "project", outputs)
+    assert not (tmp_path / "project").exists()
+
+
+def test_data_is_published_once(storage: Shelf, tmp_path: Path) -> None:
+    for inner in ("a", "deep/b"):
+        (tmp_path / "encoded" / inner).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / "encoded" / inner).write_text("first")
+    storage.publish(tmp_path / "encoded", "data/sum")
+    (tmp_path / "encoded" / "a").write_text("second")
+    storage.publish(tmp_path / "encoded", "data/sum")
+    for _ in range(2):  # an earlier attempt of a job leaves its own there
+        storage.lay_out("data/sum", tmp_path / "copy/encoded")
+        place = (tmp_path / "copy/encoded").resolve()  # a link into the storage, or a copy
+        assert [path.relative_to(place).as_posix() for path in files_of(place)] == ["a", "deep/b"]
+        assert {path.read_text() for path in files_of(place)} == {"first"}
+
+
+def test_values_are_for_this_user_and_taken_once(
+    storage: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET", "value")
+    with results.values_for(["A_SECRET"], storage, "train-1-2") as values:
+        assert values.name is not None
+        if isinstance(storage, FolderShelf):
+            assert (storage.folder / values.name).stat().st_mode & 0o777 == 0o600
+        values.taken = True
+    assert results.take_values(storage, values.name) == {"A_SECRET": "value"}
+    with pytest.raises(Failure, match="submit again"):
+        results.take_values(storage, values.name)
+    with (
+        pytest.raises(UserError, match=r"job_environment names NOT_SET, which is not set"),
+        results.values_for(["NOT_SET"], storage, "train-1"),
+    ):
+        pass
+    with results.values_for([], storage, "train-1") as values:
+        assert values.name is None
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Failure, None])
+def test_values_of_a_job_that_was_not_taken_are_removed(
+    storage: Shelf, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None
+) -> None:
+    monkeypatch.setenv("A_SECRET", "value")
+    with (
+        contextlib.suppress(KeyboardInterrupt, Failure),
+        results.values_for(["A_SECRET"], storage, "train-1"),
+    ):
+        assert len(storage.names("environment")) == 1
+        if error is not None:
+            raise error
+    assert storage.names("environment") == []
+
+
+def test_values_that_no_job_takes_any_more_are_removed(
+    storage: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET", "value")
+    for attempt in ("train-1", "train-1-2", "sweep-3", "unknown-4"):
+        with results.values_for(["A_SECRET"], storage, attempt) as values:
+            values.taken = True
+    storage.write("environment/readme", b"of somebody else")
+    known = {"train-1": True, "train-1-2": False, "sweep-3": True}
+
+    def left() -> list[str]:
+        return [name.partition(".")[0] for name in storage.names("environment")]
+
+    results.remove_values(storage, known.get)
+    assert left() == ["readme", "train-1-2", "unknown-4"]
+    # A day later, when the cluster that was to run it has surely forgotten it.
+    now = results.time.time()
+    monkeypatch.setattr(results.time, "time", lambda: now + 86401)
+    results.remove_values(storage, known.get)
+    assert left() == ["readme", "train-1-2"]
+
+
+def test_another_users_values_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = FolderShelf(tmp_path)
+    storage.write_private("environment/train-1.1.a", b"{}")
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    results.remove_values(storage, lambda attempt: True)
+    assert [path.name for path in tmp_path.rglob("train*")] == ["train-1.1.a"]
+
+
+# --- inside --------------------------------------------------------------------------------------
+
+
+def test_inside_of_a_job_nothing_is_submitted(
+    stub: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(entrypoint.JOB_CONFIG, raising=False)
+    assert jobs.goes_elsewhere(load(stub))
+    monkeypatch.setenv(entrypoint.JOB_CONFIG, "{}")
+    assert not jobs.goes_elsewhere(load(stub))
+
+
+def test_workers_on_other_nodes_see_what_was_made_on_the_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, storage = tmp_path / "copy" / "encoded", tmp_path / "storage"
+    made.mkdir(parents=True)
+    (made / "train.json").write_text("made there")
+    monkeypatch.delenv(entrypoint.JOB_CONFIG, raising=False)
+    assert entrypoint.seen_by_all_nodes(made, storage, "sum") == made
+    monkeypatch.setenv(entrypoint.JOB_CONFIG, "{}")
+    seen = entrypoint.seen_by_all_nodes(made, storage, "sum")
+    assert seen.is_relative_to(storage)
+    assert (seen / "train.json").read_text() == "made there"
+    (tmp_path / "link").symlink_to(seen)
+    assert entrypoint.seen_by_all_nodes(tmp_path / "link", storage, "other") == seen
+
+
+@pytest.mark.parametrize(
+    ("log", "line", "status"),
+    [
+        ("seq2sweep train: no\nERROR: failed: python, exited with 2\n", "seq2sweep train: no", 2),
+        (
+            "a\nERROR: failed: python, exited with 75\n\n",
+            "ERROR: failed: python, exited with 75",
+            75,
+        ),
+        ("Traceback\nValueError: x\nERROR: exited with 3", "ERROR: exited with 3", 1),
+        ("step 50\nERROR: exited with -9", "ERROR: exited with -9", entrypoint.KILLED),
+        ("", "it left no word", 1),
+    ],
+)
+def test_the_reason_and_the_status_of_a_stage(log: str, line: str, status: int) -> None:
+    assert entrypoint.reason(log) == line
+    assert entrypoint._status_of_stage(log) == status
+
+
+# --- submit or attach ----------------------------------------------------------------------------
+
+
+@dataclass
+class Attempt:
+    """What Ray knows of one."""
+
+    submission_id: str
+    status: JobStatus
+    metadata: dict[str, str]
+
+
+@dataclass
+class FakeServer:
+    """A job server that tells of these attempts, one after another, and takes no job."""
+
+    attempts: list[Attempt | None]
+    asked: list[str] = field(default_factory=list)
+    address: str = NOBODY
+    never_began: str = ""
+
+    def newest(self, job: str) -> Attempt | None:
+        return self.attempts.pop(0)
+
+    def ended(self) -> dict[str, bool]:
+        return {self.never_began: True}
+
+    def submit(self, name: str, *rest: object, **about: str) -> bool:
+        self.asked.append(name)
+        return False
+
+
+def test_who_comes_second_in_the_same_moment_attaches(
+    stub: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub.set({"cluster.job_environment": ["PATH"]})
+    wanted, here = order(stub), {"storage": str(stub.storage)}
+    fake: Any = FakeServer(
+        [
+            Attempt(f"{wanted.job}-4", JobStatus.STOPPED, here),
+            Attempt(f"{wanted.job}-5", JobStatus.PENDING, here),
+        ]
+    )
+    storage = FolderShelf(stub.storage)
+    storage.write_private(f"environment/{wanted.job}-4.1.a", b"{}")
+    fake.never_began = f"{wanted.job}-4"
+    found = jobs._submit_or_attach(fake, load(stub), wanted, storage)
+    assert found == f"{wanted.job}-5"
+    assert fake.asked == [found]
+    assert f"{found} is pending: attached" in capsys.readouterr().out
+    # Neither the values that it would have got, nor those of an attempt that never began.
+    assert storage.names("environment") == []
+
+
+def test_a_job_that_works_elsewhere_is_not_followed(stub: Project) -> None:
+    wanted = order(stub)
+    fake: Any = FakeServer([Attempt(wanted.job, JobStatus.RUNNING, {"storage": "/elsewhere"})])
+    with pytest.raises(UserError, match=r"is running already, with cluster\.storage /elsewhere"):
+        jobs._submit_or_attach(fake, load(stub), wanted, FolderShelf(stub.storage))
+
+
+NAMED = {"cluster.job_environment": ["MLFLOW_TRACKING_URI"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "variable", "problem"),
+    [
+        ({}, None, "tracking.uri is null, and the job gets no $MLFLOW_TRACKING_URI"),
+        # It is here, but does not go along.
+        ({}, "http://host:5000", "tracking.uri is null, and the job gets no $MLFLOW_TRACKING_URI"),
+        (NAMED, None, "tracking.uri is null, and the job gets no $MLFLOW_TRACKING_URI"),
+        (NAMED, "sqlite:///x.db", "$MLFLOW_TRACKING_URI is sqlite:///x.db, which is no"),
+        ({"tracking.uri": "sqlite:///runs/x.db"}, None, "tracking.uri is sqlite:///runs"),
+        ({"tracking.uri": "sqlite+pysqlite:///x.db"}, None, "tracking.uri is sqlite+pysqlite:"),
+        # What the file names counts.
+        (NAMED | {"tracking.uri": "sqlite://"}, "http://host:5000", "uri is sqlite://, which"),
+        ({"tracking.uri": "mlruns"}, None, "tracking.uri is mlruns, which is no server"),
+    ],
+    ids=str,
+)
+def test_records_that_would_be_lost_are_refused_before_anything_is_uploaded(
+    stub: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    change: dict[str, object],
+    variable: str | None,
+    problem: str,
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", variable)
+    make_data(stub, "aaaa")
+    monkeypatch.setattr(dvc_stages, "is_current", lambda *_: True)
+    monkeypatch.chdir(stub.folder)
+    stub.set({"tracking.uri": None} | change)
+    fake = FakeServer([None])
+    monkeypatch.setattr(job_client, "JobServer", lambda address: fake)
+    assert cli.main(["submit"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("seq2sweep submit: ")
+    assert problem in line
+    assert "set tracking.uri to a server that the cluster reaches (http://HOST:5000)" in line
+    assert "set $MLFLOW_TRACKING_URI to it and name that in cluster.job_environment" in line
+    assert fake.asked == []
+    assert [path.name for path in stub.storage.rglob("*")] == ["meet"]
+    assert cli.main(["submit", "--dry-run"]) == 2
+    told = capsys.readouterr()
+    assert "would be uploaded" in told.out
+    assert told.err.splitlines() == [line]
+
+
+@pytest.mark.parametrize(
+    ("stage", "change"),
+    [
+        ("train", {"tracking.uri": "http://host:5000"}),
+        ("train", {"tracking.uri": "postgresql://host/runs"}),
+        # On the disk of a node, or one that all see: it stays.
+        ("train", {"tracking.uri": "sqlite:////shared/x.db"}),
+        (dvc_stages.ALL, NAMED),
+        # Records nothing.
+        ("encode", {}),
+    ],
+    ids=str,
+)
+def test_records_that_stay_are_submitted(
+    stub: Project, monkeypatch: pytest.MonkeyPatch, stage: str, change: dict[str, object]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://host:5000")
+    stub.set({"tracking.uri": None} | change)
+    fake: Any = FakeServer([None])
+    wanted = order(stub, stage)
+    jobs._submit(fake, load(stub), wanted, FolderShelf(stub.storage), wanted.job)
+    assert fake.asked == [wanted.job]
+
+
+def test_a_job_that_runs_or_has_finished_is_found_whatever_is_recorded_now(stub: Project) -> None:
+    stub.set({"tracking.uri": None})
+    wanted, here = order(stub), {"storage": str(stub.storage)}
+    storage = FolderShelf(stub.storage)
+    fake: Any = FakeServer([Attempt(wanted.job, JobStatus.RUNNING, here)])
+    assert jobs._submit_or_attach(fake, load(stub), wanted, storage) == wanted.job
+    results.put_results(stub.folder, ["dvc.yaml"], storage, wanted.job)
+    fake.attempts = [Attempt(wanted.job, JobStatus.SUCCEEDED, here)]
+    assert jobs._submit_or_attach(fake, load(stub), wanted, storage) is None
+
+
+# --- following -----------------------------------------------------------------------------------
+
+
+@dataclass
+class FakeClient:
+    """Ray's client: each connection gives pieces of the log and ends as told."""
+
+    connections: list[list[str | Exception]]
+    status: JobStatus = JobStatus.SUCCEEDED
+    log: str = ""
+    asked: list[str] = field(default_factory=list)
+
+    async def tail_job_logs(self, name: str) -> AsyncIterator[str]:
+        self.asked.append(name)
+        for piece in self.connections.pop(0):
+            if isinstance(piece, Exception):
+                raise piece
+            if piece == "silence":
+                await asyncio.sleep(3600)
+            yield piece
+
+    def get_job_info(self, name: str) -> Any:
+        @dataclass
+        class Details:
+            status: JobStatus
+            driver_exit_code: int | None = 75
+            message: str = "a message"
+
+        return Details(JobStatus.RUNNING if self.connections else self.status)
+
+    def get_job_logs(self, name: str) -> str:
+        return self.log
+
+
+def job_server(client: FakeClient | FakeTaker) -> job_client.JobServer:
+    made = job_client.JobServer.__new__(job_client.JobServer)
+    made.address, made._client = NOBODY, client
+    return made
+
+
+@dataclass
+class FakeTaker:
+    """Ray's client: what happens to each request to submit, and the metadata of the job there."""
+
+    answers: list[Exception | None]
+    metadata: dict[str, str]
+
+    def submit_job(self, **job: Any) -> None:
+        answer = self.answers.pop(0)
+        if answer is not None:
+            raise answer
+
+    def get_job_info(self, name: str) -> Any:
+        @dataclass
+        class Details:
+            metadata: dict[str, str]
+
+        return Details(self.metadata)
+
+
+STARTING = RuntimeError("Request failed with status code 500: No available agent to submit job")
+TAKEN = RuntimeError("Job with submission_id train-1 already exists.")
+LOST = requests.ConnectionError("Remote end closed connection without response")
+OURS = {"stage": "train", "values": "jobs/values/train-1.7.ab"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "metadata", "taken"),
+    [
+        ([STARTING, STARTING, None], {}, True),
+        ([TAKEN], OURS, False),
+        # The answer was lost, not the request.
+        ([LOST, TAKEN], OURS, True),
+        ([LOST, TAKEN], OURS | {"values": "jobs/values/train-1.7.cd"}, False),
+        ([LOST, None], {}, True),
+    ],
+    ids=str,
+)
+def test_a_job_is_submitted_until_the_server_has_answered(
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[Exception | None],
+    metadata: dict[str, str],
+    taken: bool,
+) -> None:
+    monkeypatch.setattr(job_client.time, "sleep", lambda seconds: None)
+    client: Any = FakeTaker(list(answers), metadata)
+    made = job_server(client).submit("train-1", "true", Path("p.zip"), {}, **OURS)
+    assert (made, client.answers) == (taken, [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (STARTING, r"the job server refused the job: .*No available agent"),
+        (LOST, r"did not answer \(Remote end closed.*submit again, which attaches"),
+    ],
+    ids=["starting", "lost"],
+)
+def test_a_server_that_takes_no_job_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: Exception,
+    said: str,
+) -> None:
+    monkeypatch.setattr(job_client, "START_SECONDS", 2.5)
+    monkeypatch.setattr(console, "SILENT_SECONDS", 0.2)
+    with console.never_silent("submitting train-1"), pytest.raises(Failure, match=said):
+        job_server(FakeTaker([answer] * 9, {})).submit("train-1", "true", Path("p.zip"), {})
+    assert re.search(
+        r"(?m)^waiting .* the (cluster can start jobs|job server), ", capsys.readouterr().out
+    )
+
+
+def test_a_log_is_shown_once_however_often_the_connection_breaks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_client, "SILENCE_SECONDS", 0.05)
+    broken = ConnectionResetError("gone")
+    client = FakeClient(
+        [["one\n", broken], ["one\n", "tw", "silence"], ["one\ntwo\n"]], log="one\ntwo\nthree\n"
+    )
+    shown: list[str] = []
+    ended = job_server(client).follow("train-1", shown.append)
+    assert "".join(shown) == "one\ntwo\nthree\n"
+    assert ended.status == JobStatus.SUCCEEDED
+
+
+def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_client, "PATIENCE_SECONDS", 0.0)
+    client = FakeClient([[ConnectionResetError("gone")]] * 2)
+    with pytest.raises(job_client.Away):
+        job_server(client).follow("train-1", lambda text: None)
+
+
+def test_a_job_that_the_cluster_has_forgotten_is_one_line() -> None:
+    client = FakeClient([[RuntimeError("Request failed with status code 404: no")]])
+    with pytest.raises(Failure, match=r"knows train-1 no more.*submit again"):
+        job_server(client).follow("train-1", lambda text: None)
+
+
+def test_an_interrupted_job_is_told_as_that(
+    storage: Shelf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = FakeClient([["seq2sweep train: saved\n"]], JobStatus.FAILED)
+    client.log = "seq2sweep train: saved\n"
+    with pytest.raises(KeyboardInterrupt):
+        jobs._follow(job_server(client), "train-1", "train", storage)
+    assert capsys.readouterr().out.splitlines()[-1] == "train-1 was interrupted: saved"
+
+
+def test_a_stopped_job_may_be_submitted_again_and_leaves_no_values(
+    storage: Shelf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage.write_private("environment/train-1.1.a", b"{}")
+    storage.write_private("environment/train-1-2.1.a", b"{}")
+    stopped = FakeClient([[]], JobStatus.STOPPED)
+    with pytest.raises(KeyboardInterrupt):
+        jobs._follow(job_server(stopped), "train-1", "train", storage)
+    assert storage.names("environment") == ["train-1-2.1.a"]
+    assert capsys.readouterr().out.splitlines()[-1] == "train-1 was stopped"
+
+
+def test_attempts_have_numbers() -> None:
+    names = [job_client.attempt_name("train-a", number) for number in (1, 2, 11)]
+    assert names == ["train-a", "train-a-2", "train-a-11"]
+    assert [job_client.attempt("train-a", name) for name in names] == [1, 2, 11]
+    assert not any(job_client.attempt("train-a", name) for name in ("train-ab", "train", None))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1:8265", "http://me:hunter2@host:8265", "ftp://host", "http://me:hunter2/a@host:1",
+    ],
+)  # fmt: skip
+def test_a_wrong_address_is_one_line_without_its_password(stub: Project, address: str) -> None:
+    with pytest.raises(UserError, match="must be as http://host:8265") as caught:
+        jobs.run(load(stub), order(stub), address)
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(UserError, match=r"cluster\.job_server"):
+        stub.set({"cluster.job_server": address})
+
+
+@pytest.mark.parametrize(("kind", "status"), [(UserError, 2), (Failure, 1), (OSError, 1)])
+def test_no_error_shows_a_password(
+    stub: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: type[Exception],
+    status: int,
+) -> None:
+    """Also where the text comes from somebody else: a job's log, a server, a library."""
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise kind("no answer from https://me:hunter2@host/x?sig=hunter2")
+
+    monkeypatch.chdir(stub.folder)
+    monkeypatch.setattr(jobs, "run", fail)
+    assert cli.main(["submit"]) == status
+    shown = capsys.readouterr().err.splitlines()[-1]
+    # What to do about an OSError is said behind it.
+    assert shown.removesuffix(" run it again") == (
+        "seq2sweep submit: no answer from https://***@host/x?sig=***"
+    )
+
+
+def test_nobody_at_the_address_is_one_line(stub: Project) -> None:
+    with pytest.raises(UserError, match=f"no job server of Ray answers at {NOBODY}"):
+        jobs.run(load(stub), order(stub))
+
+
+def test_an_address_is_asked_for(stub: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub.set({"cluster.job_server": None})
+    monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
+    with pytest.raises(UserError, match="where to"):
+        jobs.run(load(stub), order(stub))
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", NOBODY)
+    with pytest.raises(UserError, match=f"answers at {NOBODY}"):
+        jobs.run(load(stub), order(stub))

@@ -1,0 +1,83 @@
+"""Encoded data by way of a bucket."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from seq2sweep.data.bitext import Bitext
+from seq2sweep.errors import UserError
+from seq2sweep.runs import dataset_sync
+from seq2sweep.storage.object_store import Bucket
+from tests.conftest import Corpus
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files of a machine that does not see the project."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "machine"))
+    (tmp_path / "machine").mkdir()
+    return tmp_path / "machine"
+
+
+def test_data_comes_to_a_machine_once(
+    bucket: str, tiny_corpus: Corpus, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = dataset_sync.publish(tiny_corpus.encoded, Bucket(bucket))
+    copy = dataset_sync.fetch(Path("/not/seen/here"), address)
+    assert copy.is_relative_to(machine)
+    for split in dataset_sync.SPLITS:
+        here, there = (Bitext.open(folder, split) for folder in (tiny_corpus.encoded, copy))
+        assert here.header == there.header
+        assert [here.target(i).tolist() for i in range(len(here))] == [
+            there.target(i).tolist() for i in range(len(there))
+        ]
+    monkeypatch.setattr(Bucket, "download", pytest.fail)
+    assert dataset_sync.fetch(Path("/not/seen/here"), address) == copy
+    assert dataset_sync.fetch(tiny_corpus.encoded, address) == tiny_corpus.encoded
+
+
+def test_it_is_brought_there_once(
+    bucket: str, tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploaded: list[str] = []
+    upload = Bucket.upload
+
+    def listen(there: Bucket, path: Path, name: str) -> None:
+        if len(uploaded) == 5:
+            uploaded.append("")
+            raise OSError(5, "away")
+        upload(there, path, name)
+        uploaded.append(name)
+
+    monkeypatch.setattr(Bucket, "upload", listen)
+    with pytest.raises(OSError, match="away"):
+        dataset_sync.publish(tiny_corpus.encoded, Bucket(bucket))
+    address = dataset_sync.publish(tiny_corpus.encoded, Bucket(bucket))
+    assert len(uploaded) == len(set(uploaded)) == 15  # two headers, twelve files and the error
+    assert uploaded[-2:] == ["train.json", "valid.json"]
+    assert dataset_sync.publish(tiny_corpus.encoded, Bucket(bucket)) == address
+    assert len(uploaded) == 15
+
+
+def test_other_data_with_the_same_name_is_not_taken(
+    bucket: str, tiny_corpus: Corpus, machine: Path, tmp_path: Path
+) -> None:
+    address = dataset_sync.publish(tiny_corpus.encoded, Bucket(bucket))
+    other = tmp_path / "encoded"
+    shutil.copytree(tiny_corpus.encoded, other)
+    (other / "valid.json").write_text("{}")
+    assert dataset_sync.fetch(other, address) != other
+
+
+def test_data_that_is_damaged_is_refused(bucket: str, tiny_corpus: Corpus, machine: Path) -> None:
+    address = dataset_sync.publish(tiny_corpus.encoded, Bucket(bucket))
+    name = "train.source.tokens"
+    size = Bucket(address).size(name) or 0
+    Bucket(address).write(name, bytes(size))
+    for _ in range(2):
+        with pytest.raises(UserError, match=f"{address}/{name} is damaged: remove {address}"):
+            dataset_sync.fetch(Path("/not/seen/here"), address)

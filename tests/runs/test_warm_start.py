@@ -1,0 +1,319 @@
+"""A run that only goes on for longer begins where the shorter one ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.runs import journal
+from seq2sweep.runs.journal import Recorder
+from seq2sweep.runs.layout import (
+    JOURNAL_NAME,
+    checkpoint_name,
+    checkpoints,
+    interrupted_name,
+    resume_point,
+    whole_checkpoints,
+)
+from seq2sweep.runs.retention import always_kept
+from seq2sweep.runs.warm_start import Identity, Origin, begin, begin_sweep, run_name
+from seq2sweep.storage.locks import only_user
+from seq2sweep.train.events import CheckpointDue, Interrupted
+from seq2sweep.train.loop import train
+from tests.cluster.checkpoints import damage
+from tests.conftest import Corpus
+
+TIMES = {"time", "tokens_per_second", "seconds_left", "rss_bytes",
+         "peak_rss_bytes", "train_seconds", "wall_seconds",
+         "device_hours", "flops_per_second"}  # fmt: skip
+
+
+CODE = {"seq2sweep.model.layers": "1", "seq2sweep.train.loop": "2"}
+
+
+def identity(config: Config, **changes: Any) -> Identity:
+    flat = configuration.identity(config, "model", "train")
+    return flat | {"data": "d", "vocabulary": "v", "code": "c"} | changes
+
+
+class Project:
+    """A storage folder, and runs in it as workers make them."""
+
+    def __init__(self, config: Config, encoded: Path, storage: Path) -> None:
+        self.config, self.encoded, self.storage = config, encoded, storage
+        self.said: str | None = None
+        self.code: dict[str, str] = {}
+
+    def run(self, changes: dict[str, Any], *, until: int = 0, **other: str) -> Path:
+        """Train a changed configuration, perhaps only until a step; returns its folder."""
+        config = configuration.with_changes(self.config, changes)
+        what = identity(config, **other)
+        folder = self.storage / run_name(what)
+        kept = always_kept(config.train, config.evaluate.checkpoint_steps)
+        self.said = begin(folder, Origin(what, CODE | self.code, config.train.log_every), kept)
+        recorder = Recorder(folder / JOURNAL_NAME)
+        self.computed = 0
+
+        def stop() -> bool:
+            self.computed += 1
+            return self.computed == until
+
+        for event in train(
+            config,
+            self.encoded,
+            device=torch.device("cpu"),
+            resume=resume_point(folder),
+            stop=stop,
+        ):
+            if isinstance(event, Interrupted):
+                event.capture().write(folder / interrupted_name(event.step))
+                break
+            recorder.append(event)
+            if isinstance(event, CheckpointDue):
+                event.capture().write(folder / checkpoint_name(event.step))
+        recorder.close()
+        return folder
+
+
+@pytest.fixture
+def project(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> Project:
+    config = configuration.with_changes(tiny_config, {"model.dropout": 0.2})
+    return Project(config, tiny_corpus.encoded, tmp_path / "runs")
+
+
+def told(folder: Path) -> list[dict[str, Any]]:
+    entries, _ = journal.read(folder / JOURNAL_NAME)
+    return [{key: value for key, value in e.items() if key not in TIMES} for e in entries]
+
+
+def same_end(one: Path, other: Path) -> bool:
+    newest = [checkpoints(folder)[-1] for folder in (one, other)]
+    return newest[0].name == newest[1].name and all(
+        (newest[0] / name).read_bytes() == (newest[1] / name).read_bytes()
+        for name in ("model.safetensors", "optimizer.safetensors")
+    )
+
+
+def test_more_steps_begin_where_the_run_ended(project: Project, tmp_path: Path) -> None:
+    short = project.run({"train.steps": 12})
+    assert project.said is None
+    longer = project.run({"train.steps": 16, "train.keep_checkpoints": 3})
+    assert project.said is not None
+    assert f"resumes after step 12 of {short}: " in project.said
+    assert "train.steps was 12 and is 16 now" in project.said
+    assert project.computed == 4
+    assert longer != short
+    assert [path.name for path in checkpoints(short)] == [checkpoint_name(s) for s in (4, 8, 12)]
+    assert [path.name for path in checkpoints(longer)] == [
+        checkpoint_name(step) for step in (4, 8, 12, 16)
+    ]
+    project.storage = tmp_path / "elsewhere"
+    whole = project.run({"train.steps": 16, "train.keep_checkpoints": 3})
+    assert project.said is None
+    assert same_end(longer, whole)
+    assert told(longer) == told(whole)
+    assert json.loads((longer / "run.json").read_text())["identity"]["train.steps"] == 16
+
+
+def test_an_end_that_is_no_step_of_the_longer_run_is_left_out(
+    project: Project, tmp_path: Path
+) -> None:
+    """At step 11 the short run logs and validates once more; the longer one never did."""
+    project.run({"train.steps": 11})
+    longer = project.run({"train.steps": 16})
+    assert project.said is not None
+    assert "resumes after step 8 of" in project.said
+    project.storage = tmp_path / "elsewhere"
+    whole = project.run({"train.steps": 16})
+    assert same_end(longer, whole)
+    assert told(longer) == told(whole)
+
+
+def test_fewer_steps_take_what_is_left_of_them(project: Project) -> None:
+    project.run({"train.steps": 16})
+    shorter = project.run({"train.steps": 10})
+    assert project.said is not None
+    assert "resumes after step 8 of" in project.said
+    assert [entry["step"] for entry in told(shorter) if entry["kind"] == "finished"] == [10]
+
+
+def test_from_an_interruption_between_checkpoints(project: Project, tmp_path: Path) -> None:
+    stopped = project.run({"train.steps": 12}, until=7)
+    assert resume_point(stopped) == stopped / interrupted_name(7)
+    longer = project.run({"train.steps": 16})
+    assert project.said is not None
+    assert "resumes after step 7 of" in project.said
+    assert project.computed == 9
+    project.storage = tmp_path / "elsewhere"
+    whole = project.run({"train.steps": 16})
+    assert same_end(longer, whole)
+    assert told(longer) == told(whole)
+
+
+def test_other_intervals_of_checkpoints(project: Project) -> None:
+    """Those that the new run would not have had are only good to go on from."""
+    project.run({"train.steps": 12})
+    other = project.run({"train.steps": 18, "train.checkpoint_every": 9})
+    assert "resumes after step 8 of" in str(project.said)  # it keeps step 9, which the first lacks
+    assert [path.name for path in checkpoints(other) if path.name.startswith("step")] == [
+        checkpoint_name(step) for step in (9, 18)
+    ]
+
+
+def test_what_is_to_be_kept_must_be_there(project: Project) -> None:
+    """The short run has lost a step that the longer one keeps, which begins before it."""
+    short = project.run({"train.steps": 12})
+    shutil.rmtree(short / checkpoint_name(8))
+    longer = project.run({"train.steps": 16, "train.keep_checkpoints": 3})
+    assert "resumes after step 4 of" in str(project.said)
+    assert [path.name for path in checkpoints(longer)] == [
+        checkpoint_name(step) for step in (4, 8, 12, 16)
+    ]
+
+
+def test_the_best_of_other_intervals_are_not_known(project: Project) -> None:
+    project.run({"train.steps": 12})
+    project.run({"train.steps": 16, "train.keep_best": 1})
+    assert project.computed == 16
+    project.run({"train.steps": 20, "train.keep_best": 1})
+    assert "resumes after step 16 of" in str(project.said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "other", "difference"),
+    [
+        ({"model.dropout": 0.3}, {}, "model.dropout was 0.2 and is 0.3 now"),
+        ({"train.seed": 7}, {}, "train.seed was 1 and is 7 now"),
+        ({}, {"code": "other"}, "code was c and is other now"),
+        ({}, {"data": "other"}, "data was d and is other now"),
+        ({}, {"vocabulary": "other"}, "vocabulary was v and is other now"),
+    ],
+)
+def test_another_run_is_not_gone_on_from_and_the_difference_is_told(
+    project: Project, changes: dict[str, Any], other: dict[str, str], difference: str
+) -> None:
+    stopped = project.run({}, until=5)
+    project.run(changes, until=3, **other)
+    assert project.computed == 3
+    assert project.said == f"starts a new run: {stopped}, at step 5, differs in {difference}"
+
+
+def test_of_other_code_the_modules_are_told(project: Project) -> None:
+    first = project.run({"train.steps": 4})
+    project.code = {"seq2sweep.train.loop": "3", "seq2sweep.model.norm": "4"}
+    project.run({"train.steps": 4, "train.seed": 2}, code="other")
+    assert project.said == (
+        f"starts a new run: {first}, at step 4, differs in "
+        "code of seq2sweep.model.norm, seq2sweep.train.loop; train.seed was 1 and is 2 now"
+    )
+
+
+def test_an_unfinished_run_is_told_before_a_newer_one(project: Project) -> None:
+    stopped = project.run({"train.seed": 3}, until=5)
+    project.run({"train.steps": 4})
+    project.run({"train.steps": 4, "train.seed": 2})
+    assert str(project.said).startswith(f"starts a new run: {stopped}, at step 5, differs in ")
+
+
+def test_how_often_it_logs_is_no_other_run(project: Project) -> None:
+    folder = project.run({}, until=5)
+    assert project.run({"train.log_every": 3}) == folder
+    assert (project.said, project.computed) == (None, 7)
+
+
+def test_a_sweep_with_other_code_says_so(tmp_path: Path) -> None:
+    first, second = tmp_path / "sweep-1", tmp_path / "sweep-2"
+    made_from = Origin({"data": "d", "code": "c"}, CODE)
+    assert begin_sweep(first, made_from) is None
+    assert begin_sweep(first, made_from) is None
+    other = Origin({"data": "d", "code": "o"}, CODE | {"seq2sweep.train.loop": "3"})
+    assert begin_sweep(second, other) == (
+        f"starts new trials: those of {first} differ in code of seq2sweep.train.loop"
+    )
+
+
+def test_precision_that_auto_chose_may_be_named(project: Project) -> None:
+    """auto means float32 here; on a machine where it means bf16, float32 must be asked for."""
+    project.run({"train.precision": "auto"}, until=5)
+    project.run({"train.precision": "bf16"}, until=1)
+    assert project.computed == 1
+    assert "differs in train.precision was auto and is bf16 now" in str(project.said)
+    project.run({"train.precision": "float32"})
+    assert "resumes after step 5" in str(project.said)
+
+
+def test_damaged_checkpoints_of_a_relative_are_left_out(project: Project) -> None:
+    short = project.run({"train.steps": 12})
+    weights = checkpoints(short)[-1] / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    longer = project.run({"train.steps": 16})
+    assert "resumes after step 8 of" in str(project.said)
+    assert resume_point(longer) == longer / checkpoint_name(16)
+
+
+def test_a_damaged_one_that_is_to_be_kept_is_done_again(project: Project) -> None:
+    short = project.run({"train.steps": 12})
+    damage(short / checkpoint_name(8))
+    longer = project.run({"train.steps": 16, "train.keep_checkpoints": 3})
+    assert "resumes after step 4 of" in str(project.said)
+    assert whole_checkpoints(longer) == [longer / checkpoint_name(s) for s in (4, 8, 12, 16)]
+
+
+def test_a_damaged_one_may_be_among_the_best(project: Project) -> None:
+    short = project.run({"train.steps": 12, "train.keep_best": 1})
+    damage(short / checkpoint_name(4))
+    project.run({"train.steps": 16, "train.keep_best": 1})
+    assert project.computed == 16
+
+
+def test_an_end_between_checkpoints_may_have_displaced_the_best(project: Project) -> None:
+    """A run that was stopped before its end has not."""
+    project.run({"train.steps": 11, "train.keep_best": 1})
+    project.run({"train.steps": 16, "train.keep_best": 1})
+    assert project.computed == 16
+    other = {"train.seed": 2, "train.keep_best": 1}
+    project.run({**other, "train.steps": 11}, until=10)
+    project.run({**other, "train.steps": 16})
+    assert "resumes after step 10 of" in str(project.said)
+
+
+def test_a_step_that_is_named_must_be_there(project: Project) -> None:
+    short = project.run({"train.steps": 12, "train.keep_best": 1})
+    shutil.rmtree(short / checkpoint_name(4))
+    longer = {"train.steps": 16, "train.keep_best": 1}
+    project.run({**longer, "evaluate.checkpoint_steps": [4]})
+    assert project.computed == 16
+
+
+def test_several_may_begin_at_once(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """One after the other."""
+    project.storage.mkdir()
+    with contextlib.ExitStack() as another:
+        another.enter_context(only_user(project.storage, "begin.lock"))
+        threading.Timer(0.5, another.close).start()
+        project.run({"train.steps": 4})
+    assert project.computed == 4
+    assert "waiting for another process" in capsys.readouterr().out
+
+
+def test_a_folder_brought_from_elsewhere_is_taken_as_it_is(
+    project: Project, tmp_path: Path
+) -> None:
+    here = project.run({}, until=6)
+    (here / "run.json").unlink()
+    there = tmp_path / "there"
+    there.mkdir()
+    here.rename(there / here.name)
+    project.storage = there
+    project.run({})
+    assert project.computed == 6  # of twelve
+    assert json.loads((there / here.name / "run.json").read_text())["identity"]["train.steps"] == 12

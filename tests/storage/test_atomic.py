@@ -1,0 +1,90 @@
+"""Files and folders are written whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import itertools
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from seq2sweep.errors import UserError
+from seq2sweep.storage import atomic
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(gzip.compress(content) if path.name.endswith(".gz") else content)
+    return path
+
+
+def test_several_may_write_the_same_file_at_once(tmp_path: Path) -> None:
+    def write(number: int) -> None:
+        for _ in range(50):
+            atomic.write_whole(tmp_path / "x.json", f"{number}\n" * 1000)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    lines = (tmp_path / "x.json").read_text().splitlines()
+    assert len(lines) == 1000
+    assert len(set(lines)) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_what_a_kill_leaves_of_a_file_is_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a name by which whoever works in a run's folder knows it."""
+    found: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: found.extend(tmp_path.iterdir()))
+    atomic.write_whole(tmp_path / "run.json", "{}")
+    assert len(found) == 1
+    assert found[0].match(".run.json.*.partial")
+
+
+def test_sha256_is_that_of_the_bytes(tmp_path: Path) -> None:
+    path = write(tmp_path / "data", bytes(range(256)) * 5000)
+    assert atomic.sha256(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_whole_folder_replaces_the_old_one(tmp_path: Path) -> None:
+    final = tmp_path / "deep" / "folder"
+    for content in ("old", "new"):
+        with atomic.whole_folder(final) as folder:
+            assert folder != final
+            (folder / content).write_text(content)
+    assert [path.name for path in final.iterdir()] == ["new"]
+    assert list(final.parent.iterdir()) == [final]
+
+
+@pytest.mark.parametrize("error", [UserError, KeyboardInterrupt])
+def test_whole_folder_leaves_the_old_one_when_the_block_fails(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    final = tmp_path / "folder"
+    with atomic.whole_folder(final) as folder:
+        (folder / "old").write_text("old")
+
+    def fail() -> None:
+        with atomic.whole_folder(final) as folder:
+            (folder / "half").write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert [path.name for path in final.iterdir()] == ["old"]
+    assert list(tmp_path.iterdir()) == [final]
+
+
+def test_whole_folder_clears_what_a_killed_stage_left(tmp_path: Path) -> None:
+    final = tmp_path / "folder"
+    for suffix, part in itertools.product((".partial", ".replaced"), ("a", "b")):
+        left = tmp_path / f"folder{suffix}"
+        left.mkdir(exist_ok=True)
+        (left / part).write_text("left over")
+    with atomic.whole_folder(final) as folder:
+        (folder / "new").write_text("new")
+    assert list(tmp_path.iterdir()) == [final]
+    assert [path.name for path in final.iterdir()] == ["new"]

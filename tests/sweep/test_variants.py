@@ -1,0 +1,377 @@
+"""The sweep section spelt out into variants."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import sweep
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.errors import UserError
+from seq2sweep.hardware import Precision
+from seq2sweep.sweep.variants import Refused, Variant, as_scored, in_one_precision, variants
+from seq2sweep.train.step import choose_precision
+
+
+@pytest.fixture
+def base(tiny_config: Config) -> Config:
+    return tiny_config
+
+
+def swept(config: Config, space: dict[str, Any], **settings: Any) -> Config:
+    changes = {f"sweep.{key}": value for key, value in settings.items()}
+    return configuration.with_changes(config, {"sweep.space": space} | changes)
+
+
+def accepted(config: Config) -> list[Variant]:
+    found, refused = variants(config)
+    assert refused == []
+    return found
+
+
+def refused(config: Config) -> list[Refused]:
+    return variants(config)[1]
+
+
+def test_one_at_a_time_changes_one_key_after_the_other(base: Config) -> None:
+    found = accepted(swept(base, {"model.heads": [1, 4], "model.dropout": [0.0, 0.3]}))
+    assert [v.name for v in found] == ["base", "heads=1", "heads=4", "dropout=0", "dropout=0.3"]
+    assert [v.changes for v in found[:3]] == [{}, {"model.heads": 1}, {"model.heads": 4}]
+    given = swept(base, {"model.heads": [1, 4], "model.dropout": [0.0, 0.3]})
+    assert found[0].config == as_scored(given)
+    assert {(v.variant, v.row) for v in found[:2]} == {("base", None), ("heads=1", None)}
+    assert found[2].config.model.heads == 4
+    assert found[4].config.model.heads == base.model.heads
+
+
+def test_grid_combines_all_values(base: Config) -> None:
+    found = accepted(
+        swept(base, {"model.heads": [1, 4], "model.d_k": [2, 8, 9]}, method="grid"),
+    )
+    assert [v.name for v in found[1:]] == [
+        f"heads={heads} d_k={d_k}" for heads in (1, 4) for d_k in (2, 8, 9)
+    ]
+
+
+def test_keys_joined_by_commas_vary_together(base: Config) -> None:
+    found = accepted(
+        swept(base, {"model.heads, model.d_k,model.d_v": [[1, 32, 32], [8, 4, 4]]}),
+    )
+    assert [v.name for v in found] == ["base", "heads=1 d_k=32 d_v=32", "heads=8 d_k=4 d_v=4"]
+    assert found[2].changes == {"model.heads": 8, "model.d_k": 4, "model.d_v": 4}
+
+
+def test_joined_keys_count_as_one_in_a_grid(base: Config) -> None:
+    space = {"model.heads,model.d_k": [[1, 32], [8, 4]], "model.dropout": [0.0, 0.2]}
+    assert len(accepted(swept(base, space, method="grid"))) == 1 + 2 * 2
+
+
+def test_a_key_may_vary_alone_and_with_others(base: Config) -> None:
+    """As d_k does in rows A and B of Table 3."""
+    space = {"model.heads,model.d_k": [[1, 32]], "model.d_k": [8]}
+    assert [v.name for v in accepted(swept(base, space))] == ["base", "heads=1 d_k=32", "d_k=8"]
+
+
+def test_equal_variants_are_trained_once(base: Config) -> None:
+    space = {"model.heads": [base.model.heads, 1, 1], "model.dropout": [0.1, 0.1]}
+    assert [v.name for v in accepted(swept(base, space))] == ["base", "heads=1"]
+
+
+def test_the_base_of_the_sweep_applies_to_all(base: Config) -> None:
+    found = accepted(
+        swept(
+            base,
+            {"model.heads": [1]},
+            base={"train.steps": 5, "model.layers": 2, "evaluate.beam": 1},
+        )
+    )
+    assert [(v.config.train.steps, v.config.model.layers) for v in found] == [(5, 2), (5, 2)]
+    assert found[0].name == "base"
+    assert found[1].config.evaluate.beam == 1
+    assert found[1].changes == {"model.heads": 1}
+
+
+def test_without_a_space_there_is_the_base_alone(base: Config) -> None:
+    for method in ("one_at_a_time", "grid", "random"):
+        assert [v.name for v in accepted(swept(base, {}, method=method))] == ["base"]
+
+
+def test_the_variants_of_a_search_are_not_known_before_it(base: Config) -> None:
+    found = accepted(swept(base, RANGES, method="optuna", scheduler="none", seeds=2))
+    assert [v.name for v in found] == ["base seed=1", "base seed=2"]
+
+
+def test_names_of_folders_are_plain_and_differ(base: Config) -> None:
+    found = accepted(
+        swept(base, {"train.precision": ["bf16"], "model.dropout": [0.30000001, 0.3]}),
+    )
+    assert [v.name for v in found][2:] == ["dropout=0.30000001", "dropout=0.3"]
+    slugs = [v.slug for v in found]
+    assert len(set(slugs)) == 4
+    assert all(set(slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789.=_-") for slug in slugs)
+
+
+def test_the_folder_stays_the_same_when_only_decoding_changes(base: Config) -> None:
+    space = {"model.heads": [1]}
+    beam = configuration.with_changes(swept(base, space), {"evaluate.beam": 7})
+    assert [v.slug for v in accepted(beam)] == [v.slug for v in accepted(swept(base, space))]
+
+
+def test_numbers_that_yaml_reads_as_text_are_numbers(base: Config) -> None:
+    found = accepted(swept(base, {"train.learning_rate_scale": ["1e-4", 0.0001]}))
+    assert [(v.name, v.changes) for v in found[1:]] == [
+        ("learning_rate_scale=0.0001", {"train.learning_rate_scale": 1e-4})
+    ]
+
+
+# --- random --------------------------------------------------------------------------------------
+
+RANGES = {
+    "model.d_ff": {"low": 16, "high": 64},
+    "train.warmup_steps": {"low": 1, "high": 100_000, "log": True},
+    "train.learning_rate_scale": {"low": "1e-4", "high": 1.0, "log": True},
+    "model.dropout": {"low": 0.0, "high": 0.5},
+    "model.heads": [1, 2, 4],
+}
+
+
+def test_random_draws_are_repeatable_and_depend_on_the_seed(base: Config) -> None:
+    drawn = [
+        [v.changes for v in accepted(swept(base, RANGES, method="random", samples=5, seed=seed))]
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len(drawn[0]) == 1 + 5
+
+
+def test_random_draws_stay_in_range_and_keep_whole_numbers_whole(base: Config) -> None:
+    found = accepted(swept(base, RANGES, method="random", samples=200))[1:]
+    assert {v.config.model.heads for v in found} == {1, 2, 4}
+    for v in found:
+        assert isinstance(v.changes["model.d_ff"], int)
+        assert 16 <= v.config.model.d_ff <= 64
+        assert 1 <= v.config.train.warmup_steps <= 100_000
+        assert 1e-4 <= v.config.train.learning_rate_scale <= 1.0
+        assert 0 <= v.config.model.dropout <= 0.5
+
+
+def test_log_ranges_are_even_in_the_logarithm(base: Config) -> None:
+    """As many draws below the geometric mean as above: 500 coins, 4 standard deviations."""
+    found = accepted(swept(base, RANGES, method="random", samples=500))[1:]
+    scales = [v.config.train.learning_rate_scale for v in found]
+    below = sum(scale < math.sqrt(1e-4 * 1.0) for scale in scales)
+    assert abs(below - len(found) / 2) < 4 * math.sqrt(len(found) / 4)
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    st.lists(st.sampled_from([0.0, 0.1, 0.2]), min_size=1, max_size=3),
+)
+def test_a_grid_has_each_combination_once(
+    tiny_config: Config, heads: list[int], dropout: list[float]
+) -> None:
+    space = {"model.heads": heads, "model.dropout": dropout}
+    found = accepted(swept(tiny_config, space, method="grid"))
+    pairs = [(v.config.model.heads, v.config.model.dropout) for v in found]
+    expected = {(h, d) for h in heads for d in dropout}
+    expected.add((tiny_config.model.heads, tiny_config.model.dropout))
+    assert sorted(pairs) == sorted(expected)
+
+
+# --- seeds ---------------------------------------------------------------------------------------
+
+
+def test_each_variant_is_trained_with_each_seed(base: Config) -> None:
+    found = accepted(swept(base, {"model.heads": [1]}, base={"train.seed": 7}, seeds=3))
+    assert [(v.name, v.variant, v.seed) for v in found] == [
+        (f"{name} seed={seed}", name, seed) for name in ("base", "heads=1") for seed in (7, 8, 9)
+    ]
+    assert [v.config.train.seed for v in found] == [7, 8, 9, 7, 8, 9]
+    assert [v.changes for v in found] == [{}] * 3 + [{"model.heads": 1}] * 3
+    assert len({v.slug for v in found}) == len({v.fingerprint for v in found}) == 6
+
+
+def test_more_seeds_leave_the_folders_of_the_first_alone(base: Config) -> None:
+    one, three = (accepted(swept(base, {"model.heads": [1]}, seeds=seeds)) for seeds in (1, 3))
+    assert [v.name for v in one] == ["base", "heads=1"]
+    assert {v.slug for v in one} == {v.slug for v in three if v.seed == base.train.seed}
+
+
+# --- values that are not valid -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "cause"),
+    [
+        ("model.heads", "many", "model.heads must be a whole number, not 'many'"),
+        ("model.heads", 0, "model.heads must be at least 1, not 0"),
+        ("model.d_model", 33, "model.d_model must be even for sinusoidal positions, not 33"),
+        ("model.dropout", math.inf, "model.dropout must be a number, not inf"),
+        ("train.keep_checkpoints", 1, "evaluate.average_checkpoints must be at most"),
+        ("train.seed", 2**31, "train.seed must be below 2147483648"),
+    ],
+)
+@pytest.mark.parametrize("method", ["one_at_a_time", "grid", "random"])
+def test_a_variant_of_values_that_are_not_valid_is_refused_alone(
+    base: Config, method: str, key: str, value: Any, cause: str
+) -> None:
+    good = configuration.flatten(base)[key]
+    config = swept(base, {key: [good, value], "model.d_ff": [8]}, method=method, samples=30)
+    found, [variant] = variants(config)
+    assert {v.config.model.d_ff for v in found} == {64, 8}
+    assert variant.cause.startswith(cause)
+    assert "\n" not in variant.cause
+    section, _, last = key.partition(".")
+    asked = value if value != math.inf else "inf"
+    assert variant.changes[key] == variant.values[section][last] == asked
+    assert set(variant.values) == {"model", "train"}
+    json.dumps([variant.changes, variant.values], allow_nan=False)
+
+
+def test_values_that_json_does_not_know_are_refused_and_can_be_recorded(base: Config) -> None:
+    strange = [datetime.date(2026, 1, 1), [1, 2], {"a": 1}, math.nan]
+    found = refused(swept(base, {"model.heads": strange}))
+    assert [variant.name for variant in found] == [f"heads={value}" for value in strange]
+    json.dumps([[v.changes, v.values] for v in found], allow_nan=False)
+
+
+def test_what_is_averaged_elsewhere_is_no_matter_of_the_trials(base: Config) -> None:
+    named = configuration.with_changes(base, {"evaluate.checkpoint_steps": [8, 12]})
+    shorter = accepted(swept(named, {"train.steps": [4, 7]}, base={"train.steps": 5}))
+    assert [v.config.train.steps for v in shorter] == [5, 4, 7]
+    assert {v.config.evaluate.checkpoint_steps for v in shorter} == {()}
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"model.head": [1]}, {}, "did you mean model.heads?"),
+    ({"model.heads": 4}, {}, "sweep.space.model.heads must be a list"),
+    ({"model.heads": []}, {}, "sweep.space.model.heads must be a list"),
+    ({"data.source": ["fr"]}, {}, "only model.* and train.*"),
+    ({"evaluate.beam": [1]}, {}, "sweep.space.evaluate.beam"),
+    ({"cluster.workers": [1]}, {}, "sweep.space.cluster.workers"),
+    ({"heads": [1]}, {}, "sweep.space.heads"),
+    ({"model.heads, model.d_k": [1, 2]}, {}, "must be a list of 2 values"),
+    ({"model.heads, model.d_k": [[1, 2, 3]]}, {}, "must be a list of 2 values"),
+    (
+        {"model.heads": [1], "model.heads,model.d_k": [[1, 2]]},
+        {"method": "grid"},
+        "model.heads twice",
+    ),
+    (
+        {"model.heads,model.d_k": [[1, 2]], "model.heads, model.d_k": [[2, 3]]},
+        {},
+        "model.heads, model.d_k twice",
+    ),
+    ({"model.dropout": {"low": 0.1, "high": 0.2}}, {}, "sweep.method random"),
+    ({"model.dropout": {"low": 0.1, "high": 0.2}}, {"method": "grid"}, "sweep.method random"),
+    ({"model.dropout": {"low": 0.1}}, {"method": "random"}, "{low: , high: , log: true}"),
+    ({"model.dropout": {"low": 0.1}}, {"method": "optuna"}, "{low: , high: , log: true}"),
+    ({"model.head": [1]}, {"method": "optuna"}, "did you mean model.heads?"),
+    ({}, {"method": "optuna"}, "sweep.space must name what sweep.method optuna may vary"),
+    (
+        {"model.heads": [1]},
+        {"method": "optuna", "objectives": []},
+        "sweep.objectives must name what sweep.method optuna looks for",
+    ),
+    (
+        {"model.heads": [1]},
+        {"method": "optuna", "objectives": ["bleu", "chrf", "bleu"]},
+        "sweep.objectives names one twice: bleu, chrf, bleu",
+    ),
+    (
+        {"model.heads": [1]},
+        {"method": "optuna", "objectives": ["bleu", "flops"]},
+        "sweep.scheduler must be none for several sweep.objectives, not asha",
+    ),
+    (
+        {"model.heads": [1]},
+        {"method": "optuna", "objectives": ["flops"], "budget": "flops"},
+        "sweep.objectives names flops, which sweep.budget flops makes equal for all",
+    ),
+    ({"model.dropout": {"low": 0.2, "high": 0.1}}, {"method": "random"}, "must be below high"),
+    ({"model.dropout": {"low": 0, "high": 0.1, "log": True}}, {"method": "random"}, "above 0"),
+    ({"model.dropout": {"low": "x", "high": 1}}, {"method": "random"}, "must be numbers"),
+    ({"model.dropout": {"low": 0, "high": 1, "log": 3}}, {"method": "random"}, "true or false"),
+    (
+        {"model.heads,model.d_k": {"low": 1, "high": 9}},
+        {"method": "random"},
+        "a list of value lists",
+    ),
+    ({"train.seed": [1, 2]}, {"seeds": 2}, "sweep.seeds"),
+    ({"train.steps": [1, 2]}, {"budget": "tokens"}, "sweep.budget tokens"),
+    ({"train.steps, model.heads": [[1, 2]]}, {"budget": "flops"}, "sweep.budget flops"),
+    ({"model": [{}]}, {}, "model is a section; its keys are model.layers"),
+    ({}, {"base": {"model.head": 1}}, "sweep.base"),
+    ({}, {"base": {"model.d_model": 33}}, "even for sinusoidal"),
+    ({}, {"base": {"train.keep_checkpoints": 1}}, "evaluate.average_checkpoints must be"),
+    ({}, {"base": {"data.source": "fr"}}, "sweep.base.data.source"),
+]
+
+
+@pytest.mark.parametrize(("space", "sweep", "message"), WRONG)
+def test_what_is_wrong_is_said_in_one_line(
+    base: Config, space: dict[str, Any], sweep: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        variants(swept(base, space, **sweep))
+    assert message in str(caught.value)
+    assert "sweep." in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# --- precision -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "expected"), [(32, "float32"), (128, "bf16")])
+def test_auto_is_resolved_once_by_the_base(
+    base: Config, monkeypatch: pytest.MonkeyPatch, width: int, expected: str
+) -> None:
+    """On a processor on which it depends on the width."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    changes = {"train.precision": "auto", "sweep.base": {"model.d_model": width}}
+    space = {"model.d_model": [32, 64, 128], "model.dropout": [0.3]}
+    config = configuration.with_changes(swept(base, space), changes)
+    made = accepted(in_one_precision(config, functools.partial(sweep.resolve, config)))
+    assert len(made) == 4
+    assert {variant.config.train.precision for variant in made} == {expected}
+    # Trained in another precision it is another training.
+    before = {variant.fingerprint for variant in accepted(config)}
+    assert not before & {variant.fingerprint for variant in made}
+
+
+def test_a_cluster_answers_for_its_own_processors(
+    cluster: None, base: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the driver's processor would say otherwise."""
+    theirs = choose_precision("auto", torch.device("cpu"), 512)
+    opposite = {} if theirs == "bf16" else {"amx_bf16": True}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: opposite)
+    assert sweep.resolve(base, 512) != theirs
+    there = configuration.with_changes(base, {"cluster.address": "auto"})
+    assert sweep.resolve(there, 512) == theirs
+
+
+def test_precision_that_was_asked_for_is_kept(base: Config) -> None:
+    def never(d_model: int) -> Precision:
+        raise AssertionError("nothing is to be resolved")
+
+    auto = configuration.with_changes(base, {"train.precision": "auto"})
+    for config in (
+        swept(base, {"model.heads": [1]}),
+        swept(auto, {"model.heads": [1]}, base={"train.precision": "bf16"}),
+        swept(auto, {}, method="none"),
+    ):
+        assert in_one_precision(config, never) == config
+    own = in_one_precision(swept(auto, {"train.precision": ["float32"]}), lambda d_model: "bf16")
+    assert [v.config.train.precision for v in accepted(own)] == ["bf16", "float32"]

@@ -1,0 +1,162 @@
+"""The `seq2sweep` command: presets and scores, and what a mistake looks like."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from seq2sweep import arguments, presets
+from seq2sweep import config as configuration
+from seq2sweep.cli import WORK, main
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_presets_are_listed_with_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preset"]) == 0
+    out = capsys.readouterr().out
+    for name in presets.names():
+        assert name in out
+        # The rows of Table 3 are a table of their own: tests/test_presets.py.
+        assert presets.load(name).bleu in out or name.startswith("table3-")
+    assert not Path("params.yaml").exists()
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_preset_becomes_params(name: str) -> None:
+    assert main(["preset", name]) == 0
+    assert configuration.load(Path("params.yaml")) == presets.load(name).config
+
+
+def test_an_edited_params_is_overwritten_by_force_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    params = Path("params.yaml")
+    assert main(["preset", "phrasebook"]) == 0
+    assert main(["preset", "multi30k-en-de"]) == 0
+    written = params.read_text()
+    for edited in (written.replace("layers: ", "layers: 1"), written + "# mine\n", "broken: ["):
+        params.write_text(edited)
+        capsys.readouterr()
+        assert main(["preset", "phrasebook"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("seq2sweep preset: params.yaml ")
+        assert "--force" in line
+        assert params.read_text() == edited
+    assert main(["preset", "phrasebook", "--force"]) == 0
+    assert configuration.load(params) == presets.load("phrasebook").config
+
+
+def test_values_can_be_set() -> None:
+    arguments = ["--set", "model.heads=8", "--set", "train.learning_rate_scale=1e-1"]
+    assert main(["preset", "phrasebook", *arguments]) == 0
+    config = configuration.load(Path("params.yaml"))
+    assert config.model.heads == 8
+    assert config.train.learning_rate_scale == 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["phrasebok"], "did you mean phrasebook?"),
+        (["phrasebook", "--set", "model.head=8"], "unknown key model.head, did you mean"),
+        (["phrasebook", "--set", "model.heads"], "KEY=VALUE"),
+        (["phrasebook", "--set", "model.heads=many"], "model.heads must be a whole number"),
+        (["phrasebook", "--set", "model.heads=["], "not a YAML value"),
+        (["phrasebook", "--set", "data.source=2020-13-45"], "not a YAML value"),
+        (["phrasebook", "--set", "data.target=German"], "data.target must be a code of two"),
+        (
+            ["phrasebook", "--set", "train.steps=600", "--set", "evaluate.checkpoint_steps=[300]"],
+            "keeps (400, 450, 500, 550, 600)",
+        ),
+        (["phrasebook", "--set", "evaluate.checkpoint_steps=[true]"], "a list of whole numbers"),
+        (["phrasebook", "--set", "=3"], "KEY=VALUE"),
+        (["--set", "model.heads=8"], "needs the name of a preset"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["preset", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not Path("params.yaml").exists()
+
+
+def test_score_reads_plain_and_gz(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["Das ist ein kleines Haus am See.", "Der E-Mail-Verkehr ruht seit gestern Abend."]
+    Path("a.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    Path("b.txt.gz").write_bytes(gzip.compress(("\n".join(lines) + "\n").encode()))
+    assert main(["score", "a.txt", "b.txt.gz", "--to", "de"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["bleu"]["sacrebleu"]["score"] == pytest.approx(100)
+    assert result["bleu"]["paper"]["score"] == pytest.approx(100)
+    assert result["chrf"]["score"] == pytest.approx(100)
+
+
+def test_score_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.txt").write_text("one\ntwo\n")
+    Path("b.txt").write_text("one\n")
+    assert main(["score", "a.txt", "b.txt", "--to", "de"]) == 2
+    assert main(["score", "a.txt", "nowhere.txt", "--to", "de"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 2
+    assert "nowhere.txt" in error
+
+
+@pytest.mark.parametrize("command", sorted(arguments.EXAMPLES))
+def test_every_example_of_the_help_can_be_typed(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    shown = capsys.readouterr().out
+    for line in arguments.EXAMPLES[command]:
+        assert line in shown
+        words = shlex.split(line.rpartition(" | ")[2])
+        assert words[:2] == ["seq2sweep", command]
+        assert arguments.parser().parse_args(words[1:]).command == command
+
+
+def test_every_command_is_completed_and_works(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--print-completion", "bash"])
+    assert ended.value.code == 0
+    script = capsys.readouterr().out
+    assert set(arguments.EXAMPLES) == set(WORK)
+    assert all(command in script for command in WORK)
+    assert "--n-best" in script
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert capsys.readouterr().out == f"seq2sweep {project['version']}\n"
+
+
+def test_a_folder_that_is_not_installed_works() -> None:
+    # As in a job: the package is in its working folder, its metadata nowhere.
+    code = (
+        "import importlib.metadata as m\n"
+        "def missing(name): raise m.PackageNotFoundError(name)\n"
+        "m.version = missing\n"
+        "from seq2sweep.cli import main; main(['preset'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,104 @@
+"""What changes the fingerprint of code, and what does not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seq2sweep.code_fingerprint import of_code
+
+ROOT = Path(__file__).parents[1]
+
+CODE = '''"""What it is."""
+
+import math
+from os import path
+
+RATE = 0.5
+"""Of nothing."""
+
+
+class Thing:
+    """A thing."""
+
+    def area(self, radius: float, *, note: str = "") -> str:
+        """Of a circle."""
+        area = math.pi * radius**2  # Archimedes
+        return f"{area:.{len(note)}f}{note}" + path.sep
+'''
+SAME = {
+    "comment": ("  # Archimedes", ""),
+    "docstring": ("Of a circle", "Of any circle"),
+    "docstring of the module": ('"""What it is."""\n', ""),
+    "text below a name": ('"""Of nothing."""\n', ""),
+    "layout": ("RATE = 0.5", "RATE = (\n    0.5\n)"),
+    "quotes": ('note: str = ""', "note: str = ''"),
+    "import": ("from os import path", "from os import sep, path"),
+}
+OTHER = {
+    "number": ("0.5", "0.25"),
+    "type of a number": ("radius**2", "radius**2.0"),
+    "operator": ("math.pi * radius", "math.pi + radius"),
+    "name": ("RATE", "RATIO"),
+    "default": ('note: str = ""', 'note: str = "m"'),
+    "format": (":.{len", ":0.{len"),
+    "text": ("path.sep", "'/'"),
+    "order": ("math.pi * radius**2", "radius**2 * math.pi"),
+    "keyword": ("*, note", "note"),
+}
+
+
+def of(folder: Path, *texts: str) -> str:
+    files = []
+    for number, text in enumerate(texts):
+        files.append(folder / f"file{number}.py")
+        files[-1].write_text(text, encoding="utf-8")
+    return of_code(files)
+
+
+@pytest.mark.parametrize("change", SAME)
+def test_what_changes_no_result_is_the_same(change: str, tmp_path: Path) -> None:
+    before, after = SAME[change]
+    assert before in CODE
+    assert of(tmp_path, CODE.replace(before, after)) == of(tmp_path, CODE)
+
+
+@pytest.mark.parametrize("change", OTHER)
+def test_what_may_change_a_result_differs(change: str, tmp_path: Path) -> None:
+    before, after = OTHER[change]
+    assert before in CODE
+    assert of(tmp_path, CODE.replace(before, after)) != of(tmp_path, CODE)
+
+
+def test_files_are_told_apart_but_not_their_places(tmp_path: Path) -> None:
+    assert of(tmp_path, "a = 1", "b = 2") == of(tmp_path, "b = 2", "a = 1")
+    assert of(tmp_path, "a = 1", "b = 2") != of(tmp_path, "a = 1\nb = 2")
+    assert of(tmp_path, "a = 1", "a = 1") != of(tmp_path, "a = 1")
+
+
+OTHER_PYTHONS = [
+    found
+    for version in ("3.11", "3.12", "3.13", "3.14")
+    # A version manager may have a name for one that it has not set up.
+    if (found := shutil.which(f"python{version}"))
+    and not subprocess.call([found, "-c", "0"], stderr=subprocess.DEVNULL)
+]
+
+
+@pytest.mark.skipif(len(OTHER_PYTHONS) < 2, reason="one version of Python is here")
+@pytest.mark.parametrize("python", OTHER_PYTHONS)
+def test_it_is_the_same_on_every_version_of_python(python: str) -> None:
+    ask = (
+        "from pathlib import Path; from seq2sweep.code_fingerprint import of_code; "
+        "print(of_code(Path('src').rglob('*.py')))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [python, "-c", ask], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == of_code((ROOT / "src").rglob("*.py")), (sys.version, done.stderr)

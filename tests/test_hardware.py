@@ -1,0 +1,214 @@
+"""Peaks by the names that drivers give, and the energy counter of a made-up NVML."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from seq2sweep import hardware
+from seq2sweep.hardware import Precision, energy_counter, no_peak_warning, peak_flops
+
+# Names as torch.cuda.get_device_name gives them, with TFLOP/s in float32 and bf16.
+KNOWN: list[tuple[str, float, float | None]] = [
+    ("Tesla P100-PCIE-16GB", 9.3, None),
+    ("Tesla P100-SXM2-16GB", 10.6, None),
+    ("Tesla V100-SXM2-32GB", 15.7, None),
+    ("Tesla V100S-PCIE-32GB", 16.4, None),
+    ("Tesla T4", 8.1, None),
+    ("A100-SXM4-40GB", 19.5, 312),
+    ("NVIDIA A100-SXM4-80GB", 19.5, 312),
+    ("NVIDIA A100 80GB PCIe", 19.5, 312),
+    ("NVIDIA A10", 31.2, 125),
+    ("NVIDIA L4", 30.3, 121),
+    ("NVIDIA L40", 90.5, 181.05),
+    ("NVIDIA L40S", 91.6, 362.05),
+    ("NVIDIA RTX 6000 Ada Generation", 91.1, 364.25),
+    ("NVIDIA GeForce RTX 4090", 82.6, 165.2),
+    ("NVIDIA H100 80GB HBM3", 67, 989.5),
+    ("NVIDIA H100 PCIe", 51, 756.5),
+    ("NVIDIA H100 NVL", 60, 835.5),
+    ("NVIDIA H200", 67, 989.5),
+    ("NVIDIA GH200 480GB", 67, 990),
+    ("NVIDIA B200", 75, 2250),
+    ("AMD Instinct MI250X", 47.85, 191.5),
+]
+# Parts of cards, other cards whose names hold or resemble known ones, and no cards at all.
+UNKNOWN = [
+    "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+    "NVIDIA GeForce RTX 4090 Laptop GPU",
+    "NVIDIA GeForce RTX 4090 D",
+    "NVIDIA GeForce RTX 3090 Ti",
+    "NVIDIA A10G",
+    "NVIDIA A100X",
+    "NVIDIA L400",
+    "NVIDIA GB200",
+    "Quadro RTX 6000",
+    "NVIDIA RTX 6000",
+    "",
+]
+
+
+@pytest.mark.parametrize(("name", "float32", "bf16"), KNOWN)
+def test_peak_by_name(name: str, float32: float, bf16: float | None) -> None:
+    assert peak_flops(name, "float32") == pytest.approx(float32 * 1e12)
+    assert peak_flops(name, "bf16") == (None if bf16 is None else pytest.approx(bf16 * 1e12))
+    matching = [
+        pattern
+        for pattern in hardware.PEAK_TFLOPS
+        if re.fullmatch(pattern, name.removeprefix("NVIDIA "))
+    ]
+    assert len(matching) == 1
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_names_that_only_resemble_are_unknown(name: str, precision: Precision) -> None:
+    assert peak_flops(name, precision) is None
+
+
+def test_matrix_units_are_never_slower_than_float32() -> None:
+    for name, rates in hardware.PEAK_TFLOPS.items():
+        # 1.9 to 32 times as fast on all cards there are: a digit too many or too few shows.
+        assert "bf16" not in rates or 1.9 < rates["bf16"] / rates["float32"] < 33, name
+        assert 5 < rates["float32"] < 200, name
+
+
+def test_the_warning_says_what_is_missing_and_where_to_add_it() -> None:
+    assert no_peak_warning("CPU", "bf16") is None
+    assert no_peak_warning("Tesla T4", "float32") is None
+    for name in ("Tesla T4", "NVIDIA A10G"):
+        warning = no_peak_warning(name, "bf16")
+        assert warning is not None
+        assert f"bf16 peak of {name} " in warning
+        assert "\n" not in warning
+        assert "PEAK_TFLOPS in src/seq2sweep/hardware.py" in warning
+
+
+UUID = "8c5e1f6a-0000-1111-2222-333344445555"
+OK, NOT_SUPPORTED, NOT_FOUND = 0, 3, 6
+HANDLE = 0x7F00_1234_5678  # more than 32 bits, as pointers have
+INIT = ctypes.CFUNCTYPE(ctypes.c_int)
+BY_UUID = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p))
+ENERGY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_ulonglong))
+
+
+def fake_nvml(millijoules: list[int], support: int = OK) -> SimpleNamespace:
+    """Functions with NVML's C signatures; `millijoules` are the readings to come."""
+
+    def by_uuid(uuid: bytes, handle: ctypes.Array[ctypes.c_void_p]) -> int:
+        if uuid != f"GPU-{UUID}".encode():
+            return NOT_FOUND
+        handle[0] = HANDLE  # type: ignore[call-overload]
+        return OK
+
+    def energy(handle: int, reading: ctypes.Array[ctypes.c_ulonglong]) -> int:
+        if handle != HANDLE or support != OK:
+            return support or NOT_FOUND
+        reading[0] = millijoules.pop(0)  # type: ignore[call-overload]
+        return OK
+
+    return SimpleNamespace(
+        nvmlInit_v2=INIT(lambda: OK),
+        nvmlDeviceGetHandleByUUID=BY_UUID(by_uuid),
+        nvmlDeviceGetTotalEnergyConsumption=ENERGY(energy),
+    )
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """A GPU that torch numbers 0 and NVML may number otherwise; its UUID is UUID."""
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=UUID)
+    )
+    return torch.device("cuda", 0)
+
+
+def test_energy_is_read_from_the_card_of_that_uuid(
+    gpu: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    nvml = fake_nvml([5_000_000_000_000, 5_000_000_001_500])
+
+    def open_library(name: str) -> SimpleNamespace:
+        opened.append(name)
+        return nvml
+
+    monkeypatch.setattr(ctypes, "CDLL", open_library)
+    joules = energy_counter(gpu)
+    assert joules() == 5_000_000_000.0
+    assert joules() == 5_000_000_001.5
+    assert opened == ["libnvidia-ml.so.1"]
+
+
+def test_without_a_counter_energy_is_unknown(
+    gpu: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: fake_nvml([], support=NOT_SUPPORTED))
+    assert energy_counter(gpu)() is None
+    old = fake_nvml([1])
+    del old.nvmlDeviceGetTotalEnergyConsumption
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: old)
+    assert energy_counter(gpu)() is None
+    slept = fake_nvml([1])
+    slept.nvmlInit_v2 = INIT(lambda: NOT_SUPPORTED)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: slept)
+    assert energy_counter(gpu)() is None
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: fake_nvml([1]))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="another")
+    )
+    assert energy_counter(gpu)() is None
+
+
+def test_without_nvml_energy_is_unknown(gpu: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    assert energy_counter(gpu)() is None
+    assert energy_counter(torch.device("cpu"))() is None
+
+
+def test_the_memory_of_this_process() -> None:
+    # In a process of its own: one that has freed memory may take it from there.
+    code = (
+        "import json, torch; from seq2sweep.hardware import memory_of_process as memory\n"
+        "cpu = torch.device('cpu')\n"
+        "before = memory(cpu); held = bytearray(b'x') * 300_000_000; after = memory(cpu)\n"
+        "del held\n"
+        "print(json.dumps([before, after, memory(cpu)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    before, after, freed = json.loads(done.stdout)
+    assert set(after) == {"rss_bytes", "peak_rss_bytes"}
+    for name in after:
+        assert after[name] - before[name] == pytest.approx(300e6, rel=0.1)
+    assert freed["rss_bytes"] == pytest.approx(before["rss_bytes"], rel=0.1)
+    assert freed["peak_rss_bytes"] == pytest.approx(after["peak_rss_bytes"], rel=0.01)
+
+
+def test_the_peak_is_not_that_of_the_process_that_started_this_one() -> None:
+    held = bytearray(1_500_000_000)  # far more than torch takes by itself
+    held[::4096] = b"x" * len(held[::4096])
+    code = (
+        "import torch; from seq2sweep.hardware import memory_of_process as memory\n"
+        "print(memory(torch.device('cpu'))['peak_rss_bytes'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < len(held)
+
+
+def test_features_of_a_processor_are_those_that_choose_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    able = {"avx2": True, "avx512_bf16": True, "amx_bf16": False, "aes": True, "l1d_cache_size": 9}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    assert hardware.cpu_features() == "AVX512 avx2 avx512_bf16"

@@ -1,0 +1,122 @@
+"""Command lines and stages in front of what is no file: one line, status 2, and soon."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep.cli import main
+from tests import hostile
+from tests.test_hostile_params import ROOT, SECONDS, time_limit
+
+SMALL = {"data.phrasebook.train": 20, "data.phrasebook.valid": 5, "data.phrasebook.test": 5}
+DOCUMENTED = (0, 1, 2)
+
+
+def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    Path("infra").mkdir()
+    Path("infra/prices.yaml").symlink_to(ROOT / "infra/prices.yaml")
+    small = configuration.with_changes(hostile.SHIPPED, SMALL)
+    Path("params.yaml").write_text(configuration.dump(small), encoding="utf-8")
+
+
+def status_of(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> object:
+    with time_limit(SECONDS):
+        try:
+            if arguments[0] == "seq2sweep":
+                return main(arguments[1:])
+            monkeypatch.setattr(sys, "argv", arguments[1:])
+            runpy.run_module(arguments[2], run_name="__main__", alter_sys=False)
+        except SystemExit as error:
+            return error.code
+    return "no status"
+
+
+def check(
+    first: int,
+    last: int,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refused = 0
+    for number in range(first, last):
+        project(folder / str(number), monkeypatch)
+        arguments = hostile.command(number, hostile.odd_places(Path.cwd()))
+        what = f"command {number}: {arguments}"
+        if arguments[0] == "python":
+            what += f", {hostile.disturb(number, Path.cwd())}"
+        try:
+            status = status_of(arguments, monkeypatch)
+        except BaseException as error:
+            raise AssertionError(f"{what}: {error!r}") from error
+        said = capsys.readouterr().err
+        assert status in DOCUMENTED, what
+        assert "Traceback" not in said, what
+        if status != 0 and "usage: " not in said:
+            assert said.count("\n") == 1, (what, said)
+        refused += status == 2
+    assert refused > (last - first) / 2
+
+
+def test_no_command_ends_in_a_stack_trace_or_never(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check(0, 40, tmp_path, monkeypatch, capsys)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(3600)
+def test_none_of_two_hundred_commands_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check(0, 200, tmp_path, monkeypatch, capsys)
+
+
+def shell(line: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    return subprocess.run(
+        ["bash", "-c", line.replace("seq2sweep", f"{sys.executable} -m seq2sweep.cli")],
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "environment", "status"),
+    [
+        ("seq2sweep preset >&-", {}, 0),
+        ("seq2sweep preset <&- >&- 2>&-", {}, 0),
+        ("seq2sweep preset nowhere <&- >&-", {}, 2),
+        ("seq2sweep preset $'\\xff'", {}, 2),
+        ("seq2sweep preset", {"PYTHONIOENCODING": "ascii"}, 0),
+        ("seq2sweep preset", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, 0),
+    ],
+)
+def test_streams_that_are_closed_or_of_another_encoding(
+    line: str, environment: dict[str, str], status: int
+) -> None:
+    done = shell(line, **environment)
+    assert done.returncode == status, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert environment == {} or "·".encode() in done.stdout
+
+
+def test_a_stage_goes_on_when_the_reader_of_its_output_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(tmp_path / "project", monkeypatch)
+    stage = f"{sys.executable} -m pipeline.download"
+    done = shell(f"set -o pipefail; {stage} 2>&1 | true")
+    assert done.returncode == 0
+    assert Path("data/raw/provenance.json").exists()

@@ -1,0 +1,121 @@
+"""Chunks shared out over processes: in order, a few at a time, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from seq2sweep.errors import Failure, UserError
+from seq2sweep.parallel import IN_FLIGHT, Processes, available_cpus, serial
+
+
+def double(x: int) -> int:
+    time.sleep(0.05 if x == 0 else 0)  # the first is the last to be done
+    return 2 * x
+
+
+def pid(x: int) -> int:
+    time.sleep(0.02)
+    return os.getpid()
+
+
+def refuse(x: int) -> int:
+    if x == 3:
+        raise UserError("line 3 is wrong")
+    return x
+
+
+def test_results_come_in_the_order_of_the_items() -> None:
+    expected = [2 * x for x in range(20)]
+    assert list(serial(double, range(20))) == expected
+    assert list(Processes(1)(double, range(20))) == expected
+    assert list(Processes(2)(double, range(20))) == expected
+    assert list(Processes(2)(double, [])) == []
+
+
+def test_two_processes_share_the_work() -> None:
+    found = set(Processes(2)(pid, range(40)))
+    assert len(found) == 2
+    assert os.getpid() not in found
+    assert not any(psutil.pid_exists(process) for process in found)
+
+
+def test_only_a_few_items_are_taken_ahead() -> None:
+    taken = 0
+
+    def items() -> Iterator[int]:
+        nonlocal taken
+        for item in range(1, 101):
+            taken = item
+            yield item
+
+    for done, _ in enumerate(Processes(2)(double, items())):
+        assert taken <= done + 2 * IN_FLIGHT
+
+
+def test_an_error_of_the_function_is_raised_here() -> None:
+    with pytest.raises(UserError, match="line 3 is wrong"):
+        list(Processes(2)(refuse, range(10)))
+
+
+def end_itself(x: int) -> int:
+    if x == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def test_a_killed_worker_is_said_in_one_line() -> None:
+    with pytest.raises(Failure, match="a process of this stage was killed, perhaps for want of"):
+        list(Processes(2)(end_itself, range(10)))
+
+
+def test_who_stops_asking_leaves_no_process() -> None:
+    results = Processes(2)(double, range(1000))
+    assert next(results) == 0
+    # Python's own tracker of shared resources may stay.
+    children = psutil.Process().children()
+    workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+    assert len(workers) == 2
+    results.close()  # type: ignore[attr-defined]
+    assert not any(worker.is_running() for worker in workers)
+
+
+def test_as_many_processes_as_this_one_may_use_cpus() -> None:
+    assert Processes().count == available_cpus() >= 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for orphans in Linux's way")
+def test_a_killed_parent_takes_its_workers_along(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\n"
+        "from seq2sweep.parallel import Processes\n"
+        "from tests.test_parallel import pid\n"
+        "if __name__ == '__main__':\n"
+        "    for found in Processes(2)(pid, range(100_000)):\n"
+        "        print(found, flush=True)\n"
+    )
+    (tmp_path / "script.py").write_text(script)
+    root = Path(__file__).parents[1]
+    paths = os.pathsep.join([str(root), str(root / "src")])
+    parent = subprocess.Popen(
+        [sys.executable, str(tmp_path / "script.py")],
+        env={**os.environ, "PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    workers = {int(parent.stdout.readline()) for _ in range(20)}
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    deadline = time.monotonic() + 20
+    while any(psutil.pid_exists(worker) for worker in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(psutil.pid_exists(worker) for worker in workers)

@@ -1,0 +1,225 @@
+"""All presets: that they load, sweep, and are listed so that one finds the right one."""
+
+from __future__ import annotations
+
+import math
+import re
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.cli import main
+from seq2sweep.errors import UserError
+from seq2sweep.model.flops import parameter_count
+from seq2sweep.presets import table3
+from seq2sweep.sweep.variants import variants
+from seq2sweep.train.schedule import learning_rate
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_each_file_is_a_preset_but_the_table() -> None:
+    files = {
+        Path(file.name).stem
+        for file in resources.files("seq2sweep.presets").iterdir()
+        if file.name.endswith(".yaml")
+    }
+    rows = {f"table3-{row.name}" for row in table3.read().rows}
+    assert set(presets.names()) == (files - {"table3"}) | rows
+    assert len(set(presets.names())) == len(presets.names())
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_preset_is_read_back_from_its_own_params(name: str) -> None:
+    config = presets.load(name).config
+    assert configuration.parse(configuration.dump(config)) == config
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_sweep_has_its_base_and_something_to_compare_it_with(name: str) -> None:
+    config = presets.load(name).config
+    if config.sweep.method == "none":
+        config = configuration.with_changes(config, {"sweep.method": _meant(config)})
+    found, refused = variants(config)
+    assert refused == []
+    assert found[0].changes == {}
+    assert len(found) > 1 or config.sweep.method == "optuna"  # which proposes the others later
+    most = max(variant.config.train.steps for variant in found)
+    assert config.sweep.grace_steps <= most
+    for variant in found:
+        # A trial saves and reports where it validates: it must do so before its end.
+        assert variant.config.train.validate_every < variant.config.train.steps
+
+
+def _meant(config: configuration.Config) -> str:
+    """The method that the rest of a section is for, where none is set."""
+    return "one_at_a_time" if config.sweep.space else "table3"
+
+
+DAYS = 1e17
+"""FLOPs: more than a day on 2 CPU cores, and a tenth of what the paper's base model takes."""
+
+
+@pytest.mark.parametrize("name", [*presets.names(), *presets.SHORT])
+def test_no_preset_of_the_papers_size_sweeps_unless_its_name_says_so(name: str) -> None:
+    config = presets.load(name).config
+    found = variants(config)[0]
+    # Six FLOPs a parameter and token.
+    costs = [
+        6
+        * parameter_count(trial.config.model, trial.config.vocabulary.size)
+        * (trial.config.train.steps * trial.config.train.tokens_per_update)
+        for trial in found
+    ]
+    asked_for = name == "wmt14-en-de-table3"
+    assert (sum(costs) > DAYS) is asked_for
+    assert len(found) == 19 or not asked_for
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_preset_says_what_to_expect(name: str) -> None:
+    preset = presets.load(name)
+    assert all((preset.summary, preset.bleu, preset.time, preset.hardware))
+    # What nobody ran here must not look like a measurement.
+    if preset.config.data.folder == "corpora/wmt14-en-de":
+        assert preset.bleu.startswith("not run here yet; paper: ")
+        assert preset.time.startswith("paper: ")
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_what_was_measured_says_when_and_with_these_settings(name: str) -> None:
+    preset = presets.load(name)
+    if preset.bleu.startswith("not run here yet"):
+        assert preset.measured is None
+        return
+    assert preset.measured is not None
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", str(preset.measured["date"]))
+    assert re.fullmatch(r"[0-9a-f]{7}", str(preset.measured["commit"]))
+    assert preset.settings == preset.measured["settings"], (
+        f"{name} was measured with other settings: run it anew, and write into its `about` and "
+        "into the page of WHERE_FROM what came out; of a new key that changes nothing write "
+        f"`settings: {preset.settings}` alone"
+    )
+
+
+# What a preset says in `bleu` or `time`, and the page that says how it came about, each with the
+# figure as the group of a pattern.
+HOW = "docs/how_it_works.md"
+WHERE_FROM = [
+    ("phrasebook", r"^([\d.]+) on its test set", "README.md", r"BLEU (\S+) \(nrefs"),
+    ("phrasebook", r"^(\d+) minutes", "README.md", r"without a GPU: ([\d.]+) minutes after"),
+    ("phrasebook-search", r"^(\d+) for the base variant", HOW, r"BLEU (\d+) with the base variant"),
+    (
+        "phrasebook-search",
+        r"(\d+) for the best of 12 trials",
+        HOW,
+        r"(\d+) with the best of 12",
+    ),
+    ("phrasebook-search", r"^(\d+) minutes", HOW, r"its sweep took (\d+) minutes"),
+]
+
+
+@pytest.mark.parametrize(("name", "here", "page", "there"), WHERE_FROM)
+def test_figures_are_those_of_the_pages(name: str, here: str, page: str, there: str) -> None:
+    preset = presets.load(name)
+    (said,) = (m for text in (preset.bleu, preset.time) for m in re.findall(here, text))
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (found,) = re.findall(there, " ".join(text.split()))
+    decimals = len(said.partition(".")[2])
+    assert f"{float(found.replace(' ', '')):.{decimals}f}" == said
+
+
+def test_every_measured_preset_has_a_page() -> None:
+    measured = {name for name in presets.names() if presets.load(name).measured is not None}
+    assert measured == {name for name, *_ in WHERE_FROM}
+
+
+def test_tiny_reaches_the_published_peak_of_the_learning_rate() -> None:
+    config = presets.load("multi30k-en-de-tiny").config
+    train = config.train
+    rates = [
+        learning_rate(step, config.model.d_model, train.warmup_steps, train.learning_rate_scale)
+        for step in range(1, train.steps + 1)
+    ]
+    assert max(rates) == rates[2000 - 1]
+    assert max(rates) == pytest.approx(5e-3, rel=1e-3)
+    trial = variants(config)[0][0].config.train
+    peak = learning_rate(trial.warmup_steps, 128, trial.warmup_steps, trial.learning_rate_scale)
+    assert math.isclose(peak, 5e-3, rel_tol=1e-2)
+
+
+def test_tiny_reads_the_files_of_its_sister_in_lower_case() -> None:
+    tiny, sister = (presets.load(f"multi30k-en-de{end}").config for end in ("-tiny", ""))
+    assert tiny.data == sister.data
+    assert (tiny.prepare.lowercase, sister.prepare.lowercase) == (True, False)
+    assert (tiny.evaluate.length_penalty, tiny.evaluate.alpha) == ("power", 1.0)
+
+
+# --- the list --------------------------------------------------------------------------------
+
+
+def test_the_list_has_a_line_for_each_row_of_table_3(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preset"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = next(i for i, line in enumerate(lines) if re.match(r"name +PPL +BLEU", line))
+    body = lines[start + 1 :]
+    assert [line.split()[0] for line in body] == [
+        f"table3-{row.name}" for row in table3.read().rows
+    ]
+    assert body[5].split() == ["table3-B-d_k-16", "5.16", "25.1", "58", "d_k", "16"]
+    assert body[1].split()[1:] == ["5.29", "24.9", *"heads 1, d_k 512, d_v 512".split()]
+    # Columns stand one under the other: each figure ends where its heading does.
+    for heading, column in (("PPL", 1), ("BLEU", 2)):
+        ends = {line.index(line.split()[column], 20) + len(line.split()[column]) for line in body}
+        assert ends == {lines[start].index(heading) + len(heading)}
+    # A terminal of 80 columns shows every row on one line, but the one that changes five settings.
+    assert [line.split()[0] for line in body if len(line) > 80] == ["table3-big"]
+
+
+def test_rows_come_after_the_other_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["preset"])
+    others, rows = capsys.readouterr().out.split("The rows of Table 3", 1)
+    for name in presets.names():
+        place, elsewhere = (rows, others) if name.startswith("table3-") else (others, rows)
+        assert re.search(rf"^{re.escape(name)}\b", place, re.MULTILINE)
+        assert not re.search(rf"^{re.escape(name)}\b", elsewhere, re.MULTILINE)
+    assert "Not run here yet" in rows
+
+
+def test_writing_a_preset_tells_what_to_expect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["preset", "table3-C-d_ff-4096"]) == 0
+    out = capsys.readouterr().out
+    assert "params.yaml is now table3-C-d_ff-4096" in out
+    assert "paper: 26.2 on newstest2013, perplexity 4.75" in out
+    # With changes of one's own nobody knows.
+    assert main(["preset", "table3-C-d_ff-4096", "--set", "train.steps=5"]) == 0
+    assert "26.2" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("phrasebok", "phrasebook"),
+        ("table3-a-heads-1", "table3-A-heads-1"),
+        ("table3-A-head-16", "table3-A-heads-16"),
+        ("table3-D-labelsmoothing-0.2", "table3-D-label_smoothing-0.2"),
+        ("multi30k-tiny", "multi30k-en-de-tiny"),
+        ("Big", "big"),
+    ],
+)
+def test_a_misspelt_name_gets_the_nearest(wrong: str, meant: str) -> None:
+    with pytest.raises(UserError, match=f"unknown preset {wrong}, did you mean {re.escape(meant)}"):
+        presets.load(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["", "zzzzzzzz", "../phrasebook.yaml", "table3"])
+def test_what_is_no_preset_is_one_line_that_says_where_they_are_listed(wrong: str) -> None:
+    with pytest.raises(UserError, match=r"unknown preset .*`seq2sweep preset` lists all") as caught:
+        presets.load(wrong)
+    assert "\n" not in str(caught.value)

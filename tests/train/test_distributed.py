@@ -1,0 +1,103 @@
+"""A model that is shared out: each worker holds its part, before, between and after passes."""
+
+from __future__ import annotations
+
+import multiprocessing
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch.distributed.tensor import DTensor
+
+from seq2sweep.config import Config
+from seq2sweep.data.batching import Batch
+from seq2sweep.model.transformer import Transformer
+from seq2sweep.train.distributed import give_back, shard, whole
+from seq2sweep.train.step import accumulate, apply, make_optimizer
+
+CPU = torch.device("cpu")
+PIECES = 101
+
+
+def held(model: Transformer) -> int:
+    """Numbers that this worker holds."""
+    return sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in model.parameters())
+
+
+def batch(label: int) -> Batch:
+    return Batch(torch.full((2, 3), 7), torch.full((2, 4), 8), torch.full((2, 4), label))
+
+
+def update(model: Transformer, optimizer: torch.optim.Adam, spoil: bool) -> float:
+    """One update of two passes; gives its gradient's norm."""
+    accumulate(
+        model,
+        [batch(9), batch(10)],
+        update_target_tokens=32,
+        smoothing=0.1,
+        world_size=2,
+        precision="float32",
+        device=CPU,
+    )
+    if spoil:
+        gradient = next(model.parameters()).grad
+        assert isinstance(gradient, DTensor)
+        if dist.get_rank() == 1:
+            gradient.to_local().fill_(torch.nan)
+    norm, skipped = apply(model, optimizer, 0.01)
+    assert bool(skipped) == spoil
+    return float(norm)
+
+
+def weights(model: Transformer) -> dict[str, Tensor]:
+    return {name: whole(p.detach()).clone() for name, p in model.named_parameters()}
+
+
+def work(rank: int, folder: Path, config: Config) -> None:
+    torch.set_num_threads(1)
+    meeting = f"file://{folder / 'meeting'}"
+    dist.init_process_group(
+        "gloo", init_method=meeting, rank=rank, world_size=2, timeout=timedelta(seconds=300)
+    )
+    torch.manual_seed(1)
+    plain = Transformer(config.model, PIECES)
+    torch.manual_seed(1)
+    model = shard(Transformer(config.model, PIECES), CPU, 2)
+    total = sum(p.numel() for p in plain.parameters())
+    assert all(torch.equal(weights(model)[k], p) for k, p in plain.named_parameters())
+    assert held(model) <= 0.51 * total
+
+    with torch.no_grad():
+        model.eval()(torch.full((2, 3), 7), torch.full((2, 4), 8))
+    give_back(model)
+    assert held(model) <= 0.51 * total
+
+    optimizer = make_optimizer(model)
+    before = weights(model)
+    update(model, optimizer, spoil=True)
+    assert all(torch.equal(before[k], v) for k, v in weights(model).items())
+    assert update(model, optimizer, spoil=False) > 0
+    after = weights(model)
+    assert not all(torch.equal(before[k], v) for k, v in after.items())
+    assert all(bool(v.isfinite().all()) for v in after.values())
+    assert held(model) <= 0.51 * total
+    moments = [v for entry in optimizer.state.values() for v in entry.values() if v.ndim]
+    local = [v.to_local() for v in moments if isinstance(v, DTensor)]
+    assert len(local) == len(moments)
+    assert sum(v.numel() for v in local) <= 2 * 0.51 * total
+    dist.destroy_process_group()
+
+
+def test_each_worker_holds_its_half_and_skips_what_another_cannot_take(
+    tiny_config: Config, tmp_path: Path
+) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    workers = [context.Process(target=work, args=(rank, tmp_path, tiny_config)) for rank in (0, 1)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(300)
+        assert worker.exitcode == 0
