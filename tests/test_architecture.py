@@ -55,8 +55,10 @@ HOMES = {
     "ray": "seq2sweep.cluster",
     "optuna": "seq2sweep.sweep",
     "mlflow": "seq2sweep.tracking",
+    "obstore": "seq2sweep.storage",
 }
 CORE_MAY_USE = {
+    "boto3",
     "ctranslate2",
     "fsspec",
     "numpy",
@@ -148,6 +150,7 @@ def test_modules_were_found() -> None:
         ("pipeline.train", "import ray", "only seq2sweep.cluster imports ray"),
         ("seq2sweep.report.front", "import optuna", "only seq2sweep.sweep imports optuna"),
         ("seq2sweep.cli", "import mlflow", "only seq2sweep.tracking imports mlflow"),
+        ("seq2sweep.runs.layout", "import obstore", "only seq2sweep.storage imports obstore"),
         (
             "seq2sweep.cluster.train_driver",
             "import mlflow",

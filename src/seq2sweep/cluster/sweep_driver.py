@@ -23,7 +23,7 @@ from seq2sweep.cluster.tune_trial import FAILURE_NAME, validations
 from seq2sweep.config import ClusterConfig, Config, is_address
 from seq2sweep.errors import UserError
 from seq2sweep.runs.layout import run_folder
-from seq2sweep.storage.locks import only_user
+from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import OnTrial, TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant
@@ -69,14 +69,15 @@ def run_sweep(
     folder = run_folder(config.cluster, project, name)
     schedule = _schedule(config)
     folder.mkdir(parents=True, exist_ok=True)
-    with only_user(folder):
+    store = RunStore(folder)
+    with store.driving():
         records = [
             TrialRecord.open(variant, folder / "trials" / variant.slug, schedule, scorer, final)
             for variant in variants
         ]
         rungs = _rungs(config, records)
         _forget_stops(records, rungs)
-        _train_records(config, records, encoded.resolve(), folder / "tune", rungs, on_trial)
+        _train_records(config, records, encoded.resolve(), store, rungs, on_trial)
         _score_all(config, records, encoded.resolve(), score, on_trial)
         for record in records:
             record.settle()
@@ -96,7 +97,7 @@ def _train_records(
     config: Config,
     records: list[TrialRecord],
     encoded: Path,
-    scratch: Path,
+    sweep: RunStore,
     rungs: Rungs | None,
     on_trial: OnTrial,
 ) -> None:
@@ -107,7 +108,7 @@ def _train_records(
                 cause = record.earlier["cause"] if record.earlier["status"] == "failed" else None
                 record.end(record.earlier["status"], cause, on_trial, time.monotonic())
         if not all(record.status for record in records):
-            train_all(config, records, encoded, scratch, rungs, on_trial)
+            train_all(config, records, encoded, sweep, rungs, on_trial)
     finally:
         for record in records:
             if record.started and not record.status:

@@ -31,6 +31,7 @@ from seq2sweep.cluster.tune_trial import FAILURE_NAME, METRIC, run_trial
 from seq2sweep.cluster.workers_start import START_SECONDS
 from seq2sweep.config import Config, SweepConfig
 from seq2sweep.errors import Failure, UserError
+from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import OnTrial, TrialRecord
 
@@ -128,18 +129,16 @@ class Interruption(tune.Stopper):  # type: ignore[misc]
     running: whether any trial runs, which `_Events` says. Used by two threads.
     """
 
-    def __init__(self, file: Path) -> None:
-        """file: by which the trials are told."""
-        self.file = file
+    def __init__(self, sweep: RunStore) -> None:
+        """sweep: by which the trials are told."""
+        self.sweep = sweep
         self.asked = self.running = False
 
     def ask(self) -> bool:
-        """Tell the trials; False where none runs, or the storage fails."""
+        """Tell the trials; False where none runs."""
         self.asked = True
-        with contextlib.suppress(OSError):
-            self.file.touch()
-            return self.running
-        return False
+        self.sweep.request_stop()
+        return self.running
 
     def is_asked(self) -> bool:
         return self.asked
@@ -239,18 +238,19 @@ def train_all(
     config: Config,
     records: list[TrialRecord],
     encoded: Path,
-    scratch: Path,
+    sweep: RunStore,
     rungs: Rungs | None,
     on_trial: OnTrial,
 ) -> None:
-    """Train what is not done, and keep `records` up to date; scratch: a folder for Tune's files."""
+    """Train what is not done, and keep `records` up to date; sweep: where it is kept."""
+    scratch = sweep.folder / "tune"  # for Tune's own files
     left = [index for index, record in enumerate(records) if not record.earlier]
     if rungs is None:
         # The longest first, or it would train alone in the end.
         left.sort(key=lambda index: -records[index].variant.config.train.steps)
-    interruption = Interruption(scratch.with_name(f"stop-{uuid.uuid4().hex}"))
-    stop = str(interruption.file)
-    trials = [_trial(config.sweep, record, encoded, rungs, stop) for record in records]
+    sweep.begin_attempt(uuid.uuid4().hex)
+    interruption = Interruption(sweep)
+    trials = [_trial(config.sweep, record, encoded, rungs, sweep) for record in records]
     shared = session.address_of(config.cluster) is not None
     room, callback = Room(config.sweep, shared=shared), _Events(interruption)
     several = config.sweep.workers_per_trial > 1
@@ -295,8 +295,7 @@ def train_all(
         with _deaths_are_failures_of_trials():
             session.while_waiting(tuner.fit, follow, interruption.ask)
     finally:
-        with contextlib.suppress(OSError):
-            interruption.file.unlink(missing_ok=True)
+        sweep.end_attempt()
     for record in records:
         if not record.status:
             record.end("failed", "Tune ended without it", on_trial, time.monotonic())
@@ -304,18 +303,19 @@ def train_all(
 
 
 def _trial(
-    sweep: SweepConfig, record: TrialRecord, encoded: Path, rungs: Rungs | None, stop: str
+    settings: SweepConfig, record: TrialRecord, encoded: Path, rungs: Rungs | None, sweep: RunStore
 ) -> dict[str, Any]:
     """What `run_trial` is to know."""
     return {
         "config": configuration.to_dict(record.variant.config),
         "encoded": str(encoded),
-        "folder": str(record.folder),
-        "workers": sweep.workers_per_trial,
-        "cpus": sweep.cpus_per_trial,
-        "gpus": sweep.gpus_per_trial,
+        "location": str(record.folder),
+        "sweep": sweep.location,
+        "attempt": sweep.attempt,
+        "workers": settings.workers_per_trial,
+        "cpus": settings.cpus_per_trial,
+        "gpus": settings.gpus_per_trial,
         "rungs": rungs.steps if rungs else [],
-        "stop": stop,
     }
 
 
