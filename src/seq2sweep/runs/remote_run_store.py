@@ -55,6 +55,7 @@ MANIFEST = "manifest.json"
 ALL_FILES = {*checkpointing.FILES, MANIFEST}
 _WRITER_NAME = "writer.json"
 _BEGUN = "begun"
+_OF_DRIVERS = ("leases/", "attempts/")
 
 
 class RemoteRunStore(RunStore):
@@ -72,7 +73,31 @@ class RemoteRunStore(RunStore):
         self._journal_lock = threading.Lock()
         self._losses: dict[str, float | None] = {}
 
+    def child(self, name: str) -> RunStore:
+        folder = super().child(name).folder
+        return RemoteRunStore(f"{self.location}/{name}", folder, self.attempt)
+
+    def write(self, name: str, text: str) -> None:
+        super().write(name, text)
+        self.objects.write(name, text.encode())
+
+    def delete(self, name: str) -> None:
+        super().delete(name)
+        self.objects.delete(name)
+
     # --- for the driver ---------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        self._fetch_journal()
+        for name in self.objects.sizes():
+            kept = is_checkpoint_name(name.partition("/")[0]) or name.startswith(_OF_DRIVERS)
+            if not kept and name not in (JOURNAL_NAME, _WRITER_NAME):
+                content = self.objects.read(name)
+                if content is not None:
+                    super().write(name, content.decode())
+
+    def newest_checkpoint(self) -> Path | None:
+        return next(filter(is_regular, reversed(self._listed())), None)
 
     @contextlib.contextmanager
     def driving(self) -> Iterator[None]:
@@ -211,11 +236,19 @@ class RemoteRunStore(RunStore):
         """What is wrong here is said by who uploads the next checkpoint."""
         with contextlib.suppress(OSError, UserError, LeaseLostError):
             self._upload_journal(self._check)
+        self.poll()
+
+    def stop_requested(self) -> bool:
+        return self._stop  # a thread polls, as the store may be slow to answer
+
+    def poll(self) -> None:
         with contextlib.suppress(OSError, UserError):
             self._stop = self._stop or self._signals.size(STOP) is not None
 
-    def stop_requested(self) -> bool:
-        return self._stop
+    @contextlib.contextmanager
+    def polling(self) -> Iterator[None]:
+        with Ticker(SYNC_SECONDS, self.poll, "stop"):
+            yield
 
     def resume_point(self) -> Path | None:
         for path in reversed(self._listed()):
