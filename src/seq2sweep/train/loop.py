@@ -2,7 +2,7 @@
 
 Every worker runs it and yields the same events in the same order. What happens at a step is a
 function of (configuration, data, step, worker): random numbers are seeded anew at every step, so
-a run that goes on from a checkpoint does what it would have done anyway.
+a run that resumes from a checkpoint does what it would have done anyway.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class _Training:
         self.until = until
 
     def identity(self) -> dict[str, Any]:
-        """What a checkpoint must agree on with the run that goes on from it."""
+        """What a checkpoint must agree on with the run that resumes from it."""
         return configuration.flatten(self.config, "model") | {
             "vocabulary": self.bitext.header["vocabulary"]["fingerprint"],
             "data": self.bitext.header["fingerprint"],
@@ -278,7 +278,7 @@ class _Training:
         )
 
     def _require_finite_weights(self) -> None:
-        """A checkpoint must be worth going on from; all workers have the same weights."""
+        """A checkpoint must be worth resuming from; all workers have the same weights."""
         finite = [whole(parameter.isfinite().all()) for parameter in self.model.parameters()]
         if not all(map(bool, finite)):
             step = self.progress.step
