@@ -16,7 +16,7 @@ _CHECKPOINT = re.compile(r"(step|interrupted)-\d{8,}")
 
 
 def run_folder(config: ClusterConfig, project: Path, name: str) -> Path:
-    """A run's folder on the driver's machine, where it is downloaded to when storage is an object store.
+    """A run's folder on the driver's machine, where a run in an object store is downloaded to.
 
     Absolute, because Ray's workers have working directories of their own.
     """
