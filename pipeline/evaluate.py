@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from tqdm import tqdm
 
@@ -21,7 +22,7 @@ from seq2sweep.console import say
 from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.decode.average import write_average
-from seq2sweep.decode.exported import choose, read_receipt
+from seq2sweep.decode.exported import Weights, choose, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import IN_DVC, Data, evaluate_weights, shown
 from seq2sweep.parallel import Mapper, serial
@@ -30,24 +31,13 @@ from seq2sweep.tracking.writer import Writer
 
 
 def work(config: Config) -> None:
-    receipt = read_receipt(stage.MODEL)
-    if receipt["config"]["model"] != configuration.to_dict(config)["model"]:
-        raise UserError(
-            f"{stage.MODEL} was trained with another `model` section than params.yaml has now: "
-            "run `dvc repro evaluate`, which trains it first"
-        )
+    header = read_header(stage.ENCODED, "test")
+    receipt = _receipt(config, header)
     chosen = choose(stage.MODEL, config.evaluate)
     wanted = config.evaluate.average_checkpoints
     if len(chosen) < wanted and not config.evaluate.checkpoint_steps:
         say(f"only {len(chosen)} checkpoints were kept: those are averaged")
     data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
-    header = read_header(stage.ENCODED, "test")
-    vocabulary = header["vocabulary"]["fingerprint"]
-    if receipt["lineage"].get("data.vocabulary", vocabulary) != vocabulary:
-        raise UserError(
-            f"{stage.MODEL} was trained with another vocabulary than {stage.ENCODED} has now: run "
-            "`dvc repro evaluate`, which trains it first"
-        )
     with (
         tracking.delivery(config) as delivery,
         # Under the training's run, unless that was deleted.
@@ -73,28 +63,8 @@ def work(config: Config) -> None:
         stage.write_metrics("evaluate", metrics, {key: figures[key] for key in IN_DVC})
         run.artifact(stage.METRICS / "evaluate.json")
         run.artifact(stage.REPORTS / "translations.tsv")
-        last_step, languages = chosen[-1].step, f"{config.data.source}-{config.data.target}"
-        with TemporaryDirectory(prefix=".averaged-", dir=stage.MODEL.parent) as name:
-            folder = Path(name)
-            write_average(folder, chosen, receipt)
-            run.model(
-                "transformer",
-                files=[folder / RECEIPT, folder / CHECKPOINTS, stage.VOCABULARY],
-                params=configuration.flatten(config, "model"),
-                metrics=figures,
-                dataset_name=f"{config.data.dataset} {languages} test",
-                dataset_digest=header["fingerprint"],
-                step=last_step,
-                tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},
-            )
-        # Training and scores in one row of the UI.
-        run.log(figures, last_step, on_parent=True)
-        decoding = json.dumps(metrics["made_from"]["evaluate"])
-        for on_parent in (False, True):
-            signature = metrics["bleu"]["sacrebleu"]["signature"]
-            # The training's run shows `evaluate` as it was when it began.
-            how = {"bleu.signature": signature, "bleu.evaluate": decoding}
-            run.tag(how, on_parent=on_parent)
+        _log_model(run, config, chosen, receipt, header, metrics)
+        _log_scores(run, metrics, chosen[-1].step)
     sacrebleu = metrics["bleu"]["sacrebleu"]
     say(
         f"BLEU {sacrebleu['score']:.2f} ({sacrebleu['signature']})\n"
@@ -102,6 +72,62 @@ def work(config: Config) -> None:
         f"chrF {metrics['chrf']['score']:.2f}, perplexity {metrics['perplexity']:.3f}, "
         f"{metrics['decode_tokens_per_second']:,.0f} tokens/s"
     )
+
+
+def _receipt(config: Config, header: dict[str, Any]) -> dict[str, Any]:
+    """Of the weights; UserError where they are of another model or vocabulary.
+
+    header: of the encoded data.
+    """
+    receipt = read_receipt(stage.MODEL)
+    if receipt["config"]["model"] != configuration.to_dict(config)["model"]:
+        raise UserError(
+            f"{stage.MODEL} was trained with another `model` section than params.yaml has now: "
+            "run `dvc repro evaluate`, which trains it first"
+        )
+    vocabulary = header["vocabulary"]["fingerprint"]
+    if receipt["lineage"].get("data.vocabulary", vocabulary) != vocabulary:
+        raise UserError(
+            f"{stage.MODEL} was trained with another vocabulary than {stage.ENCODED} has now: run "
+            "`dvc repro evaluate`, which trains it first"
+        )
+    return receipt
+
+
+def _log_model(
+    run: Writer,
+    config: Config,
+    chosen: Sequence[Weights],
+    receipt: dict[str, Any],
+    header: dict[str, Any],
+    metrics: dict[str, Any],
+) -> None:
+    """Give the run the averaged weights, as `seq2sweep translate` takes them."""
+    languages = f"{config.data.source}-{config.data.target}"
+    with TemporaryDirectory(prefix=".averaged-", dir=stage.MODEL.parent) as name:
+        folder = Path(name)
+        write_average(folder, chosen, receipt)
+        run.model(
+            "transformer",
+            files=[folder / RECEIPT, folder / CHECKPOINTS, stage.VOCABULARY],
+            params=configuration.flatten(config, "model"),
+            metrics=shown(metrics),
+            dataset_name=f"{config.data.dataset} {languages} test",
+            dataset_digest=header["fingerprint"],
+            step=chosen[-1].step,
+            tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},
+        )
+
+
+def _log_scores(run: Writer, metrics: dict[str, Any], step: int) -> None:
+    # Training and scores in one row of the UI.
+    run.log(shown(metrics), step, on_parent=True)
+    decoding = json.dumps(metrics["made_from"]["evaluate"])
+    for on_parent in (False, True):
+        signature = metrics["bleu"]["sacrebleu"]["signature"]
+        # The training's run shows `evaluate` as it was when it began.
+        how = {"bleu.signature": signature, "bleu.evaluate": decoding}
+        run.tag(how, on_parent=on_parent)
 
 
 @contextlib.contextmanager

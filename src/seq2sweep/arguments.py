@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from seq2sweep import console
 
@@ -47,6 +47,10 @@ EXAMPLES = {
 """Commands for each subcommand's --help; a test parses every one."""
 
 
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""What add_subparsers gives; it has no public name."""
+
+
 class _Completion(argparse.Action):
     """Prints a shell's completion of this command, and ends."""
 
@@ -81,6 +85,26 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
+    for add in (
+        _preset,
+        _plan,
+        _translate,
+        _export,
+        _evaluate,
+        _score,
+        _compare,
+        _doctor,
+        _submit,
+        _sync,
+    ):
+        add(commands)
+    for name, command in commands.choices.items():
+        command.formatter_class = argparse.RawDescriptionHelpFormatter
+        command.epilog = "examples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[name])
+    return made
+
+
+def _preset(commands: Commands) -> None:
     preset = commands.add_parser("preset", help="list experiments, or write params.yaml from one")
     preset.add_argument("name", nargs="?", help="the preset; without it all are listed")
     preset.add_argument(
@@ -94,6 +118,8 @@ def parser() -> argparse.ArgumentParser:
         "--force", action="store_true", help="also over a params.yaml that was edited"
     )
 
+
+def _plan(commands: Commands) -> None:
     plan = commands.add_parser(
         "plan",
         help="what will run and why, and what it will need, take and cost; nothing is done",
@@ -112,6 +138,8 @@ def parser() -> argparse.ArgumentParser:
     )
     plan.add_argument("--json", action="store_true", help="as JSON")
 
+
+def _translate(commands: Commands) -> None:
     translate = commands.add_parser("translate", help="translate text with the trained weights")
     translate.add_argument(
         "file", nargs="?", type=Path, help="text, one sentence a line, plain or .gz (else stdin)"
@@ -135,12 +163,16 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_trained(translate)
 
+
+def _export(commands: Commands) -> None:
     export = commands.add_parser(
         "export", help="write the trained weights as CTranslate2 reads them (extra ctranslate2)"
     )
     export.add_argument("folder", type=Path, help="where to: a folder that is not there yet")
     _add_trained(export)
 
+
+def _evaluate(commands: Commands) -> None:
     evaluate = commands.add_parser(
         "evaluate",
         help="evaluate models/train once more, with the settings of metrics/evaluate.json, as JSON",
@@ -152,10 +184,14 @@ def parser() -> argparse.ArgumentParser:
         "reports/translations.tsv differ from that; status 1 if any does",
     )
 
+
+def _score(commands: Commands) -> None:
     score = commands.add_parser("score", help="BLEU and chrF of any two text files, as JSON")
     score.add_argument("hypothesis", type=Path, help="translations, one a line (plain or .gz)")
     _add_reference(score)
 
+
+def _compare(commands: Commands) -> None:
     compare = commands.add_parser(
         "compare",
         help="two runs: what differs in parameters, code, data and score, and is it chance? "
@@ -180,11 +216,15 @@ def parser() -> argparse.ArgumentParser:
         "--json", action="store_true", help="as JSON, which it always is with a REFERENCE"
     )
 
+
+def _doctor(commands: Commands) -> None:
     doctor = commands.add_parser(
         "doctor", help="look whether this machine, or each node of the cluster, is fit to train"
     )
     doctor.add_argument("--json", action="store_true", help="as JSON")
 
+
+def _submit(commands: Commands) -> None:
     submit = commands.add_parser(
         "submit",
         help="run a stage as a job on a cluster, or attach to the job that does; Ctrl-C detaches",
@@ -205,13 +245,11 @@ def parser() -> argparse.ArgumentParser:
         "--dry-run", action="store_true", help="list what would be uploaded, and the job's id"
     )
 
+
+def _sync(commands: Commands) -> None:
     commands.add_parser(
         "sync", help="record in MLflow what stages could not, as it was away or they were killed"
     )
-    for name, command in commands.choices.items():
-        command.formatter_class = argparse.RawDescriptionHelpFormatter
-        command.epilog = "examples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[name])
-    return made
 
 
 def _add_trained(command: argparse.ArgumentParser) -> None:
