@@ -1,6 +1,6 @@
-"""Sweeps: Ray Tune runs the trials (tuning.py); what they leave on disk is ours.
+"""Sweeps: Ray Tune runs the trials (tune_runner.py); what they leave on disk is ours.
 
-Each variant has a folder `<cluster.storage>/<name>/trials/<slug>/` with its journal, its
+Each variant has a place `<cluster.storage>/<name>/trials/<slug>/` with its journal, its
 checkpoints and, once it has ended, result.json. A sweep that is run again under the same name
 reads those, so it owes nothing to the state of the Tune run before.
 """

@@ -1,4 +1,8 @@
-"""Removes the checkpoints of a run that nobody needs any more; `train.retention` says which."""
+"""Which checkpoints of a run are kept, by their steps and validation losses alone.
+
+What is dropped once would never be kept later: so it makes no difference whether this is asked
+after every checkpoint, or once after several.
+"""
 
 from __future__ import annotations
 
