@@ -43,7 +43,7 @@ from seq2sweep.train.loop import train
 
 ROOT = Path(__file__).parents[1]
 PIECES = ("_save_tensors", "sha256", "_flush")
-"""Functions of `train.state` in which a checkpoint's writing spends its time."""
+"""Functions of `train.checkpointing` in which a checkpoint's writing spends its time."""
 
 Keep = Callable[[Event], None]
 
@@ -228,7 +228,7 @@ def clock(taken: dict[str, list[float]], name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def timed(name: str) -> Iterator[list[float]]:
-    """Seconds of each call of a function of `train.state` meanwhile."""
+    """Seconds of each call of a function of `train.checkpointing` meanwhile."""
     function, spent = getattr(checkpointing, name), list[float]()
 
     def call(*arguments: Any) -> Any:
