@@ -16,7 +16,7 @@ from seq2sweep.data.reading import read_lines
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
 from seq2sweep.redaction import redact
-from seq2sweep.report.pooled import pooled
+from seq2sweep.report.aggregate import aggregate
 from seq2sweep.runs import journal
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.sweep.optuna_search import FIGURE_OF, HIGHER_IS_BETTER
@@ -282,7 +282,7 @@ def _best(report: dict[str, Any]) -> dict[str, Any] | None:
     """
     means = {
         variant.name: bleu.mean
-        for variant in pooled(report)
+        for variant in aggregate(report)
         if variant.state == "finished" and (bleu := variant.figures["bleu"])
     }
     if not means:

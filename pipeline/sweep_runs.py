@@ -14,7 +14,7 @@ from seq2sweep import console, hardware
 from seq2sweep.cluster.sweep_driver import INTERRUPTED
 from seq2sweep.config import SweepConfig
 from seq2sweep.model import flops
-from seq2sweep.report.seeds import estimate
+from seq2sweep.report.aggregate import estimate
 from seq2sweep.sweep.variants import Variant
 from seq2sweep.tracking.curves import CURVES
 from seq2sweep.tracking.values import param_text

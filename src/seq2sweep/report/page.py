@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from seq2sweep import console
-from seq2sweep.report import figures, plots, samples
-from seq2sweep.report.front import objectives
-from seq2sweep.report.pooled import most_seeds, pooled
-from seq2sweep.report.table import Tables, tables
-from seq2sweep.report.text import MISSING, fixed, millions, percent, plain, powers, whole
+from seq2sweep.report import plots, samples, sweep_plots
+from seq2sweep.report.aggregate import aggregate, most_seeds
+from seq2sweep.report.number_format import MISSING, fixed, millions, percent, plain, powers, whole
+from seq2sweep.report.pareto import objectives
+from seq2sweep.report.table import NONE_YET, Tables, tables
 
 _STATUSES = ("finished", "stopped early", "failed", "refused")
 REASONS = {
@@ -64,6 +66,7 @@ def render(results: Results) -> str:
         .get_template("page.html")
         .render(
             dataset=results.dataset,
+            none_yet=NONE_YET,
             tiles=_tiles(results),
             facts=_facts(results),
             phenomena=_phenomena(results.evaluate),
@@ -82,7 +85,7 @@ def render(results: Results) -> str:
 def render_tables(tables: Tables | None, dataset: str) -> str:
     """reports/table3.html: the tables of a sweep alone; None where none has been run."""
     template = _environment().get_template("table3.html")
-    return template.render(tables=tables, dataset=dataset)
+    return template.render(tables=tables, dataset=dataset, none_yet=NONE_YET)
 
 
 def sweep_tables(results: Results) -> Tables | None:
@@ -93,13 +96,20 @@ def sweep_tables(results: Results) -> Tables | None:
 
 
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["code"] = _code
+    return environment
+
+
+def _code(text: str) -> Markup:
+    """A sentence of the tables; what stands in `backticks` becomes <code>."""
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 # --- headline ------------------------------------------------------------------------------------
@@ -186,31 +196,34 @@ def _phenomena(evaluate: Mapping[str, Any]) -> list[dict[str, Any]]:
 # --- figures -------------------------------------------------------------------------------------
 
 
-def _curves(rows: Sequence[Mapping[str, float | None]]) -> list[dict[str, Any]]:
+def _curves(rows: Sequence[Mapping[str, float | None]]) -> list[dict[str, str]]:
     """Title and drawing of each learning curve that has points."""
-    charts: list[tuple[str, dict[str, str]]] = [
-        ("Loss, nats a piece", {"training, smoothed": "loss", "validation": "valid_loss"}),
-        ("Validation perplexity", {"validation perplexity": "valid_perplexity"}),
-        ("Learning rate", {"learning rate": "learning_rate"}),
-        ("Target tokens a second", {"target tokens a second": "tokens_per_second"}),
+    charts = [
+        ("Loss, nats a piece", {"training, smoothed": "loss", "validation": "valid_loss"}, False),
+        ("Validation perplexity", {"validation perplexity": "valid_perplexity"}, False),
+        ("Learning rate", {"learning rate": "learning_rate"}, True),
+        ("Target tokens a second", {"target tokens a second": "tokens_per_second"}, True),
     ]
     result = []
-    for number, (title, columns) in enumerate(charts):
-        curves = [
-            plots.Curve(label, points)
-            for label, column in columns.items()
-            if (points := plots.series_of(rows, column))
-        ]
+    for number, (title, columns, from_zero) in enumerate(charts):
+        curves = {
+            label: points for label, column in columns.items() if (points := _points(rows, column))
+        }
         if curves:
-            drawing = plots.lines(
-                curves,
-                about=f"{title} against training steps",
-                x_label="step",
-                name=f"curve{number}",
-                y_from_zero=title in ("Learning rate", "Target tokens a second"),
-            )
-            result.append({"title": title, "svg": Markup(drawing)})
+            drawing = plots.lines(curves, title, from_zero=from_zero, name=f"curve{number}")
+            result.append({"title": title, "svg": drawing})
     return result
+
+
+def _points(rows: Sequence[Mapping[str, float | None]], column: str) -> list[tuple[float, float]]:
+    """(step, value) of one column of metrics/curves.csv, where it was measured and finite."""
+    return [
+        (step, value)
+        for row in rows
+        if (value := row.get(column)) is not None
+        and (step := row.get("step")) is not None
+        and math.isfinite(value)
+    ]
 
 
 def _sweep(results: Results) -> dict[str, Any] | None:
@@ -219,13 +232,13 @@ def _sweep(results: Results) -> dict[str, Any] | None:
         return None
     statuses = [trial["status"] for trial in sweep["trials"]]
     counts = {status: statuses.count(status) for status in _STATUSES}
-    variants = pooled(sweep)
+    variants = aggregate(sweep)
     return {
         "summary": ", ".join(f"{n} {status}" for status, n in counts.items() if n),
         "time": console.duration(sweep["wall_seconds"]),
-        "scatter": figures.objectives(variants, objectives(sweep)),
-        "effects": figures.effects(variants),
-        "curves": figures.validation_losses(variants),
+        "scatter": sweep_plots.objectives(variants, objectives(sweep)),
+        "effects": sweep_plots.effects(variants),
+        "curves": sweep_plots.validation_losses(variants),
         "seeds": most_seeds(variants),
     }
 

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seq2sweep.comparison import trials, weights
-from seq2sweep.comparison.side import Missing, Scores, Side
+from seq2sweep.compare import trials, weights
+from seq2sweep.compare.scored_run import Missing, Scores, Side
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES
 from seq2sweep.evaluate.significance import against_base
-from seq2sweep.report.pooled import Against, against
-from seq2sweep.report.seeds import estimate
-from seq2sweep.report.text import p_value
+from seq2sweep.report.aggregate import Against, against, estimate
+from seq2sweep.report.number_format import p_value
 
 SIDES = ("a", "b")
 

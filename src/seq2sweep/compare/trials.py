@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seq2sweep.comparison.side import (
+from seq2sweep.compare.scored_run import (
     Missing,
     Scores,
     Side,

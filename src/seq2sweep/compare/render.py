@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from seq2sweep.report.text import MISSING, fixed, signed
+from seq2sweep.report.number_format import MISSING, fixed, signed
 
 FIGURES = {
     "bleu": ("BLEU", 2),
