@@ -26,7 +26,9 @@ def test_samples_fill_up_with_the_other_kind() -> None:
 
 
 def test_differences_are_by_word() -> None:
-    reference, translation = samples.differences("ich sehe das alte Haus", "ich sehe alte Häuser")
+    reference, translation = samples.Translation(
+        "", "ich sehe das alte Haus", "ich sehe alte Häuser"
+    ).differences()
     assert [(span.text, span.kind) for span in reference] == [
         *[("ich sehe", "same"), ("das", "missing"), ("alte", "same"), ("Haus", "missing")]
     ]
