@@ -158,9 +158,9 @@ def _variant(name: str, trials: Sequence[Trial]) -> Variant:
     finished = [trial for trial in trials if trial["status"] == "finished"]
     stopped = [trial for trial in trials if trial["status"] == "stopped early"]
     measured = finished or stopped
-    figures = {figure: _figure(measured, figure) for figure in FIGURES}
+    figures = {figure: over_seeds(measured, figure) for figure in FIGURES}
     # Counted, not measured: known of every trial that could be built.
-    figures["parameters"] = _figure(trials, "parameters")
+    figures["parameters"] = over_seeds(trials, "parameters")
     state, status = _state(trials, finished, stopped)
     first = trials[0]
     return Variant(
@@ -217,7 +217,8 @@ def _state(
     return ("refused", "refused") if refused else ("failed", "failed")
 
 
-def _figure(trials: Sequence[Trial], name: str) -> Estimate | None:
+def over_seeds(trials: Sequence[Trial], name: str) -> Estimate | None:
+    """Of one figure, as far as it is a number in these trials."""
     values = [
         float(value)
         for trial in trials
