@@ -30,13 +30,13 @@ import torch
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.cluster.train_worker import Keeper
 from seq2sweep.config import Config
 from seq2sweep.parallel import available_cpus
-from seq2sweep.runs.journal import Recorder
+from seq2sweep.runs.event_writer import EventWriter
+from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
-from seq2sweep.runs.mirror import SharedFolder
 from seq2sweep.runs.retention import prune
+from seq2sweep.runs.run_store import RunStore
 from seq2sweep.train import checkpointing
 from seq2sweep.train.events import CheckpointDue, Event, Logged
 from seq2sweep.train.loop import train
@@ -103,22 +103,22 @@ def bare(folder: Path, config: Config) -> Iterator[Keep]:
 
 @contextlib.contextmanager
 def beside(folder: Path, config: Config) -> Iterator[Keep]:
-    with Keeper(SharedFolder(folder, ""), config) as keeper:
-        yield keeper.keep
+    with EventWriter(RunStore(folder), config) as writer:
+        yield writer.write
 
 
 @contextlib.contextmanager
 def waiting(folder: Path, config: Config) -> Iterator[Keep]:
-    recorder = Recorder(folder / JOURNAL_NAME)
+    journal = Journal(folder / JOURNAL_NAME)
 
     def keep(event: Event) -> None:
-        recorder.append(event)
+        journal.append(event)
         if isinstance(event, CheckpointDue):
             event.capture().write(folder / checkpoint_name(event.step))
             prune(folder, config.train)
 
     yield keep
-    recorder.close()
+    journal.close()
 
 
 WAYS = {"bare": bare, "beside": beside, "waiting": waiting}
@@ -197,7 +197,7 @@ def pieces(config: Config, encoded: Path, folder: Path, count: int = 20) -> dict
     due = next(event for event in events if isinstance(event, CheckpointDue))
     place = folder / "pieces"
     place.mkdir()
-    recorder = Recorder(place / JOURNAL_NAME)
+    journal = Journal(place / JOURNAL_NAME)
     taken: dict[str, list[float]] = {}
     figures = {key: value for key, value in due.metrics.items() if not isinstance(value, str)}
     for step in range(count):
@@ -212,10 +212,10 @@ def pieces(config: Config, encoded: Path, folder: Path, count: int = 20) -> dict
         with clock(taken, "prune"):
             prune(place, config.train)
         with clock(taken, "journal line"):
-            recorder.append(Logged(step, figures))
+            journal.append(Logged(step, figures))
         with clock(taken, "journal line of a checkpoint"):
-            recorder.append(CheckpointDue(step, due.metrics, due.capture))
-    recorder.close()
+            journal.append(CheckpointDue(step, due.metrics, due.capture))
+    journal.close()
     return {name: round(1e6 * statistics.median(values), 1) for name, values in taken.items()}
 
 

@@ -18,9 +18,8 @@ from pipeline import stage, tracking
 from pipeline.receipt import receipt, weights_entry
 from seq2sweep import code_fingerprint, console, hardware
 from seq2sweep import config as configuration
-from seq2sweep.cluster.place import place_of
 from seq2sweep.cluster.session import ray_session
-from seq2sweep.cluster.train_driver import TrainOutcome, run_training
+from seq2sweep.cluster.train_driver import run_training
 from seq2sweep.config import Config
 from seq2sweep.data import files
 from seq2sweep.data.bitext import read_training_header
@@ -30,7 +29,9 @@ from seq2sweep.jobs import entrypoint
 from seq2sweep.model import flops
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, checkpoint_step, run_folder
+from seq2sweep.runs.remote_run_store import driver_store
 from seq2sweep.runs.retention import always_kept
+from seq2sweep.runs.status import RunStatus
 from seq2sweep.runs.warm_start import Identity, Origin, begin, run_name
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.writer import Writer
@@ -104,7 +105,7 @@ def work(config: Config) -> None:
         console.say(warning)
 
 
-def train(config: Config, name: str, folder: Path, data: str) -> TrainOutcome:
+def train(config: Config, name: str, folder: Path, data: str) -> RunStatus:
     """Run the training; an interruption says from where it will go on.
 
     data: the fingerprint of the encoded data.
@@ -119,8 +120,8 @@ def train(config: Config, name: str, folder: Path, data: str) -> TrainOutcome:
         )
     except KeyboardInterrupt:
         with contextlib.suppress(OSError, Failure, UserError):
-            step = place_of(config.cluster, folder).reached()
-            console.say(f"stopped; training goes on after step {step}")
+            step = driver_store(config.cluster.storage, folder).step()
+            console.say(f"stopped; training resumes after step {step}")
         raise
 
 

@@ -55,11 +55,14 @@ HOMES = {
     "ray": "seq2sweep.cluster",
     "optuna": "seq2sweep.sweep",
     "mlflow": "seq2sweep.tracking",
+    "obstore": "seq2sweep.storage",
 }
 CORE_MAY_USE = {
+    "boto3",
     "ctranslate2",
     "fsspec",
     "numpy",
+    "obstore",
     "regex",
     "requests",
     "sacrebleu",
@@ -148,6 +151,7 @@ def test_modules_were_found() -> None:
         ("pipeline.train", "import ray", "only seq2sweep.cluster imports ray"),
         ("seq2sweep.report.pareto", "import optuna", "only seq2sweep.sweep imports optuna"),
         ("seq2sweep.cli", "import mlflow", "only seq2sweep.tracking imports mlflow"),
+        ("seq2sweep.runs.layout", "import obstore", "only seq2sweep.storage imports obstore"),
         (
             "seq2sweep.cluster.train_driver",
             "import mlflow",

@@ -10,8 +10,9 @@ from typing import Any
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster.session import ray_session
-from seq2sweep.cluster.train_driver import TrainOutcome, run_training
+from seq2sweep.cluster.train_driver import run_training
 from seq2sweep.config import Config
+from seq2sweep.runs.status import RunStatus
 
 # Ray writes to standard output as well, of nodes that it has lost.
 MARK = "event"
@@ -22,7 +23,7 @@ def train(
     encoded: Path,
     project: Path,
     on_event: Callable[[dict[str, Any]], None] = lambda entry: None,
-) -> TrainOutcome:
+) -> RunStatus:
     """Train in this process; its run's folder is `run`."""
     return run_training(config, encoded=encoded, project=project, name="run", on_event=on_event)
 

@@ -17,7 +17,7 @@ from seq2sweep.cluster import train_driver
 from seq2sweep.config import Config
 from seq2sweep.runs import journal
 from seq2sweep.storage.node_folder import node_folder
-from seq2sweep.storage.object_store import Bucket
+from seq2sweep.storage.object_store import ObjectStore
 from tests.cluster.chaos import trainers
 from tests.cluster.driver import train
 from tests.conftest import Corpus
@@ -56,7 +56,7 @@ class LosesTheMachine(threading.Thread):
         self.address, self.before = address, b""
 
     def run(self) -> None:
-        there = Bucket(self.address)
+        there = ObjectStore(self.address)
         while "step-00000020/manifest.json" not in there.sizes():
             time.sleep(0.02)
         killed = trainers()

@@ -20,10 +20,10 @@ from ray.cluster_utils import Cluster
 
 from pipeline.train import identity
 from seq2sweep import config as configuration
-from seq2sweep.cluster.train_driver import TrainOutcome
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_training_header
 from seq2sweep.runs import journal
+from seq2sweep.runs.status import RunStatus
 from seq2sweep.runs.warm_start import run_name
 from tests.cluster.chaos import (
     Moment,
@@ -75,7 +75,7 @@ def undisturbed(
     return folder
 
 
-def has_ended(training: Future[TrainOutcome]) -> bool:
+def has_ended(training: Future[RunStatus]) -> bool:
     """Raises what it raised."""
     return training.done() and bool(training.result())
 

@@ -19,7 +19,7 @@ from seq2sweep.config import Config
 from seq2sweep.health import Finding
 from seq2sweep.jobs import bundle, job_doctor
 from seq2sweep.model import flops
-from seq2sweep.storage.object_store import Bucket
+from seq2sweep.storage.object_store import ObjectStore
 from seq2sweep.tracking import doctor as tracking_doctor
 
 MACHINE = doctor._Machine("n1", "id-1", 0.0)
@@ -82,7 +82,7 @@ def test_a_bucket(cluster: None, bucket: str, tiny_config: Config, project: Path
     assert found["storage"].level == "well"
     assert found["storage"].text == f"{bucket}: written, locked, and what others wrote is read"
     assert found["storage's disk"].level == "well"
-    assert Bucket(bucket).sizes() == {}
+    assert ObjectStore(bucket).sizes() == {}
     nowhere = configuration.with_changes(tiny_config, {"cluster.storage": "s3://there-is-none/x"})
     found = by_name(examine(nowhere, project))
     assert found["storage"].level == "problem"
@@ -92,7 +92,7 @@ def test_a_bucket(cluster: None, bucket: str, tiny_config: Config, project: Path
 def test_a_server_that_does_not_know_conditions(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Bucket, "create", lambda here, name, content: True)
+    monkeypatch.setattr(ObjectStore, "create", lambda here, name, content: True)
     assert "(If-None-Match), so two trainings" in str(node.write(bucket, "n1"))
 
 

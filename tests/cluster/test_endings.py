@@ -24,9 +24,9 @@ from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
 from seq2sweep import console
 from seq2sweep.cluster import failures, gcs, session, train_driver, tune_runner, workers_start
-from seq2sweep.cluster.place import Place
 from seq2sweep.cluster.session import Node
 from seq2sweep.config import ClusterConfig
+from seq2sweep.runs.run_store import RunStore
 from tests.cluster.chaos import wait_until
 
 RAYS_PAGE = """1 worker(s) were killed due to the node running low on memory. Memory on the node \
@@ -92,7 +92,7 @@ def test_what_the_system_killed_is_out_of_memory(
 
 def test_who_was_killed(tmp_path: Path) -> None:
     """Ray's own coordinator, whose death Ray hands on as it is."""
-    told = train_driver._failure(OutOfMemoryError(RAYS_PAGE), Place(tmp_path), 40)
+    told = train_driver._failure(OutOfMemoryError(RAYS_PAGE), RunStore(tmp_path), 40)
     assert told.cause.startswith(f"Ray's coordinator: {BY_RAY}")
     assert str(told).endswith("run `dvc repro` again to resume")
     assert told.step == 40

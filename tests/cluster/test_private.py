@@ -34,15 +34,15 @@ import os, json, time
 from pathlib import Path
 import ray
 from seq2sweep import presets
-from seq2sweep.cluster import network
+from seq2sweep.cluster import torch_backend
 from seq2sweep.cluster.session import ray_session
 with ray_session(presets.load("phrasebook").config.cluster):
     @ray.remote(num_cpus=0)
     class Worker:
         def join(self, rank, place):
             os.environ.update(RANK=str(rank), WORLD_SIZE="2")
-            network.use_interface_of_ray()
-            network.join(place, "gloo", 60)
+            torch_backend.use_interface_of_ray()
+            torch_backend.join(place, "gloo", 60)
             return os.getpid()
     workers = [Worker.remote() for _ in range(2)]
     folder = ray._private.worker._global_node.get_session_dir_path()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,14 +14,10 @@ import torch
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import train_worker as worker
-from seq2sweep.cluster.train_worker import Keeper, train_worker
+from seq2sweep.cluster.train_worker import train_worker
 from seq2sweep.config import Config
-from seq2sweep.errors import Failure, UserError
-from seq2sweep.runs.layout import checkpoint_name, interrupted_name
-from seq2sweep.runs.messages import USER_ERROR_NAME, read_user_error
-from seq2sweep.runs.mirror import SharedFolder
-from seq2sweep.train import checkpointing
-from seq2sweep.train.events import CheckpointDue, Event, Interrupted
+from seq2sweep.runs.layout import checkpoint_name
+from seq2sweep.train.events import Event
 from tests.cluster.checkpoints import save
 
 
@@ -56,10 +51,9 @@ class Worker:
         settings = {
             "config": configuration.to_dict(self.config),
             "encoded": "nowhere",
-            "folder": str(self.folder),
+            "location": str(self.folder),
             "cpus": 1,
             "attempt": "this",
-            "lost": None,
             "until": None,
         }
         train_worker(settings | changes)
@@ -83,116 +77,35 @@ def make_worker(
     return make
 
 
-def tell_user_error(folder: Path, attempt: str) -> None:
-    content = {"attempt": attempt, "message": "mend it"}
-    (folder / USER_ERROR_NAME).write_text(json.dumps(content))
-
-
-def test_the_first_worker_decides_whether_they_train(make_worker: Callable[[int], Worker]) -> None:
-    """Another one may see its error later or earlier: network file systems remember what was not
-    there. Whoever left alone would be waited for."""
-    first = make_worker(0)
-    tell_user_error(first.folder, "earlier")
-    first.start()
-    assert first.resumed == [None]
-    tell_user_error(first.folder, "this")
-    first.start()
-    assert first.resumed == [None]
-    assert first.said[-1] is None
-
-    other = make_worker(1)
-    other.hears = first.said[0]
-    other.start()
-    assert (other.said, other.resumed) == ([None], [None])  # though it sees the error
-    (other.folder / USER_ERROR_NAME).unlink()
-    other.hears = first.said[1]
-    other.start()
-    assert (other.said, other.resumed) == ([None, None], [None])
-
-
-def test_where_they_go_on(make_worker: Callable[[int], Worker]) -> None:
-    first = make_worker(0)
-    places = [save(first.folder / checkpoint_name(step), step) for step in (4, 8)]
-    first.start()
-    first.start(lost=8)
-    assert first.resumed == places[::-1]
-
-
-@pytest.mark.parametrize("action", ["read_text", "replace"])
-def test_storage_that_fails_as_they_start_is_waited_for(
-    make_worker: Callable[[int], Worker], action: str, monkeypatch: pytest.MonkeyPatch
+def test_the_first_worker_decides_where_they_start(
+    make_worker: Callable[[int], Worker],
 ) -> None:
-    """One error of the disk, as the error of an earlier attempt is read or one of this is told."""
+    """Another one may see its files later: network file systems remember what was not there."""
     first = make_worker(0)
-    tell_user_error(first.folder, "earlier")
-    done, failed = getattr(Path, action), set[str]()
+    newest = [save(first.folder / checkpoint_name(step), step) for step in (4, 8)][-1]
+    first.start()
+    assert (first.resumed, first.said) == ([newest], [{"resume": newest.name}])
+    other = make_worker(1)
+    other.hears = {"resume": checkpoint_name(4)}
+    other.start()
+    assert (other.resumed, other.said) == ([other.folder / checkpoint_name(4)], [None])
 
-    def fail_once(path: Path, *arguments: Any, **options: Any) -> Any:
-        if USER_ERROR_NAME in path.name and action not in failed:
-            failed.add(action)
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return done(path, *arguments, **options)
 
-    def refuse(*arguments: Any, **options: Any) -> Iterator[Event]:
-        raise UserError("mend it")
+def test_storage_that_fails_as_they_start_is_waited_for(
+    make_worker: Callable[[int], Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make_worker(0)
+    save(first.folder / checkpoint_name(4), 4)
+    listed, failed = os.listdir, list[str]()
+
+    def fail_once(folder: Path) -> list[str]:
+        if not failed:
+            failed.append("once")
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(folder))
+        return listed(folder)
 
     monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
-    monkeypatch.setattr(Path, action, fail_once)
-    monkeypatch.setattr(worker, "train", refuse)
-    with pytest.raises(UserError, match="mend it"):
-        first.start()
-    assert failed == {action}
-    assert read_user_error(first.folder, "this") == "mend it"
-
-
-# --- checkpoints ---------------------------------------------------------------------------------
-
-
-def snapshot() -> checkpointing.Snapshot:
-    model = torch.nn.Linear(1, 1)
-    return checkpointing.capture(
-        model, torch.optim.SGD(model.parameters()), checkpointing.Progress(), {}
-    )
-
-
-def test_an_interruption_at_a_checkpoint_writes_it_once(
-    tiny_config: Config, tmp_path: Path
-) -> None:
-    """It is whole when the worker leaves."""
-    with Keeper(SharedFolder(tmp_path, ""), tiny_config) as keeper:
-        keeper.keep(CheckpointDue(4, {}, snapshot))
-        keeper.keep(Interrupted(4, pytest.fail))
-    checkpointing.verify(tmp_path / checkpoint_name(4))
-    with Keeper(SharedFolder(tmp_path, ""), tiny_config) as keeper:
-        keeper.keep(CheckpointDue(8, {}, snapshot))
-        keeper.keep(Interrupted(9, snapshot))
-    checkpointing.verify(tmp_path / interrupted_name(9))
-
-
-def test_what_could_not_be_kept_elsewhere_stays_here(tiny_config: Config, tmp_path: Path) -> None:
-    class Fails(SharedFolder):
-        def keep(self, checkpoint: Path) -> None:
-            if checkpoint.name == checkpoint_name(12):
-                raise Failure("away")
-
-        def prune(self, config: Config, newest: Path) -> None:
-            pruned.append(newest.name)
-
-    def there() -> list[str]:
-        return sorted(path.name for path in tmp_path.glob("step-*"))
-
-    pruned: list[str] = []
-    keeper = Keeper(Fails(tmp_path, ""), tiny_config)
-    for step in (4, 8, 12):
-        keeper.keep(CheckpointDue(step, {}, snapshot))
-    with pytest.raises(Failure, match="away"):
-        keeper.__exit__(None, None, None)
-    assert there() == [checkpoint_name(step) for step in (4, 8, 12)], "two are kept otherwise"
-    assert pruned == [checkpoint_name(4), checkpoint_name(8)]
-
-
-def test_what_killed_processes_left_is_removed(tiny_config: Config, tmp_path: Path) -> None:
-    (tmp_path / ".step-00000004.partial").mkdir()
-    (tmp_path / ".run.json.0123abcd.partial").touch()
-    with Keeper(SharedFolder(tmp_path, ""), tiny_config):
-        assert [path.name for path in tmp_path.iterdir()] == ["journal.jsonl"]
+    monkeypatch.setattr("seq2sweep.runs.layout.os.listdir", fail_once)
+    first.start()
+    assert failed == ["once"]
+    assert first.resumed == [first.folder / checkpoint_name(4)]

@@ -13,8 +13,8 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep.cluster import tune_trial
 from seq2sweep.config import Config
-from seq2sweep.runs import async_writer
 from seq2sweep.runs.layout import newest_checkpoint
+from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.trial_record import nodes_of
 from tests.conftest import Corpus
 
@@ -35,20 +35,21 @@ def settings(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> dict[s
     folder.mkdir()
     return {
         "config": configuration.to_dict(tiny_config),
-        "encoded": str(tiny_corpus.encoded),
-        "folder": str(folder),
+        "data": {"encoded": str(tiny_corpus.encoded)},
+        "location": str(folder),
+        "sweep": str(tmp_path),
+        "attempt": "1",
         "workers": 1,
         "cpus": 1,
         "gpus": 0,
         "rungs": [],
-        "stop": str(tmp_path / "stop"),
     }
 
 
 def test_one_that_is_to_stop_does_not_begin(settings: dict[str, Any], reported: list[int]) -> None:
-    Path(settings["stop"]).touch()
+    RunStore(Path(settings["sweep"]), "1").request_stop()
     tune_trial.run_trial({"index": 0}, [settings])
-    assert list(Path(settings["folder"]).iterdir()) == []
+    assert list(Path(settings["location"]).iterdir()) == []
     assert reported == []
 
 
@@ -58,7 +59,7 @@ def test_storage_that_fails_for_a_while_is_met_with_patience(
     failures: list[str] = []
 
     def failing_once(name: str) -> Callable[..., Any]:
-        real = getattr(tune_trial, name)
+        real = getattr(RunStore, name)
 
         def work(*args: Any, **how: Any) -> Any:
             if name not in failures:
@@ -68,15 +69,15 @@ def test_storage_that_fails_for_a_while_is_met_with_patience(
 
         return work
 
-    names = ("only_writer", "Watchdog", "resume_point", "prune")
+    names = ("writing", "resume_point", "keep", "prune")
     for name in names:
-        monkeypatch.setattr(tune_trial, name, failing_once(name))
-    monkeypatch.setattr(async_writer, "time", SimpleNamespace(sleep=lambda seconds: None))
+        monkeypatch.setattr(RunStore, name, failing_once(name))
+    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
     tune_trial.run_trial({"index": 0}, [settings])
     assert sorted(failures) == sorted(names)
     assert reported == [4, 8, 12]
-    newest = newest_checkpoint(Path(settings["folder"]))
+    newest = newest_checkpoint(Path(settings["location"]))
     assert newest is not None
     assert newest.name == "step-00000012"
-    (node,) = nodes_of(Path(settings["folder"]))
+    (node,) = nodes_of(Path(settings["location"]))
     assert node.endswith("-01234567")

@@ -27,7 +27,7 @@ from seq2sweep.cluster import job_client
 from seq2sweep.errors import Failure, UserError
 from seq2sweep.jobs import bundle, dvc_stages, entrypoint, results
 from seq2sweep.jobs import submit as jobs
-from seq2sweep.storage.object_store import Bucket
+from seq2sweep.storage.object_store import ObjectStore
 from seq2sweep.storage.transfer import BucketShelf, FolderShelf, Shelf, files_of
 from tests.jobs.job_cluster import ROOT, Head, Project
 
@@ -45,7 +45,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
         return FolderShelf(tmp_path / "storage")
     memory = MemoryFileSystem(skip_instance_cache=True)
     memory.store = {}  # its own, not that of all
-    return BucketShelf(Bucket("memory://bucket/runs", memory))
+    return BucketShelf(ObjectStore("memory://bucket/runs", memory))
 
 
 def load(stub: Project) -> configuration.Config:

@@ -312,7 +312,7 @@ def test_new_shapes_and_new_threads_take_no_more_memory() -> None:
 
 SUMS = """
 import ctypes, torch, torch.distributed as dist
-from seq2sweep.train.collective import all_reduce
+from seq2sweep.train.distributed import all_reduce
 class Info(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in "abcdefghij"]
 heap = ctypes.CDLL(None).mallinfo2

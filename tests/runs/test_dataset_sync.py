@@ -11,7 +11,7 @@ import pytest
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
 from seq2sweep.runs import dataset_sync
-from seq2sweep.storage.object_store import Bucket
+from seq2sweep.storage.object_store import ObjectStore
 from tests.conftest import Corpus
 
 
@@ -26,7 +26,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_data_comes_to_a_machine_once(
     bucket: str, tiny_corpus: Corpus, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = dataset_sync.publish(tiny_corpus.encoded, Bucket(bucket))
+    address = dataset_sync.publish(tiny_corpus.encoded, ObjectStore(bucket))
     copy = dataset_sync.fetch(Path("/not/seen/here"), address)
     assert copy.is_relative_to(machine)
     for split in dataset_sync.SPLITS:
@@ -35,7 +35,7 @@ def test_data_comes_to_a_machine_once(
         assert [here.target(i).tolist() for i in range(len(here))] == [
             there.target(i).tolist() for i in range(len(there))
         ]
-    monkeypatch.setattr(Bucket, "download", pytest.fail)
+    monkeypatch.setattr(ObjectStore, "download", pytest.fail)
     assert dataset_sync.fetch(Path("/not/seen/here"), address) == copy
     assert dataset_sync.fetch(tiny_corpus.encoded, address) == tiny_corpus.encoded
 
@@ -44,29 +44,29 @@ def test_it_is_brought_there_once(
     bucket: str, tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploaded: list[str] = []
-    upload = Bucket.upload
+    upload = ObjectStore.upload
 
-    def listen(there: Bucket, path: Path, name: str) -> None:
+    def listen(there: ObjectStore, path: Path, name: str) -> None:
         if len(uploaded) == 5:
             uploaded.append("")
             raise OSError(5, "away")
         upload(there, path, name)
         uploaded.append(name)
 
-    monkeypatch.setattr(Bucket, "upload", listen)
+    monkeypatch.setattr(ObjectStore, "upload", listen)
     with pytest.raises(OSError, match="away"):
-        dataset_sync.publish(tiny_corpus.encoded, Bucket(bucket))
-    address = dataset_sync.publish(tiny_corpus.encoded, Bucket(bucket))
+        dataset_sync.publish(tiny_corpus.encoded, ObjectStore(bucket))
+    address = dataset_sync.publish(tiny_corpus.encoded, ObjectStore(bucket))
     assert len(uploaded) == len(set(uploaded)) == 15  # two headers, twelve files and the error
     assert uploaded[-2:] == ["train.json", "valid.json"]
-    assert dataset_sync.publish(tiny_corpus.encoded, Bucket(bucket)) == address
+    assert dataset_sync.publish(tiny_corpus.encoded, ObjectStore(bucket)) == address
     assert len(uploaded) == 15
 
 
 def test_other_data_with_the_same_name_is_not_taken(
     bucket: str, tiny_corpus: Corpus, machine: Path, tmp_path: Path
 ) -> None:
-    address = dataset_sync.publish(tiny_corpus.encoded, Bucket(bucket))
+    address = dataset_sync.publish(tiny_corpus.encoded, ObjectStore(bucket))
     other = tmp_path / "encoded"
     shutil.copytree(tiny_corpus.encoded, other)
     (other / "valid.json").write_text("{}")
@@ -74,10 +74,10 @@ def test_other_data_with_the_same_name_is_not_taken(
 
 
 def test_data_that_is_damaged_is_refused(bucket: str, tiny_corpus: Corpus, machine: Path) -> None:
-    address = dataset_sync.publish(tiny_corpus.encoded, Bucket(bucket))
+    address = dataset_sync.publish(tiny_corpus.encoded, ObjectStore(bucket))
     name = "train.source.tokens"
-    size = Bucket(address).size(name) or 0
-    Bucket(address).write(name, bytes(size))
+    size = ObjectStore(address).size(name) or 0
+    ObjectStore(address).write(name, bytes(size))
     for _ in range(2):
         with pytest.raises(UserError, match=f"{address}/{name} is damaged: remove {address}"):
             dataset_sync.fetch(Path("/not/seen/here"), address)

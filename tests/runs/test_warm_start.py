@@ -15,7 +15,7 @@ import torch
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.runs import journal
-from seq2sweep.runs.journal import Recorder
+from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import (
     JOURNAL_NAME,
     checkpoint_name,
@@ -60,7 +60,7 @@ class Project:
         folder = self.storage / run_name(what)
         kept = always_kept(config.train, config.evaluate.checkpoint_steps)
         self.said = begin(folder, Origin(what, CODE | self.code, config.train.log_every), kept)
-        recorder = Recorder(folder / JOURNAL_NAME)
+        writer = Journal(folder / JOURNAL_NAME)
         self.computed = 0
 
         def stop() -> bool:
@@ -77,10 +77,10 @@ class Project:
             if isinstance(event, Interrupted):
                 event.capture().write(folder / interrupted_name(event.step))
                 break
-            recorder.append(event)
+            writer.append(event)
             if isinstance(event, CheckpointDue):
                 event.capture().write(folder / checkpoint_name(event.step))
-        recorder.close()
+        writer.close()
         return folder
 
 

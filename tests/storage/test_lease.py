@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from seq2sweep.storage import lease
-from seq2sweep.storage.lease import ClaimLost, Held, take
-from seq2sweep.storage.object_store import Bucket
+from seq2sweep.storage.lease import LeaseHeldError, LeaseLostError, acquire
+from seq2sweep.storage.object_store import ObjectStore
 
 
 class Clock:
@@ -34,61 +34,61 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(lease, "LOOK_SECONDS", 5.0)
+    monkeypatch.setattr(lease, "POLL_SECONDS", 5.0)
     monkeypatch.setattr(lease, "time", made)
     return made
 
 
 @pytest.fixture
-def place(bucket: str) -> Bucket:
-    return Bucket(bucket)
+def place(bucket: str) -> ObjectStore:
+    return ObjectStore(bucket)
 
 
-def content(place: Bucket, generation: int) -> dict[str, Any]:
+def content(place: ObjectStore, generation: int) -> dict[str, Any]:
     found = json.loads(place.read(f"{generation:08d}.json") or b"null")
     assert isinstance(found, dict)
     return found
 
 
-def elsewhere(place: Bucket, generation: int = 1, **more: Any) -> None:
+def elsewhere(place: ObjectStore, generation: int = 1, **more: Any) -> None:
     """Write the claim of a process on another machine."""
     claim = {"host": "far", "process": 7, "machine": "other", "started": "1"} | more
     place.write(f"{generation:08d}.json", json.dumps(claim).encode())
 
 
-def test_it_is_left_to_the_next_at_once(place: Bucket, clock: Clock) -> None:
-    with take(place) as first:
+def test_it_is_left_to_the_next_at_once(place: ObjectStore, clock: Clock) -> None:
+    with acquire(place) as first:
         first.check()
         assert content(place, 1)["process"] == os.getpid()
-    with take(place) as second:
+    with acquire(place) as second:
         second.check()
-        with pytest.raises(ClaimLost, match=f"has taken over {place.address}"):
+        with pytest.raises(LeaseLostError, match=f"has taken over {place.address}"):
             first.check()
     assert list(place.sizes()) == ["00000002.json"]
     assert clock.now == 0
 
 
-def test_who_lives_is_not_disturbed(place: Bucket, clock: Clock) -> None:
+def test_who_lives_is_not_disturbed(place: ObjectStore, clock: Clock) -> None:
     elsewhere(place, beats=0)
     clock.meanwhile = lambda: elsewhere(place, beats=clock.now // 10)
-    with pytest.raises(Held, match="process 7 on far"):
-        take(place)
+    with pytest.raises(LeaseHeldError, match="process 7 on far"):
+        acquire(place)
     assert clock.now == 10
-    with pytest.raises(Held):
-        take(place, patience=100)
+    with pytest.raises(LeaseHeldError):
+        acquire(place, timeout=100)
     assert 110 <= clock.now <= 120
 
 
 def test_who_is_silent_is_followed_and_finds_out(
-    place: Bucket, clock: Clock, capsys: pytest.CaptureFixture[str]
+    place: ObjectStore, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     elsewhere(place, beats=3)
-    stale = lease.Claim(place, 1, {})
-    with take(place) as claim:
+    stale = lease.Lease(place, 1, {})
+    with acquire(place) as claim:
         assert lease.LEASE_SECONDS < clock.now <= lease.LEASE_SECONDS + 5
         claim.check()
         for _ in range(2):
-            with pytest.raises(ClaimLost):
+            with pytest.raises(LeaseLostError):
                 stale.check()
             stale.release()  # it writes once more, which changes nothing
         claim.check()
@@ -96,7 +96,7 @@ def test_who_is_silent_is_followed_and_finds_out(
     assert said == f"waiting for process 7 on far, which holds {place.address}\n"
 
 
-def test_of_two_who_follow_one_holds_it(place: Bucket, clock: Clock) -> None:
+def test_of_two_who_follow_one_holds_it(place: ObjectStore, clock: Clock) -> None:
     elsewhere(place)
 
     def another_is_faster() -> None:
@@ -105,18 +105,18 @@ def test_of_two_who_follow_one_holds_it(place: Bucket, clock: Clock) -> None:
             elsewhere(place, 2)
 
     clock.meanwhile = another_is_faster
-    with pytest.raises(Held):
-        take(place)
+    with pytest.raises(LeaseHeldError):
+        acquire(place)
 
 
 def _hold(address: str, holding: Any) -> None:
-    take(Bucket(address))
+    acquire(ObjectStore(address))
     holding.set()
     threading.Event().wait()
 
 
 def test_a_process_of_this_machine_that_was_killed_is_not_waited_for(
-    place: Bucket, clock: Clock
+    place: ObjectStore, clock: Clock
 ) -> None:
     context = multiprocessing.get_context("spawn")
     holding = context.Event()
@@ -124,29 +124,31 @@ def test_a_process_of_this_machine_that_was_killed_is_not_waited_for(
     holder.start()
     assert holding.wait(120)
     clock.meanwhile = holder.kill  # it is looked at once while it lives
-    with take(place) as claim:
+    with acquire(place) as claim:
         assert claim.generation == 2
     assert 0 < clock.now <= lease.LEASE_SECONDS
     holder.join()
 
 
-def test_a_number_that_another_process_has_now_does_not_count(place: Bucket, clock: Clock) -> None:
+def test_a_number_that_another_process_has_now_does_not_count(
+    place: ObjectStore, clock: Clock
+) -> None:
     ours = lease._this_process()
     elsewhere(place, **ours | {"started": "0"})
-    with take(place) as claim:
+    with acquire(place) as claim:
         assert claim.generation == 2
     assert clock.now == 0
 
 
-def test_it_is_renewed(place: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_renewed(place: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     renewed = threading.Event()
 
-    class Listens(Bucket):
+    class Listens(ObjectStore):
         def write(self, name: str, content: bytes) -> None:
             super().write(name, content)
             renewed.set()
 
-    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.01)
-    with take(Listens(place.address)):
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
+    with acquire(Listens(place.address)):
         assert renewed.wait(60)
-        assert content(place, 1)["beats"] >= 1
+        assert content(place, 1)["renewals"] >= 1

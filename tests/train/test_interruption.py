@@ -23,7 +23,7 @@ from torch import distributed as dist
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.runs import journal
-from seq2sweep.runs.journal import Recorder
+from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import checkpoint_name, interrupted_name, resume_point
 from seq2sweep.train import checkpointing
 from seq2sweep.train.events import CheckpointDue, Interrupted
@@ -65,7 +65,7 @@ def go_on(
 ) -> None:
     """As a training worker does, from where the folder's run stands."""
     folder.mkdir(exist_ok=True)
-    recorder = Recorder(folder / "journal.jsonl") if rank == 0 else None
+    writer = Journal(folder / "journal.jsonl") if rank == 0 else None
     for event in train(
         config,
         encoded,
@@ -80,12 +80,12 @@ def go_on(
             if rank == 0:
                 event.capture().write(folder / interrupted_name(event.step))
             break
-        if recorder:
-            recorder.append(event)
+        if writer:
+            writer.append(event)
             if isinstance(event, CheckpointDue):
                 event.capture().write(folder / checkpoint_name(event.step))
-    if recorder:
-        recorder.close()
+    if writer:
+        writer.close()
 
 
 def after(updates: int) -> Callable[[], bool]:

@@ -311,17 +311,16 @@ LONG_JOURNAL = """
 import json, resource, sys
 from pathlib import Path
 from pipeline.train import newest, write_curves
-from seq2sweep.runs.status import end_of
-from seq2sweep.runs.layout import Recorder
-from seq2sweep.train import journal
+from seq2sweep.runs import journal
+from seq2sweep.runs.status import read_summary
 path, lines = Path(sys.argv[1]), int(sys.argv[2])
 line = '{"kind": "logged", "step": %d, "time": 1.5, "loss": 2.5, "gradient_norm": 1.25}\\n'
 with path.open("w") as stream:
     stream.writelines(line % step for step in range(1, lines))
     stream.write('{"kind": "finished", "step": %d, "time": 2.5}\\n' % lines)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-assert Recorder(path).last == {"logged": lines - 1, "finished": lines}
-assert end_of(path) == {"step": lines}
+assert journal.Journal(path)._last == {"logged": lines - 1, "finished": lines}
+assert read_summary(path.parent) == {"step": lines}
 assert journal.end(path) == path.stat().st_size
 assert sum(1 for _ in journal.follow(path)) == lines
 assert newest(path) == {"loss": 2.5}

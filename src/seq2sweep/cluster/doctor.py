@@ -21,7 +21,7 @@ from seq2sweep.config import Config, is_address
 from seq2sweep.errors import UserError
 from seq2sweep.health import Finding
 from seq2sweep.model import flops
-from seq2sweep.storage.object_store import Bucket
+from seq2sweep.storage.object_store import ObjectStore
 
 ALL = "the cluster"
 PATIENCE = 60.0
@@ -66,7 +66,7 @@ def _meeting(storage: str, project: Path) -> Iterator[str]:
             yield place
         finally:
             with contextlib.suppress(OSError, UserError):
-                there = Bucket(place)
+                there = ObjectStore(place)
                 for left in there.sizes():
                     there.delete(left)
         return

@@ -20,7 +20,7 @@ import seq2sweep
 from seq2sweep.config import is_address
 from seq2sweep.errors import UserError
 from seq2sweep.storage.locks import try_lock
-from seq2sweep.storage.object_store import Bucket
+from seq2sweep.storage.object_store import ObjectStore
 
 DRIVER_SECONDS = 20.0
 """A driver that hangs never answers."""
@@ -72,7 +72,7 @@ def clock() -> float:
 def names_seen(meeting: str) -> list[str]:
     """Whose files this machine can read, and reads as they were written."""
     if is_address(meeting):
-        there = Bucket(meeting)
+        there = ObjectStore(meeting)
         return [name for name in there.sizes() if there.read(name) == name.encode()]
     return [path.name for path in Path(meeting).iterdir() if path.read_text() == path.name]
 
@@ -93,7 +93,7 @@ def write(meeting: str, name: str) -> str | None:
     """Leave a file at the meeting place, which only one can have made; what went wrong."""
     try:
         if is_address(meeting):
-            return _create(Bucket(meeting), name)
+            return _create(ObjectStore(meeting), name)
         path = Path(meeting) / name
         path.write_text(name)
         with path.open("a") as stream:
@@ -103,7 +103,7 @@ def write(meeting: str, name: str) -> str | None:
     return None
 
 
-def _create(there: Bucket, name: str) -> str | None:
+def _create(there: ObjectStore, name: str) -> str | None:
     there.create(name, name.encode())
     if there.create(name, b"another"):
         return (

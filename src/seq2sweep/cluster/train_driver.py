@@ -6,7 +6,6 @@ import contextlib
 import functools
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from ray.train import (
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster import gcs, session
+from seq2sweep.cluster.everywhere import on_all_nodes
 from seq2sweep.cluster.failures import (
     describe,
     is_death,
@@ -30,7 +30,6 @@ from seq2sweep.cluster.failures import (
     raised,
     system_kills,
 )
-from seq2sweep.cluster.place import Place, place_of
 from seq2sweep.cluster.ray_trainer import RayTrainer
 from seq2sweep.cluster.torch_backend import NodeToNode
 from seq2sweep.cluster.train_worker import train_worker
@@ -38,8 +37,10 @@ from seq2sweep.cluster.workers_start import NeverStarted, Start
 from seq2sweep.config import Config
 from seq2sweep.errors import NO_ROOM, Failure, UserError
 from seq2sweep.runs import journal
-from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, run_folder
-from seq2sweep.runs.status import Standing, from_storage
+from seq2sweep.runs.layout import JOURNAL_NAME, run_folder
+from seq2sweep.runs.remote_run_store import driver_store
+from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.status import RunStatus
 
 FAILURE_LOG_NAME = "failure.log"
 AGAIN = "run `dvc repro` again to resume"
@@ -59,15 +60,6 @@ class TrainingFailed(Failure):
         self.step = step
 
 
-@dataclass(frozen=True)
-class TrainOutcome:
-    """checkpoints: all that were kept, verified, oldest first; summary: figures of the loop's
-    Finished."""
-
-    checkpoints: list[Path]
-    summary: dict[str, Any]
-
-
 def run_training(
     config: Config,
     *,
@@ -75,7 +67,7 @@ def run_training(
     project: Path,
     name: str,
     on_event: Callable[[dict[str, Any]], None],
-) -> TrainOutcome:
+) -> RunStatus:
     """Train to the end inside a `ray_session`, from where the run of this name stands.
 
     name: of the run in cluster.storage; it must change with whatever changes the result, since a
@@ -89,11 +81,11 @@ def run_training(
     """
     folder = run_folder(config.cluster, project, name)
     folder.mkdir(parents=True, exist_ok=True)
-    place = place_of(config.cluster, folder)
-    with place.held():
-        outcome = _train(config, encoded.resolve(), place, on_event)
-    assert outcome is not None
-    return outcome
+    store = driver_store(config.cluster.storage, folder)
+    with store.driving():
+        status = _train(config, encoded.resolve(), store, on_event)
+    status.check_kept(config, store.location)
+    return status
 
 
 def train_until(
@@ -111,61 +103,51 @@ def train_until(
     have left; at once when training has got there before.
     asked: whether they are to save and leave; then KeyboardInterrupt is raised when they have.
     """
-    _train(config, encoded, Place(folder), on_event, step, asked)
+    _train(config, encoded, RunStore(folder), on_event, step, asked)
 
 
 def _train(
     config: Config,
     encoded: Path,
-    place: Place,
+    store: RunStore,
     on_event: Callable[[dict[str, Any]], None],
     until: int | None = None,
     asked: Callable[[], bool] = lambda: False,
-) -> TrainOutcome | None:
-    """None: not at the end, but at step `until`."""
-    standing = place.look(config, until)
-    if _is_done(standing, until):
-        return _outcome(standing)
+) -> RunStatus:
+    """Its status at the end, or at step `until`."""
+    status = store.status(config)
+    if _is_done(status, until):
+        return status
     cpus = session.cpus_per_worker(config.cluster, session.nodes())
-    path = place.folder / JOURNAL_NAME
-    offset = from_storage(place.folder, lambda: journal.end(path))
-    meanwhile = _Meanwhile(config, cpus, place, offset, on_event, asked)
-    data = place.data(encoded)
+    offset = store.retried(lambda: journal.end(store.folder / JOURNAL_NAME))
+    meanwhile = _Meanwhile(config, cpus, store, offset, on_event, asked)
+    data = store.publish(encoded)
     failures = 0
-    while not _is_done(standing, until):
-        before = standing
-        if before.lost is not None:
-            lost = f"{place.address}/{checkpoint_name(before.lost)}"
-            console.say(
-                f"{lost} is wanted and not there: the steps after {before.reached} are done again"
-            )
-        trainer = functools.partial(_trainer, config, data, place, cpus, until, before)
-        failure = _attempt(place, trainer, meanwhile, before)
+    while not _is_done(status, until):
+        before = status
+        trainer = functools.partial(_trainer, config, data, store, cpus, until)
+        failure = _attempt(store, trainer, meanwhile)
         if failure is not None:
-            # It got on between its failures, so it may fail as often again.
-            failures = 0 if failure.step > before.reached else failures + 1
+            # It made progress between its failures, so it may fail as often again.
+            failures = 0 if failure.step > before.step else failures + 1
             most = config.cluster.max_failures
             if failure.final or failures > most:
                 raise failure
-            again = f" ({failures} of {most}: cluster.max_failures)" if failures else ""
-            console.say(f"{failure.cause}; workers start again after step {failure.step}{again}")
-        standing = place.look(config, until, again=True)
-        stuck = (standing.lost, standing.reached) == (before.lost, before.reached)
-        if stuck and failure is None:
-            raise RuntimeError(f"training ended without its last checkpoint in {place.address}")
+            retry = f" (retry {failures} of {most}: cluster.max_failures)" if failures else ""
+            console.say(f"{failure.cause}; workers restart after step {failure.step}{retry}")
+        status = store.status(config, newest_only=True)
+        if failure is None and status.step == before.step:
+            raise RuntimeError(f"training ended without its last checkpoint in {store.location}")
         # Not at its end, where a node was about to be taken away: the workers saved and left.
-    return _outcome(standing)
+    return status
 
 
 def _attempt(
-    place: Place,
-    make_trainer: Callable[[str], RayTrainer],
-    meanwhile: _Meanwhile,
-    before: Standing,
+    store: RunStore, make_trainer: Callable[[str], RayTrainer], meanwhile: _Meanwhile
 ) -> TrainingFailed | None:
-    """Train on once; gives how it failed, None when it did not."""
+    """Start the workers once; gives how they failed, None when they did not."""
     attempt = uuid.uuid4().hex
-    place.begin(attempt)
+    store.begin_attempt(attempt)
     gcs.remove_orphans()
     trainer = make_trainer(attempt)
     killed = system_kills()
@@ -174,35 +156,23 @@ def _attempt(
         try:
             trainer.fit()
         finally:
-            place.catch_up()
+            store.follow_journal()
 
     try:
         meanwhile.begin(trainer)
-        session.while_waiting(work, meanwhile, place.ask, last_words=place.last_words)
+        session.while_waiting(work, meanwhile, store.request_stop, last_words=store.save_seconds)
     except (TrainingFailedError, RayError) as error:
-        _raise_user_error(place, error)
-        step = place.reached(before.lost)
-        return _failure(error, place, step, system_kills() - killed)
+        return _failure(error, store, store.step(), system_kills() - killed)
     except NeverStarted as hung:
         trainer.give_up()
-        return TrainingFailed(str(hung), AGAIN, step=place.reached(before.lost))
-    else:
-        _raise_user_error(place)
+        return TrainingFailed(str(hung), AGAIN, step=store.step())
     finally:
-        place.end()
+        store.end_attempt()
     return None
 
 
-def _is_done(standing: Standing, until: int | None) -> bool:
-    return standing.is_done or (until is not None and standing.reached >= until)
-
-
-def _outcome(standing: Standing) -> TrainOutcome | None:
-    """What a run that is at its end, with all that it should have, left behind."""
-    if not standing.is_done:
-        return None
-    assert standing.summary is not None
-    return TrainOutcome(standing.checkpoints, standing.summary)
+def _is_done(status: RunStatus, until: int | None) -> bool:
+    return status.finished or (until is not None and status.step >= until)
 
 
 class _Meanwhile:
@@ -213,7 +183,7 @@ class _Meanwhile:
         self,
         config: Config,
         cpus: int,
-        place: Place,
+        store: RunStore,
         offset: int,
         on_event: Callable[[dict[str, Any]], None],
         asked: Callable[[], bool],
@@ -222,15 +192,15 @@ class _Meanwhile:
 
         asked: whether this is to be interrupted, which is done once.
         """
-        self.config, self.cpus, self.place, self.on_event = config, cpus, place, on_event
+        self.config, self.cpus, self.store, self.on_event = config, cpus, store, on_event
         self.asked, self.interrupted = asked, False
-        self.path, self.offset = place.folder / JOURNAL_NAME, offset
+        self.path, self.offset = store.folder / JOURNAL_NAME, offset
         self.start: Start | None = None
         self.told = ""
 
     def begin(self, trainer: RayTrainer) -> None:
         """Before each attempt."""
-        self.start = Start(self.config.cluster, self.cpus, trainer, self.place.has_begun)
+        self.start = Start(self.config.cluster, self.cpus, trainer, self.store.has_begun)
         console.doing("waiting for the workers to start")
 
     def __call__(self) -> None:
@@ -256,10 +226,9 @@ class _Meanwhile:
 def _trainer(
     config: Config,
     data: dict[str, str],
-    place: Place,
+    store: RunStore,
     cpus: int,
     until: int | None,
-    standing: Standing,
     attempt: str,
 ) -> RayTrainer:
     cluster = config.cluster
@@ -269,12 +238,11 @@ def _trainer(
         train_worker,
         train_loop_config={
             "config": configuration.to_dict(config),
-            "folder": place.address,
+            "location": store.location,
             **data,
             "cpus": cpus,
             "attempt": attempt,
-            "lost": standing.lost,
-            "until": standing.lost or until,
+            "until": until,
         },
         torch_config=NodeToNode(),
         scaling_config=ScalingConfig(
@@ -286,8 +254,8 @@ def _trainer(
         ),
         run_config=RunConfig(
             # What Ray itself keeps there only its controller reads, which runs beside this driver.
-            name=place.folder.name,
-            storage_path=str(place.folder.parent),
+            name=store.folder.name,
+            storage_path=str(store.folder.parent),
             # Failures are counted by the driver, which also sees those of Ray's own processes.
             failure_config=FailureConfig(max_failures=0),
             logging_config=LoggingConfig(log_level="ERROR"),
@@ -295,43 +263,32 @@ def _trainer(
     )
 
 
-def _raise_user_error(place: Place, error: Exception | None = None) -> None:
-    cause = _cause(error)[1] if error else None
-    # Where it could not be told otherwise, as when a bucket may not be written.
-    message = str(cause) if isinstance(cause, UserError) else place.user_error()
-    if message is not None:
-        raise UserError(message) from None
-
-
-def _failure(error: Exception, place: Place, step: int, killed: int = 0) -> TrainingFailed:
+def _failure(error: Exception, store: RunStore, step: int, killed: int = 0) -> TrainingFailed:
     """Ray's wall of frames as the one error that started it; the wall is kept in a file.
 
-    killed: as of `describe`.
+    killed: as of `describe`. Raises the UserError that a worker raised.
     """
     who, cause = _cause(error)
+    if isinstance(cause, UserError):
+        raise UserError(str(cause)) from None
     if isinstance(cause, OSError) and cause.errno in NO_ROOM:
         # Its log would find no room either.
-        return TrainingFailed(
-            place.no_room(cause),
-            f"run `dvc repro` again, which goes on after step {step}",
-            final=True,
-            step=step,
-        )
-    hung = place.hung() if is_death(cause) else []
+        return TrainingFailed(store.disk_full(cause), AGAIN, final=True, step=step)
+    hung = store.stack_traces(on_all_nodes) if is_death(cause) else []
     if hung:
         logs = ", ".join(map(str, hung))
-        what = f"workers got no update done in cluster.hang_seconds; where they stood is in {logs}"
+        what = f"no update in cluster.hang_seconds, worker timeout; stack traces are in {logs}"
     elif isinstance(cause, OSError) and cause.strerror and not is_lack_of_memory(cause):
-        what = f"{who}{cause.filename or place.address} failed ({cause.strerror}): fix the storage"
+        what = f"{who}{cause.filename or store.location} failed ({cause.strerror}): fix the storage"
     else:
         what = f"{who}{describe(cause, killed)}"
-    log = place.folder / FAILURE_LOG_NAME
+    log = store.folder / FAILURE_LOG_NAME
     try:
         log.write_text(f"{error}\n", encoding="utf-8")
     except OSError as failure:
         further = f"{log} could not be written ({failure.strerror})"
         return TrainingFailed(what, further, step=step)
-    return TrainingFailed(what, f"tracebacks are in {log}; {AGAIN}", step=step)
+    return TrainingFailed(what, f"stack traces are in {log}; {AGAIN}", step=step)
 
 
 def plain_cause(error: BaseException, killed: int = 0) -> str:

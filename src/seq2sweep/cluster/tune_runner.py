@@ -31,6 +31,7 @@ from seq2sweep.cluster.tune_trial import FAILURE_NAME, METRIC, run_trial
 from seq2sweep.cluster.workers_start import START_SECONDS
 from seq2sweep.config import Config, SweepConfig
 from seq2sweep.errors import Failure, UserError
+from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import OnTrial, TrialRecord
 
@@ -128,18 +129,20 @@ class Interruption(tune.Stopper):  # type: ignore[misc]
     running: whether any trial runs, which `_Events` says. Used by two threads.
     """
 
-    def __init__(self, file: Path) -> None:
-        """file: by which the trials are told."""
-        self.file = file
+    def __init__(self, sweep: RunStore) -> None:
+        """sweep: by which the trials are told."""
+        self.sweep = sweep
         self.asked = self.running = False
 
     def ask(self) -> bool:
-        """Tell the trials; False where none runs, or the storage fails."""
+        """Tell the trials; False where none runs."""
         self.asked = True
-        with contextlib.suppress(OSError):
-            self.file.touch()
-            return self.running
-        return False
+        self.sweep.request_stop()
+        return self.running
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune keeps a pickle of its settings, never read by us; a lock does not go into one."""
+        return {}
 
     def is_asked(self) -> bool:
         return self.asked
@@ -238,19 +241,20 @@ def _deaths_are_failures_of_trials() -> Iterator[None]:
 def train_all(
     config: Config,
     records: list[TrialRecord],
-    encoded: Path,
-    scratch: Path,
+    data: dict[str, str],
+    sweep: RunStore,
     rungs: Rungs | None,
     on_trial: OnTrial,
 ) -> None:
-    """Train what is not done, and keep `records` up to date; scratch: a folder for Tune's files."""
+    """Train what is not done, and keep `records` up to date; sweep: where it is kept."""
+    scratch = sweep.folder / "tune"  # for Tune's own files
     left = [index for index, record in enumerate(records) if not record.earlier]
     if rungs is None:
         # The longest first, or it would train alone in the end.
         left.sort(key=lambda index: -records[index].variant.config.train.steps)
-    interruption = Interruption(scratch.with_name(f"stop-{uuid.uuid4().hex}"))
-    stop = str(interruption.file)
-    trials = [_trial(config.sweep, record, encoded, rungs, stop) for record in records]
+    sweep.begin_attempt(uuid.uuid4().hex)
+    interruption = Interruption(sweep)
+    trials = [_trial(config.sweep, record, data, rungs, sweep) for record in records]
     shared = session.address_of(config.cluster) is not None
     room, callback = Room(config.sweep, shared=shared), _Events(interruption)
     several = config.sweep.workers_per_trial > 1
@@ -295,8 +299,7 @@ def train_all(
         with _deaths_are_failures_of_trials():
             session.while_waiting(tuner.fit, follow, interruption.ask)
     finally:
-        with contextlib.suppress(OSError):
-            interruption.file.unlink(missing_ok=True)
+        sweep.end_attempt()
     for record in records:
         if not record.status:
             record.end("failed", "Tune ended without it", on_trial, time.monotonic())
@@ -304,18 +307,23 @@ def train_all(
 
 
 def _trial(
-    sweep: SweepConfig, record: TrialRecord, encoded: Path, rungs: Rungs | None, stop: str
+    settings: SweepConfig,
+    record: TrialRecord,
+    data: dict[str, str],
+    rungs: Rungs | None,
+    sweep: RunStore,
 ) -> dict[str, Any]:
     """What `run_trial` is to know."""
     return {
         "config": configuration.to_dict(record.variant.config),
-        "encoded": str(encoded),
-        "folder": str(record.folder),
-        "workers": sweep.workers_per_trial,
-        "cpus": sweep.cpus_per_trial,
-        "gpus": sweep.gpus_per_trial,
+        "data": data,
+        "location": record.store.location,
+        "sweep": sweep.location,
+        "attempt": sweep.attempt,
+        "workers": settings.workers_per_trial,
+        "cpus": settings.cpus_per_trial,
+        "gpus": settings.gpus_per_trial,
         "rungs": rungs.steps if rungs else [],
-        "stop": stop,
     }
 
 
@@ -342,18 +350,20 @@ def _follow(
         cause, failures = content
         most = record.variant.config.sweep.max_failures
         console.say(
-            f"{record.variant.name}: {_cause(record.folder, cause)}; tried again "
+            f"{record.variant.name}: {_cause(record, cause)}; tried again "
             f"({failures} of {most}: sweep.max_failures)"
         )
     elif kind == "complete":
         record.end(record.ended_as(), None, on_trial, at)
     else:
-        record.end("failed", _cause(record.folder, content), on_trial, at)
+        record.end("failed", _cause(record, content), on_trial, at)
 
 
-def _cause(folder: Path, otherwise: str) -> str:
+def _cause(record: TrialRecord, otherwise: str) -> str:
     """What the trial wrote of its exception; Tune's word when its process died without one."""
+    with contextlib.suppress(OSError, UserError):
+        record.store.refresh()
     try:
-        return str(json.loads((folder / FAILURE_NAME).read_text(encoding="utf-8"))["cause"])
+        return str(json.loads((record.folder / FAILURE_NAME).read_text(encoding="utf-8"))["cause"])
     except (FileNotFoundError, ValueError):
         return otherwise

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import math
-import os
 import platform
 import time
 import traceback
@@ -20,25 +20,20 @@ from ray import tune
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster.train_driver import plain_cause, train_until
-from seq2sweep.cluster.train_worker import STOP_SECONDS, use_threads
-from seq2sweep.cluster.watchdog import Watchdog
+from seq2sweep.cluster.train_worker import use_threads
 from seq2sweep.config import Config
 from seq2sweep.runs import journal
-from seq2sweep.runs.journal import Recorder
+from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.layout import (
     JOURNAL_NAME,
-    checkpoint_name,
     checkpoint_step,
-    interrupted_name,
-    resume_point,
 )
-from seq2sweep.runs.messages import HANG_LOG_NAME
-from seq2sweep.runs.retention import prune
-from seq2sweep.storage.atomic import write_json
-from seq2sweep.storage.locks import only_writer
+from seq2sweep.runs.remote_run_store import worker_store
+from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.sweep.trial_record import NODES_NAME
-from seq2sweep.train.events import CheckpointDue, Finished, Interrupted, Validated
+from seq2sweep.train.events import CheckpointDue, Finished, Validated
 from seq2sweep.train.loop import train
 
 METRIC = "valid_perplexity"
@@ -48,50 +43,38 @@ FAILURE_NAME = "failure.json"
 def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     """Train variant `trials[assignment["index"]]` in this process, reporting validations to Tune.
 
-    A trial is described by `config` (nested dictionaries), `encoded` and `folder` (absolute
-    paths), `workers`, `cpus` and `gpus` (of each worker), `rungs` (the steps after which Tune
-    may stop or pause it), and `stop` (a file that appears when it is to save and return). Several
-    workers train in processes of their own.
+    A trial is described by `config` (nested dictionaries), `location` and `sweep` (absolute paths
+    or addresses of the trial and of the sweep), `attempt` (of the sweep, whose `stop_requested` has
+    trials save and return), `data` (as `RunStore.publish` gives it), `workers`, `cpus` and `gpus`
+    (of each worker), and `rungs` (the steps after which Tune may stop or pause it). Several workers
+    train in processes of their own.
     """
     settings = trials[assignment["index"]]
-    folder = Path(settings["folder"])
-    if os.path.exists(settings["stop"]):
+    store = worker_store(settings["location"], settings["attempt"])
+    sweep = worker_store(settings["sweep"], settings["attempt"])
+    sweep.poll()
+    if sweep.stop_requested():
         return
-    with_retries(lambda: (folder / FAILURE_NAME).unlink(missing_ok=True))
+    with_retries(lambda: store.delete(FAILURE_NAME))
     try:
-        if settings["workers"] > 1:
-            _train_together(settings, folder)
-        else:
-            _train(settings, folder)
+        with sweep.polling():
+            if settings["workers"] > 1:
+                _train_together(settings, store, sweep)
+            else:
+                _train(settings, store, sweep)
     except Exception as error:
         content = {"cause": plain_cause(error), "traceback": traceback.format_exc()}
-        with_retries(lambda: write_json(folder / FAILURE_NAME, content))
+        with_retries(lambda: store.write(FAILURE_NAME, json.dumps(content, indent=2)))
         raise
 
 
-def _note_node(folder: Path) -> None:
-    """Leave the name of this node, `host-1a2b3c4d`, in the trial's folder; the end is Ray's id."""
+def _note_node(store: RunStore) -> None:
+    """Leave the name of this node, `host-1a2b3c4d`, with the trial; the end is Ray's id."""
     name = f"{platform.node()}-{ray.get_runtime_context().get_node_id()[:8]}"
-    (folder / NODES_NAME).mkdir(exist_ok=True)
-    (folder / NODES_NAME / name).touch()
+    store.write(f"{NODES_NAME}/{name}", f"{time.time()}\n")
 
 
-class _Stop:
-    """Whether a trial is to save and end, as a file says that may be far away."""
-
-    def __init__(self, file: str) -> None:
-        self._file, self._looked = file, 0.0
-
-    def __call__(self) -> bool:
-        """Looks once in STOP_SECONDS."""
-        if time.monotonic() - self._looked < STOP_SECONDS:
-            return False
-        self._looked = time.monotonic()
-        # Not Path.exists(), which raises when the storage fails.
-        return os.path.exists(self._file)
-
-
-def _train(settings: dict[str, Any], folder: Path) -> None:
+def _train(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
     """Train from the newest checkpoint on.
 
     Tune stops a trial inside a report, and nothing after it runs. So a validation is reported
@@ -99,16 +82,38 @@ def _train(settings: dict[str, Any], folder: Path) -> None:
     """
     config = _as_trained(settings)
     use_threads(settings["cpus"])
-    with_retries(lambda: _note_node(folder))
-    hang_log = folder / HANG_LOG_NAME.format(rank=0)
+    with_retries(lambda: _note_node(store))
+    hang_log = store.logs / HANG_LOG_NAME.format(rank=0)
+    data = with_retries(lambda: store.data(settings["data"]))
     with contextlib.ExitStack() as stack:
-        with_retries(lambda: stack.enter_context(only_writer(folder)))
+        with_retries(lambda: stack.enter_context(store.writing()))
         watchdog = stack.enter_context(
             with_retries(lambda: Watchdog(config.cluster.hang_seconds, hang_log))
         )
-        recorder = stack.enter_context(contextlib.closing(Recorder(folder / JOURNAL_NAME)))
-        resume = with_retries(lambda: resume_point(folder))
-        _train_from(resume, config, settings, folder, watchdog, recorder)
+        resume = with_retries(store.resume_point)
+        writer = stack.enter_context(EventWriter(store, config))
+
+        def should_stop() -> bool:
+            watchdog.feed()
+            writer.check()
+            return sweep.stop_requested()
+
+        done = checkpoint_step(resume) if resume else 0
+        unreported = _report_again(store.folder, before=min(done + 1, config.train.steps))
+        for event in train(
+            config,
+            data,
+            device=torch.device("cuda" if settings["gpus"] else "cpu"),
+            resume=resume,
+            stop=should_stop,
+        ):
+            writer.write(event)
+            if isinstance(event, Validated):
+                unreported = _result(event.step, event.metrics[METRIC])
+            if unreported and _ends_step(event, config):
+                writer.wait()
+                tune.report(unreported)
+                unreported = {}
 
 
 def _as_trained(settings: dict[str, Any]) -> Config:
@@ -124,7 +129,7 @@ def _as_trained(settings: dict[str, Any]) -> Config:
     return dataclasses.replace(config, train=trained)
 
 
-def _train_together(settings: dict[str, Any], folder: Path) -> None:
+def _train_together(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
     """Train from rung to rung, on workers that have left when Tune may stop or pause the trial."""
     config = _as_trained(settings)
     config = dataclasses.replace(
@@ -144,22 +149,21 @@ def _train_together(settings: dict[str, Any], folder: Path) -> None:
         nonlocal told
         if entry is not None and entry["kind"] != "validated":
             return
-        for step, perplexity in validations(folder):
+        for step, perplexity in validations(store.folder):
             if told < step < before:
                 told = step
                 tune.report(_result(step, perplexity))
 
-    asked = _Stop(settings["stop"])
     for end in segments(config, settings["rungs"]):
         try:
             train_until(
                 config,
                 end,
-                encoded=Path(settings["encoded"]),
-                folder=folder,
+                encoded=store.data(settings["data"]),
+                folder=store.folder,
                 # A decision never depends on figures between two rungs.
                 on_event=functools.partial(tell, end),
-                asked=asked,
+                asked=sweep.stop_requested,
             )
         except KeyboardInterrupt:
             return
@@ -170,48 +174,6 @@ def segments(config: Config, rungs: Sequence[int]) -> list[int]:
     """The steps of the first validations at the rungs or after them, and the last step."""
     often, last = config.train.validate_every, config.train.steps
     return sorted({min(math.ceil(rung / often) * often, last) for rung in [*rungs, last]})
-
-
-def _train_from(
-    resume: Path | None,
-    config: Config,
-    settings: dict[str, Any],
-    folder: Path,
-    watchdog: Watchdog,
-    recorder: Recorder,
-) -> None:
-    asked = _Stop(settings["stop"])
-
-    def should_stop() -> bool:
-        watchdog.feed()
-        return asked()
-
-    done = kept = checkpoint_step(resume) if resume else 0
-    unreported = _report_again(folder, before=min(done + 1, config.train.steps))
-    for event in train(
-        config,
-        Path(settings["encoded"]),
-        device=torch.device("cuda" if settings["gpus"] else "cpu"),
-        resume=resume,
-        stop=should_stop,
-    ):
-        if isinstance(event, Interrupted):
-            if event.step > kept:
-                recorder.journal.sync()
-                place = folder / interrupted_name(event.step)
-                with_retries(functools.partial(event.capture().write, place))
-            return
-        recorder.append(event)
-        if isinstance(event, CheckpointDue):
-            snapshot, place = event.capture(), folder / checkpoint_name(event.step)
-            with_retries(functools.partial(snapshot.write, place))
-            with_retries(functools.partial(prune, folder, config.train, newest=place))
-            kept = event.step
-        if isinstance(event, Validated):
-            unreported = _result(event.step, event.metrics[METRIC])
-        if unreported and _ends_step(event, config):
-            tune.report(unreported)
-            unreported = {}
 
 
 def _ends_step(event: object, config: Config) -> bool:

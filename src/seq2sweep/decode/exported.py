@@ -15,7 +15,6 @@ from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.errors import UserError
 from seq2sweep.paths import json_kind, read_json
-from seq2sweep.runs.retention import best
 from seq2sweep.storage.atomic import sha256
 
 ENTRY = {"step": int, "file": str, "sha256": str}
@@ -70,6 +69,8 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
     elif config.checkpoint_steps:
         steps = sorted(set(config.checkpoint_steps))
     elif config.checkpoints == "best":
+        from seq2sweep.runs.retention import best  # it loads torch, and others are here to compare
+
         losses = {step: entry.get("valid_loss") for step, entry in entries.items()}
         steps = sorted(best(losses, config.average_checkpoints))
         if not steps:

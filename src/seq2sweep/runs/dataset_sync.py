@@ -17,7 +17,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.storage.locks import only_user
 from seq2sweep.storage.node_folder import node_folder
-from seq2sweep.storage.object_store import Bucket
+from seq2sweep.storage.object_store import ObjectStore
 
 CHANGES_NO_RESULT = "how the same files come to a node"
 
@@ -26,7 +26,7 @@ PATIENCE = 3600.0
 """Seconds to wait for another worker of this node that fetches the same."""
 
 
-def publish(folder: Path, storage: Bucket) -> str:
+def publish(folder: Path, storage: ObjectStore) -> str:
     """Bring the data there unless it is there; gives its address."""
     place = storage.at(f"encoded/{fingerprint(folder)}")
     there = place.sizes()
@@ -55,7 +55,7 @@ def fetch(folder: Path, address: str) -> Path:
     with only_user(place, "fetch.lock", PATIENCE):
         copy = place / "data"
         if not _has(copy, wanted):
-            _copy(Bucket(address), copy)
+            _copy(ObjectStore(address), copy)
     return copy
 
 
@@ -72,7 +72,7 @@ def _has(folder: Path, wanted: str) -> bool:
         return False
 
 
-def _copy(bucket: Bucket, copy: Path) -> None:
+def _copy(bucket: ObjectStore, copy: Path) -> None:
     """Copy and verify all; a kill in between leaves nothing under the final name."""
     beside = copy.with_name(".data.partial")
     shutil.rmtree(beside, ignore_errors=True)

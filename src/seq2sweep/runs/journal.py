@@ -7,8 +7,8 @@ is cut off when the journal is opened for writing again.
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import functools
 import json
 import math
 import os
@@ -25,40 +25,50 @@ T = TypeVar("T")
 
 
 class Journal:
-    """Append events to a file; one writer at a time."""
+    """Append events to a file, each once, also when training repeats steps; one writer at a time.
+
+    Training that resumes from a checkpoint does the steps after it again. What was written the
+    first time was delivered already, so the first entry of a kind and step is the one that counts.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        self.end = _last_line_end(self.descriptor, os.lseek(self.descriptor, 0, os.SEEK_END))
-        self.torn = True
+        self._file = with_retries(lambda: os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
+        self._end = with_retries(lambda: _last_line_end(self._file))
+        self._torn = True
+        self._last: dict[str, int] = with_retries(
+            lambda: {entry["kind"]: int(entry["step"]) for entry in entries(path)}
+        )
 
-    def append(self, event: Event, at: float | None = None) -> None:
-        """Write one event as `{"kind", "step", "time", its figures...}`.
-
-        at: unix seconds, now unless given. After an OSError it may be tried again, with the same
-        time, since a reader may have seen the line already; a torn one is cut off then.
-        """
+    def append(self, event: Event) -> None:
+        """Write one event as `{"kind", "step", "time", its figures...}`, unless it is there."""
         if isinstance(event, Interrupted):
             raise ValueError("an interruption is no part of what happened to the run")
+        if event.step <= self._last.get(event.kind, -1):
+            return
         figures = event.summary if isinstance(event, Finished) else event.metrics
-        entry = {"kind": event.kind, "step": event.step, "time": at or time.time(), **figures}
+        # The time stands before the first try, as a reader may have seen that line already.
+        entry = {"kind": event.kind, "step": event.step, "time": time.time(), **figures}
         line = (json.dumps({key: _finite(value) for key, value in entry.items()}) + "\n").encode()
-        if self.torn:
-            os.ftruncate(self.descriptor, self.end)
-        self.torn = True
-        if os.pwrite(self.descriptor, line, self.end) != len(line):
-            raise OSError(errno.ENOSPC, "no space left for the run's journal")
+        with_retries(lambda: self._write(line))
         if isinstance(event, CheckpointDue | Finished):
-            self.sync()
-        self.end, self.torn = self.end + len(line), False
+            with_retries(self.sync)
+        self._last[event.kind] = event.step
+
+    def _write(self, line: bytes) -> None:
+        if self._torn:
+            os.ftruncate(self._file, self._end)
+        self._torn = True
+        if os.pwrite(self._file, line, self._end) != len(line):
+            raise OSError(errno.ENOSPC, "no space left for the run's journal")
+        self._end, self._torn = self._end + len(line), False
 
     def sync(self) -> None:
         """Have on the disk itself what a checkpoint builds upon."""
-        os.fsync(self.descriptor)
+        os.fsync(self._file)
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self.descriptor)
+        os.close(self._file)
 
 
 def follow(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
@@ -94,9 +104,17 @@ def end(path: Path) -> int:
     """The offset behind the last whole entry, which takes no reading of the others."""
     try:
         with path.open("rb") as stream:
-            return _last_line_end(stream.fileno(), stream.seek(0, os.SEEK_END))
+            return _last_line_end(stream.fileno())
     except FileNotFoundError:
         return 0
+
+
+def whole_lines(path: Path) -> bytes:
+    """Its content without a line that is not whole yet; empty where there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        content = path.read_bytes()
+        return content[: content.rfind(b"\n") + 1]
+    return b""
 
 
 def thinned(items: Iterable[T], most: int) -> list[T]:
@@ -130,8 +148,8 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _last_line_end(descriptor: int, end: int) -> int:
-    position = end
+def _last_line_end(descriptor: int) -> int:
+    position = os.lseek(descriptor, 0, os.SEEK_END)
     while position > 0:
         start = max(0, position - 4096)
         found = os.pread(descriptor, position - start, start).rfind(b"\n")
@@ -139,27 +157,3 @@ def _last_line_end(descriptor: int, end: int) -> int:
             return start + found + 1
         position = start
     return 0
-
-
-class Recorder:
-    """A journal in which each event stands once, also when training repeats steps.
-
-    Training that goes on from a checkpoint does the steps after it again. What was written the
-    first time was delivered already, so the first entry of a kind and step is the one that counts.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.journal = with_retries(lambda: Journal(path))
-        self.last = with_retries(
-            lambda: {entry["kind"]: int(entry["step"]) for entry in entries(path)}
-        )
-
-    def append(self, event: Event) -> None:
-        """Write the event unless it is there."""
-        if event.step > self.last.get(event.kind, -1):
-            with_retries(functools.partial(self.journal.append, event, time.time()))
-            self.last[event.kind] = event.step
-
-    def close(self) -> None:
-        """Close the file."""
-        self.journal.close()

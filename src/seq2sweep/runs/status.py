@@ -1,113 +1,59 @@
-"""Where a run stands: what its folder holds, and what it should hold."""
+"""How far a run is: what its folder has, and what it should have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal
 
-from seq2sweep import console
 from seq2sweep.config import Config
-from seq2sweep.errors import Failure
+from seq2sweep.errors import UserError
 from seq2sweep.runs import journal
-from seq2sweep.runs.layout import (
-    JOURNAL_NAME,
-    checkpoint_step,
-    is_regular,
-    remove_damaged,
-    resume_point,
-)
-from seq2sweep.runs.retention import always_kept, prune
-from seq2sweep.storage.locks import only_writer
-from seq2sweep.storage.retry import with_retries
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, checkpoint_step, is_regular
+from seq2sweep.runs.retention import always_kept
 
-T = TypeVar("T")
+Ending = Literal["finished", "stopped early", "failed"]
+"""How a training can end, of a run or of a trial. One that was interrupted has not ended."""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What was found in a run's folder.
+class RunStatus:
+    """checkpoints: whole ones, oldest first; summary: figures of the loop's Finished, empty before.
 
-    checkpoints: whole ones, oldest first; summary: figures of the loop's Finished, None before it;
-    lost: the first step whose checkpoint a finished run should have and has not.
+
+    last_step: where the run ends.
     """
 
     checkpoints: list[Path]
-    summary: dict[str, Any] | None
-    lost: int | None
+    summary: dict[str, Any]
+    last_step: int
 
     @property
-    def is_done(self) -> bool:
-        """Whether the run is at its end, with all that it should have."""
-        return self.summary is not None and self.lost is None
+    def step(self) -> int:
+        """The step after which training resumes."""
+        return max(map(checkpoint_step, self.checkpoints), default=0)
 
     @property
-    def reached(self) -> int:
-        """The step that training goes on after: below the one that was lost."""
-        steps = map(checkpoint_step, self.checkpoints)
-        return max((step for step in steps if self.lost is None or step < self.lost), default=0)
+    def finished(self) -> bool:
+        """Whether the run is at its end, with its last checkpoint."""
+        regular = filter(is_regular, self.checkpoints)
+        return bool(self.summary) and self.last_step in map(checkpoint_step, regular)
+
+    def check_kept(self, config: Config, location: str) -> None:
+        """Raise UserError where a finished run lacks a checkpoint that its settings keep."""
+        has = {checkpoint_step(path) for path in self.checkpoints if is_regular(path)}
+        missing = always_kept(config.train, config.evaluate.checkpoint_steps) - has
+        if missing:
+            name = checkpoint_name(min(missing))
+            raise UserError(
+                f"{location}/{name} is missing, and the run has finished: restore it, or remove "
+                f"the checkpoints from {name} on, and run `dvc repro` to train these steps again"
+            )
 
 
-def look(
-    config: Config, folder: Path, until: int | None = None, *, again: bool = False
-) -> Standing:
-    """Where the run of this configuration stands in a folder.
-
-    until: the run is wanted up to this step, for its newest checkpoint: no earlier one is missed.
-    again: of a run that has not finished only the newest checkpoint is read.
-    Removes what is damaged, which is said, and of a finished run what need not be kept. Waits for
-    a worker that is still writing there. Raises Failure when the storage stays away.
-    """
-    return from_storage(folder, lambda: _look(config, folder, until, again))
-
-
-def _look(config: Config, folder: Path, until: int | None, again: bool) -> Standing:
-    with only_writer(folder):
-        summary = end_of(folder / JOURNAL_NAME)
-        if again and summary is None:
-            newest = resume_point(folder)
-            return Standing([newest] if newest else [], None, None)
-        found = remove_damaged(folder, lambda damage: console.say(f"{damage}; removed"))
-        if summary is None:
-            return Standing(found, None, None)
-        lost = missing(config, found, until)
-        if lost is None:
-            # Where training was killed before it could.
-            prune(folder, config.train, config.evaluate.checkpoint_steps, found[-1])
-            found = [path for path in found if path.exists()]
-    return Standing(found, summary, lost)
-
-
-def end_of(path: Path) -> dict[str, Any] | None:
-    """Figures of the loop's Finished, by a journal; None where it has none."""
-    found = None
-    for found in journal.entries(path, "finished"):  # noqa: B007 - the last one
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Figures of the loop's Finished, by the journal in a folder; empty where it has none."""
+    found: dict[str, Any] = {}
+    for found in journal.entries(folder / JOURNAL_NAME, "finished"):  # noqa: B007 - the last one
         pass
-    return {k: v for k, v in found.items() if k not in ("kind", "time")} if found else None
-
-
-def missing(config: Config, found: list[Path], until: int | None = None) -> int | None:
-    """The first step whose checkpoint a finished run should have and is not among those found."""
-    has = {checkpoint_step(path) for path in found if is_regular(path)}
-    always = always_kept(config.train, config.evaluate.checkpoint_steps)
-    return min(({config.train.steps} if until else always) - has, default=None)
-
-
-def reached(folder: Path, before: int | None = None) -> int:
-    """The step that training would go on after, below step `before` if that is given."""
-    kept = from_storage(folder, lambda: resume_point(folder, before))
-    return checkpoint_step(kept) if kept else 0
-
-
-def from_storage(folder: Path | str, work: Callable[[], T]) -> T:
-    """Do what storage may refuse for a while; Failure when it stays away."""
-    try:
-        return with_retries(work)
-    except OSError as error:
-        if error.errno is None:
-            raise Failure(str(error)) from None
-        raise Failure(
-            f"{folder} cannot be used ({error.strerror}): fix the storage and run `dvc repro` "
-            "again, which goes on from there"
-        ) from None
+    return {k: v for k, v in found.items() if k not in ("kind", "time")}

@@ -1,8 +1,8 @@
-"""One process at a time, where locks of files do not reach: claims that lie in a bucket.
+"""One process at a time, where locks of files do not reach: leases that lie in an object store.
 
-`<run>/claims/<kind>/<generation>.json` names who holds it, and is written anew every few seconds
-for as long as that lives. Who finds it unchanged for long takes the next generation, which only one
-can make. So a process that was cut off for a while finds out: its generation is not the newest.
+`<run>/leases/<kind>/<generation>.json` names who holds it, and is renewed every few seconds for as
+long as that process lives. Who finds it unchanged for long creates the next generation, which only
+one can. So a process that was cut off for a while finds out: its generation is not the newest.
 """
 
 from __future__ import annotations
@@ -19,55 +19,55 @@ from typing import Any, Self
 
 from seq2sweep import console
 from seq2sweep.errors import Failure, UserError
-from seq2sweep.storage.object_store import Bucket
+from seq2sweep.storage.object_store import ObjectStore
 from seq2sweep.storage.ticker import Ticker
 
-BEAT_SECONDS = 10.0
+RENEW_SECONDS = 10.0
 LEASE_SECONDS = 60.0
-"""A claim that is not renewed for so long is given up, by the clock of whoever waits for it."""
-LOOK_SECONDS = 1.0
+"""A lease that is not renewed for so long has expired, by the clock of whoever waits for it."""
+POLL_SECONDS = 1.0
 
 
-class Held(Exception):  # noqa: N818 - what the claim is
-    """Somebody else who lives holds it; the message names the process."""
+class LeaseHeldError(TimeoutError):
+    """A process that lives holds it; the message names it."""
 
 
-class ClaimLost(Failure):
-    """Somebody else has taken the claim over, as if this process had ended."""
+class LeaseLostError(Failure):
+    """Another process has taken the lease over, as if this one had ended."""
 
 
-class Claim:
-    """A claim that this process holds, renewed by a thread until the block ends."""
+class Lease:
+    """A lease that this process holds, renewed by a thread until the block ends."""
 
-    def __init__(self, bucket: Bucket, generation: int, content: dict[str, Any]) -> None:
-        """As `take` makes it. bucket: of this kind of claim."""
-        self.bucket, self.generation, self._content = bucket, generation, content
-        self._beats = 0
-        self._ticker = Ticker(BEAT_SECONDS, self._renew, "claim")
+    def __init__(self, store: ObjectStore, generation: int, content: dict[str, Any]) -> None:
+        """As `acquire` makes it. store: of this kind of lease."""
+        self.store, self.generation, self._content = store, generation, content
+        self._renewals = 0
+        self._ticker = Ticker(RENEW_SECONDS, self._renew, "lease")
         self._ticker.start()
 
     def check(self) -> None:
-        """Raise ClaimLost if somebody else has taken it over."""
-        newest = max(map(_generation, self.bucket.sizes()), default=0)
+        """Raise LeaseLostError if another process has taken it over."""
+        newest = max(map(_generation, self.store.sizes()), default=0)
         if newest > self.generation:
-            raise ClaimLost(
-                f"another process has taken over {self.bucket.address}, as if this one had ended"
+            raise LeaseLostError(
+                f"another process has taken over {self.store.address}, as if this one had ended"
             )
 
     def release(self) -> None:
-        """Leave it to others at once; they wait for its lease if the bucket does not answer."""
+        """Leave it to others at once; they wait until it expires if the store does not answer."""
         self._ticker.stop()
         with contextlib.suppress(OSError, UserError):
             self._write({"released": True})
 
     def _renew(self) -> None:
-        self._beats += 1
+        self._renewals += 1
         # What is wrong is said by whoever uploads something.
         with contextlib.suppress(OSError, UserError):
-            self._write({"beats": self._beats})
+            self._write({"renewals": self._renewals})
 
     def _write(self, news: dict[str, Any]) -> None:
-        self.bucket.write(_name(self.generation), _as_bytes(self._content | news))
+        self.store.write(_name(self.generation), _as_bytes(self._content | news))
 
     def __enter__(self) -> Self:
         return self
@@ -81,43 +81,46 @@ class Claim:
         self.release()
 
 
-def take(bucket: Bucket, patience: float = 0.0) -> Claim:
-    """Wait until nobody holds a claim and hold it; `bucket` has nothing but this kind of claim.
+def acquire(store: ObjectStore, timeout: float = 0.0) -> Lease:
+    """Wait until nobody holds a lease and hold it; `store` has nothing but this kind of lease.
 
-    patience: seconds to wait for one who lives, which is said; raises Held after them.
+    timeout: seconds to wait for a holder that lives, which is said; LeaseHeldError after them.
     """
     seen: tuple[int, dict[str, Any] | None] | None = None
-    since, give_up, said = time.monotonic(), time.monotonic() + patience, False
+    since, deadline, said = time.monotonic(), time.monotonic() + timeout, False
     while True:
-        generation, holder = _newest(bucket)
-        silent = (generation, holder) == seen and time.monotonic() - since > LEASE_SECONDS
-        if holder is None or holder.get("released") or _is_dead_here(holder) or silent:
-            content = _this_process() | {"claim": uuid.uuid4().hex}
-            if bucket.create(_name(generation + 1), _as_bytes(content)):
-                _forget_before(bucket, generation)
-                return Claim(bucket, generation + 1, content)
+        generation, holder = _newest(store)
+        expired = (generation, holder) == seen and time.monotonic() - since > LEASE_SECONDS
+        if holder is None or holder.get("released") or _is_dead_here(holder) or expired:
+            content = _this_process() | {"lease": uuid.uuid4().hex}
+            if store.create(_name(generation + 1), _as_bytes(content)):
+                _delete_before(store, generation)
+                return Lease(store, generation + 1, content)
             continue  # somebody else was faster
         if (generation, holder) != seen:
-            if seen is not None and time.monotonic() >= give_up:
-                raise Held(_description(holder))
+            if seen is not None and time.monotonic() >= deadline:
+                place = store.address.partition("/leases/")[0]
+                raise LeaseHeldError(
+                    f"{_description(holder)} is working in {place}: wait for its end, or end it"
+                )
             seen, since = (generation, holder), time.monotonic()
         if not said:
             said = True
-            console.say(f"waiting for {_description(holder)}, which holds {bucket.address}")
-        time.sleep(LOOK_SECONDS)
+            console.say(f"waiting for {_description(holder)}, which holds {store.address}")
+        time.sleep(POLL_SECONDS)
 
 
-def _newest(bucket: Bucket) -> tuple[int, dict[str, Any] | None]:
-    """Generation and content of the claim that counts; 0 and None where there is none."""
-    generation = max(map(_generation, bucket.sizes()), default=0)
-    content = bucket.read(_name(generation)) if generation else None
+def _newest(store: ObjectStore) -> tuple[int, dict[str, Any] | None]:
+    """Generation and content of the lease that counts; 0 and None where there is none."""
+    generation = max(map(_generation, store.sizes()), default=0)
+    content = store.read(_name(generation)) if generation else None
     return generation, json.loads(content) if content else None
 
 
-def _forget_before(bucket: Bucket, generation: int) -> None:
-    for name in bucket.sizes():
+def _delete_before(store: ObjectStore, generation: int) -> None:
+    for name in store.sizes():
         if _generation(name) <= generation:
-            bucket.delete(name)
+            store.delete(name)
 
 
 def _name(generation: int) -> str:

@@ -22,7 +22,7 @@ from seq2sweep import console
 from seq2sweep.config import ClusterConfig, is_address
 from seq2sweep.errors import Failure, UserError
 from seq2sweep.storage.atomic import sha256, write_whole
-from seq2sweep.storage.object_store import Bucket
+from seq2sweep.storage.object_store import ObjectStore
 from seq2sweep.storage.retry import with_retries
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Shelf(Protocol):
 
 def shelf(storage: str) -> Shelf:
     """That of an address or of a full path, whose folder is made if it is missing."""
-    return BucketShelf(Bucket(storage)) if is_address(storage) else FolderShelf(Path(storage))
+    return BucketShelf(ObjectStore(storage)) if is_address(storage) else FolderShelf(Path(storage))
 
 
 def shelf_of(cluster: ClusterConfig) -> Shelf:
@@ -182,7 +182,7 @@ class FolderShelf:
 class BucketShelf:
     """Objects below an address. What is published has a list of its files, written last."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: ObjectStore) -> None:
         self.bucket, self.address = bucket, bucket.address
 
     def read(self, name: str) -> bytes | None:

@@ -8,7 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+CHANGES_NO_RESULT = "how a hang is noticed"
+
 FEED_SECONDS = 1.0
+HANG_LOG_NAME = "hang-{rank}.log"
 
 
 class Watchdog:
@@ -24,7 +27,7 @@ class Watchdog:
         What a process that ended itself has left there stays, with a number in its name.
         """
         self._seconds = seconds
-        keep(log)
+        keep_log(log)
         self._log = log.open("w", encoding="utf-8")
         self._fed = 0.0
 
@@ -49,7 +52,14 @@ class Watchdog:
         self._log.close()
 
 
-def keep(log: Path) -> None:
+def hang_logs(folder: Path) -> list[Path]:
+    """Each worker has one from its beginning on, empty unless it hung."""
+    found = folder.glob(HANG_LOG_NAME.format(rank="*"))
+    # Those of earlier hangs have a number more: hang-0.1.log.
+    return sorted(path for path in found if not path.stem.rpartition(".")[2].isdigit())
+
+
+def keep_log(log: Path) -> None:
     """Rename a log that says something."""
     if log.exists() and log.stat().st_size > 0:
         earlier = len(list(log.parent.glob(f"{log.stem}.*.log")))

@@ -14,15 +14,16 @@ import pytest
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
-from seq2sweep.errors import Failure
-from seq2sweep.runs import layout
+from seq2sweep.errors import Failure, UserError
+from seq2sweep.runs import layout, run_store
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
 from seq2sweep.runs.retention import always_kept
-from seq2sweep.runs.status import look, reached
+from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.watchdog import HANG_LOG_NAME
 from seq2sweep.storage import locks
 from seq2sweep.train import checkpointing
 from tests.cluster.checkpoints import damage, save
-from tests.runs.test_async_writer import _hold
+from tests.storage.test_locks import hold_lock
 
 
 @pytest.fixture
@@ -73,49 +74,57 @@ def test_what_is_kept_whatever_the_losses(
 
 def test_a_finished_run(config: Config, folder: Path) -> None:
     save(folder / checkpoint_name(400), 400)  # killed before it was removed
-    found = look(config, folder)
+    found = RunStore(folder).status(config)
     assert names(found.checkpoints) == [500, 600, 700, 800, 900]
-    assert (found.summary, found.lost, found.reached) == ({"step": 900, "workers": 2}, None, 900)
+    assert (found.summary, found.finished, found.step) == (
+        {"step": 900, "workers": 2},
+        True,
+        900,
+    )
 
 
-def test_one_of_those_to_average_was_lost(
+def test_a_damaged_one_is_removed_and_what_is_missing_is_named(
     config: Config, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The steps to it are done again, and no others; nothing that is whole is lost meanwhile."""
+    """A mean over other checkpoints would be another number: nobody takes it silently."""
     for step in (600, 800):
         damage(folder / checkpoint_name(step))
-    found = look(config, folder)
+    found = RunStore(folder).status(config)
     assert names(found.checkpoints) == [500, 700, 900]
-    assert (found.lost, found.reached) == (600, 500)
+    assert found.finished
     assert capsys.readouterr().out.count("differs from its manifest: it is torn") == 2
-    save(folder / interrupted_name(550), 550)
-    found = look(config, folder)
-    assert (found.lost, found.reached) == (600, 550)
-    assert reached(folder, 600) == 550
-    assert reached(folder) == 900
-    save(folder / checkpoint_name(600), 600)
-    found = look(config, folder)
-    assert (found.lost, found.reached) == (800, 700)
-    # Of a run that is wanted for its newest one only, none is missed.
-    assert look(config, folder, 900).lost is None
+    with pytest.raises(UserError, match=r"run/step-00000600 is missing.*train these steps again"):
+        found.check_kept(config, "run")
+    for step in (600, 800):
+        save(folder / checkpoint_name(step), step)
+    RunStore(folder).status(config).check_kept(config, "run")
+
+
+def test_without_its_last_checkpoint_a_run_resumes(config: Config, folder: Path) -> None:
+    damage(folder / checkpoint_name(900))
+    found = RunStore(folder).status(config)
+    assert (found.finished, found.step) == (False, 800)
+    save(folder / interrupted_name(900), 900)  # is none that every run has
+    assert not RunStore(folder).status(config).finished
 
 
 def test_one_that_was_named_after_the_end(config: Config, folder: Path) -> None:
     named = configuration.with_changes(
         config, {"train.keep_best": 1, "evaluate.checkpoint_steps": [200]}
     )
-    found = look(named, folder)
-    assert (found.lost, found.reached) == (200, 0)
+    with pytest.raises(UserError, match="step-00000200 is missing"):
+        RunStore(folder).status(named).check_kept(named, "run")
     save(folder / checkpoint_name(200), 200)
-    assert look(named, folder).lost is None
-    assert names(look(named, folder).checkpoints) == [200, 500, 600, 700, 800, 900]
+    found = RunStore(folder).status(named)
+    found.check_kept(named, "run")
+    assert names(found.checkpoints) == [200, 500, 600, 700, 800, 900]
 
 
 def test_before_the_end_none_is_missed(config: Config, folder: Path) -> None:
     (folder / JOURNAL_NAME).unlink()
     shutil.rmtree(folder / checkpoint_name(600))
-    found = look(config, folder)
-    assert (found.summary, found.lost, found.reached) == (None, None, 900)
+    found = RunStore(folder).status(config)
+    assert (found.summary, found.finished, found.step) == ({}, False, 900)
 
 
 # --- storage that fails ---------------------------------------------------------------------------
@@ -140,14 +149,14 @@ def test_an_error_of_the_storage_is_waited_out(
         verify(path)
 
     monkeypatch.setattr(checkpointing, "verify", fail_once)
-    found = look(config, folder)
+    found = RunStore(folder).status(config)
     assert names(found.checkpoints) == [500, 700, 800, 900]
     assert len(failed) == 5
 
 
 def test_storage_that_stays_away_is_one_line(config: Config, folder: Path, no_pauses: None) -> None:
     shutil.rmtree(folder)
-    for work in (lambda: look(config, folder), lambda: reached(folder)):
+    for work in (lambda: RunStore(folder).status(config), RunStore(folder).step):
         with pytest.raises(Failure, match=r"cannot be used \(No such file.*fix the storage"):
             work()
 
@@ -161,17 +170,17 @@ def test_a_worker_that_still_writes_is_waited_for(
     """Of a driver that was killed: what it does to the folder is no damage."""
     context = multiprocessing.get_context("spawn")
     held = context.Event()
-    worker = context.Process(target=_hold, args=(folder, locks.only_writer, held))
+    worker = context.Process(target=hold_lock, args=(folder, locks.only_writer, held))
     worker.start()
     assert held.wait(60)
     damage(folder / checkpoint_name(900))
     monkeypatch.setattr(locks, "OLD_WRITER_SECONDS", 0.5)
     with pytest.raises(Failure, match=r"another worker holds .*writer\.lock"):
-        look(config, folder)
+        RunStore(folder).status(config)
     assert (folder / checkpoint_name(900)).exists()
     worker.kill()
     worker.join()
-    assert look(config, folder).lost == 900
+    assert not RunStore(folder).status(config).finished
     assert not (folder / checkpoint_name(900)).exists()
 
 
@@ -180,10 +189,38 @@ def test_hashing(config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     read: list[Path] = []
     sha256 = checkpointing.sha256
     monkeypatch.setattr(checkpointing, "sha256", lambda path: (read.append(path), sha256(path))[1])
-    assert look(config, folder).lost is None
+    assert RunStore(folder).status(config).finished
     assert len(read) == len(set(read)) == 5 * len(checkpointing.FILES)
     # Of one that goes on the newest is enough.
     (folder / JOURNAL_NAME).unlink()
     read.clear()
-    assert look(config, folder, again=True).reached == 900
+    assert RunStore(folder).status(config, newest_only=True).step == 900
     assert {path.parent.name for path in read} == {checkpoint_name(900)}
+
+
+def test_a_stop_is_requested_of_one_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_store, "POLL_SECONDS", 0.0)
+    driver, worker, later = RunStore(tmp_path), RunStore(tmp_path, "1"), RunStore(tmp_path, "2")
+    driver.begin_attempt("1")
+    assert not driver.request_stop(), "no worker has begun"
+    (tmp_path / HANG_LOG_NAME.format(rank=0)).touch()
+    assert driver.request_stop()
+    assert worker.stop_requested()
+    assert not later.stop_requested()
+    driver.end_attempt()
+    assert worker.stop_requested(), "what was asked for stays so"
+    assert list(tmp_path.glob("stop-*")) == []
+
+
+def test_stack_traces_of_workers_that_hung(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    logs = [tmp_path / HANG_LOG_NAME.format(rank=rank) for rank in (0, 1)]
+    logs[0].touch()
+    logs[1].write_text("Timeout!")
+    assert store.stack_traces(lambda *about: []) == [logs[1]]
+    store.begin_attempt("2")
+    assert store.stack_traces(lambda *about: []) == []
+    assert (tmp_path / "hang-1.1.log").read_text() == "Timeout!"
+    assert not logs[0].exists()

@@ -1,0 +1,98 @@
+"""Journal and checkpoints of a training, written as its events come."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from seq2sweep.config import Config
+from seq2sweep.runs.journal import Journal
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
+from seq2sweep.runs.run_store import RunStore
+from seq2sweep.storage.retry import with_retries
+from seq2sweep.train.checkpointing import Snapshot
+from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
+
+
+class EventWriter:
+    """What one worker of all does with the events of a run, while it is `store.writing`.
+
+    A checkpoint is written by a thread, one at a time, while training goes on. As a context manager
+    it waits for the one under way, however the block ends.
+    """
+
+    def __init__(self, store: RunStore, config: Config) -> None:
+        self.store, self.config = store, config
+        for torn in store.folder.glob(".*.partial"):  # of a process that was killed as it wrote
+            if torn.is_dir():
+                shutil.rmtree(torn)
+            else:
+                torn.unlink()
+        self.journal = Journal(store.folder / JOURNAL_NAME)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._under_way: Future[None] | None = None
+        self._last_checkpoint = -1
+
+    def write(self, event: Event) -> None:
+        """Write it; returns when a checkpoint is copied, not when it is on disk."""
+        if isinstance(event, Interrupted):
+            if event.step != self._last_checkpoint:  # else this very state is there, or soon
+                self.journal.sync()
+                self._save(event.capture, interrupted_name(event.step), self.store.keep)
+            return
+        if isinstance(event, Finished):
+            self.wait()  # a run that says so has its last checkpoint
+        self.journal.append(event)
+        if isinstance(event, CheckpointDue):
+            self._last_checkpoint = event.step
+            self._save(event.capture, checkpoint_name(event.step), self._kept)
+        if isinstance(event, Finished):
+            with_retries(self.store.finish)
+
+    def check(self) -> None:
+        """Raise what has stopped the checkpoint under way, if anything has; never waits."""
+        if self._under_way is not None and self._under_way.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until the checkpoint under way is on disk; raises what stopped it."""
+        if self._under_way is not None:
+            under_way, self._under_way = self._under_way, None
+            under_way.result()
+
+    def _save(
+        self, capture: Callable[[], Snapshot], name: str, then: Callable[[Path], None]
+    ) -> None:
+        self.wait()  # before there is a second copy in memory
+        path = self.store.folder / name
+        self._under_way = self._thread.submit(
+            _write, capture(), path, functools.partial(then, path)
+        )
+
+    def _kept(self, checkpoint: Path) -> None:
+        self.store.keep(checkpoint)
+        self.store.prune(self.config, checkpoint)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.journal.close()
+        self._thread.shutdown()
+        if error is None:
+            self.wait()
+
+
+def _write(snapshot: Snapshot, path: Path, then: Callable[[], None]) -> None:
+    with_retries(lambda: snapshot.write(path))
+    with_retries(then)

@@ -1,0 +1,146 @@
+"""Journal and checkpoints of a training, written as its events come."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2sweep.config import Config
+from seq2sweep.errors import Failure
+from seq2sweep.runs.event_writer import EventWriter
+from seq2sweep.runs.journal import entries
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
+from seq2sweep.runs.run_store import RunStore
+from seq2sweep.train import checkpointing
+from seq2sweep.train.checkpointing import Snapshot
+from seq2sweep.train.events import CheckpointDue, Finished, Interrupted
+
+
+def snapshot() -> checkpointing.Snapshot:
+    model = torch.nn.Linear(1, 1)
+    return checkpointing.capture(
+        model, torch.optim.SGD(model.parameters()), checkpointing.Progress(), {}
+    )
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(
+    tiny_config: Config, tmp_path: Path
+) -> None:
+    """What is written is what was captured, one at a time, in order."""
+    model = torch.nn.Module()
+    model.w = torch.nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.Adam([model.w])
+    let_go, order = threading.Event(), []
+
+    class Slow(RunStore):
+        def keep(self, checkpoint: Path) -> None:
+            assert let_go.wait(30)
+            order.append(f"{checkpoint.name} is kept")
+
+    def capture() -> Snapshot:
+        order.append("captured")
+        return checkpointing.capture(model, optimizer, checkpointing.Progress(), {})
+
+    first, second = checkpoint_name(4), checkpoint_name(8)
+    with EventWriter(Slow(tmp_path), tiny_config) as writer:
+        writer.write(CheckpointDue(4, {}, capture))
+        with torch.no_grad():
+            model.w += 1  # the next update
+        writer.check()
+        assert order == ["captured"]
+        threading.Timer(0.1, let_go.set).start()
+        writer.write(CheckpointDue(8, {}, capture))
+        assert order[:3] == ["captured", f"{first} is kept", "captured"]
+    for name, expected in ((first, 0.0), (second, 1.0)):
+        checkpointing.verify(tmp_path / name)
+        saved = checkpointing.load_file(tmp_path / name / "model.safetensors")
+        assert saved["w"].tolist() == [expected] * 3
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that takes no checkpoint."""
+
+    def write(snapshot: Snapshot, folder: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+    monkeypatch.setattr(Snapshot, "write", write)
+
+
+def test_a_checkpoint_that_fails_is_heard_of(
+    tiny_config: Config, tmp_path: Path, full: None
+) -> None:
+    writer = EventWriter(RunStore(tmp_path), tiny_config)
+    writer.write(CheckpointDue(4, {}, snapshot))
+    assert writer._under_way is not None
+    writer._under_way.exception(timeout=30)
+    with pytest.raises(OSError, match="No space"):
+        writer.check()
+    writer.check()  # said once
+    writer.write(CheckpointDue(8, {}, snapshot))
+    with pytest.raises(OSError, match="No space"):
+        writer.wait()
+    writer.write(CheckpointDue(12, {}, snapshot))
+    with pytest.raises(OSError, match="No space"):
+        writer.write(Finished(12, {}))
+    assert [entry["kind"] for entry in entries(tmp_path / JOURNAL_NAME)] == ["checkpoint"] * 3
+
+
+def test_the_first_error_is_the_one_that_is_raised(
+    tiny_config: Config, tmp_path: Path, full: None
+) -> None:
+    def fail() -> None:
+        with EventWriter(RunStore(tmp_path), tiny_config) as writer:
+            writer.write(CheckpointDue(4, {}, snapshot))
+            raise KeyError("first")
+
+    with pytest.raises(KeyError, match="first"):
+        fail()
+
+
+def test_an_interruption_at_a_checkpoint_writes_it_once(
+    tiny_config: Config, tmp_path: Path
+) -> None:
+    """It is whole when the worker leaves."""
+    with EventWriter(RunStore(tmp_path), tiny_config) as writer:
+        writer.write(CheckpointDue(4, {}, snapshot))
+        writer.write(Interrupted(4, pytest.fail))
+    checkpointing.verify(tmp_path / checkpoint_name(4))
+    with EventWriter(RunStore(tmp_path), tiny_config) as writer:
+        writer.write(CheckpointDue(8, {}, snapshot))
+        writer.write(Interrupted(9, snapshot))
+    checkpointing.verify(tmp_path / interrupted_name(9))
+
+
+def test_what_could_not_be_kept_elsewhere_stays_here(tiny_config: Config, tmp_path: Path) -> None:
+    class Fails(RunStore):
+        def keep(self, checkpoint: Path) -> None:
+            if checkpoint.name == checkpoint_name(12):
+                raise Failure("away")
+
+        def prune(self, config: Config, newest: Path) -> None:
+            pruned.append(newest.name)
+
+    def there() -> list[str]:
+        return sorted(path.name for path in tmp_path.glob("step-*"))
+
+    pruned: list[str] = []
+    writer = EventWriter(Fails(tmp_path), tiny_config)
+    for step in (4, 8, 12):
+        writer.write(CheckpointDue(step, {}, snapshot))
+    with pytest.raises(Failure, match="away"):
+        writer.__exit__(None, None, None)
+    assert there() == [checkpoint_name(step) for step in (4, 8, 12)], "two are kept otherwise"
+    assert pruned == [checkpoint_name(4), checkpoint_name(8)]
+
+
+def test_what_killed_processes_left_is_removed(tiny_config: Config, tmp_path: Path) -> None:
+    (tmp_path / ".step-00000004.partial").mkdir()
+    (tmp_path / ".run.json.0123abcd.partial").touch()
+    with EventWriter(RunStore(tmp_path), tiny_config):
+        assert [path.name for path in tmp_path.iterdir()] == ["journal.jsonl"]

@@ -1,0 +1,105 @@
+"""The journal, whatever the disk does."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from seq2sweep.errors import UserError
+from seq2sweep.runs import journal
+from seq2sweep.runs.journal import Journal
+from seq2sweep.train.events import Logged, Validated
+
+
+def test_the_journal_is_written_through_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torn lines are written over; nothing stands twice."""
+    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
+    writer = Journal(tmp_path / "journal.jsonl")
+    write, calls, seen = os.pwrite, [], []
+
+    def unreliable(descriptor: int, line: bytes, offset: int) -> int:
+        calls.append(offset)
+        if len(calls) % 3 == 1:
+            write(descriptor, line[:7], offset)
+            raise OSError(errno.EIO, "the disk is away")
+        if len(calls) % 3 == 2:
+            write(descriptor, line, offset)
+            seen.extend(journal.read(tmp_path / "journal.jsonl", offset)[0])
+            raise OSError(errno.ETIMEDOUT, "the answer was lost")
+        return write(descriptor, line, offset)
+
+    monkeypatch.setattr(os, "pwrite", unreliable)
+    for step in range(1, 6):
+        writer.append(Logged(step, {"loss": 10.0**step}))
+    writer.close()
+    assert len(calls) == 15
+    entries, _ = journal.read(tmp_path / "journal.jsonl")
+    assert [(entry["step"], entry["loss"]) for entry in entries] == [
+        (step, 10.0**step) for step in range(1, 6)
+    ]
+    assert entries == seen  # a reader in between saw what it would see later
+
+
+def test_a_full_disk_costs_the_journal_nothing(small_disk: Path) -> None:
+    path, filler = small_disk / "journal.jsonl", small_disk / "filler"
+    writer = Journal(path)
+    filler.write_bytes(bytes(450_000))
+
+    def fill() -> None:
+        for step in range(writer._last.get("logged", 0) + 1, 100_000):
+            writer.append(Logged(step, {"loss": 1.0 / step}))
+
+    with pytest.raises(OSError, match="space"):
+        fill()
+    reached = writer._last["logged"]
+    assert reached > 100
+    filler.unlink()
+    # The same worker may go on, and so may the next one, which cuts a torn line off.
+    writer.append(Logged(reached + 1, {"loss": 0.0}))
+    writer.close()
+    writer = Journal(path)
+    assert writer._last["logged"] == reached + 1
+    with pytest.raises(OSError, match="space"):
+        fill()
+    writer.close()
+    assert [entry["step"] for entry in journal.read(path)[0]] == list(
+        range(1, writer._last["logged"] + 1)
+    )
+
+
+def test_a_damaged_line_of_the_journal_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b'{"kind": "logged", "step": 1, "time": 0}\n\x00\x00\x00\n')
+    with pytest.raises(UserError, match=r"journal\.jsonl has a damaged line .* remove that line"):
+        journal.read(path)
+
+
+def test_repeated_steps_stand_once_in_the_journal(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    first = Journal(path)
+    first.append(Logged(1, {"loss": 3.0}))
+    first.append(Logged(2, {"loss": 2.0}))
+    first.close()
+    with path.open("a") as stream:
+        stream.write('{"kind": "valida')
+    again = Journal(path)
+    for event in (
+        Logged(2, {"loss": 9.0}),
+        Validated(2, {"valid_loss": 1.0}),
+        Logged(3, {"loss": 1.0}),
+    ):
+        again.append(event)
+    again.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["kind"], line["step"], line.get("loss")) for line in lines] == [
+        ("logged", 1, 3.0),
+        ("logged", 2, 2.0),
+        ("validated", 2, None),
+        ("logged", 3, 1.0),
+    ]

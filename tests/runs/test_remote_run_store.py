@@ -1,0 +1,522 @@
+"""A run in an object store, for workers on machines that come and go, and for its driver."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.errors import Failure, UserError
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
+from seq2sweep.runs.remote_run_store import (
+    RemoteRunStore,
+    driver_store,
+    hang_logs_here,
+    worker_store,
+)
+from seq2sweep.runs.run_store import STOP, RunStore
+from seq2sweep.storage import lease
+from seq2sweep.storage.lease import LeaseLostError
+from seq2sweep.storage.node_folder import node_folder
+from seq2sweep.storage.object_store import ObjectStore
+from seq2sweep.train import checkpointing
+from tests.cluster.checkpoints import save
+
+
+class Machines:
+    """Machines with temporary folders of their own, of which this process is on one at a time."""
+
+    def __init__(self, root: Path, address: str, patch: pytest.MonkeyPatch) -> None:
+        self.root, self.address, self.patch = root, address, patch
+
+    def on(self, machine: str, attempt: str = "1") -> RemoteRunStore:
+        """The run as a worker there has it."""
+        temporary = self.root / machine
+        temporary.mkdir(exist_ok=True)
+        self.patch.setattr(tempfile, "tempdir", str(temporary))
+        store = worker_store(self.address, attempt)
+        assert isinstance(store, RemoteRunStore)
+        return store
+
+
+@pytest.fixture
+def machines(tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Machines:
+    return Machines(tmp_path, f"{bucket}/run", monkeypatch)
+
+
+@pytest.fixture
+def there(machines: Machines) -> ObjectStore:
+    return ObjectStore(machines.address)
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    """The newest two are kept, the best and every hundredth step's."""
+    return configuration.with_changes(
+        tiny_config, {"train.keep_best": 1, "train.keep_every": 100, "train.steps": 900}
+    )
+
+
+def train(run: RemoteRunStore, *steps: int, losses: dict[int, float] | None = None) -> list[Path]:
+    """Do what a worker does at checkpoints of these steps, but for pruning."""
+    made = []
+    for step in steps:
+        with (run.folder / JOURNAL_NAME).open("a") as stream:
+            stream.write(json.dumps({"kind": "checkpoint", "step": step}) + "\n")
+        made.append(save(run.folder / checkpoint_name(step), step, (losses or {}).get(step)))
+        run.keep(made[-1])
+    return made
+
+
+def names(there: ObjectStore) -> list[str]:
+    return [path.name for path in RemoteRunStore(there.address, Path("nowhere"))._listed()]
+
+
+def steps_in(path: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
+
+
+def test_another_machine_goes_on(machines: Machines, there: ObjectStore) -> None:
+    first = machines.on("first")
+    with first.writing():
+        assert first.resume_point() is None
+        written = train(first, 4, 8)[-1]
+    second = machines.on("second")
+    with second.writing():
+        found = second.resume_point()
+        assert found == second.folder / written.name != written
+        checkpointing.verify(found)
+        assert steps_in(second.folder / JOURNAL_NAME) == [4, 8]
+    # A worker of the same training on a third machine fetches the one it is told.
+    third = machines.on("third")
+    third.fetch(checkpoint_name(8))
+    third.fetch(checkpoint_name(4))
+    assert [path.name for path in third.folder.glob("step-*")] == [checkpoint_name(4)]
+    checkpointing.verify(third.folder / checkpoint_name(4))
+
+
+def test_a_worker_beside_the_first_one_removes_nothing(machines: Machines) -> None:
+    first = machines.on("first")
+    with first.writing():
+        train(first, 4, 8)
+        machines.on("first").fetch(checkpoint_name(8))
+        assert (first.folder / checkpoint_name(4)).exists()
+
+
+def test_a_damaged_one_is_removed_and_the_one_before_is_taken(
+    machines: Machines, there: ObjectStore, tmp_path: Path
+) -> None:
+    first = machines.on("first")
+    with first.writing():
+        train(first, 4, 8)
+    there.write(f"{checkpoint_name(8)}/model.safetensors", b"torn")
+    second = machines.on("second")
+    with second.writing():
+        assert second.resume_point() == second.folder / checkpoint_name(4)
+    assert names(there) == [checkpoint_name(4)]
+    with pytest.raises(OSError, match="no such object"):
+        machines.on("third").fetch(checkpoint_name(8))
+
+
+class Fails(ObjectStore):
+    """A bucket that is away from the n-th upload on."""
+
+    def __init__(self, address: str, uploads: int) -> None:
+        super().__init__(address)
+        self.left = uploads
+
+    def upload(self, path: Path, name: str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(5, "away", name)
+        super().upload(path, name)
+
+
+@pytest.mark.parametrize("uploads", range(4))
+def test_an_upload_that_stops_halfway_is_no_checkpoint_and_goes_on(
+    machines: Machines, there: ObjectStore, uploads: int
+) -> None:
+    first = machines.on("first")
+    with first.writing():
+        train(first, 4)
+        first.objects = Fails(there.address, uploads)
+        with pytest.raises(OSError, match="away"):
+            train(first, 8)
+        checkpointing.verify(first.folder / checkpoint_name(8))
+        assert names(there) == [checkpoint_name(4)]
+    again = machines.on("first")
+    with again.writing():  # nobody else wrote meanwhile: what it has is newer
+        assert again.resume_point() == again.folder / checkpoint_name(8)
+    assert names(there) == [checkpoint_name(4), checkpoint_name(8)]
+    assert steps_in(again.folder / JOURNAL_NAME) == [4, 8]
+
+
+def test_what_a_machine_has_does_not_count_when_another_went_on(
+    machines: Machines, there: ObjectStore
+) -> None:
+    first = machines.on("first")
+    with first.writing():
+        train(first, 4)
+        first.objects = Fails(there.address, 0)
+        with pytest.raises(OSError, match="away"):
+            train(first, 8)
+    second = machines.on("second")
+    with second.writing():
+        assert second.resume_point() == second.folder / checkpoint_name(4)
+        train(second, 12)
+    again = machines.on("first")
+    with again.writing():
+        assert again.resume_point() == again.folder / checkpoint_name(12)
+        assert not (again.folder / checkpoint_name(8)).exists()
+        assert steps_in(again.folder / JOURNAL_NAME) == [4, 12]
+
+
+def test_the_journal_is_there_before_the_checkpoint(machines: Machines, there: ObjectStore) -> None:
+    """Whoever goes on from it would else miss what was written of the steps before."""
+    first = machines.on("first")
+    with first.writing():
+        first.objects = Fails(there.address, 3)
+        with pytest.raises(OSError, match="away"):
+            train(first, 4)
+    assert names(there) == []
+    assert there.read(JOURNAL_NAME) == (first.folder / JOURNAL_NAME).read_bytes()
+
+
+def test_a_journal_that_a_power_failure_has_cut_here_is_whole_there(
+    machines: Machines, there: ObjectStore
+) -> None:
+    first = machines.on("first")
+    with first.writing():
+        train(first, 4, 8)
+    path = first.folder / JOURNAL_NAME
+    path.write_bytes(path.read_bytes()[:-50])
+    again = machines.on("first")
+    with again.writing():
+        train(again, 12)
+    assert steps_in(path) == [4, 8, 12]
+    assert there.read(JOURNAL_NAME) == path.read_bytes()
+
+
+def test_a_line_that_is_not_whole_stays_here(machines: Machines, there: ObjectStore) -> None:
+    first = machines.on("first")
+    with first.writing():
+        train(first, 4)
+        whole = (first.folder / JOURNAL_NAME).read_bytes()
+        (first.folder / JOURNAL_NAME).write_bytes(whole + b'{"kind": "val')
+        first._upload_journal(lambda: None)
+    assert there.read(JOURNAL_NAME) == whole
+
+
+def test_whoever_was_taken_for_dead_writes_no_more(machines: Machines, there: ObjectStore) -> None:
+    first = machines.on("first")
+    with first.writing():
+        train(first, 4)
+        taken = {"host": "far", "process": 1, "machine": None}
+        there.at("leases/writer").write("00000099.json", json.dumps(taken).encode())
+        before = there.sizes()
+        with pytest.raises(LeaseLostError):
+            train(first, 8)
+        with pytest.raises(LeaseLostError):
+            first.finish()
+        assert there.sizes() == before
+        checkpointing.verify(first.folder / checkpoint_name(8))
+
+
+def test_the_bucket_keeps_what_a_folder_would(
+    machines: Machines, there: ObjectStore, config: Config
+) -> None:
+    """Also where a machine has only the newest of those before: losses stand in the bucket."""
+    losses = {80: 1.0, 90: 2.0, 100: 3.0, 110: 4.0, 120: 5.0, 130: 6.0}
+    first = machines.on("first")
+    with first.writing():
+        train(first, 80, 90, 100, 110, losses=losses)
+        first.prune(config, first.folder / checkpoint_name(110))
+    assert names(there) == [checkpoint_name(step) for step in (80, 100, 110)]
+    there.delete(f"{checkpoint_name(110)}/manifest.json")  # as a removal that was killed leaves it
+    second = machines.on("second")
+    with second.writing():
+        second.resume_point()
+        save(second.folder / interrupted_name(105), 105)
+        second.keep(second.folder / interrupted_name(105))
+        for path in train(second, 120, 130, losses=losses):
+            second.prune(config, path)
+    assert names(there) == [checkpoint_name(step) for step in (80, 100, 120, 130)]
+    assert [name for name in there.sizes() if "110" in name or "105" in name] == []
+
+
+def test_the_end(machines: Machines, there: ObjectStore) -> None:
+    first = machines.on("first")
+    with first.writing():
+        train(first, 4)
+        with (first.folder / JOURNAL_NAME).open("a") as stream:
+            stream.write('{"kind": "finished", "step": 4}\n')
+        first.finish()
+        assert there.read(JOURNAL_NAME) == (first.folder / JOURNAL_NAME).read_bytes()
+        assert list(first.folder.glob("step-*")) == []
+    assert names(there) == [checkpoint_name(4)]
+
+
+def test_what_driver_and_worker_tell_each_other(
+    machines: Machines, there: ObjectStore, driver: RemoteRunStore
+) -> None:
+    run = machines.on("first")
+    driver.begin_attempt("1")
+    assert not driver.request_stop(), "no worker has begun"
+    assert there.read(f"attempts/1/{STOP}") == b""
+    driver.end_attempt()
+    with run.writing():
+        assert driver.has_begun()
+        run._sync()
+        assert not run.stop_requested()
+        assert driver.request_stop()
+        run._sync()
+        assert run.stop_requested()
+    assert not machines.on("second", "2").stop_requested()
+    driver.end_attempt()
+    assert there.at("attempts").sizes() == {}
+
+
+def test_logs_of_workers_that_hung(machines: Machines, driver: RemoteRunStore) -> None:
+    run = machines.on("first")
+    (run.logs / "hang-0.log").touch()
+    (run.logs / "hang-1.log").write_text("Timeout!")
+    (name,) = hang_logs_here(run.location, "1")
+    assert name.startswith("hang-1.")
+    driver.begin_attempt("1")
+    (log,) = driver.stack_traces(lambda question, *about: [question(*about)])
+    assert (log.parent, log.read_text()) == (driver.folder, "Timeout!")
+    assert machines.on("first", "2").logs.is_dir()
+    assert not run.logs.exists()
+    assert hang_logs_here(run.location, "2") == {}
+    driver.begin_attempt("2")
+    assert driver.stack_traces(lambda question, *about: [question(*about)]) == []
+
+
+def test_by_the_settings(machines: Machines, config: Config, bucket: str, tmp_path: Path) -> None:
+    machines.on("first")
+    for storage, kind in (
+        ("runs", RunStore),
+        (bucket, RemoteRunStore),
+        (f"{bucket}/", RemoteRunStore),
+    ):
+        made = driver_store(storage, tmp_path)
+        assert type(made) is kind
+        assert type(worker_store(made.location, "1")) is kind
+        assert made.location == (str(tmp_path) if kind is RunStore else f"{bucket}/{tmp_path.name}")
+
+
+def test_nobody_else_can_enter_a_nodes_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    one, other = node_folder("s3://b/one"), node_folder("s3://b/other")
+    assert one != other
+    assert node_folder("s3://b/one") == one
+    assert one.parent.stat().st_mode & 0o777 == 0o700
+    one.parent.chmod(0o755)
+    with pytest.raises(UserError, match="that nobody else can enter"):
+        node_folder("s3://b/one")
+    shutil.rmtree(one.parent)
+    (tmp_path / "mine").mkdir(mode=0o700)
+    one.parent.symlink_to(tmp_path / "mine")
+    with pytest.raises(UserError, match="that nobody else can enter"):
+        node_folder("s3://b/one")
+
+
+# --- for the driver -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def short(tiny_config: Config) -> Config:
+    """The newest two of 4, 8 and 12 are kept."""
+    return tiny_config
+
+
+@pytest.fixture
+def driver(machines: Machines, tmp_path: Path) -> RemoteRunStore:
+    folder = tmp_path / "project" / "runs" / "run"
+    folder.mkdir(parents=True)
+    return RemoteRunStore(machines.address, folder)
+
+
+@pytest.fixture
+def worker(machines: Machines, tmp_path: Path) -> RemoteRunStore:
+    (tmp_path / "node").mkdir()
+    return RemoteRunStore(machines.address, tmp_path / "node")
+
+
+def leave(worker: RemoteRunStore, *steps: int, end: bool = False) -> None:
+    """Leave checkpoints of these steps in the store, and the journal."""
+    with (worker.folder / JOURNAL_NAME).open("a") as stream:
+        for step in steps:
+            stream.write(json.dumps({"kind": "checkpoint", "step": step}) + "\n")
+        if end:
+            stream.write(json.dumps({"kind": "finished", "step": steps[-1], "workers": 2}) + "\n")
+    for step in steps:
+        path = worker.folder / checkpoint_name(step)
+        worker._upload(path if path.exists() else save(path, step), lambda: None)
+    worker._upload_journal(lambda: None)
+
+
+def listed(paths: list[Path]) -> list[str]:
+    return [path.name for path in paths]
+
+
+def test_how_far_a_run_is(short: Config, driver: RemoteRunStore, worker: RemoteRunStore) -> None:
+    assert driver.status(short).checkpoints == []
+    leave(worker, 4, 8)
+    worker._upload(save(worker.folder / interrupted_name(9), 9), lambda: None)
+    found = driver.status(short, newest_only=True)
+    assert (found.step, found.summary, found.finished, driver.step()) == (9, {}, False, 9)
+    assert not any(path.exists() for path in found.checkpoints), "none is fetched before the end"
+    assert len((driver.folder / JOURNAL_NAME).read_text().splitlines()) == 2
+
+
+def test_what_has_finished_is_downloaded_once(
+    short: Config,
+    driver: RemoteRunStore,
+    worker: RemoteRunStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leave(worker, 8, 12, end=True)
+    found = driver.status(short)
+    assert found.finished
+    assert found.summary == {"step": 12, "workers": 2}
+    assert listed(found.checkpoints) == [checkpoint_name(8), checkpoint_name(12)]
+    assert all(path.parent == driver.folder for path in found.checkpoints)
+    # Then nobody asks the store any more, not even when it is empty.
+    monkeypatch.setattr(driver, "objects", None)
+    assert driver.status(short) == found
+
+
+def test_a_last_one_that_is_damaged_there_is_trained_again(
+    short: Config, driver: RemoteRunStore, worker: RemoteRunStore
+) -> None:
+    leave(worker, 8, 12, end=True)
+    there = ObjectStore(driver.location)
+    there.write(f"{checkpoint_name(12)}/model.safetensors", b"torn")
+    found = driver.status(short, newest_only=True)
+    assert (found.finished, found.step) == (False, 8)
+    assert there.read(f"{checkpoint_name(12)}/manifest.json") is None
+    leave(worker, 12)
+    assert driver.status(short, newest_only=True).finished
+
+
+def test_what_only_this_machine_has_is_uploaded(
+    short: Config, driver: RemoteRunStore, worker: RemoteRunStore
+) -> None:
+    """The first steps, taken over from another run."""
+    for step in (4, 8):
+        save(driver.folder / checkpoint_name(step), step)
+    (driver.folder / JOURNAL_NAME).write_text('{"kind": "logged", "step": 8}\n')
+    assert driver.status(short).step == 8
+    assert listed(worker._listed()) == [checkpoint_name(4), checkpoint_name(8)]
+    worker._fetch_journal()
+    assert (worker.folder / JOURNAL_NAME).read_text() == '{"kind": "logged", "step": 8}\n'
+    # Once only: what the workers have removed since stays away.
+    leave(worker, 12)
+    worker._remove(checkpoint_name(4))
+    driver.status(short)
+    assert listed(worker._listed()) == [checkpoint_name(8), checkpoint_name(12)]
+
+
+def test_the_journal_is_followed(driver: RemoteRunStore, worker: RemoteRunStore) -> None:
+    path, there = driver.folder / JOURNAL_NAME, ObjectStore(driver.location)
+    driver.follow_journal()
+    assert not path.exists()
+    leave(worker, 4)
+    driver.follow_journal()
+    first = path.read_bytes()
+    with path.open("ab") as stream:
+        stream.write(b'{"kind": "torn by a ki')
+    leave(worker, 8)
+    whole = there.read(JOURNAL_NAME) or b""
+    there.write(JOURNAL_NAME, whole + b'{"kind": "vali')
+    driver.follow_journal()
+    assert path.read_bytes() == whole != first
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases are renewed and looked at often."""
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "POLL_SECONDS", 0.1)
+
+
+def test_two_drivers(driver: RemoteRunStore, tmp_path: Path, soon: None) -> None:
+    """Of two copies of a project on one machine, whose locks do not meet."""
+    copy = tmp_path / "copy" / "runs" / "run"
+    copy.mkdir(parents=True)
+    with (
+        driver.driving(),
+        pytest.raises(UserError, match=f"is working in {driver.location}: wait for its end"),
+        RemoteRunStore(driver.location, copy).driving(),
+    ):
+        pass
+    with RemoteRunStore(driver.location, copy).driving():
+        pass
+
+
+def test_a_driver_that_was_taken_for_dead_starts_no_workers(driver: RemoteRunStore) -> None:
+    with driver.driving():
+        driver.begin_attempt("1")
+        taken = {"host": "far", "process": 1, "machine": None}
+        there = ObjectStore(f"{driver.location}/leases/driver")
+        there.write("00000002.json", json.dumps(taken).encode())
+        with pytest.raises(LeaseLostError, match="as if this one had ended"):
+            driver.begin_attempt("2")
+
+
+def test_a_worker_that_still_writes_is_waited_for(
+    short: Config,
+    driver: RemoteRunStore,
+    worker: RemoteRunStore,
+    soon: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("seq2sweep.runs.remote_run_store.OLD_WRITER_SECONDS", 0.0)
+    with worker._writer_lease(), pytest.raises(Failure, match="is working in s3://"):
+        driver.status(short)
+    assert driver.status(short).step == 0
+
+
+def test_a_store_that_is_away(
+    short: Config, driver: RemoteRunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*arguments: Any) -> None:
+        raise OSError(5, "Input/output error", "s3://...")
+
+    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
+    for action in ("sizes", "size", "read", "write", "create"):
+        monkeypatch.setattr(ObjectStore, action, away)
+    with pytest.raises(Failure, match=f"{driver.location} cannot be used .* fix the storage"):
+        driver.status(short)
+    driver.begin_attempt("1")
+    driver.follow_journal()
+    driver.end_attempt()
+    assert not driver.request_stop()
+
+
+def test_no_space_at_home(
+    short: Config,
+    driver: RemoteRunStore,
+    worker: RemoteRunStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(there: ObjectStore, name: str, path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    leave(worker, 8, 12, end=True)
+    monkeypatch.setattr(ObjectStore, "download", full)
+    with pytest.raises(Failure, match=f"no space left in {driver.folder} for the checkpoints"):
+        driver.status(short)
+
+
+def test_a_full_disk_is_the_nodes_own(driver: RemoteRunStore) -> None:
+    assert "set TMPDIR to another disk" in driver.disk_full(OSError(28, "No space left", "/tmp/x"))
