@@ -81,7 +81,7 @@ class Recorder:
             console.say(f"{variant.name}: {event}{cause}")
 
     def tell_sharing(self, shared: Mapping[str, bool | None]) -> None:
-        """Mark the device-hours of trials by name; see pipeline.outcome.sharing."""
+        """Mark the device-hours of trials by name; see seq2sweep.report.sweep_report.sharing."""
         for name, known in shared.items():
             if known is not None:
                 self.runs[name].tag({"run.shared_device": str(known).lower()})

@@ -212,9 +212,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("chrF {metrics['chrf']['score']:.2f}", "chrF {metrics['exact_match']:.2f}"),
             ("result.table)\n", 'result.table.lower().replace("e", "i"))\n'),
         ],
-        "pipeline/outcome.py": [
-            ('validated[-1]["valid_perplexity"]', 'validated[0]["valid_perplexity"]'),
+        "pipeline/sweep.py": [
             ('text_name("valid", "target")', 'text_name("valid", "source")'),
+        ],
+        f"{PACKAGE}/report/sweep_report.py": [
+            ('validated[-1]["valid_perplexity"]', 'validated[0]["valid_perplexity"]'),
             ("variant = max(means", "variant = min(means"),
             (
                 "entry |= {name: result.metrics.get(name) for name in FIGURES}",
