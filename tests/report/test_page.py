@@ -93,6 +93,10 @@ def test_page_shows_the_headline_numbers(rendered: str) -> None:
     assert rendered.index("subordinate clause") < rendered.index("verb second")
     assert "a side is empty" not in rendered
     assert "95.7\u202f%" in rendered
+    # 2300 of the 60 000 that were read.
+    assert (
+        "<tr><td>dropped: pair seen before</td><td>2\u202f300</td><td>3.8\u202f%</td>" in rendered
+    )
 
 
 def test_page_shows_what_training_cost(rendered: str) -> None:

@@ -86,6 +86,8 @@ def test_only_finished_points_are_on_the_front() -> None:
     assert drawn(trials).count("stroke-dasharray") == 1
     assert "stroke-dasharray" not in drawn(trials[:2])
     assert "stroke-dasharray" not in drawn(trials[1:2])
+    # A mark that is filled as the page is looks hollow.
+    assert drawn(trials).count("fill: var(--surface)") == 1
 
 
 @pytest.mark.parametrize("higher", [True, False])
@@ -116,6 +118,7 @@ def test_names_cover_neither_points_nor_each_other_nor_the_line() -> None:
     axes.set_ylim(0, 1)
     figure.draw_without_rendering()
     names = [(f"name {number}", (0.5, 0.5 + number / 50)) for number in range(12)]
+    names.append(("on the line", (0.2, 0.5)))
     sweep_plots._name_points(axes, names, line)
     placed = [text for text in axes.texts if isinstance(text, Annotation)]
     assert [text.get_text() for text in placed] == [name for name, _ in names]
