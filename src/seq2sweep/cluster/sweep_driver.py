@@ -31,7 +31,7 @@ from seq2sweep.sweep.variants import Variant
 
 __all__ = ["TrialResult", "Variant", "run_sweep"]
 
-INTERRUPTED = "interrupted; run again to go on"
+INTERRUPTED = "interrupted; run again to resume"
 
 Score = Callable[[Config, Path, Path], dict[str, Any]]
 
@@ -151,7 +151,7 @@ def _rungs(config: Config, records: list[TrialRecord]) -> Rungs | None:
 
 
 def _forget_stops(records: list[TrialRecord], rungs: Rungs | None) -> None:
-    """A trial that an earlier sweep stopped goes on if it would not be stopped in this one."""
+    """A trial that an earlier sweep stopped resumes if it would not be stopped in this one."""
     for index, record in enumerate(records):
         stopped = record.earlier is not None and record.earlier["status"] == "stopped early"
         if stopped and (rungs is None or rungs.goes_on(index) is not False):
