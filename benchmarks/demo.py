@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.findings import findings
-from seq2sweep.report.pooled import pooled
 
 ROOT = Path(__file__).parents[1]
 DATA = ("download", "prepare", "vocabulary", "encode")
@@ -89,7 +89,7 @@ def measure(folder: Path, preset: str | None = None) -> dict[str, Any]:
             {k: trial[k] for k in ("name", "status", "steps", "bleu", "valid_perplexity", "curve")}
             for trial in sweep["trials"]
         ],
-        "findings": [dataclasses.asdict(found) for found in findings(pooled(sweep))],
+        "findings": [dataclasses.asdict(found) for found in findings(aggregate(sweep))],
     }
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
+from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.findings import findings
-from seq2sweep.report.pooled import pooled
 
 ROOT = Path(__file__).parents[1]
 DATA = ("download", "prepare", "vocabulary", "encode")
@@ -57,7 +57,7 @@ def of_seed(folder: Path, seed: int) -> list[dict[str, Any]]:
     sweep = json.loads((folder / "reports/sweep.json").read_text(encoding="utf-8"))
     return [
         {"claim": found.claim, "verdict": found.verdict, "evidence": found.evidence}
-        for found in findings(pooled(sweep))
+        for found in findings(aggregate(sweep))
     ]
 
 

@@ -12,7 +12,7 @@ from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
 from seq2sweep.report import page, samples
-from seq2sweep.report.files import table_files
+from seq2sweep.report.formats import table_files
 from seq2sweep.storage.atomic import write_whole
 
 

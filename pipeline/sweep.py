@@ -17,19 +17,6 @@ from typing import Any
 import torch
 
 from pipeline import stage, tracking
-from pipeline.outcome import (
-    COUNTS,
-    describe,
-    describe_method,
-    describe_refused,
-    describe_search,
-    provenance,
-    refused_of,
-    sharing,
-    significance,
-    summarise,
-    without_trials,
-)
 from pipeline.sweep_result import record_best, record_tables
 from pipeline.sweep_runs import Recorder
 from seq2sweep import code_fingerprint, console, hardware
@@ -42,6 +29,19 @@ from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.errors import Failure
 from seq2sweep.evaluate.evaluation import score_checkpoint
+from seq2sweep.report.sweep_report import (
+    COUNTS,
+    describe,
+    describe_method,
+    describe_refused,
+    describe_search,
+    provenance,
+    refused_of,
+    sharing,
+    significance,
+    summarise,
+    without_trials,
+)
 from seq2sweep.runs.layout import run_folder
 from seq2sweep.runs.warm_start import Origin, begin_sweep, run_name
 from seq2sweep.sweep.search import Proposal, search
@@ -92,7 +92,7 @@ def work(config: Config) -> None:
             "wall_seconds": seconds,
             "mlflow_run_id": delivery.run_id(parent),
             "vocabulary_size": recorder.vocabulary_size,
-            **provenance(chosen[0].config, lineage),
+            **provenance(chosen[0].config, lineage, files.test_set(stage.CLEAN, "valid")),
             **describe_method(config, chosen[0].config),
             **describe_search(config, proposals),
             "trials": [
@@ -102,7 +102,9 @@ def work(config: Config) -> None:
                 ),
                 *map(describe_refused, refused),
             ],
-            "significance": significance(config, results),
+            "significance": significance(
+                config, results, stage.CLEAN / files.text_name("valid", "target")
+            ),
         }
         summary = write_report(report)
         parent.artifact(stage.REPORTS / "sweep.json")
@@ -170,7 +172,8 @@ def write_nothing(config: Config) -> None:
     """The stage for method none: its files, without a trial. Neither Ray nor MLflow is started."""
     header = read_training_header(stage.ENCODED)
     pieces = int(header["vocabulary"]["size"])
-    report = without_trials(config, tracking.lineage(config, header), pieces)
+    test_set = files.test_set(stage.CLEAN, "valid")
+    report = without_trials(config, tracking.lineage(config, header), test_set, pieces)
     write_report(report)
     console.say(
         "sweep.method is none: no variant is trained; to train some, set it in params.yaml "

@@ -14,7 +14,7 @@ from seq2sweep import console, hardware
 from seq2sweep.cluster.sweep_driver import INTERRUPTED
 from seq2sweep.config import SweepConfig
 from seq2sweep.model import flops
-from seq2sweep.report.seeds import estimate
+from seq2sweep.report.aggregate import estimate
 from seq2sweep.sweep.variants import Variant
 from seq2sweep.tracking.curves import CURVES
 from seq2sweep.tracking.values import param_text
@@ -81,7 +81,7 @@ class Recorder:
             console.say(f"{variant.name}: {event}{cause}")
 
     def tell_sharing(self, shared: Mapping[str, bool | None]) -> None:
-        """Mark the device-hours of trials by name; see pipeline.outcome.sharing."""
+        """Mark the device-hours of trials by name; see seq2sweep.report.sweep_report.sharing."""
         for name, known in shared.items():
             if known is not None:
                 self.runs[name].tag({"run.shared_device": str(known).lower()})

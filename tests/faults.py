@@ -35,7 +35,7 @@ SCORES = "tests/paper/test_scores.py"
 EVALUATION = "tests/unit/test_evaluation.py"
 BATCHING = "tests/data/test_batching.py"
 FIGURES = "tests/pipeline/test_figures.py"
-SEEDS = "tests/unit/test_seeds.py"
+SEEDS = "tests/report/test_aggregate.py"
 
 PACKAGE = "src/seq2sweep"
 
@@ -214,9 +214,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("chrF {metrics['chrf']['score']:.2f}", "chrF {metrics['exact_match']:.2f}"),
             ("result.table)\n", 'result.table.lower().replace("e", "i"))\n'),
         ],
-        "pipeline/outcome.py": [
-            ('validated[-1]["valid_perplexity"]', 'validated[0]["valid_perplexity"]'),
+        "pipeline/sweep.py": [
             ('text_name("valid", "target")', 'text_name("valid", "source")'),
+        ],
+        f"{PACKAGE}/report/sweep_report.py": [
+            ('validated[-1]["valid_perplexity"]', 'validated[0]["valid_perplexity"]'),
             ("variant = max(means", "variant = min(means"),
             (
                 "entry |= {name: result.metrics.get(name) for name in FIGURES}",
@@ -282,23 +284,23 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
     },
     SEEDS: {
-        f"{PACKAGE}/report/seeds.py": [
+        f"{PACKAGE}/report/aggregate.py": [
             ("_t(n - 1) * deviation / math.sqrt(n)", "_t(n - 1) * deviation / n"),
             ("mean, n = one.mean - other.mean", "mean, n = other.mean - one.mean"),
         ],
     },
-    "tests/unit/test_report_table.py": {
-        f"{PACKAGE}/report/pooled.py": [
+    "tests/report/test_table.py": {
+        f"{PACKAGE}/report/aggregate.py": [
             ("measured = finished or stopped", "measured = [*finished, *stopped]"),
         ],
         f"{PACKAGE}/report/table.py": [
             (
-                'with_margin(variant.figures["bleu_paper"], 1)',
-                'with_margin(variant.figures["bleu"], 1)',
+                '_with_margin(variant.figures["bleu_paper"], 1)',
+                '_with_margin(variant.figures["bleu"], 1)',
             ),
         ],
     },
-    "tests/unit/test_report_findings.py": {
+    "tests/report/test_findings.py": {
         f"{PACKAGE}/report/findings.py": [
             ("((worse, -1), (better, 1))", "((worse, 1), (better, -1))"),
             ("and against.seen and abs(", "and abs("),

@@ -43,7 +43,7 @@ LAYERS = {
     "seq2sweep.report": 12,
     "seq2sweep.jobs": 13,
     "seq2sweep.planning": 14,
-    "seq2sweep.comparison": 14,
+    "seq2sweep.compare": 14,
     "seq2sweep.arguments": 14,
     "seq2sweep.cli": 15,
     "pipeline": 15,
@@ -149,7 +149,7 @@ def test_modules_were_found() -> None:
         ("seq2sweep.train.loop", "def f():\n    import ray.train", "line 2 imports ray.train"),
         ("seq2sweep.data.clean", "from mlflow import log_metric", "only seq2sweep.tracking"),
         ("pipeline.train", "import ray", "only seq2sweep.cluster imports ray"),
-        ("seq2sweep.report.front", "import optuna", "only seq2sweep.sweep imports optuna"),
+        ("seq2sweep.report.pareto", "import optuna", "only seq2sweep.sweep imports optuna"),
         ("seq2sweep.cli", "import mlflow", "only seq2sweep.tracking imports mlflow"),
         ("seq2sweep.runs.layout", "import obstore", "only seq2sweep.storage imports obstore"),
         (

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
@@ -164,6 +164,18 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours}h{minutes:02d}m"
     return f"{minutes}m{left:02d}s" if minutes else f"{left}s"
+
+
+def columns(rows: Sequence[Sequence[str]], aligned: str | None = None) -> list[str]:
+    """A table as lines, each column as wide as it must be; aligned: `<` or `>` for each column."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = aligned or "<" * len(widths)
+    return [
+        "  ".join(
+            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=False)
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def quiet_environment() -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from seq2sweep.report.aggregate import Variant
+from seq2sweep.report.number_format import p_value, signed
 from seq2sweep.report.paper import kind_of
-from seq2sweep.report.pooled import Variant, mean
-from seq2sweep.report.text import p_value, signed
 
 Verdict = Literal["holds", "does not hold", "can not be told"]
 
@@ -35,7 +35,7 @@ class Finding:
 
 
 def findings(variants: Sequence[Variant]) -> list[Finding]:
-    """The claims that this sweep has variants for; `variants` are those of `pooled`."""
+    """The claims that this sweep has variants for; `variants` are those of `aggregate`."""
     base = variants[0]
     groups = [(v, kind_of(v, base)) for v in variants[1:] if v.state != "refused"]
 
@@ -51,7 +51,7 @@ def findings(variants: Sequence[Variant]) -> list[Finding]:
         for variant, found in groups
         if (found and found[0] == "C") or variant.group == "big"
     ]
-    smaller = [v for v in sizes if (mean(v, "parameters") or 0) < (mean(base, "parameters") or 0)]
+    smaller = [v for v in sizes if (v.mean("parameters") or 0) < (base.mean("parameters") or 0)]
     bigger = [v for v in sizes if v not in smaller]
     asked = [
         ("a single head is worse", of("A", "heads", lambda own, _: own == 1), []),
@@ -65,7 +65,7 @@ def findings(variants: Sequence[Variant]) -> list[Finding]:
     learned = of("E", "positions", lambda own, _: own == "learned")
     if learned:
         result.append(_equal("learned positions are as good as sinusoids", learned))
-    if (mean(base, "bleu") or 0) < LEARNED:
+    if (base.mean("bleu") or 0) < LEARNED:
         return [Finding(f.claim, "can not be told", f.evidence) for f in result]
     return result
 

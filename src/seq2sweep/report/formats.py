@@ -1,17 +1,38 @@
-"""The tables of a sweep as Markdown and as LaTeX."""
+"""Table 3 of a sweep as files: Markdown, CSV, LaTeX and HTML."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from seq2sweep.report.table import Tables
-from seq2sweep.report.text import MISSING
+from seq2sweep.presets import table3
+from seq2sweep.report import page
+from seq2sweep.report.aggregate import FIGURES, Estimate, Variant, aggregate
+from seq2sweep.report.number_format import MISSING
+from seq2sweep.report.paper import counterpart
+from seq2sweep.report.table import NONE_YET, SETTINGS, Tables, tables
 
-NONE_YET = (
-    "No variants have been trained. To train some, set `sweep.method` in params.yaml, such as "
-    "table3 or one_at_a_time, see `seq2sweep plan` for what that takes, then run `dvc repro`."
-)
+_SAME_FOR_ALL_SEEDS = ("parameters", "flops")
+
+
+def table_files(
+    sweep: Mapping[str, Any] | None, dataset: str, vocabulary_size: int | None
+) -> dict[str, str]:
+    """The text of each file by its name, from reports/sweep.json; None where none has been run.
+
+    dataset: what was translated, in words.
+    """
+    found = None if sweep is None else tables(sweep, dataset, vocabulary_size)
+    return {
+        "table3.md": markdown(found),
+        "table3.csv": csv_text(sweep),
+        "table3.tex": latex(found),
+        "table3.html": page.render_tables(found, dataset),
+    }
+
 
 # --- Markdown ------------------------------------------------------------------------------------
 
@@ -55,6 +76,72 @@ def _escape(text: str) -> str:
     for character in ("\\", "|", "`", "*", "<"):
         text = text.replace(character, "\\" + character)
     return text
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+
+def csv_text(sweep: Mapping[str, Any] | None) -> str:
+    """reports/table3.csv: a line a variant; an empty cell for what is not known.
+
+    A figure that differs between seeds has four columns: its mean, `_sd` (n - 1), `_margin` (half
+    the 95 % interval) and `_n`. `shared_device`: others trained there at the same time, so that
+    `device_hours` count for each of them. `bleu_difference*` are against the base row; `paper_*`
+    are of the paper's row beside it, their `_difference` against the paper's base row. Without a
+    sweep there is the line of headings alone.
+    """
+    variants = aggregate(sweep or {"base": {"model": {}, "train": {}}, "trials": []})
+    lines = [_csv_line(variant, variants[0]) for variant in variants]
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, lines[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines if sweep else [])
+    return stream.getvalue()
+
+
+def _csv_line(variant: Variant, base: Variant) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "variant": variant.name,
+        "row": variant.row,
+        "proposal": variant.number,
+        "group": variant.group,
+        **{setting: variant.settings.get(setting) for setting in SETTINGS.values()},
+        "positions": variant.settings.get("positions"),
+        "status": variant.status,
+        "cause": "; ".join(f"{name}: {cause}" for name, cause in variant.failures),
+    }
+    for figure in FIGURES:
+        known = variant.figures[figure]
+        line[figure] = None if known is None else known.mean
+        if figure not in _SAME_FOR_ALL_SEEDS:
+            line |= _spread(figure, known)
+    line["shared_device"] = variant.shared
+    against = variant.against
+    line["bleu_difference"] = None if against is None else against.difference.mean
+    line["bleu_difference_margin"] = None if against is None else against.difference.margin
+    for part in ("p", "low", "high", "seen"):
+        line[f"bleu_difference_{part}"] = None if against is None else getattr(against, part)
+    row = table3.read().rows[0] if variant is base else counterpart(variant, base)
+    return line | _of_paper(row)
+
+
+def _spread(figure: str, known: Estimate | None) -> dict[str, float | None]:
+    return {
+        f"{figure}_sd": None if known is None else known.deviation,
+        f"{figure}_margin": None if known is None else known.margin,
+        f"{figure}_n": 0 if known is None else known.n,
+    }
+
+
+def _of_paper(row: table3.Row | None) -> dict[str, Any]:
+    base = table3.read().rows[0]
+    result: dict[str, Any] = {"paper_row": None if row is None else row.name}
+    for name in ("perplexity", "bleu", "parameters_millions"):
+        value = None if row is None else getattr(row, name)
+        # Two decimals are printed; a subtraction leaves more.
+        change = None if value is None else round(value - getattr(base, name), 2)
+        result |= {f"paper_{name}": value, f"paper_{name}_difference": change}
+    return result
 
 
 # --- LaTeX ---------------------------------------------------------------------------------------

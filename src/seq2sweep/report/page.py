@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from seq2sweep import console
-from seq2sweep.report import figures, plots, samples
-from seq2sweep.report.front import objectives
-from seq2sweep.report.pooled import most_seeds, pooled
-from seq2sweep.report.table import Tables, tables
-from seq2sweep.report.text import MISSING, fixed, millions, percent, plain, powers, whole
+from seq2sweep.report import plots, samples, sweep_plots
+from seq2sweep.report.aggregate import aggregate, most_seeds
+from seq2sweep.report.number_format import MISSING, fixed, millions, percent, plain, powers, whole
+from seq2sweep.report.pareto import objectives
+from seq2sweep.report.table import NONE_YET, Tables, tables
 
 _STATUSES = ("finished", "stopped early", "failed", "refused")
+_HELD_OUT = {"valid": "validation", "test": "test"}
 REASONS = {
     "empty": "a side is empty",
     "too_long": "too many words",
@@ -47,32 +50,32 @@ class Results:
     sweep: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True)
-class Tile:
-    """A headline number: what it is, the number, what makes it comparable."""
-
-    label: str
-    value: str
-    note: str = ""
-    detail: str = ""
-
-
 def render(results: Results) -> str:
     """The whole page as HTML text; sections without data are left out."""
+    train = results.prepare["train"]
     return (
         _environment()
         .get_template("page.html")
         .render(
             dataset=results.dataset,
-            tiles=_tiles(results),
+            train=results.train,
+            evaluate=results.evaluate,
             facts=_facts(results),
-            phenomena=_phenomena(results.evaluate),
+            # Hardest first: that is what a reader looks for.
+            phenomena=sorted(
+                (results.evaluate.get("phenomena") or {}).items(),
+                key=lambda item: (item[1]["exact_match"], item[0]),
+            ),
             curves=_curves(results.curves),
             sweep=_sweep(results),
             tables=sweep_tables(results),
-            translations=_translations(results.translations),
+            none_yet=NONE_YET,
+            translations=samples.choose(results.translations),
             sentences=len(results.translations),
-            data=_data(results.prepare),
+            pairs=train,
+            dropped=sorted(train["dropped"].items(), key=lambda item: -item[1]),
+            reasons=REASONS,
+            held_out=[(results.prepare[s]["kept"], name) for s, name in _HELD_OUT.items()],
             provenance=_provenance(results),
             commit=_commit(results.lineage),
         )
@@ -82,7 +85,7 @@ def render(results: Results) -> str:
 def render_tables(tables: Tables | None, dataset: str) -> str:
     """reports/table3.html: the tables of a sweep alone; None where none has been run."""
     template = _environment().get_template("table3.html")
-    return template.render(tables=tables, dataset=dataset)
+    return template.render(tables=tables, dataset=dataset, none_yet=NONE_YET)
 
 
 def sweep_tables(results: Results) -> Tables | None:
@@ -93,49 +96,23 @@ def sweep_tables(results: Results) -> Tables | None:
 
 
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {
+        "code": _code,
+        **{made.__name__: made for made in (fixed, millions, percent, powers, whole)},
+    }
+    return environment
 
 
-# --- headline ------------------------------------------------------------------------------------
-
-
-def _tiles(results: Results) -> list[Tile]:
-    evaluate, train = results.evaluate, results.train
-    standard, paper = evaluate["bleu"]["sacrebleu"], evaluate["bleu"]["paper"]
-    confidence = standard.get("confidence")
-    margin = f"± {fixed(confidence['margin'], 1)} (95 % bootstrap)" if confidence else ""
-    return [
-        Tile("BLEU", fixed(standard["score"], 1), margin, standard["signature"]),
-        Tile(
-            "BLEU as in the paper",
-            fixed(paper["score"], 1),
-            "Moses tokens, German compounds split",
-            paper.get("signature", ""),
-        ),
-        Tile("chrF", fixed(evaluate["chrf"]["score"], 1), "", evaluate["chrf"]["signature"]),
-        *_exact(evaluate),
-        Tile("Perplexity", fixed(evaluate["perplexity"], 2), "per word piece"),
-        Tile("Parameters", f"{millions(train['parameters'])} M", _pieces(train)),
-        Tile("Training speed", whole(train["tokens_per_second"]), "target tokens a second"),
-        Tile("Training cost", powers(train["flops"]["model"]), "FLOPs the model needs"),
-    ]
-
-
-def _exact(evaluate: Mapping[str, Any]) -> list[Tile]:
-    if "exact_match" not in evaluate:
-        return []
-    note = f"of {whole(evaluate['sentences'])} sentences, word for word"
-    return [Tile("Exactly right", f"{fixed(evaluate['exact_match'], 1)}\u202f%", note)]
-
-
-def _pieces(train: Mapping[str, Any]) -> str:
-    return f"vocabulary of {whole(train['vocabulary_size'])} pieces"
+def _code(text: str) -> Markup:
+    """A sentence of the tables; what stands in `backticks` becomes <code>."""
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _facts(results: Results) -> dict[str, str]:
@@ -167,50 +144,34 @@ def _kilowatt_hours(energy: float | None) -> str:
     return MISSING if energy is None else f"{fixed(energy, 3)}\u202fkWh"
 
 
-def _phenomena(evaluate: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Hardest first: that is what a reader looks for."""
-    found: Mapping[str, Mapping[str, Any]] = evaluate.get("phenomena") or {}
-    ordered = sorted(found.items(), key=lambda item: (item[1]["exact_match"], item[0]))
-    return [
-        {
-            "name": name.replace("_", " "),
-            "width": f"{scores['exact_match']:.2f}",
-            "exact_match": fixed(scores["exact_match"], 1),
-            "bleu": fixed(scores["bleu"], 1),
-            "sentences": whole(scores["sentences"]),
-        }
-        for name, scores in ordered
-    ]
-
-
-# --- figures -------------------------------------------------------------------------------------
-
-
-def _curves(rows: Sequence[Mapping[str, float | None]]) -> list[dict[str, Any]]:
+def _curves(rows: Sequence[Mapping[str, float | None]]) -> list[dict[str, str]]:
     """Title and drawing of each learning curve that has points."""
-    charts: list[tuple[str, dict[str, str]]] = [
-        ("Loss, nats a piece", {"training, smoothed": "loss", "validation": "valid_loss"}),
-        ("Validation perplexity", {"validation perplexity": "valid_perplexity"}),
-        ("Learning rate", {"learning rate": "learning_rate"}),
-        ("Target tokens a second", {"target tokens a second": "tokens_per_second"}),
+    charts = [
+        ("Loss, nats a piece", {"training, smoothed": "loss", "validation": "valid_loss"}, False),
+        ("Validation perplexity", {"validation perplexity": "valid_perplexity"}, False),
+        ("Learning rate", {"learning rate": "learning_rate"}, True),
+        ("Target tokens a second", {"target tokens a second": "tokens_per_second"}, True),
     ]
     result = []
-    for number, (title, columns) in enumerate(charts):
-        curves = [
-            plots.Curve(label, points)
-            for label, column in columns.items()
-            if (points := plots.series_of(rows, column))
-        ]
+    for number, (title, columns, from_zero) in enumerate(charts):
+        curves = {
+            label: points for label, column in columns.items() if (points := _points(rows, column))
+        }
         if curves:
-            drawing = plots.lines(
-                curves,
-                about=f"{title} against training steps",
-                x_label="step",
-                name=f"curve{number}",
-                y_from_zero=title in ("Learning rate", "Target tokens a second"),
-            )
-            result.append({"title": title, "svg": Markup(drawing)})
+            drawing = plots.lines(curves, title, from_zero=from_zero, name=f"curve{number}")
+            result.append({"title": title, "svg": drawing})
     return result
+
+
+def _points(rows: Sequence[Mapping[str, float | None]], column: str) -> list[tuple[float, float]]:
+    """(step, value) of one column of metrics/curves.csv, where it was measured and finite."""
+    return [
+        (step, value)
+        for row in rows
+        if (value := row.get(column)) is not None
+        and (step := row.get("step")) is not None
+        and math.isfinite(value)
+    ]
 
 
 def _sweep(results: Results) -> dict[str, Any] | None:
@@ -219,53 +180,14 @@ def _sweep(results: Results) -> dict[str, Any] | None:
         return None
     statuses = [trial["status"] for trial in sweep["trials"]]
     counts = {status: statuses.count(status) for status in _STATUSES}
-    variants = pooled(sweep)
+    variants = aggregate(sweep)
     return {
         "summary": ", ".join(f"{n} {status}" for status, n in counts.items() if n),
         "time": console.duration(sweep["wall_seconds"]),
-        "scatter": figures.objectives(variants, objectives(sweep)),
-        "effects": figures.effects(variants),
-        "curves": figures.validation_losses(variants),
+        "scatter": sweep_plots.objectives(variants, objectives(sweep)),
+        "effects": sweep_plots.effects(variants),
+        "curves": sweep_plots.validation_losses(variants),
         "seeds": most_seeds(variants),
-    }
-
-
-# --- the rest ------------------------------------------------------------------------------------
-
-
-def _translations(translations: Sequence[samples.Translation]) -> list[dict[str, Any]]:
-    result = []
-    for row in samples.choose(translations):
-        reference, translation = samples.differences(row.reference, row.translation)
-        result.append(
-            {
-                "source": row.source,
-                "right": row.right,
-                "reference": reference,
-                "translation": translation,
-                "phenomena": [tag.replace("_", " ") for tag in row.phenomena],
-            }
-        )
-    return result
-
-
-def _data(prepare: Mapping[str, Any]) -> dict[str, Any]:
-    """Training pairs read, kept and dropped (reasons that dropped nothing are left out)."""
-    train = prepare["train"]
-    read, kept = train["read"], train["kept"]
-    dropped = {REASONS.get(reason, reason): n for reason, n in train["dropped"].items() if n}
-    return {
-        "read": whole(read),
-        "kept": whole(kept),
-        "kept_share": percent(kept / read if read else None),
-        "dropped": [
-            (reason, whole(n), percent(n / read))
-            for reason, n in sorted(dropped.items(), key=lambda item: -item[1])
-        ],
-        "held_out": [
-            (name, whole(prepare[split]["kept"]))
-            for split, name in (("valid", "validation"), ("test", "test"))
-        ],
     }
 
 

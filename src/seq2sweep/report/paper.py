@@ -11,8 +11,8 @@ from typing import Any
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.presets import table3
-from seq2sweep.report.pooled import Variant, mean, most_seeds
-from seq2sweep.report.text import MISSING, fixed, millions, p_value, plain, signed
+from seq2sweep.report.aggregate import Variant, most_seeds
+from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, signed
 
 HEADINGS = (
     "change",
@@ -53,7 +53,7 @@ class Comparison:
 
 
 def comparisons(variants: Sequence[Variant]) -> list[Comparison]:
-    """Each finished variant beside its row of the paper; `variants` are those of `pooled`.
+    """Each finished variant beside its row of the paper; `variants` are those of `aggregate`.
 
     Differences are to the base of each table. Where the sweep does not say which row a variant is,
     it is the one nearest in proportion (for dropout and smoothing: in value) of those that change
@@ -157,7 +157,7 @@ def _compare(variant: Variant, base: Variant, row: table3.Row) -> Comparison:
         for key, value in _changes(row).items()
     )
     kind = _bleu(base)
-    ours, theirs = mean(variant, kind), mean(base, kind)
+    ours, theirs = variant.mean(kind), base.mean(kind)
     seen = None if variant.against is None else variant.against.seen
     verdict, words = _verdict(_difference(ours, theirs), _difference(row.bleu, printed.bleu), seen)
     parameters = [
@@ -168,11 +168,11 @@ def _compare(variant: Variant, base: Variant, row: table3.Row) -> Comparison:
         variant.label,
         f"({row.group}) {changes}",
         _with_difference(row.perplexity, printed.perplexity, 2),
-        _with_difference(mean(variant, "valid_perplexity"), mean(base, "valid_perplexity"), 2),
+        _with_difference(variant.mean("valid_perplexity"), base.mean("valid_perplexity"), 2),
         _with_difference(row.bleu, printed.bleu, 1),
         _with_difference(ours, theirs, 1),
         _parameters(*parameters),
-        _parameters(mean(variant, "parameters"), mean(base, "parameters")),
+        _parameters(variant.mean("parameters"), base.mean("parameters")),
         MISSING if variant.against is None else p_value(variant.against.p),
         words,
     )

@@ -11,6 +11,14 @@ Kind = Literal["same", "missing", "extra"]
 
 
 @dataclass(frozen=True)
+class Span:
+    """Consecutive words that are alike on both sides, or only in one of them."""
+
+    text: str
+    kind: Kind
+
+
+@dataclass(frozen=True)
 class Translation:
     """A row of reports/translations.tsv."""
 
@@ -23,13 +31,19 @@ class Translation:
     def right(self) -> bool:
         return self.translation.strip() == self.reference.strip()
 
-
-@dataclass(frozen=True)
-class Span:
-    """Consecutive words that are alike on both sides, or only in one of them."""
-
-    text: str
-    kind: Kind
+    def differences(self) -> tuple[list[Span], list[Span]]:
+        """The reference's words (same or missing) and the translation's (same or extra)."""
+        wanted, found = self.reference.split(), self.translation.split()
+        of_reference: list[Span] = []
+        of_translation: list[Span] = []
+        matcher = difflib.SequenceMatcher(None, wanted, found, autojunk=False)
+        for tag, i, j, k, m in matcher.get_opcodes():
+            same = tag == "equal"
+            if j > i:
+                of_reference.append(Span(" ".join(wanted[i:j]), "same" if same else "missing"))
+            if m > k:
+                of_translation.append(Span(" ".join(found[k:m]), "same" if same else "extra"))
+        return of_reference, of_translation
 
 
 def choose(translations: Sequence[Translation], count: int = 12) -> list[Translation]:
@@ -41,22 +55,6 @@ def choose(translations: Sequence[Translation], count: int = 12) -> list[Transla
     wrong = [row for row in translations if not row.right]
     wrong_count = min(len(wrong), max(count // 2, count - len(right)))
     return _even(wrong, wrong_count) + _even(right, count - wrong_count)
-
-
-def differences(reference: str, translation: str) -> tuple[list[Span], list[Span]]:
-    """The reference's words (same or missing) and the translation's (same or extra)."""
-    wanted, found = reference.split(), translation.split()
-    of_reference: list[Span] = []
-    of_translation: list[Span] = []
-    matcher = difflib.SequenceMatcher(None, wanted, found, autojunk=False)
-    for tag, i, j, k, m in matcher.get_opcodes():
-        if j > i:
-            of_reference.append(
-                Span(" ".join(wanted[i:j]), "same" if tag == "equal" else "missing")
-            )
-        if m > k:
-            of_translation.append(Span(" ".join(found[k:m]), "same" if tag == "equal" else "extra"))
-    return of_reference, of_translation
 
 
 def _even(rows: Sequence[Translation], count: int) -> list[Translation]:

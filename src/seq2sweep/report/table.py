@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from seq2sweep.report import findings, paper
-from seq2sweep.report.front import front, objectives
-from seq2sweep.report.front import notes as notes_of_search
-from seq2sweep.report.pooled import Variant, mean, most_seeds, pooled
-from seq2sweep.report.text import MISSING, fixed, millions, plain, powers, whole, with_margin
+from seq2sweep.report.aggregate import Estimate, Variant, aggregate, most_seeds
+from seq2sweep.report.number_format import MISSING, fixed, millions, plain, powers, whole
+from seq2sweep.report.pareto import front, objectives
+from seq2sweep.report.pareto import notes as notes_of_search
 
 # Heading of a column of Table 3, and the setting in it.
 SETTINGS = {
@@ -41,6 +41,11 @@ SHARED = "†"
 """Marks device-hours of a device that other trials used at the same time."""
 UNSEEN = "≈"
 """Marks a BLEU that cannot be told from the base row's."""
+
+NONE_YET = (
+    "No variants have been trained. To train some, set `sweep.method` in params.yaml, such as "
+    "`table3` or `one_at_a_time`, see `seq2sweep plan` for what that takes, then run `dvc repro`."
+)
 
 _BUDGETS = {
     "tokens": "Every row is trained on as many target tokens as the base row.",
@@ -80,7 +85,7 @@ class Tables:
 
 def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) -> Tables:
     """From reports/sweep.json; `dataset` says in words what was translated."""
-    variants = pooled(sweep)
+    variants = aggregate(sweep)
     return Tables(
         rows=rows(variants, sweep),
         notes=notes(sweep, variants, dataset, vocabulary_size),
@@ -182,25 +187,25 @@ def _precision(sweep: Mapping[str, Any]) -> list[str]:
 
 def _row(variant: Variant, base: Variant, on_front: bool) -> Row:
     own = [_setting(variant, key) for key in SETTINGS.values()]
-    parameters = millions(mean(variant, "parameters"))
+    parameters = millions(variant.mean("parameters"))
     name = _name(variant)
     if variant is not base:
         same = [_setting(base, key) for key in SETTINGS.values()]
         own = ["" if a == b else a for a, b in zip(own, same, strict=True)]
-        parameters = "" if parameters == millions(mean(base, "parameters")) else parameters
+        parameters = "" if parameters == millions(base.mean("parameters")) else parameters
         kind = paper.kind_of(variant, base)
         named = variant.row is None and variant.number is None
         name = f"({kind[0]}) {name}" if kind and named else name
     cells = (
         name,
         *own,
-        with_margin(variant.figures["valid_perplexity"], 2),
+        _with_margin(variant.figures["valid_perplexity"], 2),
         _bleu(variant),
         parameters,
-        with_margin(variant.figures["bleu_paper"], 1),
+        _with_margin(variant.figures["bleu_paper"], 1),
         # A trial that failed before its first step has cost nothing worth a figure.
-        powers(mean(variant, "flops") or None),
-        _hours(mean(variant, "device_hours")) + f" {SHARED}" * variant.shared,
+        powers(variant.mean("flops") or None),
+        _hours(variant.mean("device_hours")) + f" {SHARED}" * variant.shared,
         variant.status + ", Pareto front" * on_front,
     )
     return Row(cells, "base" if variant is base else variant.state, on_front)
@@ -224,7 +229,15 @@ def _setting(variant: Variant, key: str) -> str:
 
 def _bleu(variant: Variant) -> str:
     unseen = variant.against is not None and variant.against.seen is False
-    return with_margin(variant.figures["bleu"], 1) + (f" {UNSEEN}" if unseen else "")
+    return _with_margin(variant.figures["bleu"], 1) + (f" {UNSEEN}" if unseen else "")
+
+
+def _with_margin(estimate: Estimate | None, decimals: int) -> str:
+    """`25.3 ± 0.4`: mean and half the width of its interval, or the mean alone of one seed."""
+    if estimate is None:
+        return MISSING
+    margin = "" if estimate.margin is None else f" ± {fixed(estimate.margin, decimals)}"
+    return fixed(estimate.mean, decimals) + margin
 
 
 def _hours(hours: float | None) -> str:

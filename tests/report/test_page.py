@@ -21,8 +21,12 @@ from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.errors import UserError
-from seq2sweep.report import numbers, page, samples
-from tests.unit.made_up_results import SIGNATURE, results, sweep, table3_sweep
+from seq2sweep.report import (
+    formats,
+    page,
+    samples,
+)
+from tests.report.made_up_results import SIGNATURE, results, sweep, table3_sweep
 
 
 class Tags(html.parser.HTMLParser):
@@ -89,6 +93,10 @@ def test_page_shows_the_headline_numbers(rendered: str) -> None:
     assert rendered.index("subordinate clause") < rendered.index("verb second")
     assert "a side is empty" not in rendered
     assert "95.7\u202f%" in rendered
+    # 2300 of the 60 000 that were read.
+    assert (
+        "<tr><td>dropped: pair seen before</td><td>2\u202f300</td><td>3.8\u202f%</td>" in rendered
+    )
 
 
 def test_page_shows_what_training_cost(rendered: str) -> None:
@@ -290,7 +298,7 @@ def test_stage_names_a_key_that_is_missing(
 
 def test_report_needs_neither_torch_nor_ray_nor_mlflow() -> None:
     code = (
-        "import sys, seq2sweep.report.page, seq2sweep.report.formats, seq2sweep.report.numbers;"
+        "import sys, seq2sweep.report.formats;"
         "print([m for m in ('torch', 'ray', 'mlflow') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -301,5 +309,5 @@ def test_inputs_are_left_unchanged() -> None:
     given = results()
     before = copy.deepcopy(given.sweep)
     page.render(given)
-    numbers.csv_text(given.sweep)
+    formats.csv_text(given.sweep)
     assert given.sweep == before

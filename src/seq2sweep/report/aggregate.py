@@ -1,4 +1,4 @@
-"""reports/sweep.json by variant: each with the figures of its seeds pooled.
+"""reports/sweep.json by variant, the figures of its seeds aggregated.
 
 The one place that reads trials, so that all tables and figures say the same. Fields that a sweep of
 an earlier version does not have are taken for unknown.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from seq2sweep.report.seeds import Estimate, difference, estimate
-from seq2sweep.report.text import whole
+from scipy.special import stdtrit
+
+from seq2sweep.report.number_format import whole
 
 FIGURES = (
     "valid_perplexity",
@@ -27,6 +29,18 @@ FIGURES = (
 
 State = Literal["finished", "stopped", "failed", "refused", "not trained"]
 Trial = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The mean of a figure over n seeds, its sample standard deviation (n - 1), and `margin`: half
+    the width of the 95 % confidence interval of the mean. Of one seed the last two are None.
+    """
+
+    mean: float
+    n: int = 1
+    deviation: float | None = None
+    margin: float | None = None
 
 
 @dataclass(frozen=True)
@@ -96,8 +110,13 @@ class Variant:
             return f"#{self.number}"
         return "base" if self.is_base else self.row or self.name
 
+    def mean(self, figure: str) -> float | None:
+        """Of one of FIGURES, over seeds."""
+        known = self.figures[figure]
+        return None if known is None else known.mean
 
-def pooled(sweep: Mapping[str, Any]) -> list[Variant]:
+
+def aggregate(sweep: Mapping[str, Any]) -> list[Variant]:
     """Every variant of the sweep, the base first, else in the order of its trials."""
     trials: dict[str, list[Trial]] = {}
     for trial in sweep["trials"]:
@@ -135,19 +154,13 @@ def against(ours: Estimate, theirs: Estimate, significance: Mapping[str, Any] | 
     return Against(over_seeds, p, low, high, all(tests) if tests else None)
 
 
-def mean(variant: Variant, figure: str) -> float | None:
-    """A figure's mean over seeds."""
-    known = variant.figures[figure]
-    return None if known is None else known.mean
-
-
 def _variant(name: str, trials: Sequence[Trial]) -> Variant:
     finished = [trial for trial in trials if trial["status"] == "finished"]
     stopped = [trial for trial in trials if trial["status"] == "stopped early"]
     measured = finished or stopped
-    figures = {figure: _figure(measured, figure) for figure in FIGURES}
+    figures = {figure: over_seeds(measured, figure) for figure in FIGURES}
     # Counted, not measured: known of every trial that could be built.
-    figures["parameters"] = _figure(trials, "parameters")
+    figures["parameters"] = over_seeds(trials, "parameters")
     state, status = _state(trials, finished, stopped)
     first = trials[0]
     return Variant(
@@ -204,7 +217,8 @@ def _state(
     return ("refused", "refused") if refused else ("failed", "failed")
 
 
-def _figure(trials: Sequence[Trial], name: str) -> Estimate | None:
+def over_seeds(trials: Sequence[Trial], name: str) -> Estimate | None:
+    """Of one figure, as far as it is a number in these trials."""
     values = [
         float(value)
         for trial in trials
@@ -232,3 +246,36 @@ def _against(
     if variant.state != "finished" or base.state != "finished" or ours is None or theirs is None:
         return None
     return against(ours, theirs, significance)
+
+
+# --- statistics over seeds -----------------------------------------------------------------------
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """From at least one value; the interval is Student's t's."""
+    n = len(values)
+    mean = statistics.fmean(values)
+    if n == 1:
+        return Estimate(mean)
+    deviation = statistics.stdev(values)
+    return Estimate(mean, n, deviation, _t(n - 1) * deviation / math.sqrt(n))
+
+
+def difference(one: Estimate, other: Estimate) -> Estimate:
+    """`one` less `other`, with Welch's interval where both are of several seeds.
+
+    Its n is the smaller of the two, and it has no deviation of its own.
+    """
+    mean, n = one.mean - other.mean, min(one.n, other.n)
+    if one.deviation is None or other.deviation is None:
+        return Estimate(mean, n)
+    first, second = one.deviation**2 / one.n, other.deviation**2 / other.n
+    if first + second == 0:
+        return Estimate(mean, n, margin=0.0)
+    freedom = (first + second) ** 2 / (first**2 / (one.n - 1) + second**2 / (other.n - 1))
+    return Estimate(mean, n, margin=_t(freedom) * math.sqrt(first + second))
+
+
+def _t(freedom: float) -> float:
+    """What Student's t stays within in 95 of 100 cases."""
+    return float(stdtrit(freedom, 0.975))

@@ -14,8 +14,8 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.cli import main
-from seq2sweep.comparison import weights
-from seq2sweep.comparison.comparison import differences
+from seq2sweep.compare import weights
+from seq2sweep.compare.runs import differences
 from seq2sweep.errors import UserError
 
 CONFIG = configuration.to_dict(presets.load("phrasebook").config)
@@ -159,6 +159,6 @@ def test_a_receipt_of_another_shape_is_refused(folders: Path, receipt: Any, prob
 
 
 def test_runs_are_compared_without_torch() -> None:
-    code = "import sys, seq2sweep.comparison.comparison; print('torch' in sys.modules)"
+    code = "import sys, seq2sweep.compare.runs; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

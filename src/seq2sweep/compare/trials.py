@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import math
-import statistics
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seq2sweep.comparison.side import (
+from seq2sweep.compare.scored_run import (
     Missing,
+    ScoredRun,
     Scores,
-    Side,
     Texts,
     read_references,
     read_scored,
@@ -20,9 +19,15 @@ from seq2sweep.comparison.side import (
 )
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
+from seq2sweep.report.aggregate import over_seeds
 
 REPORT = Path("reports/sweep.json")
-FIGURES = {"bleu_paper": "bleu_paper", "chrf": "chrf", "perplexity": "valid_perplexity"}
+FIGURES = {
+    "bleu": "bleu",
+    "bleu_paper": "bleu_paper",
+    "chrf": "chrf",
+    "perplexity": "valid_perplexity",
+}
 WITHOUT_EFFECT = ("download", "sweep", "cluster", "tracking")
 """Sections of which a training's figures do not depend."""
 SHOWN = 12
@@ -31,7 +36,7 @@ SHOWN = 12
 Trial = Mapping[str, Any]
 
 
-def find(project: Path, name: str) -> Side:
+def find(project: Path, name: str) -> ScoredRun:
     """A variant with all of its seeds, or one trial of it (`base seed=2`).
 
     Raises UserError where the sweep's report is missing or has no such name.
@@ -39,14 +44,14 @@ def find(project: Path, name: str) -> Side:
     path = project / REPORT
     sweep = read_json(path)
     try:
-        return _side(path, project, sweep, name)
+        return _scored_run(path, project, sweep, name)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} is no report of a sweep ({error!r}): run `dvc repro -f sweep`"
         ) from None
 
 
-def _side(path: Path, project: Path, sweep: Mapping[str, Any], name: str) -> Side:
+def _scored_run(path: Path, project: Path, sweep: Mapping[str, Any], name: str) -> ScoredRun:
     trials = _named(path, sweep["trials"], name)
     scored = [trial for trial in trials if trial["bleu"] is not None]
     finished = [trial for trial in scored if trial["status"] == "finished"]
@@ -59,14 +64,17 @@ def _side(path: Path, project: Path, sweep: Mapping[str, Any], name: str) -> Sid
     config["train"] = shown[0]["train"] | {"seed": seeds[0] if len(seeds) == 1 else seeds}
     trainings = "1 training" if len(measured) == 1 else f"{len(measured) or 'no'} trainings"
     remarks = [_remark(trial) for trial in trials if trial not in finished]
-    return Side(
+    unknown = None if measured else "; ".join(remarks)
+    if not sweep.get("test_set"):
+        unknown = unknown or f"{path} does not say what was translated: run `dvc repro sweep`"
+    return ScoredRun(
         name=name,
         about=f"{path}, {trainings}",
         remarks=remarks,
         config=config,
         lineage=sweep.get("lineage") or {},
         scores=_scores(project, sweep, config, measured) if measured else None,
-        unknown=None if measured else "; ".join(remarks),
+        unknown=unknown,
     )
 
 
@@ -99,43 +107,23 @@ def _remark(trial: Trial) -> str:
 def _scores(
     project: Path, sweep: Mapping[str, Any], config: Mapping[str, Any], trials: Sequence[Trial]
 ) -> Scores:
-    bleu = [float(trial["bleu"]) for trial in trials]
-    figures = {name: _mean([trial.get(key) for trial in trials]) for name, key in FIGURES.items()}
-    test_set = sweep.get("test_set")
-    texts: Texts = ([], [])
-    missing = None
-    try:
-        texts = _texts(project, test_set, trials)
-    except Missing as why:
-        missing = str(why)
+    figures = {name: over_seeds(trials, key) for name, key in FIGURES.items()}
+    test_set: Any = sweep.get("test_set")
     return Scores(
-        bleu=bleu,
-        figures={"bleu": statistics.fmean(bleu), **figures},
+        bleu=[float(trial["bleu"]) for trial in trials],
+        figures={name: None if known is None else known.mean for name, known in figures.items()},
         signature=trials[0]["signature"],
-        test_set=None if test_set is None else scored_on(test_set, config),
-        translations=texts[0],
-        references=texts[1],
-        missing=missing,
+        test_set=test_set and scored_on(test_set, config),
+        texts=functools.partial(_texts, project, test_set, trials),
     )
 
 
-def _texts(project: Path, test_set: Mapping[str, Any] | None, trials: Sequence[Trial]) -> Texts:
+def _texts(project: Path, test_set: Mapping[str, Any], trials: Sequence[Trial]) -> Texts:
     """Raises Missing where there are none that should be tested."""
-    if test_set is None:
-        raise Missing(f"{project / REPORT} does not say where they are: run `dvc repro sweep`")
     for trial in trials:
         if trial["status"] != "finished":
             raise Missing(f"{_remark(trial)}, and only what finished is compared")
-    translations = [_translations(project, trial) for trial in trials]
-    return translations, read_references(project, test_set)
-
-
-def _translations(project: Path, trial: Trial) -> list[str]:
-    place = trial["translations"]
     remedy = "run `dvc repro -f sweep`, which trains again only what cluster.storage has lost"
-    return read_scored(project / place["file"], place["sha256"], remedy)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return statistics.fmean(known) if known else None
+    places = [trial["translations"] for trial in trials]
+    translations = [read_scored(project / p["file"], p["sha256"], remedy) for p in places]
+    return translations, read_references(project, test_set)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +22,24 @@ class Scores:
 
     bleu: sacreBLEU's of each of its trainings; figures: means over them by name, such as `chrf`,
     None where not known; test_set: what was translated, the same exactly where scores can be
-    compared, None if not known; translations: a list a training, in the order of `references`;
-    missing: why there are none, or why they should not be tested.
+    compared, None if not known; texts: reads translations and references, raises Missing where they
+    are not there, or should not be tested.
     """
 
     bleu: list[float]
     figures: dict[str, float | None]
     signature: str
     test_set: dict[str, Any] | None
-    translations: list[list[str]] = field(default_factory=list)
-    references: list[str] = field(default_factory=list)
-    missing: str | None = None
+    texts: Callable[[], Texts]
 
 
 @dataclass(frozen=True)
-class Side:
+class ScoredRun:
     """A run.
 
     about: what it is, in words; remarks: how trainings of it ended that did not finish; config:
     sections as params.yaml has them, as far as they are known; lineage: tags that name code and
-    data; unknown: why there are no scores, and how to get them.
+    data; unknown: why there are no scores or what they are of, and how to know.
     """
 
     name: str

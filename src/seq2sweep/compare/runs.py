@@ -7,19 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seq2sweep.comparison import trials, weights
-from seq2sweep.comparison.side import Missing, Scores, Side
+from seq2sweep.compare import trials, weights
+from seq2sweep.compare.scored_run import Missing, ScoredRun, Scores
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES
 from seq2sweep.evaluate.significance import against_base
-from seq2sweep.report.pooled import Against, against
-from seq2sweep.report.seeds import estimate
-from seq2sweep.report.text import p_value
+from seq2sweep.report.aggregate import Against, against, estimate
+from seq2sweep.report.number_format import p_value
 
 SIDES = ("a", "b")
 
 
-def find(name: str) -> Side:
+def find(name: str) -> ScoredRun:
     """The run that a name stands for: a folder of weights, another project's folder, or a trial.
 
     `FOLDER:TRIAL` is a trial of the project in that folder. Raises UserError for anything else.
@@ -43,7 +42,9 @@ def find(name: str) -> Side:
     return trials.find(Path(), name)
 
 
-def compare(first: Side, second: Side, *, samples: int = BOOTSTRAP_SAMPLES) -> dict[str, Any]:
+def compare(
+    first: ScoredRun, second: ScoredRun, *, samples: int = BOOTSTRAP_SAMPLES
+) -> dict[str, Any]:
     """All that two runs differ in.
 
     Returns `a` and `b`, each {name, about, remarks, scores}; `parameters` by dotted key, `code` and
@@ -61,7 +62,7 @@ def compare(first: Side, second: Side, *, samples: int = BOOTSTRAP_SAMPLES) -> d
     found, why = _difference(first, second, samples)
     unlike = differences(first, second)
     return {
-        **{key: _about(side) for key, side in zip(SIDES, sides, strict=True)},
+        **{key: _about(run) for key, run in zip(SIDES, sides, strict=True)},
         **unlike,
         "remarks": [*_warnings(first, second, unlike), *first.remarks, *second.remarks],
         "difference": None if found is None else _numbers(found),
@@ -70,20 +71,20 @@ def compare(first: Side, second: Side, *, samples: int = BOOTSTRAP_SAMPLES) -> d
     }
 
 
-def differences(first: Side, second: Side) -> dict[str, dict[str, list[Any]]]:
+def differences(first: ScoredRun, second: ScoredRun) -> dict[str, dict[str, list[Any]]]:
     """`parameters`, `code` and `data` of which the two have not the same.
 
     What is null is not known, or one of them does not have it. Sections of parameters that nothing
     is known of on one side are left out.
     """
-    lineages = [side.lineage for side in (first, second)]
+    lineages = [run.lineage for run in (first, second)]
     code = _tags(lineages, "git.commit")
     dirty = [lineage.get("git.dirty") for lineage in lineages]
     # A commit does not say all of the code then.
     if dirty != ["false", "false"]:
         code["git.dirty"] = dirty
     sections = [key for key in first.config if key in second.config]
-    configs = [{key: side.config[key] for key in sections} for side in (first, second)]
+    configs = [{key: run.config[key] for key in sections} for run in (first, second)]
     return {
         "parameters": _unequal(*(dict(_leaves(config)) for config in configs)),
         "code": code,
@@ -97,12 +98,12 @@ def _tags(lineages: Sequence[Mapping[str, Any]], *names: str) -> dict[str, list[
     return {name: pair for name, pair in pairs.items() if None in pair or pair[0] != pair[1]}
 
 
-def _about(side: Side) -> dict[str, Any]:
-    scores = side.scores
+def _about(run: ScoredRun) -> dict[str, Any]:
+    scores = run.scores
     return {
-        "name": side.name,
-        "about": side.about,
-        "remarks": side.remarks,
+        "name": run.name,
+        "about": run.about,
+        "remarks": run.remarks,
         "scores": None
         if scores is None
         else {
@@ -130,45 +131,46 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 # --- scores --------------------------------------------------------------------------------------
 
 
-def _difference(first: Side, second: Side, samples: int) -> tuple[Against | None, str | None]:
+def _difference(
+    first: ScoredRun, second: ScoredRun, samples: int
+) -> tuple[Against | None, str | None]:
     """How the second's BLEU differs from the first's, and why it was not tested, if it was not."""
     try:
-        one, other = _comparable(first, second)
+        one, other, test_set = _comparable(first, second)
     except Missing as unlike:
         return None, str(unlike)
     ours, theirs = estimate(other.bleu), estimate(one.bleu)
-    why = one.missing or other.missing
-    if why is not None:
-        return dataclasses.replace(against(ours, theirs, None), seen=None), why
-    assert one.test_set is not None
+    try:
+        (base, references), (system, _) = one.texts(), other.texts()
+    except Missing as why:
+        return dataclasses.replace(against(ours, theirs, None), seen=None), str(why)
+    language, lowercase = test_set["to"], test_set["lowercase"]
     significance = against_base(
-        one.translations,
-        other.translations,
-        one.references,
-        one.test_set["to"],
-        lowercase=one.test_set["lowercase"],
-        samples=samples,
+        base, system, references, language, lowercase=lowercase, samples=samples
     )
     return against(ours, theirs, significance), None
 
 
-def _comparable(first: Side, second: Side) -> tuple[Scores, Scores]:
-    """The scores of both, if they are of the same test set; else raises Missing."""
-    for letter, side in zip("AB", (first, second), strict=True):
-        if side.scores is None:
-            raise Missing(f"{letter} ({side.name}) has no known score: {side.unknown}")
-        if side.scores.test_set is None:
-            raise Missing(str(side.scores.missing))
-    assert first.scores is not None
-    assert second.scores is not None
-    if first.scores.test_set != second.scores.test_set:
+def _comparable(first: ScoredRun, second: ScoredRun) -> tuple[Scores, Scores, dict[str, Any]]:
+    """The scores of both and their test set, if it is the same; else raises Missing."""
+    found = []
+    for letter, run in zip("AB", (first, second), strict=True):
+        if run.scores is None:
+            raise Missing(f"{letter} ({run.name}) has no known score: {run.unknown}")
+        if run.scores.test_set is None:
+            raise Missing(str(run.unknown))
+        found.append((run.scores, run.scores.test_set))
+    (one, test_set), (other, test_set_of_other) = found
+    if test_set != test_set_of_other:
         raise Missing("their test sets are not the same")
-    return first.scores, second.scores
+    return one, other, test_set
 
 
-def _warnings(first: Side, second: Side, unlike: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _warnings(
+    first: ScoredRun, second: ScoredRun, unlike: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
     """What makes the two another experiment altogether."""
-    tests = [side.scores.test_set for side in (first, second) if side.scores]
+    tests = [run.scores.test_set for run in (first, second) if run.scores]
     if len(tests) == 2 and None not in tests and tests[0] != tests[1]:
         yield f"Different test sets: {_unlike(tests[0] or {}, tests[1] or {})}."
     if any(None not in pair for pair in unlike["data"].values()):
@@ -197,7 +199,7 @@ def _numbers(found: Against) -> dict[str, Any]:
     }
 
 
-def _conclusion(first: Side, second: Side, found: Against | None, why: str | None) -> str:
+def _conclusion(first: ScoredRun, second: ScoredRun, found: Against | None, why: str | None) -> str:
     """One sentence."""
     if found is None:
         return f"Whether one is better cannot be said: {why}."

@@ -17,7 +17,7 @@ from seq2sweep.cli import main
 from seq2sweep.data.files import write_lines
 from seq2sweep.evaluate import bleu
 from seq2sweep.evaluate.significance import against_base
-from seq2sweep.report.pooled import pooled
+from seq2sweep.report.aggregate import aggregate
 from seq2sweep.storage.atomic import sha256
 
 CONFIG = configuration.to_dict(presets.load("phrasebook").config)
@@ -159,7 +159,7 @@ def test_variants_are_pooled_over_their_seeds_as_in_the_report(
     assert difference["bleu"] == pytest.approx(expected["bleu_difference"], abs=2e-4)
     sweep = json.loads(Path("reports/sweep.json").read_text("utf-8"))
     sweep["significance"] = {"A-heads-1": expected}
-    in_report = next(variant.against for variant in pooled(sweep) if variant.name == "A-heads-1")
+    in_report = next(variant.against for variant in aggregate(sweep) if variant.name == "A-heads-1")
     assert in_report is not None
     assert difference["seeds_margin"] == in_report.difference.margin
     assert difference["seen"] is in_report.seen is True

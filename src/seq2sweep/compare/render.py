@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from seq2sweep.report.text import MISSING, fixed, signed
+from seq2sweep.console import columns
+from seq2sweep.report.number_format import MISSING, fixed, signed
 
 FIGURES = {
     "bleu": ("BLEU", 2),
@@ -44,7 +45,7 @@ def _differences(comparison: Mapping[str, Any]) -> Iterator[str]:
         for key, values in comparison[section].items()
     ]
     if rows:
-        yield from _columns([["", "A", "B"], *rows])
+        yield from columns([["", "A", "B"], *rows])
     same = [section for section in ("parameters", "code", "data") if not comparison[section]]
     if same:
         yield f"No difference in {', '.join(same)}."
@@ -75,7 +76,7 @@ def _scores(comparison: Mapping[str, Any]) -> str:
         ]
         rows.append(["BLEU of each seed", *each])
     signatures = [s and s["signature"] for s in scores]
-    lines = list(_columns(rows))
+    lines = columns(rows)
     named = dict.fromkeys(signature for signature in signatures if signature)
     if len(named) == 1:
         lines.append(f"BLEU is {next(iter(named))}")
@@ -105,10 +106,3 @@ def _ending(comparison: Mapping[str, Any]) -> str:
             "That is about the choice of sentences; what another seed would change is not in it."
         )
     return "\n".join(lines)
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        yield "  ".join(cells).rstrip()

@@ -1,4 +1,4 @@
-"""What a sweep's figures say: seeds pooled, differences told from chance, the paper's findings."""
+"""Do the paper's findings hold: the verdicts, from the figures of a sweep."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.findings import Finding, findings
-from seq2sweep.report.pooled import Variant, pooled
-from tests.unit.made_up_results import failed, sweep, table3_sweep, trial
+from tests.report.made_up_results import failed, sweep, table3_sweep
 
 CLAIMS = (
     "a single head is worse",
@@ -20,12 +20,8 @@ CLAIMS = (
 )
 
 
-def variants(record: dict[str, Any]) -> dict[str, Variant]:
-    return {variant.name: variant for variant in pooled(record)}
-
-
 def said(record: dict[str, Any]) -> dict[str, Finding]:
-    return {finding.claim: finding for finding in findings(pooled(record))}
+    return {finding.claim: finding for finding in findings(aggregate(record))}
 
 
 def record_of(
@@ -51,109 +47,6 @@ def record_of(
         }
     return record
 
-
-# --- pooling -------------------------------------------------------------------------------------
-
-
-def test_seeds_of_a_variant_are_one() -> None:
-    found = variants(table3_sweep(3))
-    assert len(found) == 20
-    assert next(iter(found)) == "base"
-    bleu = found["A-heads-1"].figures["bleu"]
-    assert bleu is not None
-    assert bleu.n == 3
-    two = found["C-d_model-1024"]
-    assert two.figures["bleu"] is not None
-    assert (two.state, two.figures["bleu"].n) == ("finished", 2)
-    refused = found["big"]
-    assert (refused.state, refused.figures["bleu"], refused.curve) == ("refused", None, [])
-    assert refused.against is None
-
-
-def test_a_base_that_is_not_first_comes_first() -> None:
-    record = sweep()
-    record["trials"] = record["trials"][::-1]
-    assert pooled(record)[0].is_base
-
-
-def test_figures_that_are_no_numbers_are_unknown() -> None:
-    record = sweep()
-    record["trials"] = [
-        trial("base") | {"valid_perplexity": None, "flops": float("nan"), "bleu": None},
-        trial("d_k 8", {"d_k": 8}) | {"bleu": float("inf")},
-    ]
-    base, variant = pooled(record)
-    assert base.figures["valid_perplexity"] is base.figures["flops"] is base.figures["bleu"] is None
-    assert variant.figures["bleu"] is variant.against is None
-
-
-def test_curves_are_means_where_all_seeds_have_a_loss() -> None:
-    record = table3_sweep(2)
-    first, second = (t for t in record["trials"] if t["variant"] == "base")
-    first["curve"], second["curve"] = [[1, 4.0], [2, 3.0], [3, 2.0]], [[1, 6.0], [2, None], [3, 3]]
-    assert variants(record)["base"].curve == [(1, 5.0), (3, 2.5)]
-
-
-def test_only_what_was_stopped_speaks_for_a_variant_none_of_which_finished() -> None:
-    record = table3_sweep(3)
-    stopped = [t for t in record["trials"] if t["variant"] == "A-heads-1"]
-    for one, steps in zip(stopped, (100, 200, 100), strict=True):
-        one |= {"status": "stopped early", "steps": steps}
-    stopped[2] |= failed("failed", "out of memory")
-    found = variants(record)["A-heads-1"]
-    assert (found.state, found.status) == ("stopped", "stopped early at step 100, 200")
-    assert found.figures["bleu"] is not None
-    assert found.figures["bleu"].n == 2
-    assert found.against is None
-
-
-# --- differences ---------------------------------------------------------------------------------
-
-
-def test_a_difference_is_seen_only_if_neither_sentences_nor_seeds_explain_it() -> None:
-    record = table3_sweep(2, noise=0)
-    scores = {
-        "base": (60.0, 60.2),
-        "A-heads-1": (58.0, 58.2),  # clear in both
-        "A-heads-4": (55.0, 63.0),  # the seeds differ by more
-        "A-heads-16": (59.0, 59.2),  # the sentences explain it
-    }
-    for one in record["trials"]:
-        if one["variant"] in scores:
-            one["bleu"] = scores[one["variant"]][one["seed"] - 1]
-    for name, p in (("A-heads-1", 0.01), ("A-heads-4", 0.01), ("A-heads-16", 0.2)):
-        record["significance"][name] |= {"p": p, "seen": p < 0.05}
-    found = variants(record)
-    assert [found[name].against.seen for name in list(scores)[1:]] == [True, False, False]  # type: ignore[union-attr]
-    del record["significance"]
-    found = variants(record)
-    assert [found[name].against.seen for name in list(scores)[1:]] == [True, False, True]  # type: ignore[union-attr]
-
-
-def test_the_interval_is_the_wider_of_sentences_and_seeds() -> None:
-    record = table3_sweep(2, noise=0)
-    for one in record["trials"]:
-        one["bleu"] = 60.0 if one["variant"] == "base" else 59.0
-    record["significance"]["A-heads-1"] |= {"low": -1.5, "high": -0.5}
-    against = variants(record)["A-heads-1"].against
-    assert against is not None
-    assert against.interval == (-1.5, -0.5)
-    for one in record["trials"]:
-        one["bleu"] += {1: -1, 2: 1}[one["seed"]]
-    wider = variants(record)["A-heads-1"].against
-    assert wider is not None
-    assert wider.interval is not None
-    assert wider.interval[0] < -5
-
-
-def test_nothing_is_known_of_a_single_seed_without_a_test() -> None:
-    against = variants(sweep())["heads 1"].against
-    assert against is not None
-    assert (against.seen, against.p, against.interval) == (None, None, None)
-    assert against.difference.mean == pytest.approx(-1.5)
-
-
-# --- the paper's findings ------------------------------------------------------------------------
 
 AS_IN_THE_PAPER = {
     "A-heads-1": -2.0,

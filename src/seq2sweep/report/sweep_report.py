@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
-from seq2sweep.data.files import test_set, text_name
 from seq2sweep.data.reading import read_lines
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
 from seq2sweep.redaction import redact
-from seq2sweep.report.pooled import pooled
+from seq2sweep.report.aggregate import aggregate
 from seq2sweep.runs import journal
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.sweep.optuna_search import FIGURE_OF, HIGHER_IS_BETTER
@@ -51,29 +49,16 @@ def describe(
 ) -> dict[str, Any]:
     """One entry of reports/sweep.json; shared: its device with other trials, as `sharing` says."""
     variant = result.variant
-    values = configuration.to_dict(variant.config)
     validated = journal.thinned(journal.entries(result.journal, "validated"), MOST_POINTS)
-    entry = {
-        "name": variant.name,
-        "variant": variant.variant,
-        **_row(variant),
-        "seed": variant.seed,
-        "changes": variant.changes,
-        "model": values["model"],
-        "train": values["train"],
-        "status": result.status,
-        "cause": result.cause,
+    values = configuration.to_dict(variant.config)
+    entry = _entry(variant, variant.variant, values, result.status, result.cause) | {
         "params_sha256": configuration.fingerprint(variant.config),
         "steps": result.steps,
-        "valid_perplexity": None,
-        **dict.fromkeys(FIGURES),
-        "parameters": None,
         "wall_seconds": result.wall_seconds,
         "nodes": result.nodes,
         **{name: result.metrics.get(name) for name in hardware.ORIGIN},
         "shared_device": shared,
         "curve": sorted({e["step"]: e["valid_loss"] for e in validated}.items()),
-        "translations": None,
         "mlflow_run_id": run_ids.get(variant.name),
     }
     if result.status != "failed":
@@ -82,6 +67,45 @@ def describe(
         entry["valid_perplexity"] = validated[-1]["valid_perplexity"] if validated else None
         entry["parameters"] = flops.parameter_count(variant.config.model, vocabulary_size)
     return entry
+
+
+def describe_refused(variant: Refused) -> dict[str, Any]:
+    """The entry of a variant that nothing was trained of: the same keys, all figures null."""
+    return _entry(variant, variant.name, variant.values, "refused", variant.cause)
+
+
+def _entry(
+    variant: Variant | Refused,
+    name: str,
+    values: Mapping[str, Any],
+    status: str,
+    cause: str | None,
+) -> dict[str, Any]:
+    """All keys of a trial, those null that only a training makes known; values: of all sections."""
+    return {
+        "name": variant.name,
+        "variant": name,
+        "row": variant.row.name if variant.row else None,
+        "group": variant.row.group if variant.row else None,
+        "seed": values["train"]["seed"],
+        "changes": variant.changes,
+        "model": values["model"],
+        "train": values["train"],
+        "status": status,
+        "cause": cause,
+        "params_sha256": None,
+        "steps": 0,
+        "valid_perplexity": None,
+        **dict.fromkeys(FIGURES),
+        "parameters": None,
+        "wall_seconds": 0.0,
+        "nodes": [],
+        **dict.fromkeys(hardware.ORIGIN),
+        "shared_device": None,
+        "curve": [],
+        "translations": None,
+        "mlflow_run_id": None,
+    }
 
 
 def sharing(results: Sequence[TrialResult]) -> dict[str, bool | None]:
@@ -120,41 +144,16 @@ def _span(result: TrialResult) -> tuple[float, float] | None:
     return (min(times[0], times[-1] - result.wall_seconds), times[-1]) if times else None
 
 
-def describe_refused(variant: Refused) -> dict[str, Any]:
-    """The entry of a variant that nothing was trained of: the same keys, all figures null."""
-    return {
-        "name": variant.name,
-        "variant": variant.name,
-        **_row(variant),
-        "seed": variant.values["train"]["seed"],
-        "changes": variant.changes,
-        "model": variant.values["model"],
-        "train": variant.values["train"],
-        "status": "refused",
-        "cause": variant.cause,
-        "params_sha256": None,
-        "steps": 0,
-        "valid_perplexity": None,
-        **dict.fromkeys(FIGURES),
-        "parameters": None,
-        "wall_seconds": 0.0,
-        "nodes": [],
-        **dict.fromkeys(hardware.ORIGIN),
-        "shared_device": None,
-        "curve": [],
-        "translations": None,
-        "mlflow_run_id": None,
-    }
-
-
-def without_trials(config: Config, lineage: dict[str, str], vocabulary_size: int) -> dict[str, Any]:
+def without_trials(
+    config: Config, lineage: dict[str, str], test_set: dict[str, str], vocabulary_size: int
+) -> dict[str, Any]:
     """reports/sweep.json where sweep.method is none: all its keys, and nothing trained."""
     base = base_of(config)
     return {
         "wall_seconds": 0.0,
         "mlflow_run_id": None,
         "vocabulary_size": vocabulary_size,
-        **provenance(as_scored(base), lineage),
+        **provenance(as_scored(base), lineage, test_set),
         **describe_method(config, base),
         "trials": [],
         "significance": None,
@@ -175,16 +174,17 @@ def describe_method(config: Config, base: Config) -> dict[str, Any]:
     }
 
 
-def provenance(config: Config, lineage: dict[str, str]) -> dict[str, Any]:
+def provenance(config: Config, lineage: dict[str, str], test_set: dict[str, str]) -> dict[str, Any]:
     """What all trials have alike: with `model` and `train` of one, its params.yaml.
 
-    config: of a variant. Secrets in addresses are masked.
+    config: of a variant. test_set: what was translated, as `files.test_set` says. Secrets in
+    addresses are masked.
     """
     values = configuration.to_dict(config)
     return {
         "config": {k: _redacted(v) for k, v in values.items() if k not in SWEPT_SECTIONS},
         "lineage": lineage,
-        "test_set": test_set(stage.CLEAN, "valid"),
+        "test_set": test_set,
     }
 
 
@@ -238,13 +238,13 @@ def describe_search(config: Config, proposals: Sequence[Proposal]) -> dict[str, 
     }
 
 
-def _row(variant: Variant | Refused) -> dict[str, str | None]:
-    row = variant.row
-    return {"row": row.name if row else None, "group": row.group if row else None}
+def significance(
+    config: Config, results: Sequence[TrialResult], references: Path
+) -> dict[str, Any] | None:
+    """Each variant against the base, by their finished trials; None where the base has none.
 
-
-def significance(config: Config, results: list[TrialResult]) -> dict[str, Any] | None:
-    """Each variant against the base, by their finished trials; None where the base has none."""
+    references: of the validation set.
+    """
     texts: dict[str, list[list[str]]] = {}
     for result in results:
         if result.status == "finished" and "bleu" in result.metrics:
@@ -253,10 +253,10 @@ def significance(config: Config, results: list[TrialResult]) -> dict[str, Any] |
     base = texts.pop(results[0].variant.variant, None)
     if base is None:
         return None
-    references = list(read_lines(stage.CLEAN / text_name("valid", "target")))
+    wanted = list(read_lines(references))
     lowercase = config.prepare.lowercase
     return {
-        name: against_base(base, system, references, config.data.target, lowercase=lowercase)
+        name: against_base(base, system, wanted, config.data.target, lowercase=lowercase)
         for name, system in texts.items()
     }
 
@@ -282,7 +282,7 @@ def _best(report: dict[str, Any]) -> dict[str, Any] | None:
     """
     means = {
         variant.name: bleu.mean
-        for variant in pooled(report)
+        for variant in aggregate(report)
         if variant.state == "finished" and (bleu := variant.figures["bleu"])
     }
     if not means:

@@ -12,8 +12,13 @@ from typing import Any
 
 import pytest
 
-from seq2sweep.report import formats, numbers, page, paper, table
-from tests.unit.made_up_results import (
+from seq2sweep.report import (
+    formats,
+    page,
+    paper,
+    table,
+)
+from tests.report.made_up_results import (
     SIGNATURE,
     failed,
     papers_own_sweep,
@@ -37,7 +42,7 @@ def hostile() -> dict[str, Any]:
 
 
 def lines(record: dict[str, Any] | None) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(numbers.csv_text(record))))
+    return list(csv.DictReader(io.StringIO(formats.csv_text(record))))
 
 
 # --- Markdown ------------------------------------------------------------------------------------
@@ -81,7 +86,7 @@ def test_every_format_is_there_without_a_sweep() -> None:
     assert formats.latex(None).startswith("%")
     assert "sweep.method" in page.render_tables(None, "x")
     assert lines(None) == []
-    assert numbers.csv_text(None) == numbers.csv_text(sweep()).split("\n")[0] + "\n"
+    assert formats.csv_text(None) == formats.csv_text(sweep()).split("\n")[0] + "\n"
 
 
 # --- CSV -----------------------------------------------------------------------------------------

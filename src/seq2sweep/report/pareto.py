@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seq2sweep.report.pooled import Variant, mean
-from seq2sweep.report.text import fixed, millions, powers
+from seq2sweep.report.aggregate import Variant
+from seq2sweep.report.number_format import fixed, millions, powers
 
 _NAMES = {
     "bleu": "BLEU",
@@ -22,7 +22,7 @@ _COSTS = ("flops", "parameters")
 
 @dataclass(frozen=True)
 class Objective:
-    """A figure of a variant (`pooled.FIGURES`), and whether more of it is better."""
+    """A figure of a variant (`aggregate.FIGURES`), and whether more of it is better."""
 
     figure: str
     higher: bool
@@ -43,7 +43,7 @@ class Objective:
 
     def text(self, variant: Variant) -> str:
         """The variant's mean: `BLEU 31.4`."""
-        value = mean(variant, self.figure)
+        value = variant.mean(self.figure)
         if self.figure == "flops":
             return f"{powers(value)} {self.name}"
         if self.figure == "parameters":
@@ -69,7 +69,7 @@ def front(variants: Sequence[Variant], sought: Sequence[Objective]) -> list[Vari
         place: [
             value if objective.higher else -value
             for objective in sought
-            if (value := mean(variant, objective.figure)) is not None
+            if (value := variant.mean(objective.figure)) is not None
         ]
         for place, variant in enumerate(variants)
         if variant.state == "finished"

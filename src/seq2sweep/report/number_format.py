@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-from seq2sweep.report.seeds import Estimate
-
 MISSING = "–"
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -67,11 +65,3 @@ def p_value(p: float | None) -> str:
     if p is None:
         return MISSING
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def with_margin(estimate: Estimate | None, decimals: int) -> str:
-    """`25.3 ± 0.4`: mean and half the width of its interval, or the mean alone of one seed."""
-    if estimate is None:
-        return MISSING
-    margin = "" if estimate.margin is None else f" ± {fixed(estimate.margin, decimals)}"
-    return fixed(estimate.mean, decimals) + margin

@@ -6,18 +6,19 @@ import csv
 import dataclasses
 import io
 import itertools
-import re
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2sweep.report import front, numbers, page, scatter, table
-from seq2sweep.report.front import Objective
-from seq2sweep.report.pooled import Variant, pooled
-from seq2sweep.report.seeds import estimate
-from tests.unit.made_up_results import results, search, sweep
+from seq2sweep.report import (
+    formats,
+    pareto,
+    table,
+)
+from seq2sweep.report.aggregate import Variant, aggregate, estimate
+from seq2sweep.report.pareto import Objective
+from tests.report.made_up_results import search, sweep
 
 HIGHER = {"bleu": True, "flops": False, "valid_perplexity": False, "parameters": False}
 
@@ -31,7 +32,7 @@ def of(record: dict[str, Any], *figures: str) -> dict[str, Any]:
 
 
 def labels(record: dict[str, Any]) -> list[str]:
-    return [v.label for v in front.front(pooled(record), front.objectives(record))]
+    return [v.label for v in pareto.front(aggregate(record), pareto.objectives(record))]
 
 
 def test_the_front_is_of_finished_variants_cheapest_first() -> None:
@@ -51,7 +52,7 @@ def test_the_front_is_of_finished_variants_cheapest_first() -> None:
 def test_nothing_beats_the_front_and_the_front_beats_all_else(
     places: list[tuple[int, int, int]], figures: list[str]
 ) -> None:
-    plain = pooled(sweep())[1]
+    plain = aggregate(sweep())[1]
     sought = [Objective(figure, HIGHER[figure]) for figure in figures]
 
     def made(number: int, values: tuple[int, ...]) -> Variant:
@@ -69,7 +70,7 @@ def test_nothing_beats_the_front_and_the_front_beats_all_else(
         return min(gains) >= 0 and max(gains) > 0
 
     variants = [made(number, values) for number, values in enumerate(places)]
-    found = {variant.number for variant in front.front(variants, sought)}
+    found = {variant.number for variant in pareto.front(variants, sought)}
     best = [variant for variant in variants if variant.number in found]
     assert not any(beats(a, b) for a, b in itertools.permutations(best, 2))
     for variant in variants:
@@ -87,18 +88,18 @@ def test_what_has_no_figure_is_not_on_the_front() -> None:
 
 
 def test_the_notes_name_the_front_with_its_figures_and_what_was_in_vain() -> None:
-    said = front.notes(search(), pooled(search()))
+    said = pareto.notes(search(), aggregate(search()))
     assert said[0].endswith("It looked for high BLEU and low training FLOPs.")
     assert "#1 (BLEU 25.0, 1.0\u202f×\u202f10¹² training FLOPs); base (BLEU 30.0, 2.0" in said[1]
     assert "Pareto front" in said[1]
     assert said[2] == "Proposed again, and not trained again: #3 (as #1), #7 (as base)."
-    one = front.notes(of(search(), "bleu"), pooled(search()))
+    one = pareto.notes(of(search(), "bleu"), aggregate(search()))
     assert one[1] == "Best: #4 (BLEU 40.0)."
-    assert front.notes(sweep(), pooled(sweep())) == []
+    assert pareto.notes(sweep(), aggregate(sweep())) == []
 
 
 def test_the_table_marks_the_front_and_numbers_the_proposals() -> None:
-    rows = {row.cells[0]: row for row in table.rows(pooled(search()), search())}
+    rows = {row.cells[0]: row for row in table.rows(aggregate(search()), search())}
     assert list(rows) == [
         *("base", "#1 warmup_steps=10", "#2 warmup_steps=20", "#4 warmup_steps=40"),
         *("#6 warmup_steps=60", "#5 warmup_steps=50"),
@@ -106,68 +107,11 @@ def test_the_table_marks_the_front_and_numbers_the_proposals() -> None:
     marked = [name for name, row in rows.items() if row.front]
     assert marked == ["base", "#1 warmup_steps=10", "#4 warmup_steps=40"]
     assert {row.cells[-1] for row in rows.values() if row.front} == {"finished, Pareto front"}
-    assert not any(row.front for row in table.rows(pooled(sweep()), sweep()))
+    assert not any(row.front for row in table.rows(aggregate(sweep()), sweep()))
     assert table.tables(search(), "x", 1).failures == [
         ("#5 layers=1 d_ff=0 warmup_steps=50", "model.d_ff must be at least 1, not 0")
     ]
     alone = of(search(), "bleu")
-    assert not any(row.front for row in table.rows(pooled(alone), alone))
-    lines = list(csv.DictReader(io.StringIO(numbers.csv_text(search()))))
+    assert not any(row.front for row in table.rows(aggregate(alone), alone))
+    lines = list(csv.DictReader(io.StringIO(formats.csv_text(search()))))
     assert [line["proposal"] for line in lines] == ["", "1", "2", "4", "6", "5"]
-
-
-@pytest.mark.parametrize(
-    ("figures", "title", "caption"),
-    [
-        (
-            ["bleu", "flops"],
-            "Quality against cost",
-            "Up is better, left is cheaper; dashed: the Pareto front, of what nothing beats in "
-            "both (#1, base, #4).",
-        ),
-        (
-            ["flops", "valid_perplexity"],
-            "Quality against cost",
-            "Down is better, left is cheaper; dashed: the Pareto front, of what nothing beats in "
-            "both (#1, base, #2, #4).",
-        ),
-        (
-            ["valid_perplexity", "bleu"],
-            "perplexity against BLEU",
-            "Down is better, right is better; dashed: the Pareto front, of what nothing beats in "
-            "both (#4).",
-        ),
-    ],
-)
-def test_the_page_draws_the_objectives(figures: list[str], title: str, caption: str) -> None:
-    record = of(search(), *figures)
-    rendered = page.render(dataclasses.replace(results(), sweep=record))
-    assert f"<h2>{title}</h2>" in rendered
-    assert caption in rendered
-    assert rendered.count('class="finished front"') + rendered.count('class="base front"') == len(
-        labels(record)
-    )
-    drawing = re.search(
-        r'<svg[^>]*aria-label="[^"]* of each variant against its.*?</svg>', rendered, re.S
-    )
-    assert drawing
-    for label in ("#1", "#2", "#4", "#6", "base"):
-        assert f">{label}<" in drawing.group()
-
-
-def test_a_sweep_that_is_no_search_is_drawn_as_before() -> None:
-    rendered = page.render(results())
-    assert "Pareto front, of what nothing beats in both." in rendered
-    assert "training FLOPs" in rendered
-
-
-def test_the_line_of_the_front_goes_through_what_is_reached() -> None:
-    """With more of x better it runs from the right to the left, and up before the next point."""
-    points = [scatter.Point("a", 3, 1), scatter.Point("b", 1, 2)]
-    axes = scatter.Axis("", higher=True), scatter.Axis("", higher=True)
-    drawing = scatter.scatter(points, *axes, about="", name="n")
-    [path] = re.findall(r'<path d="([^"]*)"[^>]*stroke-dasharray', drawing)
-    places = [float(number) for number in re.findall(r"-?[\d.]+", path)]
-    (ax, ay), (cx, cy), (bx, by) = zip(places[::2], places[1::2], strict=True)
-    assert ax > cx == bx
-    assert ay == cy > by, "SVG counts from the top"

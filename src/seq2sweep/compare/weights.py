@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from seq2sweep.comparison.side import (
-    Missing,
+from seq2sweep.compare.scored_run import (
+    ScoredRun,
     Scores,
-    Side,
     Texts,
     read_references,
     read_scored,
@@ -26,7 +26,7 @@ METRICS = Path("metrics/evaluate.json")
 TRANSLATIONS = Path("reports/translations.tsv")
 
 
-def find(folder: Path) -> Side:
+def find(folder: Path) -> ScoredRun:
     """Weights, or the training of the project in that folder.
 
     Raises UserError when the receipt, or the evaluation beside it, is damaged or missing.
@@ -35,7 +35,7 @@ def find(folder: Path) -> Side:
         folder = folder / WEIGHTS
     receipt = read_receipt(folder)
     steps = ", ".join(str(entry["step"]) for entry in _checkpoints(receipt))
-    side = Side(
+    side = ScoredRun(
         name=str(folder),
         about=f"weights of steps {steps}",
         remarks=[],
@@ -71,8 +71,8 @@ def _projects(folder: Path) -> list[Path]:
 
 
 def _evaluated(
-    side: Side, receipt: Mapping[str, Any], project: Path, metrics: Mapping[str, Any]
-) -> Side | None:
+    side: ScoredRun, receipt: Mapping[str, Any], project: Path, metrics: Mapping[str, Any]
+) -> ScoredRun | None:
     """With its scores, if the evaluation used these very weights."""
     made_from = metrics.get("made_from")
     if made_from is None:  # of an earlier version
@@ -87,12 +87,6 @@ def _evaluated(
 
 def _scores(project: Path, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> Scores:
     bleu, made_from = metrics["bleu"], metrics["made_from"]
-    texts: Texts = ([], [])
-    missing = None
-    try:
-        texts = _texts(project, made_from)
-    except Missing as why:
-        missing = str(why)
     return Scores(
         bleu=[bleu["sacrebleu"]["score"]],
         figures={
@@ -103,9 +97,7 @@ def _scores(project: Path, metrics: Mapping[str, Any], config: Mapping[str, Any]
         },
         signature=bleu["sacrebleu"]["signature"],
         test_set=scored_on(made_from["test_set"], config),
-        translations=texts[0],
-        references=texts[1],
-        missing=missing,
+        texts=functools.partial(_texts, project, made_from),
     )
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pipeline import outcome, stage
 from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
 from seq2sweep.data.files import write_lines
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
+from seq2sweep.report import sweep_report
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.status import Ending
 from seq2sweep.sweep.search import Proposal
@@ -55,10 +55,8 @@ def config(tiny_config: Config) -> Config:
 
 
 @pytest.fixture
-def results(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TrialResult]:
+def results(config: Config, tmp_path: Path) -> list[TrialResult]:
     """Two seeds of three variants, all finished; the last is much worse than the others."""
-    monkeypatch.setattr(stage, "CLEAN", tmp_path)
-    write_lines(tmp_path / "valid.target.txt", REFERENCES)
     found = []
     for place, variant in enumerate(variants(config)[0]):
         folder = tmp_path / variant.slug
@@ -98,7 +96,7 @@ def ended(result: TrialResult, status: Ending, **changes: Any) -> TrialResult:
 
 
 def test_a_trial_that_finished_has_all_figures(results: list[TrialResult]) -> None:
-    entry = outcome.describe(results[3], 90, {"A-heads-1 seed=2": "abc"})
+    entry = sweep_report.describe(results[3], 90, {"A-heads-1 seed=2": "abc"})
     config = results[3].variant.config
     assert entry.keys() == KEYS
     assert (entry["name"], entry["variant"]) == ("A-heads-1 seed=2", "A-heads-1")
@@ -117,18 +115,17 @@ def test_a_trial_that_finished_has_all_figures(results: list[TrialResult]) -> No
 
 
 def test_a_trial_and_what_all_have_alike_are_its_params(
-    config: Config, results: list[TrialResult], monkeypatch: pytest.MonkeyPatch
+    config: Config, results: list[TrialResult]
 ) -> None:
-    monkeypatch.setattr(outcome, "test_set", lambda *_: {})
     assert config.evaluate.average_checkpoints == 2
-    report = json.loads(json.dumps(outcome.provenance(results[0].variant.config, {})))
+    report = json.loads(json.dumps(sweep_report.provenance(results[0].variant.config, {}, {})))
     for result in results:
-        entry = json.loads(json.dumps(outcome.describe(result, 90, {})))
+        entry = json.loads(json.dumps(sweep_report.describe(result, 90, {})))
         rebuilt = rebuild.from_sweep(report, entry)
         assert rebuilt == result.variant.config
         assert rebuilt.evaluate.average_checkpoints == 1
         assert entry["params_sha256"] == configuration.fingerprint(rebuilt)
-    nothing = outcome.without_trials(config, {}, 90)
+    nothing = sweep_report.without_trials(config, {}, {}, 90)
     assert nothing["config"] == report["config"]
 
 
@@ -138,7 +135,7 @@ def test_a_trial_says_on_what_it_was_computed(results: list[TrialResult]) -> Non
     # Also one that has no summary, or that failed after a checkpoint.
     for status in ("finished", "stopped early", "failed"):
         result = ended(results[0], status, metrics=SCORES | COST | origin)
-        entry = outcome.describe(result, 90, {})
+        entry = sweep_report.describe(result, 90, {})
         assert {key: entry[key] for key in hardware.ORIGIN} == origin
 
 
@@ -162,11 +159,11 @@ def test_trials_at_once_on_a_processor_shared_it(results: list[TrialResult]) -> 
         made(5, 0.0, 30.0, "one", None),
     ]
     names = [result.variant.name for result in given]
-    assert outcome.sharing(given[:5]) == dict(
+    assert sweep_report.sharing(given[:5]) == dict(
         zip(names[:5], (True, True, False, False, None), strict=True)
     )
-    assert outcome.sharing(given)[names[5]] is None
-    assert outcome.describe(given[0], 90, {}, True)["shared_device"] is True
+    assert sweep_report.sharing(given)[names[5]] is None
+    assert sweep_report.describe(given[0], 90, {}, True)["shared_device"] is True
 
     def with_gpus(result: TrialResult, gpus: float) -> TrialResult:
         config = configuration.with_changes(
@@ -177,33 +174,30 @@ def test_trials_at_once_on_a_processor_shared_it(results: list[TrialResult]) -> 
 
     for gpus, expected in ((1, False), (0.5, True)):
         parts = [with_gpus(result, gpus) for result in given[:2]]
-        assert set(outcome.sharing(parts).values()) == {expected}
+        assert set(sweep_report.sharing(parts).values()) == {expected}
 
 
-def test_addresses_in_the_report_have_no_passwords(
-    config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outcome, "test_set", lambda *_: {})
+def test_addresses_in_the_report_have_no_passwords(config: Config) -> None:
     changes = {"tracking.uri": "https://ada:hunter2@host"}
     secret = configuration.with_changes(config, changes)
-    assert "hunter2" not in json.dumps(outcome.provenance(secret, {}))
+    assert "hunter2" not in json.dumps(sweep_report.provenance(secret, {}, {}))
 
 
 def test_other_methods_have_no_rows(tiny_config: Config, results: list[TrialResult]) -> None:
     [variant, *_], _ = variants(tiny_config)
-    entry = outcome.describe(TrialResult(**{**vars(results[0]), "variant": variant}), 90, {})
+    entry = sweep_report.describe(TrialResult(**{**vars(results[0]), "variant": variant}), 90, {})
     assert (entry["row"], entry["group"], entry["mlflow_run_id"]) == (None, None, None)
 
 
 def test_figures_of_a_trial_that_failed_are_null(results: list[TrialResult]) -> None:
-    entry = outcome.describe(ended(results[2], "failed", cause="out of memory"), 90, {})
+    entry = sweep_report.describe(ended(results[2], "failed", cause="out of memory"), 90, {})
     assert entry.keys() == KEYS
     assert {entry[key] for key in FIGURES} == {None}
     assert (entry["status"], entry["cause"]) == ("failed", "out of memory")
 
 
 def test_a_refused_variant_has_the_same_keys_and_its_reason(config: Config) -> None:
-    [entry] = map(outcome.describe_refused, variants(config)[1])
+    [entry] = map(sweep_report.describe_refused, variants(config)[1])
     assert entry.keys() == KEYS
     assert {entry[key] for key in FIGURES} == {None}
     assert (entry["name"], entry["row"], entry["group"]) == ("C-layers-2", "C-layers-2", "C")
@@ -231,8 +225,8 @@ def test_a_search_is_described_by_its_objectives_and_proposals(tiny_config: Conf
         Proposal(2, 1, base, repeats=True),
         Proposal(3, 2, odd, repeats=True),
     ]
-    assert outcome.refused_of(proposals) == [odd]
-    assert outcome.describe_search(searched, proposals) == {
+    assert sweep_report.refused_of(proposals) == [odd]
+    assert sweep_report.describe_search(searched, proposals) == {
         "objectives": [
             {"name": "bleu", "figure": "bleu", "better": "higher"},
             {"name": "perplexity", "figure": "valid_perplexity", "better": "lower"},
@@ -244,8 +238,10 @@ def test_a_search_is_described_by_its_objectives_and_proposals(tiny_config: Conf
             {"number": 3, "round": 2, "variant": "d_model=33", "repeats": True},
         ],
     }
-    assert outcome.describe_search(tiny_config, []) == {}
-    figures = {entry["figure"] for entry in outcome.describe_search(searched, [])["objectives"]}
+    assert sweep_report.describe_search(tiny_config, []) == {}
+    figures = {
+        entry["figure"] for entry in sweep_report.describe_search(searched, [])["objectives"]
+    }
     assert figures <= KEYS
 
 
@@ -256,9 +252,9 @@ def test_all_are_counted_and_the_best_is_named(results: list[TrialResult], confi
         ended(results[2], "stopped early"),
         ended(results[3], "failed"),
     ]
-    trials = [outcome.describe(result, 90, {}) for result in given]
-    trials += map(outcome.describe_refused, variants(config)[1])
-    assert outcome.summarise({"trials": trials}) == {
+    trials = [sweep_report.describe(result, 90, {}) for result in given]
+    trials += map(sweep_report.describe_refused, variants(config)[1])
+    assert sweep_report.summarise({"trials": trials}) == {
         "trials": 5,
         "finished": 2,
         "stopped_early": 1,
@@ -277,11 +273,11 @@ def test_all_are_counted_and_the_best_is_named(results: list[TrialResult], confi
 
 def test_the_best_variant_is_the_best_on_average(results: list[TrialResult]) -> None:
     def best(*bleus: float | None, stopped: int | None = None) -> Any:
-        trials = [outcome.describe(result, 90, {}) for result in results]
+        trials = [sweep_report.describe(result, 90, {}) for result in results]
         for number, (trial, bleu) in enumerate(zip(trials, bleus, strict=True)):
             trial["bleu"] = bleu
             trial["status"] = "stopped early" if number == stopped else "finished"
-        return outcome.summarise({"trials": trials})["best"]
+        return sweep_report.summarise({"trials": trials})["best"]
 
     # The best single training is the base's.
     found = best(40.0, 10.0, 27.0, 28.0, 1.0, 2.0)
@@ -296,14 +292,21 @@ def test_the_best_variant_is_the_best_on_average(results: list[TrialResult]) -> 
 # --- significance --------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def references(tmp_path: Path) -> Path:
+    file = tmp_path / "valid.target.txt"
+    write_lines(file, REFERENCES)
+    return file
+
+
 def lines(result: TrialResult) -> list[str]:
     return result.translations.read_text(encoding="utf-8").splitlines()
 
 
 def test_variants_are_compared_with_the_base_over_all_seeds(
-    config: Config, results: list[TrialResult]
+    config: Config, results: list[TrialResult], references: Path
 ) -> None:
-    found = outcome.significance(config, results)
+    found = sweep_report.significance(config, results, references)
     assert found is not None
     assert found.keys() == {"A-heads-1", "E-learned-positions"}
     base, worse = ([lines(r) for r in results[start : start + 2]] for start in (0, 4))
@@ -315,33 +318,33 @@ def test_variants_are_compared_with_the_base_over_all_seeds(
 
 
 def test_only_trials_that_finished_and_were_scored_are_compared(
-    config: Config, results: list[TrialResult]
+    config: Config, results: list[TrialResult], references: Path
 ) -> None:
     results[1] = ended(results[1], "stopped early")
     results[2] = ended(results[2], "failed")
     results[3] = ended(
         results[3], "finished", metrics=COST, cause="not scored: it has no checkpoint"
     )
-    found = outcome.significance(config, results)
+    found = sweep_report.significance(config, results, references)
     worse = [lines(result) for result in results[4:]]
     expected = against_base([lines(results[0])], worse, REFERENCES, "de")
     assert found == {"E-learned-positions": expected}
 
 
 def test_without_a_finished_base_there_is_nothing_to_compare_with(
-    config: Config, results: list[TrialResult]
+    config: Config, results: list[TrialResult], references: Path
 ) -> None:
     results[:2] = [ended(result, "failed") for result in results[:2]]
-    assert outcome.significance(config, results) is None
+    assert sweep_report.significance(config, results, references) is None
 
 
 def test_texts_are_lower_cased_where_the_data_is(
-    config: Config, results: list[TrialResult], tmp_path: Path
+    config: Config, results: list[TrialResult], references: Path
 ) -> None:
     write_lines(results[4].translations, [text.upper() for text in lines(results[0])])
     results[5] = ended(results[5], "failed")
     lower = configuration.with_changes(config, {"prepare.lowercase": True})
     for used, seen in ((config, True), (lower, False)):
-        found = outcome.significance(used, [results[0], results[4]])
+        found = sweep_report.significance(used, [results[0], results[4]], references)
         assert found is not None
         assert found["E-learned-positions"]["seen"] is seen

@@ -1,0 +1,272 @@
+"""The plots of a sweep, from its variants; None where there is nothing to draw."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import matplotlib
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.path import Path
+from matplotlib.ticker import FuncFormatter, LogLocator
+from matplotlib.transforms import Bbox
+
+from seq2sweep.report.aggregate import Variant
+from seq2sweep.report.number_format import plain, powers
+from seq2sweep.report.paper import kind_of
+from seq2sweep.report.pareto import Objective, front
+from seq2sweep.report.plots import MUTED, SERIES, STYLE, SURFACE, step_axis, svg
+
+# Group of Table 3 and setting, heading, label of the axis, and whether its values double.
+_EFFECTS = (
+    ("A", "heads", "BLEU against heads", "h, with h × d_k constant", True),
+    ("B", "d_k", "BLEU against d_k", "d_k", True),
+    ("D", "dropout", "BLEU against dropout", "dropout", False),
+)
+_DASHES: list[Any] = ["-", (0, (5, 2)), (0, (1.5, 1.5))]
+_LONGEST = 36  # characters of a trial's name that fit beside a plot
+
+
+def objectives(variants: Sequence[Variant], sought: Sequence[Objective]) -> dict[str, str] | None:
+    """Heading, drawing and caption of one objective over another, with their Pareto front.
+
+    Of a search for two it is these; else BLEU over training FLOPs.
+    """
+    pair = sought if len(sought) == 2 else [Objective("bleu", True), Objective("flops", False)]
+    y, x = sorted(pair, key=lambda objective: objective.is_cost)
+    shown = [
+        variant
+        for variant in variants
+        if (value := variant.mean(x.figure)) is not None
+        # What nothing was spent on has shown nothing.
+        and (value > 0 or not x.is_cost)
+        and variant.mean(y.figure) is not None
+    ]
+    if not shown:
+        return None
+    best = front(shown, pair)
+    named = f" ({', '.join(variant.label for variant in best)})" if sought else ""
+    return {
+        "title": "Quality against cost" if x.is_cost else f"{y.name} against {x.name}",
+        "svg": _scatter(shown, best, x, y),
+        "caption": f"{'Up' if y.higher else 'Down'} is better, {'right' if x.higher else 'left'} "
+        f"is {'cheaper' if x.is_cost else 'better'}; dashed: the Pareto front, of what nothing "
+        f"beats in both{named}.",
+    }
+
+
+@matplotlib.rc_context(STYLE)
+def _scatter(
+    variants: Sequence[Variant], best: Sequence[Variant], x: Objective, y: Objective
+) -> Markup:
+    """Named points, and the line of the front; no name covers a point, a name or that line."""
+    figure = Figure(figsize=(9.0, 4.6 + 0.1 * max(0, len(variants) - 10)))
+    axes = figure.subplots()
+    names = [(_short(variant.label), _place(variant, x, y)) for variant in variants]
+    for variant, (_, place), colour in zip(variants, names, itertools.cycle(SERIES)):
+        _mark(axes, variant, place, colour)
+    reached = sorted((_place(variant, x, y) for variant in best), reverse=x.higher)
+    # From each to the next: along its level first, then up or down.
+    line = [
+        corner
+        for (x1, y1), (x2, y2) in itertools.pairwise(reached)
+        for corner in ((x1, y1), (x2, y1), (x2, y2))
+    ]
+    if line:
+        axes.plot(*zip(*line, strict=True), color=MUTED, linewidth=1, dashes=(4, 3), zorder=1)
+    axes.margins(x=0.12, y=0.15)
+    axes.set_xlabel(x.axis)
+    axes.set_ylabel(y.axis)
+    axes.locator_params("x", nbins=5)
+    if x.is_cost:
+        _cost_axis(axes, [place[0] for _, place in names])
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    _name_points(axes, names, line)
+    return svg(figure, f"{y.name} of each variant against its {x.name}", "scatter")
+
+
+def _cost_axis(axes: Axes, costs: Sequence[float]) -> None:
+    """In powers of ten; logarithmic where costs differ much."""
+    if max(costs) > 4 * min(costs):
+        axes.set_xscale("log")
+        axes.minorticks_off()
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: powers(value)))
+
+
+def _name_points(
+    axes: Axes,
+    names: Sequence[tuple[str, tuple[float, float]]],
+    line: Sequence[tuple[float, float]],
+) -> None:
+    """Each name at the nearest free place around its point, with a line to it from further away.
+
+    Where everything is taken, right of the point. line: is not to be covered.
+    """
+    renderer = FigureCanvasAgg(axes.figure).get_renderer()
+    centres = axes.transData.transform([place for _, place in names])
+    # Wider than a mark: a name right beside another's mark would seem to belong to that one.
+    marks = [Bbox.from_bounds(x - 13, y - 7, 26, 14) for x, y in centres]
+    path = Path(axes.transData.transform(line)) if line else None
+    taken: list[Bbox] = []
+    for number, ((name, place), colour) in enumerate(zip(names, itertools.cycle(SERIES))):
+        text = axes.annotate(
+            name,
+            place,
+            (0, 0),
+            textcoords="offset points",
+            va="center",
+            ha="center",
+            color=colour,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkB": 7},
+        )
+        extent = text.get_window_extent(renderer)
+        others = [*taken, *marks[:number], *marks[number + 1 :]]
+        offsets = list(_offsets(extent.width, extent.height))
+        for offset in [*offsets, offsets[0]]:
+            box = extent.translated(*offset)
+            inside = axes.bbox.contains(*box.min) and axes.bbox.contains(*box.max)
+            over_line = path is not None and path.intersects_bbox(box, filled=False)
+            if inside and not over_line and not box.count_overlaps(others):
+                break
+        text.set_position(offset)
+        taken.append(box)
+
+
+def _offsets(width: float, height: float) -> Iterator[tuple[float, float]]:
+    """Centres of a name of this size around its point, in pixels: nearest ring first."""
+    for ring in range(0, 240, 10):
+        for angle in (0, 180, 20, 160, 340, 200, 45, 135, 315, 225, 70, 110, 290, 250):
+            yield (
+                math.cos(math.radians(angle)) * (width / 2 + 8 + 1.5 * ring),
+                math.sin(math.radians(angle)) * (height + ring),
+            )
+
+
+def effects(variants: Sequence[Variant]) -> list[dict[str, str]]:
+    """Title and drawing for each setting that variants change alone; base's point is in each."""
+    base = variants[0]
+    result = []
+    for group, setting, title, label, doubling in _EFFECTS:
+        chosen = [
+            variant
+            for variant in variants
+            if (variant is base or kind_of(variant, base) == (group, setting))
+            and variant.state == "finished"
+            and variant.figures["bleu"] is not None
+        ]
+        if len(chosen) > 1:
+            chosen.sort(key=lambda variant: variant.settings[setting])
+            drawing = _effect(chosen, setting, title, label, doubling)
+            result.append({"title": title, "svg": drawing})
+    return result
+
+
+@matplotlib.rc_context(STYLE)
+def _effect(
+    variants: Sequence[Variant], setting: str, title: str, label: str, doubling: bool
+) -> Markup:
+    """A small plot of BLEU over one setting, and the base's level; `doubling` settings (heads,
+    widths) are spaced by their logarithm."""
+    figure = Figure(figsize=(3.6, 2.6))
+    axes = figure.subplots()
+    values = [variant.settings[setting] for variant in variants]
+    scores = [variant.mean("bleu") or 0.0 for variant in variants]
+    axes.plot(values, scores, color=SERIES[0], linewidth=1.2)
+    for variant, place in zip(variants, zip(values, scores, strict=True), strict=True):
+        bleu = variant.figures["bleu"]
+        _mark(axes, variant, place, SERIES[variant.is_base], bleu.margin if bleu else None)
+        if variant.is_base:
+            axes.axhline(place[1], color=SERIES[1], linewidth=0.8, dashes=(4, 3), zorder=1)
+    if doubling:
+        axes.set_xscale("log")
+    ticks = sorted(set(values))
+    ticks = ticks[:: 1 + len(ticks) // 9]
+    axes.set_xticks(ticks, map(plain, ticks))
+    axes.minorticks_off()
+    axes.grid(axis="x", visible=False)
+    axes.margins(0.08, 0.15)
+    axes.set_xlabel(label)
+    axes.set_ylabel("BLEU (dev)")
+    return svg(figure, title, f"effect-{setting}")
+
+
+@matplotlib.rc_context(STYLE)
+def validation_losses(variants: Sequence[Variant]) -> Markup | None:
+    """Learning curves, one a variant, named in the order in which they end."""
+    curved = [variant for variant in variants if variant.curve]
+    if not curved:
+        return None
+    figure = Figure(figsize=(9.0, max(3.6, 0.18 * (len(curved) + 2))))
+    axes = figure.subplots()
+    drawn = []
+    for number, variant in enumerate(curved):
+        colour = SERIES[number % len(SERIES)]
+        x, y = zip(*variant.curve, strict=True)
+        [line] = axes.plot(
+            x,
+            y,
+            color=colour,
+            linestyle=_DASHES[number // len(SERIES) % len(_DASHES)],
+            label=_short(variant.label),
+            marker="o",
+            markersize=5,
+            markevery=[-1],
+            markerfacecolor=colour if variant.state == "finished" else SURFACE,
+        )
+        drawn.append((y[-1], line))
+    axes.set_ylim(*_loss_range([variant.curve for variant in curved]))
+    step_axis(axes)
+    handles = [line for _, line in sorted(drawn, key=lambda pair: -pair[0])]
+    figure.legend(handles=handles, loc="outside right upper", handlelength=3, labelspacing=0.35)
+    return svg(figure, "Validation loss of each variant against training steps", "trials")
+
+
+def _loss_range(curves: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, float]:
+    """From just under the best value to the highest one after the first fifth of a curve.
+
+    The losses of models hardly trained would press the ends of all curves together.
+    """
+    low = min(y for curve in curves for _, y in curve)
+    high = max(y for curve in curves for _, y in curve[min(len(curve) - 1, 1 + len(curve) // 5) :])
+    margin = 0.06 * (high - low) or 0.5
+    return low - margin, high + margin
+
+
+def _place(variant: Variant, x: Objective, y: Objective) -> tuple[float, float]:
+    return variant.mean(x.figure) or 0.0, variant.mean(y.figure) or 0.0
+
+
+def _mark(
+    axes: Axes,
+    variant: Variant,
+    place: tuple[float, float],
+    colour: str,
+    margin: float | None = None,
+) -> None:
+    """One variant; a hollow mark was stopped early; margin: half the 95 % interval of y."""
+    hollow = variant.state != "finished"
+    axes.errorbar(
+        *place,
+        yerr=margin,
+        fmt="D" if variant.is_base else "o",
+        markersize=9 if variant.is_base else 7,
+        zorder=4 if variant.is_base else 3,
+        color=colour,
+        elinewidth=1,
+        capsize=3,
+        markerfacecolor=SURFACE if hollow else colour,
+        # A rim in the page's colour keeps marks apart that lie on one another.
+        markeredgecolor=colour if hollow else SURFACE,
+        markeredgewidth=1.6 if hollow else 0.8,
+    )
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"

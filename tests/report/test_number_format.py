@@ -1,0 +1,32 @@
+"""Numbers as people write them."""
+
+from __future__ import annotations
+
+import math
+
+from seq2sweep.report import (
+    number_format,
+    table,
+)
+from seq2sweep.report.aggregate import Estimate
+
+
+def test_numbers_as_people_write_them() -> None:
+    assert number_format.whole(1234567.4) == "1\u202f234\u202f567"
+    assert number_format.powers(3.28e18) == "3.3\u202f×\u202f10¹⁸"
+    assert [number_format.signed(x, 1) for x in (0.9, -0.9, 0.04, -0.04, None)] == [
+        *("+0.9", "−0.9", "0.0", "0.0", number_format.MISSING),
+    ]
+    assert [number_format.millions(n) for n in (831_000, 12_340_000, 65_400_000)] == [
+        "0.83",
+        "12.3",
+        "65",
+    ]
+    assert number_format.percent(0.0512) == "5.1\u202f%"
+    assert number_format.fixed(math.inf, 2) == number_format.MISSING
+    assert [number_format.p_value(p) for p in (0.0312, 0.0004, 1.0, None)] == [
+        *("0.031", "< 0.001", "1.000", number_format.MISSING),
+    ]
+    assert table._with_margin(Estimate(25.34, 3, 0.2, 0.44), 1) == "25.3 ± 0.4"
+    assert table._with_margin(Estimate(25.34), 1) == "25.3"
+    assert table._with_margin(None, 1) == number_format.MISSING

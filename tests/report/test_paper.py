@@ -1,0 +1,111 @@
+"""Each variant beside its row of the paper."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from seq2sweep.presets import table3
+from seq2sweep.report import (
+    number_format,
+    page,
+    paper,
+    table,
+)
+from seq2sweep.report.aggregate import aggregate
+from tests.report.made_up_results import papers_own_sweep, results, sweep, table3_sweep
+
+
+def rows(record: dict[str, Any]) -> dict[str, table.Row]:
+    return {row.cells[0]: row for row in table.rows(aggregate(record), record)}
+
+
+def column(name: str) -> int:
+    return table.HEADINGS.index(name)
+
+
+def compared(record: dict[str, Any]) -> dict[str, paper.Comparison]:
+    return {row.cells[0]: row for row in paper.comparisons(aggregate(record))}
+
+
+def test_comparison_finds_the_papers_row_and_both_differences() -> None:
+    found = compared(sweep())
+    # Ours 4 heads -> 1 (a quarter) is nearest to the paper's 8 -> 4 or 8 -> 1 in proportion:
+    # log 1/4 lies as far from log 1/2 as from log 1/8; the first row of the two is taken.
+    assert found["heads 1"].cells == (
+        *("heads 1", "(A) h 8 → 1, d_k 64 → 512, d_v 64 → 512", "5.29 (+0.37)", "6.32 (+0.41)"),
+        *("24.9 (−0.9)", "29.9 (−1.5)", "", "", number_format.MISSING, "the same"),
+    )
+    assert found["heads 1"].verdict == "same"
+    assert found["heads 8"].cells[1:6] == (
+        *("(A) h 8 → 16, d_k 64 → 32, d_v 64 → 32", "4.91 (−0.01)", "5.88 (−0.03)"),
+        *("25.8 (0.0)", "31.6 (+0.2)"),
+    )
+    assert found["heads 8"].cells[-1] == "no difference in the paper"
+    assert found["layers 2"].cells[1] == "(C) N 6 → 8"
+    assert found["d_ff 1024"].cells[1] == "(C) d_ff 2048 → 4096"
+    assert found["d_ff 1024"].cells[6:8] == ("90 (+25)", "1.05 (+0.26)")
+    assert found["dropout 0"].cells[1] == "(D) P_drop 0.1 → 0"
+    assert found["dropout 0"].verdict == "opposite"
+    assert found["positions learned"].cells[1] == "(E) positions sinusoidal → learned"
+
+
+def test_the_papers_own_table_is_compared_with_itself() -> None:
+    record = papers_own_sweep()
+    found = compared(record)
+    assert len(found) == 18  # all rows but base and big, which changes several things
+    for row in found.values():
+        assert row.cells[2] == row.cells[3]
+        assert row.cells[4] == row.cells[5]
+        assert row.verdict in ("same", "none")
+    cells = rows(record)["(B) d_k=16"].cells
+    assert cells[1:13] == (*[""] * 4, "16", *[""] * 4, "5.16", "25.1", "58")
+    assert rows(record)["base"].cells[9] == "100\u202f000"
+    assert page.render(dataclasses.replace(results(), sweep=record))
+
+
+def test_rows_of_table_3_are_compared_with_their_own() -> None:
+    record = table3_sweep()
+    big = next(t for t in record["trials"] if t["row"] == "big")
+    record["trials"].append(big | {"status": "finished", "bleu": 64.0, "bleu_paper": 64.5})
+    record["trials"].remove(big)
+    found = compared(record)
+    of_paper = {row.name: row for row in table3.read().rows}
+    assert set(found) == set(of_paper) - {"base", "C-d_model-1024"}
+    for name, row in found.items():
+        assert row.cells[4].startswith(f"{of_paper[name].bleu} (")
+    # Scaled from 512 to 64 and so on, the paper's row is told as the paper has it.
+    assert found["A-heads-32"].cells[1] == "(A) h 8 → 32, d_k 64 → 16, d_v 64 → 16"
+    assert found["big"].cells[1].startswith("(big) d_model 512 → 1024, d_ff 2048 → 4096, h 8 → 16")
+    assert found["big"].cells[2:6:2] == ("4.33 (−0.59)", "26.4 (+0.6)")
+    # Of the paper's kind of BLEU where it is known.
+    assert found["big"].cells[5].startswith("64.5 (")
+    unseen = [name for name, of in record["significance"].items() if not of["seen"]]
+    for name in unseen:
+        assert found[name].cells[-1] == "no difference can be seen here"
+        assert found[name].verdict == "none"
+
+
+def test_only_finished_trials_are_compared() -> None:
+    assert compared(sweep()).keys().isdisjoint({"dropout 0.3", "d_model 4096", "base"})
+    record = sweep()
+    record["trials"][0]["status"] = "stopped early"
+    assert compared(record) == {}
+    del record["trials"][0]
+    assert compared(record) == {}
+
+
+def test_more_steps_for_the_same_cost_are_no_change_of_the_variant() -> None:
+    record = sweep()
+    record["trials"][1]["train"] |= {"steps": 411}
+    assert compared(record)["heads 1"].cells[1].startswith("(A)")
+
+
+def test_papers_figures_agree_with_its_text() -> None:
+    # Row A keeps h d_k = 512; section 6.2: one head is 0.9 BLEU worse than the best setting.
+    heads = [row for row in table3.read().rows if row.group == "A"]
+    for row in heads:
+        assert row.changes["model.heads"] * row.changes["model.d_k"] == 512
+    assert max(row.bleu for row in heads) - heads[0].bleu == pytest.approx(0.9)

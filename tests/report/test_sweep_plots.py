@@ -1,0 +1,147 @@
+"""The plots of a sweep: what is drawn, named and said of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import itertools
+import re
+from typing import Any
+
+import matplotlib
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation, Text
+
+from seq2sweep.report import page, plots, sweep_plots
+from seq2sweep.report.aggregate import aggregate
+from seq2sweep.report.pareto import Objective
+from tests.report.made_up_results import results, search, sweep, table3_sweep
+from tests.report.test_pareto import labels, of
+
+
+def points(places: dict[str, tuple[float, float]]) -> list[dict[str, Any]]:
+    """Trials by name, of (FLOPs, BLEU)."""
+    plain = sweep()["trials"][1]
+    return [
+        plain | {"name": name, "flops": flops, "bleu": bleu}
+        for name, (flops, bleu) in places.items()
+    ]
+
+
+def drawn(trials: list[dict[str, Any]], sought: list[Objective] | None = None) -> str:
+    found = sweep_plots.objectives(aggregate(sweep() | {"trials": trials}), sought or [])
+    assert found is not None
+    return found["svg"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "title", "caption"),
+    [
+        (
+            ["bleu", "flops"],
+            "Quality against cost",
+            "Up is better, left is cheaper; dashed: the Pareto front, of what nothing beats in "
+            "both (#1, base, #4).",
+        ),
+        (
+            ["flops", "valid_perplexity"],
+            "Quality against cost",
+            "Down is better, left is cheaper; dashed: the Pareto front, of what nothing beats in "
+            "both (#1, base, #2, #4).",
+        ),
+        (
+            ["valid_perplexity", "bleu"],
+            "perplexity against BLEU",
+            "Down is better, right is better; dashed: the Pareto front, of what nothing beats in "
+            "both (#4).",
+        ),
+    ],
+)
+def test_the_page_draws_the_objectives(figures: list[str], title: str, caption: str) -> None:
+    record = of(search(), *figures)
+    rendered = page.render(dataclasses.replace(results(), sweep=record))
+    assert f"<h2>{title}</h2>" in rendered
+    assert caption in rendered
+    assert rendered.count('class="finished front"') + rendered.count('class="base front"') == len(
+        labels(record)
+    )
+    drawing = re.search(
+        r'<svg[^>]*aria-label="[^"]* of each variant against its.*?</svg>', rendered, re.S
+    )
+    assert drawing
+    for label in ("#1", "#2", "#4", "#6", "base"):
+        assert f">{label}<" in drawing.group()
+
+
+def test_a_sweep_that_is_no_search_is_drawn_as_before() -> None:
+    rendered = page.render(results())
+    assert "Pareto front, of what nothing beats in both." in rendered
+    assert "training FLOPs" in rendered
+
+
+def test_only_finished_points_are_on_the_front() -> None:
+    trials = points({"a": (1, 1), "cheap and good, but stopped": (1, 9), "b": (2, 2)})
+    trials[1] |= {"status": "stopped early"}
+    assert drawn(trials).count("stroke-dasharray") == 1
+    assert "stroke-dasharray" not in drawn(trials[:2])
+    assert "stroke-dasharray" not in drawn(trials[1:2])
+    # A mark that is filled as the page is looks hollow.
+    assert drawn(trials).count("fill: var(--surface)") == 1
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_the_line_of_the_front_goes_through_what_is_reached(higher: bool) -> None:
+    """From the best x to what is better in y: along its level, then to the next point."""
+    places = {"a": (3.0, 1.0), "b": (1.0, 2.0)} if higher else {"a": (1.0, 1.0), "b": (3.0, 2.0)}
+    drawing = drawn(points(places), [Objective("bleu", True), Objective("flops", higher)])
+    [path] = re.findall(r'<path d="([^"]*)"[^>]*stroke-dasharray', drawing)
+    numbers = [float(number) for number in re.findall(r"-?[\d.]+", path)]
+    (ax, ay), (cx, cy), (bx, by) = zip(numbers[::2], numbers[1::2], strict=True)
+    assert cx == bx
+    assert (ax > cx) == higher
+    assert ay == cy > by, "SVG counts from the top"
+
+
+def test_a_trial_that_cost_nothing_is_not_drawn() -> None:
+    trials = points({"a": (0, 1), "b": (1, 2)})
+    assert ">a</text>" not in drawn(trials)
+    assert sweep_plots.objectives(aggregate(sweep() | {"trials": trials[:1]}), []) is None
+
+
+@matplotlib.rc_context(plots.STYLE)
+def test_names_cover_neither_points_nor_each_other_nor_the_line() -> None:
+    figure = Figure(figsize=(9.0, 4.6))
+    axes = figure.subplots()
+    line = [(0.0, 0.5), (0.4, 0.5), (1.0, 0.5)]
+    axes.plot(*zip(*line, strict=True))
+    axes.set_ylim(0, 1)
+    figure.draw_without_rendering()
+    names = [(f"name {number}", (0.5, 0.5 + number / 50)) for number in range(12)]
+    names.append(("on the line", (0.2, 0.5)))
+    sweep_plots._name_points(axes, names, line)
+    placed = [text for text in axes.texts if isinstance(text, Annotation)]
+    assert [text.get_text() for text in placed] == [name for name, _ in names]
+    figure.draw_without_rendering()
+    # Of the names without their lines.
+    extents = [Text.get_window_extent(text) for text in placed]
+    for one, other in itertools.combinations(extents, 2):
+        assert not one.overlaps(other)
+    level = axes.transData.transform(line[0])[1]
+    for box in extents:
+        assert axes.bbox.contains(*box.min)
+        assert axes.bbox.contains(*box.max)
+        assert not box.y0 < level < box.y1
+        for _, place in names:
+            assert not box.contains(*axes.transData.transform(place))
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_losses_are_named_in_the_order_in_which_they_end(seeds: int) -> None:
+    variants = aggregate(table3_sweep(seeds))
+    drawing = sweep_plots.validation_losses(variants)
+    assert drawing is not None
+    ends = {variant.label: variant.curve[-1][1] for variant in variants if variant.curve}
+    texts = [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", drawing)]
+    named = [text for text in texts if text in ends]
+    assert named == sorted(ends, key=lambda label: -ends[label])

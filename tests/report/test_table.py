@@ -1,0 +1,151 @@
+"""Table 3, measured: its cells, its notes, and what it marks."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+import pytest
+
+from seq2sweep.presets import table3
+from seq2sweep.report import (
+    formats,
+    number_format,
+    table,
+)
+from seq2sweep.report.aggregate import aggregate
+from tests.report.made_up_results import sweep, table3_sweep, trial
+
+
+def rows(record: dict[str, Any]) -> dict[str, table.Row]:
+    return {row.cells[0]: row for row in table.rows(aggregate(record), record)}
+
+
+def column(name: str) -> int:
+    return table.HEADINGS.index(name)
+
+
+def test_cells_equal_to_the_base_are_empty() -> None:
+    found = {name: row.cells for name, row in rows(sweep()).items()}
+    flops = number_format.powers(6.0 * 790_000 * 2500 * 300)
+    assert found["base"] == (
+        *("base", "1", "128", "512", "4", "32", "32", "0.1", "0.1", "300"),
+        *("5.91", "31.4", "0.79", number_format.MISSING, flops, number_format.MISSING, "finished"),
+    )
+    assert found["(A) heads 1"] == (
+        *("(A) heads 1", "", "", "", "1", "128", "128", "", "", ""),
+        *("6.32", "29.9", "", number_format.MISSING, flops, number_format.MISSING, "finished"),
+    )
+    assert found["(B) d_k 8"][5] == "8"
+    assert found["(B) d_k 8"][12] == "0.74"
+    assert len(table.HEADINGS) == len(found["base"])
+
+
+def test_rows_are_named_as_in_the_paper() -> None:
+    kinds = [name[:3] for name in rows(sweep())]
+    expected = ["bas", "(A)", "(A)", "(B)", "(C)", "(C)", "(D)", "(D)", "(D)", "(E)", "(C)"]
+    assert kinds == expected
+    both = trial("mixed", {"heads": 1, "dropout": 0.0})
+    assert list(rows(sweep() | {"trials": [*sweep()["trials"], both]}))[-1] == "mixed"
+    of_paper = [row.name for row in table3.read().rows]
+    assert list(rows(table3_sweep())) == of_paper
+    assert list(rows(table3_sweep(3))) == of_paper
+
+
+def test_seeds_are_pooled_in_one_row() -> None:
+    record = table3_sweep(3)
+    scores = [t["bleu"] for t in record["trials"] if t["variant"] == "A-heads-1"]
+    assert len(scores) == 3
+    margin = 4.3027 * statistics.stdev(scores) / math.sqrt(3)
+    cells = rows(record)["A-heads-1"].cells
+    shown = f"{statistics.mean(scores):.1f} ± {margin:.1f}"
+    assert cells[column("BLEU (dev)")] == shown
+    assert cells[column("h")] == "1"
+    assert " ± " in cells[column("PPL (dev)")]
+    # FLOPs and device-hours are those of one training, not of three.
+    alone = rows(table3_sweep(1))["A-heads-1"].cells
+    for heading in ("FLOPs", "device-hours"):
+        assert cells[column(heading)] == alone[column(heading)]
+
+
+def test_a_seed_that_was_stopped_is_not_in_the_mean_of_those_that_finished() -> None:
+    record = table3_sweep(3)
+    first, *others = [t for t in record["trials"] if t["variant"] == "A-heads-1"]
+    first |= {"status": "stopped early", "steps": 10, "bleu": 0.5, "valid_perplexity": 400.0}
+    row = rows(record)["A-heads-1"]
+    assert row.cells[-1] == "2 of 3 seeds finished"
+    for heading, figure in (("BLEU (dev)", "bleu"), ("PPL (dev)", "valid_perplexity")):
+        shown = row.cells[column(heading)].split(" ± ")[0]
+        assert float(shown) == pytest.approx(statistics.mean(t[figure] for t in others), abs=0.06)
+    # Where all were stopped there is nothing better.
+    for trial_of_it in others:
+        trial_of_it |= {"status": "stopped early", "steps": 10, "bleu": 0.5}
+    cells = rows(record)["A-heads-1"].cells
+    assert cells[column("BLEU (dev)")].startswith("0.5")
+
+
+def test_rows_that_chance_explains_are_marked() -> None:
+    record = table3_sweep()
+    bleu = column("BLEU (dev)")
+    marked = {name for name, row in rows(record).items() if table.UNSEEN in row.cells[bleu]}
+    unseen = {name for name, of in record["significance"].items() if not of["seen"]}
+    assert marked == unseen
+    assert 0 < len(unseen) < 18
+    said = " ".join(table.notes(record, aggregate(record), "x", 1))
+    assert "no difference to the base row's BLEU can be seen" in said
+    assert "What another seed would have changed is not in it" in said
+    # Nothing is known of an older sweep, so nothing is marked.
+    assert not any(table.UNSEEN in row.cells[bleu] for row in rows(sweep()).values())
+    assert table.UNSEEN not in " ".join(table.notes(sweep(), aggregate(sweep()), "x", 1))
+
+
+def test_stopped_failed_and_refused_variants_say_so() -> None:
+    states = {row.state: row.cells[-1] for row in rows(sweep()).values()}
+    assert states["stopped"] == "stopped early at step 100"
+    assert states["failed"] == "failed"
+    failed = next(row for row in rows(sweep()).values() if row.state == "failed")
+    assert failed.cells[10:12] == (number_format.MISSING, number_format.MISSING)
+    found = rows(table3_sweep(3))
+    assert (found["big"].state, found["big"].cells[-1]) == ("refused", "refused")
+    assert found["C-d_model-1024"].cells[-1] == "2 of 3 seeds finished"
+    assert table.tables(table3_sweep(3), "x", 1).failures == [
+        ("C-d_model-1024 seed=3", "out of memory: a worker was killed"),
+        ("big", "model.heads 16 of d_k 8 is refused here"),
+    ]
+
+
+def test_no_base_trial_leaves_the_base_row_without_figures() -> None:
+    record = sweep()
+    del record["trials"][0]
+    base = rows(record)["base"].cells
+    assert base[1:10] == ("1", "128", "512", "4", "32", "32", "0.1", "0.1", "300")
+    assert set(base[10:-1]) == {number_format.MISSING}
+    assert base[-1] == "not trained"
+
+
+def test_device_hours_of_a_shared_device_are_marked() -> None:
+    record = table3_sweep()
+    hours = column("device-hours")
+    plain = rows(record)["A-heads-1"].cells[hours]
+    assert table.SHARED not in " ".join(table.notes(record, aggregate(record), "x", 1))
+    for one in record["trials"]:
+        one["shared_device"] = one["name"] == "A-heads-1"
+    marked = {name for name, row in rows(record).items() if table.SHARED in row.cells[hours]}
+    assert marked == {"A-heads-1"}
+    assert rows(record)["A-heads-1"].cells[hours] == f"{plain} {table.SHARED}"
+    said = " ".join(table.notes(record, aggregate(record), "x", 1))
+    assert f"{table.SHARED}: trained while other trials ran on the same device" in said
+    assert r"$\dagger$" in formats.latex(table.tables(record, "x", 1))
+
+
+def test_a_note_says_the_precision() -> None:
+    record = table3_sweep()
+    assert "precision" not in " ".join(table.notes(record, aggregate(record), "x", 1))
+    for one in record["trials"]:
+        one["train"] = one["train"] | {"precision": "float32"}
+    assert "All rows are trained in float32." in table.notes(record, aggregate(record), "x", 1)
+    record["trials"][1] |= {"precision": "bf16"}
+    said = " ".join(table.notes(record, aggregate(record), "x", 1))
+    assert "not all trained in the same precision" in said
+    assert "in float32): A-heads-1." in said
