@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.data import download, files, reading, sources
@@ -118,32 +116,6 @@ def _seconds(config: Config, missing: int, pairs: int) -> dict[str, float]:
     }
 
 
-def lines(plan: dict[str, Any]) -> list[str]:
-    """Downloads and disk for a reader."""
-    found, disk = plan["download"], plan["disk"]
-    shown = ["Nothing to download"]
-    if found["files"]:
-        unknown = f", and {found['unknown_sizes']} of unknown size" * bool(found["unknown_sizes"])
-        shown = [
-            f"To download into {found['folder']}: {size(found['missing_bytes'])} of "
-            f"{size(found['bytes'])}{unknown}"
-        ]
-    width = max((len(file["file"]) for file in found["files"]), default=0)
-    for file in found["files"]:
-        part = f"{size(file['there'])} there" if file["there"] else "missing"
-        state = "there" if file["complete"] else part
-        total = "size unknown" if file["bytes"] is None else size(file["bytes"])
-        shown.append(f"  {file['file']:{width}}  {total:>12}  {state:14}  {file['from']}")
-    enough = "enough" if disk["short"] is None else f"NOT ENOUGH in {disk['short']}"
-    return [
-        *shown,
-        f"Disk, about: {size(disk['needed'])} of {size(disk['free'])} free: {enough}",
-        f"  downloads {size(disk['downloads'])}, clean text {size(disk['clean'])}, "
-        f"encoded {size(disk['encoded'])}, DVC's cache of it {size(disk['cache'])}, "
-        f"checkpoints {size(disk['checkpoints'])}",
-    ]
-
-
 def known_pairs(config: Config, raw: Path | None = None) -> dict[str, int]:
     """Sentence pairs of the splits: of a data set of the registry about how many train, else all.
 
@@ -162,11 +134,6 @@ def known_pairs(config: Config, raw: Path | None = None) -> dict[str, int]:
         folder = Path(data.folder)
         return {split: _count(folder, split, getattr(data.files, split)) for split in files.SPLITS}
     return {"train": _of_registry(config).pairs}
-
-
-def size(count: float) -> str:
-    """Bytes in powers of 1000: `1.70GB`."""
-    return tqdm.format_sizeof(count, "B")
 
 
 def _archives(config: Config) -> tuple[sources.Archive, ...]:

@@ -17,7 +17,8 @@ from seq2sweep.config import Config
 from seq2sweep.data.sources import REGISTRY
 from seq2sweep.errors import UserError
 from seq2sweep.planning import data as plan_module
-from seq2sweep.planning.data import data_plan, known_pairs, lines
+from seq2sweep.planning.data import data_plan, known_pairs
+from seq2sweep.planning.render import data_lines
 from seq2sweep.planning.workload import workload
 
 
@@ -44,7 +45,7 @@ def test_wmt14_english_german_by_the_figures_of_its_host(tmp_path: Path) -> None
     assert set(plan["seconds"]) == {"download", "prepare", "vocabulary", "encode"}
     assert plan["seconds"]["download"] > 1_695_017_123 / 10e6
     assert not list(tmp_path.iterdir())
-    shown = "\n".join(lines(plan))
+    shown = "\n".join(data_lines(plan))
     assert "1.70GB of 1.70GB, and 1 of unknown size" in shown
     assert "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz" in shown
 
@@ -58,7 +59,7 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     (tmp_path / "val.en.gz").write_bytes(bytes(7))  # not its size
     plan = data_plan(config)
     assert plan["download"]["missing_bytes"] == whole - 568_929 - 100_000
-    shown = "\n".join(lines(plan))
+    shown = "\n".join(data_lines(plan))
     assert "100kB there" in shown
     assert "file:///cache/multi30k/dataset/master/data/task1/raw/train.en.gz" in shown
     assert shown.count("missing") == 4
@@ -68,7 +69,7 @@ def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
     plan = data_plan(config_of("wmt14-en-fr-big", tmp_path))
     assert plan["disk"]["short"] is None or plan["disk"]["needed"] > 10**10
     plan["disk"]["short"] = "/here"
-    assert any("NOT ENOUGH in /here" in line for line in lines(plan))
+    assert any("NOT ENOUGH in /here" in line for line in data_lines(plan))
 
 
 def test_every_disk_is_looked_at_for_itself(
@@ -101,7 +102,7 @@ def test_every_disk_is_looked_at_for_itself(
 def test_data_that_are_here_already(tmp_path: Path) -> None:
     plan = data_plan(config_of("phrasebook", tmp_path))
     assert plan["pairs"] == presets.load("phrasebook").config.data.phrasebook.train
-    assert "Nothing to download" in lines(plan)
+    assert "Nothing to download" in data_lines(plan)
     own = {"data.dataset": "files", "data.folder": str(tmp_path)}
     for split in ("train", "valid", "test"):
         own |= {f"data.files.{split}": [f"{split}.en", f"{split}.de"]}
