@@ -20,9 +20,10 @@ from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.data.vocabulary import Vocabulary
-from seq2sweep.decode.average import average, write_average
+from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import search
-from seq2sweep.decode.exported import choose, read_receipt
+from seq2sweep.decode.exported_weights import choose, read_receipt
+from seq2sweep.decode.receipt import write_average
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.transformer import Transformer
