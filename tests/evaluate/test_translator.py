@@ -112,10 +112,11 @@ def test_what_cannot_be_chosen_is_said(config: Config, folder: Path) -> None:
     )
     for content, problem in (
         ("[]", "it holds a list, not an object"),
-        ("{}", "config is null, not an object"),
-        ('{"config": {}, "lineage": "x", "checkpoints": []}', "lineage is a string, not an object"),
+        ("{}", "lists no weights"),
+        ('{"checkpoints": [{}]}', "config is missing"),
+        (weights.replace("{}", '"x"', 1), "config is a string, not an object"),
         ('{"config": {}, "lineage": {}, "checkpoints": []}', "lists no weights"),
-        (weights, "each of its checkpoints must have step, file, sha256"),
+        (weights, r"checkpoints\[0\]\.step is a string, not a number"),
     ):
         (folder / RECEIPT).write_text(content)
         with pytest.raises(UserError, match=problem):

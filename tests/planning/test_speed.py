@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from seq2sweep import config as configuration
+from seq2sweep.config import Config
 from seq2sweep.planning import speed, workload
 from seq2sweep.planning.speed import (
     Speed,
@@ -19,6 +21,9 @@ from seq2sweep.planning.speed import (
     training_parts,
     update_seconds,
 )
+from seq2sweep.runs.journal import Journal
+from seq2sweep.train.loop import train
+from tests.conftest import Corpus
 from tests.planning.conftest import load_of, preset, record_run
 
 
@@ -73,6 +78,22 @@ def test_the_nearest_recorded_run_counts(tmp_path: Path) -> None:
     assert found(0.3e6, 2, 1) is None
     assert found(4e6, 2, 1, precision="bf16") is None
     assert found(4e6, 2, 1, device="H200") is None
+
+
+def test_a_training_says_all_that_the_next_plan_needs(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    (tmp_path / "train-1").mkdir()
+    with contextlib.closing(Journal(tmp_path / "train-1/journal.jsonl")) as journal:
+        for event in train(tiny_config, tiny_corpus.encoded, device=torch.device("cpu")):
+            journal.append(event)
+    (run,) = recorded_runs(tmp_path, trials=False)
+    load = workload.workload(tiny_config, {"train": 400}, tiny_corpus.encoded)
+    wanted = workload.training(tiny_config, load)
+    assert run.flops_per_token == pytest.approx(wanted.flops_per_token, rel=0.05)
+    found = recorded([run], "CPU", "float32", wanted, 1, torch.get_num_threads())
+    assert found is not None
+    assert (found.flops_per_second, found.about) == (run.flops_per_second, False)
 
 
 def test_journals_that_say_nothing_of_these_devices_are_left_out(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ to find out that a disk is too small or a night too short.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,23 +85,29 @@ def data_plan(
 def _disk(
     config: Config, downloads: int, clean: int, encoded: int, checkpoints: int
 ) -> dict[str, Any]:
-    needs: dict[Path, int] = {}
+    folders: dict[int, Path] = {}
+    needs: dict[int, int] = {}
     for place, count in (
         (Path(config.download.folder), downloads),
         # DVC keeps what a stage made; a copy where the file system cannot share the blocks.
         (Path.cwd(), 2 * (clean + encoded)),
         (Path(config.cluster.folder), checkpoints),
     ):
-        needs[_existing(place)] = needs.get(_existing(place), 0) + count
+        folder = _existing(place)
+        disk = folder.stat().st_dev
+        folders.setdefault(disk, folder)
+        needs[disk] = needs.get(disk, 0) + count
+    free = {disk: shutil.disk_usage(folder).free for disk, folder in folders.items()}
+    short = [str(folders[disk]) for disk in needs if needs[disk] > free[disk]]
     return {
         "downloads": downloads,
         "clean": clean,
         "encoded": encoded,
         "cache": clean + encoded,
         "checkpoints": checkpoints,
-        "needed": downloads + 2 * (clean + encoded) + checkpoints,
-        "free": sum(_free_by_disk(needs).values()),
-        "short": _short(needs),
+        "needed": sum(needs.values()),
+        "free": sum(free.values()),
+        "short": short[0] if short else None,
     }
 
 
@@ -175,19 +181,3 @@ def _count(folder: Path, split: str, names: tuple[str, ...]) -> int:
 def _existing(folder: Path) -> Path:
     """The folder, or the nearest one above it that exists."""
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
-
-
-def _free_by_disk(folders: Iterable[Path]) -> dict[int, int]:
-    """Free bytes of each disk that one of the folders is on, by device number."""
-    return {folder.stat().st_dev: shutil.disk_usage(folder).free for folder in folders}
-
-
-def _short(needs: dict[Path, int]) -> str | None:
-    """A folder on a disk with less room than is needed there in all."""
-    free = _free_by_disk(needs)
-    for folder in needs:
-        disk = folder.stat().st_dev
-        needed = sum(n for other, n in needs.items() if other.stat().st_dev == disk)
-        if needed > free[disk]:
-            return str(folder)
-    return None

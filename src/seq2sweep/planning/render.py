@@ -165,11 +165,17 @@ def _sweep(plan: dict[str, Any]) -> list[str]:
 
 
 def _total(total: dict[str, Any]) -> list[str]:
-    time = "about " * total["about"] + _time(total["seconds"])
-    if total["seconds"] is not None and total["about"]:
-        time += f", from {_time(total['seconds'] / 2)} to {_time(2 * total['seconds'])}"
-    if total["seconds"] is not None and total["at_most"]:
-        time += f" at most, {_time(total['least_seconds'])} at least: trials may be stopped early"
+    seconds, reasons = total["seconds"], []
+    time = "about " * total["about"] + _time(seconds)
+    if seconds is not None:
+        least, most = total["least_seconds"] if total["at_most"] else seconds, seconds
+        if total["at_most"]:
+            reasons.append("trials may be stopped early")
+        if total["about"]:
+            least, most = least / 2, most * 2
+            reasons.append("rates may be off by a factor of two")
+        if reasons:
+            time += f", from {_time(least)} to {_time(most)}: {', and '.join(reasons)}"
     rows = [("time", time)]
     if total["device_hours"] is not None and total["currency"]:
         rows.append(("devices held", f"{total['device_hours']:,.1f} device-hours"))
