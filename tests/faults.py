@@ -184,6 +184,15 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("[0.025, 0.975]", "[0.05, 0.95]"),
         ],
     },
+    # --- plan: which run says how fast the next one is
+    "tests/planning/test_speed.py": {
+        f"{PACKAGE}/planning/speed.py": [
+            ("1 / NEAR < ratio(run) < NEAR", "True"),
+            ("(run.workers, run.each) != (workers, each)", "False"),
+            ('if not gpu and end["cpu_features"] != cpu_features():', "if False:"),
+            ("run.flops_per_second / run.each * workers", "run.flops_per_second * workers"),
+        ],
+    },
     # --- pipeline, tracking and sweep, from end to end
     FIGURES: {
         "pipeline/train.py": [

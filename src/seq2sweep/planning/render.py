@@ -148,9 +148,10 @@ def _sweep(plan: dict[str, Any]) -> list[str]:
         for row in sweep["rows"]
     ]
     trainings = sum(row["trainings"] for row in sweep["rows"])
+    about = "about " * any(row["about"] for row in sweep["rows"])
     shown = [
         f"{sweep['method']}: {trainings} training(s), {sweep['slots']} at once, "
-        f"{_flops(sweep['flops'])} FLOPs, {_time(sweep['seconds'])}"
+        f"{_flops(sweep['flops'])} FLOPs, {about}{_time(sweep['seconds'])}"
     ]
     if sweep["at_most"]:
         shown[0] += (
@@ -159,14 +160,14 @@ def _sweep(plan: dict[str, Any]) -> list[str]:
         )
     shown += _table([(*head, *(["cost"] if priced else [])), *rows], "<" + ">" * 7)
     first = sweep["rows"][0]
-    shown += [f"rate of {first['variant']} {first['how']}"] * bool(first["how"])
+    shown += [f"rate of {first['variant']}: {first['how']}"] * bool(first["how"])
     shown += [f"{one['variant']}: refused ({one['cause']})" for one in sweep["refused"]]
     return shown + [sweep["note"]] * bool(sweep["note"])
 
 
 def _total(total: dict[str, Any]) -> list[str]:
-    seconds, reasons = total["seconds"], []
-    time = "about " * total["about"] + _time(seconds)
+    seconds, reasons, about = total["seconds"], [], "about " * total["about"]
+    time = about + _time(seconds)
     if seconds is not None:
         least, most = total["least_seconds"] if total["at_most"] else seconds, seconds
         if total["at_most"]:
@@ -178,9 +179,10 @@ def _total(total: dict[str, Any]) -> list[str]:
             time += f", from {_time(least)} to {_time(most)}: {', and '.join(reasons)}"
     rows = [("time", time)]
     if total["device_hours"] is not None and total["currency"]:
-        rows.append(("devices held", f"{total['device_hours']:,.1f} device-hours"))
+        rows.append(("devices held", f"{about}{total['device_hours']:,.1f} device-hours"))
     if total["cost"] is not None:
-        rows.append(("cost", f"{_money(total['cost'], total['currency'])}, by infra/prices.yaml"))
+        cost = _money(total["cost"], total["currency"])
+        rows.append(("cost", f"{about}{cost}, by infra/prices.yaml"))
     elif total["currency"]:
         rows.append(("cost", "unknown: infra/prices.yaml has no price for them"))
     if total["energy_kwh"] is not None:
