@@ -111,7 +111,7 @@ def learn(model: Any, folder: Path, updates: int) -> None:
     import torch
 
     from seq2sweep.data.batching import collate
-    from seq2sweep.train import allocator, schedule, step
+    from seq2sweep.train import allocator, step
 
     allocator.keep_memory()
     torch.set_num_threads(available_cpus())
@@ -126,7 +126,7 @@ def learn(model: Any, folder: Path, updates: int) -> None:
             world_size=1, device=device,
             precision=step.choose_precision("auto", device, contenders.SIZES["d_model"]),
         )  # fmt: skip
-        rate = schedule.learning_rate(i + 1, contenders.SIZES["d_model"], WARM_UP)
+        rate = step.learning_rate(i + 1, contenders.SIZES["d_model"], WARM_UP)
         step.apply(model, optimizer, rate)
     model.eval()
 

@@ -66,7 +66,7 @@ def run(
             os._exit(status)
         sys.exit(status)
     except KeyboardInterrupt:
-        print(f"seq2sweep {name}: interrupted; go on by `dvc repro`", file=sys.stderr)
+        print(f"seq2sweep {name}: interrupted; run `dvc repro` to resume", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(0)
 

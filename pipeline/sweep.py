@@ -34,7 +34,7 @@ from pipeline.sweep_result import record_best, record_tables
 from pipeline.sweep_runs import Recorder
 from seq2sweep import code_fingerprint, console, hardware
 from seq2sweep.cluster.session import ray_session
-from seq2sweep.cluster.sweep_driver import require_folder, run_sweep
+from seq2sweep.cluster.sweep_driver import run_sweep
 from seq2sweep.cluster.tasks import ray_tasks
 from seq2sweep.cluster.tune_runner import Room
 from seq2sweep.config import Config
@@ -60,7 +60,6 @@ def work(config: Config) -> None:
     if not trains(config):
         write_nothing(config)
         return
-    require_folder(config.cluster)
     files.verify(stage.ENCODED, "train", "valid")
     header = read_training_header(stage.ENCODED)
     wanted, config = config, in_one_precision(config, functools.partial(resolve, config))

@@ -46,13 +46,13 @@ def record_best(
     set.
     """
     variant, data = result.variant, result.variant.config.data
-    assert result.checkpoint is not None
+    checkpoint = result.fetch()
     with TemporaryDirectory() as name:
         folder = Path(name)
-        weights = folder / CHECKPOINTS / f"{result.checkpoint.name}.safetensors"
+        weights = folder / CHECKPOINTS / f"{checkpoint.name}.safetensors"
         weights.parent.mkdir()
-        weights.symlink_to((result.checkpoint / "model.safetensors").resolve())
-        entries = [weights_entry(result.checkpoint, weights)]
+        weights.symlink_to((checkpoint / "model.safetensors").resolve())
+        entries = [weights_entry(checkpoint, weights)]
         own = tracking.of_run(lineage, variant.config)
         made_of = receipt(run.name, entries, variant.config, own, result.metrics)
         stage.write_json(folder / RECEIPT, made_of)

@@ -1,7 +1,7 @@
 """Train the Transformer of params.yaml on Ray Train workers; export the checkpoints it kept.
 
 Writes models/train (weights and a receipt), metrics/train.json and metrics/curves.csv. A run that
-was interrupted goes on from its newest checkpoint in `cluster.storage`.
+was interrupted resumes from its newest checkpoint in `cluster.storage`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def work(config: Config) -> None:
 
 
 def train(config: Config, name: str, folder: Path, data: str) -> RunStatus:
-    """Run the training; an interruption says from where it will go on.
+    """Run the training; an interruption says from where it will resume.
 
     data: the fingerprint of the encoded data.
     """

@@ -63,7 +63,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("    model.eval()\n", "    model.train()\n"),
             ("bitext.target_lengths[ids].sum()", "bitext.source_lengths[ids].sum()"),
         ],
-        f"{PACKAGE}/train/schedule.py": [
+        f"{PACKAGE}/train/step.py": [
             ("step * warmup_steps**-1.5", "step * warmup_steps**-1.4"),
             ("d_model**-0.5 * min(", "d_model**-0.4 * min("),
         ],
@@ -75,7 +75,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
     },
     FORMULAS: {
-        f"{PACKAGE}/train/schedule.py": [("float(scale * d_model", "float(d_model")],
+        f"{PACKAGE}/train/step.py": [("float(scale * d_model", "float(d_model")],
     },
     UPDATE: {
         f"{PACKAGE}/train/step.py": [
@@ -83,13 +83,15 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
     },
     COST: {
-        f"{PACKAGE}/train/loop.py": [
+        f"{PACKAGE}/train/metrics.py": [
             (
                 '"tokens_per_second": progress.target_tokens / max(',
                 '"tokens_per_second": 2 * progress.target_tokens / max(',
             ),
             ("progress.device_seconds / 3600", "progress.device_seconds / 3000"),
             ("device_seconds += seconds * self.world_size", "device_seconds += seconds"),
+        ],
+        f"{PACKAGE}/train/loop.py": [
             (
                 "progress.padded_flops += self._computed",
                 "progress.padded_flops += 2 * self._computed",

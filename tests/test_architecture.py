@@ -62,6 +62,7 @@ CORE_MAY_USE = {
     "ctranslate2",
     "fsspec",
     "numpy",
+    "obstore",
     "regex",
     "requests",
     "sacrebleu",

@@ -35,7 +35,7 @@ def settings(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> dict[s
     folder.mkdir()
     return {
         "config": configuration.to_dict(tiny_config),
-        "encoded": str(tiny_corpus.encoded),
+        "data": {"encoded": str(tiny_corpus.encoded)},
         "location": str(folder),
         "sweep": str(tmp_path),
         "attempt": "1",

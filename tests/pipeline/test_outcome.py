@@ -16,8 +16,10 @@ from seq2sweep.config import Config
 from seq2sweep.data.files import write_lines
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
+from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.status import Ending
 from seq2sweep.sweep.search import Proposal
-from seq2sweep.sweep.trial_record import Status, TrialResult
+from seq2sweep.sweep.trial_record import TrialResult
 from seq2sweep.sweep.variants import Refused, variants
 from tests import rebuild
 
@@ -73,6 +75,7 @@ def results(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         found.append(
             TrialResult(
                 variant=variant,
+                store=RunStore(folder),
                 status="finished",
                 cause=None,
                 steps=12,
@@ -90,7 +93,7 @@ def results(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return found
 
 
-def ended(result: TrialResult, status: Status, **changes: Any) -> TrialResult:
+def ended(result: TrialResult, status: Ending, **changes: Any) -> TrialResult:
     return TrialResult(**{**vars(result), "status": status, **changes})
 
 

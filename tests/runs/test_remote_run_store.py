@@ -75,7 +75,8 @@ def train(run: RemoteRunStore, *steps: int, losses: dict[int, float] | None = No
 
 
 def names(there: ObjectStore) -> list[str]:
-    return [path.name for path in RemoteRunStore(there.address, Path("nowhere"))._listed()]
+    checkpoints = RemoteRunStore(there.address, Path("nowhere")).checkpoints
+    return [path.name for path in checkpoints.listed()]
 
 
 def steps_in(path: Path) -> list[int]:
@@ -145,7 +146,7 @@ def test_an_upload_that_stops_halfway_is_no_checkpoint_and_goes_on(
     first = machines.on("first")
     with first.writing():
         train(first, 4)
-        first.objects = Fails(there.address, uploads)
+        first.checkpoints.objects = Fails(there.address, uploads)
         with pytest.raises(OSError, match="away"):
             train(first, 8)
         checkpointing.verify(first.folder / checkpoint_name(8))
@@ -163,7 +164,7 @@ def test_what_a_machine_has_does_not_count_when_another_went_on(
     first = machines.on("first")
     with first.writing():
         train(first, 4)
-        first.objects = Fails(there.address, 0)
+        first.checkpoints.objects = Fails(there.address, 0)
         with pytest.raises(OSError, match="away"):
             train(first, 8)
     second = machines.on("second")
@@ -181,7 +182,7 @@ def test_the_journal_is_there_before_the_checkpoint(machines: Machines, there: O
     """Whoever goes on from it would else miss what was written of the steps before."""
     first = machines.on("first")
     with first.writing():
-        first.objects = Fails(there.address, 3)
+        first.checkpoints.objects = Fails(there.address, 3)
         with pytest.raises(OSError, match="away"):
             train(first, 4)
     assert names(there) == []
@@ -416,14 +417,14 @@ def test_what_only_this_machine_has_is_uploaded(
         save(driver.folder / checkpoint_name(step), step)
     (driver.folder / JOURNAL_NAME).write_text('{"kind": "logged", "step": 8}\n')
     assert driver.status(short).step == 8
-    assert listed(worker._listed()) == [checkpoint_name(4), checkpoint_name(8)]
+    assert listed(worker.checkpoints.listed()) == [checkpoint_name(4), checkpoint_name(8)]
     worker._fetch_journal()
     assert (worker.folder / JOURNAL_NAME).read_text() == '{"kind": "logged", "step": 8}\n'
     # Once only: what the workers have removed since stays away.
     leave(worker, 12)
-    worker._remove(checkpoint_name(4))
+    worker.checkpoints.remove(checkpoint_name(4))
     driver.status(short)
-    assert listed(worker._listed()) == [checkpoint_name(8), checkpoint_name(12)]
+    assert listed(worker.checkpoints.listed()) == [checkpoint_name(8), checkpoint_name(12)]
 
 
 def test_the_journal_is_followed(driver: RemoteRunStore, worker: RemoteRunStore) -> None:

@@ -20,6 +20,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config, SweepConfig
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.model import flops
+from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.optuna_search import HIGHER_IS_BETTER, STARTUP, Outcome, Proposals
 from seq2sweep.sweep.search import Proposal, search
 from seq2sweep.sweep.search_space import spelt_out
@@ -66,7 +67,8 @@ def by_hash(variant: Variant) -> TrialResult:
 
 def result(variant: Variant, metrics: dict[str, Any], status: Any = "finished") -> TrialResult:
     nowhere = Path("nowhere")
-    return TrialResult(variant, status, None, 12, None, metrics, nowhere, nowhere, 1.0, [])
+    store = RunStore(nowhere)
+    return TrialResult(variant, store, status, None, 12, None, metrics, nowhere, nowhere, 1.0, [])
 
 
 class Machine:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from seq2sweep.config import Config
+from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.trial_record import TrialRecord
 from seq2sweep.sweep.variants import variants
 from seq2sweep.train import checkpointing
@@ -35,7 +36,7 @@ def test_a_checkpoint_is_verified_once(
     places = [save(tmp_path / f"step-0000000{step}", step) for step in (4, 8)]
 
     def newest() -> Path | None:
-        return TrialRecord.open(variant, tmp_path, "none", "", False).checkpoint()
+        return TrialRecord.open(variant, RunStore(tmp_path), "none", "", False).checkpoint()
 
     assert [newest(), newest()] == [places[1]] * 2
     assert verified == ["step-00000008"]

@@ -135,7 +135,7 @@ def test_going_on_from_another_run_is_refused_with_the_difference(
     with pytest.raises(UserError) as caught:
         run(other, tiny_corpus, tmp_path / "x", resume=checkpoint)
     message = str(caught.value)
-    assert message.startswith(f"{checkpoint} cannot be gone on from: ")
+    assert message.startswith(f"{checkpoint} is of another run: ")
     assert "model.d_ff was 64 and is 65 now" in message
     assert "model.positions was sinusoidal and is learned now" in message
     assert "train.precision was float32 and is bf16 now" in message

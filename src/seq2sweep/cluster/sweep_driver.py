@@ -20,9 +20,10 @@ from seq2sweep.cluster.failures import describe
 from seq2sweep.cluster.train_worker import use_threads
 from seq2sweep.cluster.tune_runner import Room, train_all
 from seq2sweep.cluster.tune_trial import FAILURE_NAME, validations
-from seq2sweep.config import ClusterConfig, Config, is_address
+from seq2sweep.config import Config, is_address
 from seq2sweep.errors import UserError
 from seq2sweep.runs.layout import run_folder
+from seq2sweep.runs.remote_run_store import driver_store, worker_store
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import OnTrial, TrialRecord, TrialResult
@@ -30,7 +31,7 @@ from seq2sweep.sweep.variants import Variant
 
 __all__ = ["TrialResult", "Variant", "run_sweep"]
 
-INTERRUPTED = "interrupted; run again to go on"
+INTERRUPTED = "interrupted; run again to resume"
 
 Score = Callable[[Config, Path, Path], dict[str, Any]]
 
@@ -64,39 +65,43 @@ def run_sweep(
     Results come in the order of the variants. A failed trial is a result, not an error.
     Raises UserError when a trial does not fit the cluster.
     """
-    require_folder(config.cluster)
+    _check(config)
     Room(config.sweep).require()
     folder = run_folder(config.cluster, project, name)
     schedule = _schedule(config)
     folder.mkdir(parents=True, exist_ok=True)
-    store = RunStore(folder)
+    store = driver_store(config.cluster.storage, folder)
     with store.driving():
         records = [
-            TrialRecord.open(variant, folder / "trials" / variant.slug, schedule, scorer, final)
+            TrialRecord.open(
+                variant, store.child(f"trials/{variant.slug}"), schedule, scorer, final
+            )
             for variant in variants
         ]
         rungs = _rungs(config, records)
         _forget_stops(records, rungs)
-        _train_records(config, records, encoded.resolve(), store, rungs, on_trial)
-        _score_all(config, records, encoded.resolve(), score, on_trial)
+        data = store.publish(encoded.resolve())
+        _train_records(config, records, data, store, rungs, on_trial)
+        _score_all(config, records, data, score, on_trial)
         for record in records:
             record.settle()
     return [record.result() for record in records]
 
 
-def require_folder(cluster: ClusterConfig) -> None:
-    """Raise UserError where trials have no folder that all nodes see."""
-    if is_address(cluster.storage):
+def _check(config: Config) -> None:
+    """Raise UserError where trials of several workers have no folder that all nodes see."""
+    storage = config.cluster.storage
+    if is_address(storage) and config.sweep.workers_per_trial > 1:
         raise UserError(
-            f"cluster.storage is {cluster.storage}: sweeps need a folder that all nodes see; set "
-            "one for them (training alone takes a bucket)"
+            f"cluster.storage is {storage}, and trials of several workers need a folder that all "
+            "nodes see: set one, or set sweep.workers_per_trial to 1"
         )
 
 
 def _train_records(
     config: Config,
     records: list[TrialRecord],
-    encoded: Path,
+    data: dict[str, str],
     sweep: RunStore,
     rungs: Rungs | None,
     on_trial: OnTrial,
@@ -108,7 +113,7 @@ def _train_records(
                 cause = record.earlier["cause"] if record.earlier["status"] == "failed" else None
                 record.end(record.earlier["status"], cause, on_trial, time.monotonic())
         if not all(record.status for record in records):
-            train_all(config, records, encoded, sweep, rungs, on_trial)
+            train_all(config, records, data, sweep, rungs, on_trial)
     finally:
         for record in records:
             if record.started and not record.status:
@@ -146,7 +151,7 @@ def _rungs(config: Config, records: list[TrialRecord]) -> Rungs | None:
 
 
 def _forget_stops(records: list[TrialRecord], rungs: Rungs | None) -> None:
-    """A trial that an earlier sweep stopped goes on if it would not be stopped in this one."""
+    """A trial that an earlier sweep stopped resumes if it would not be stopped in this one."""
     for index, record in enumerate(records):
         stopped = record.earlier is not None and record.earlier["status"] == "stopped early"
         if stopped and (rungs is None or rungs.goes_on(index) is not False):
@@ -160,7 +165,11 @@ def _forget_stops(records: list[TrialRecord], rungs: Rungs | None) -> None:
 
 
 def _score_all(
-    config: Config, records: list[TrialRecord], encoded: Path, score: Score, on_trial: OnTrial
+    config: Config,
+    records: list[TrialRecord],
+    data: dict[str, str],
+    score: Score,
+    on_trial: OnTrial,
 ) -> None:
     """Score each newest checkpoint in a Ray task of its own; what was scored so before is read."""
     sweep = config.sweep
@@ -177,9 +186,8 @@ def _score_all(
         elif record.reuse_scores():
             on_trial("scored", record.variant, record.scores)
         else:
-            reference = task.remote(
-                score, record.variant.config, checkpoint, encoded, sweep.cpus_per_trial
-            )
+            place = (record.store.location, record.store.attempt, checkpoint.name)
+            reference = task.remote(score, record.variant.config, place, data, sweep.cpus_per_trial)
             waiting[reference] = record
     while waiting:
         session.require_alive()
@@ -201,7 +209,9 @@ def _score_all(
 
 
 def _score_one(
-    score: Score, config: Config, checkpoint: Path, encoded: Path, cpus: float
+    score: Score, config: Config, place: tuple[str, str, str], data: dict[str, str], cpus: float
 ) -> dict[str, Any]:
+    location, attempt, checkpoint = place
+    store = worker_store(location, attempt)
     use_threads(cpus)
-    return score(config, checkpoint, encoded)
+    return score(config, store.fetch(checkpoint), store.data(data))

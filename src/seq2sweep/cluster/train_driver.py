@@ -50,7 +50,7 @@ class TrainingFailed(Failure):
     """Workers failed too often without getting on; the message is one line.
 
     cause: the error that ended it; final: starting the workers again would be in vain; step: that
-    it would go on after.
+    it would resume after.
     """
 
     def __init__(self, cause: str, further: str, *, final: bool = False, step: int = 0) -> None:
@@ -71,9 +71,8 @@ def run_training(
     """Train to the end inside a `ray_session`, from where the run of this name stands.
 
     name: of the run in cluster.storage; it must change with whatever changes the result, since a
-    run that is found there goes on, and one that is finished is not trained again.
-    Failures are met by starting the workers again; after cluster.max_failures of them without a
-    new checkpoint it is given up.
+    run that is found there resumes, and one that is finished is not trained again.
+    After a failure the workers restart, cluster.max_failures times without a new checkpoint.
     on_event: gets each entry that the journal receives meanwhile, in order, in this thread.
 
     Raises UserError when the workers do not fit the cluster or one of them raised it,

@@ -140,6 +140,10 @@ class Interruption(tune.Stopper):  # type: ignore[misc]
         self.sweep.request_stop()
         return self.running
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune keeps a pickle of its settings, never read by us; a lock does not go into one."""
+        return {}
+
     def is_asked(self) -> bool:
         return self.asked
 
@@ -237,7 +241,7 @@ def _deaths_are_failures_of_trials() -> Iterator[None]:
 def train_all(
     config: Config,
     records: list[TrialRecord],
-    encoded: Path,
+    data: dict[str, str],
     sweep: RunStore,
     rungs: Rungs | None,
     on_trial: OnTrial,
@@ -250,7 +254,7 @@ def train_all(
         left.sort(key=lambda index: -records[index].variant.config.train.steps)
     sweep.begin_attempt(uuid.uuid4().hex)
     interruption = Interruption(sweep)
-    trials = [_trial(config.sweep, record, encoded, rungs, sweep) for record in records]
+    trials = [_trial(config.sweep, record, data, rungs, sweep) for record in records]
     shared = session.address_of(config.cluster) is not None
     room, callback = Room(config.sweep, shared=shared), _Events(interruption)
     several = config.sweep.workers_per_trial > 1
@@ -303,13 +307,17 @@ def train_all(
 
 
 def _trial(
-    settings: SweepConfig, record: TrialRecord, encoded: Path, rungs: Rungs | None, sweep: RunStore
+    settings: SweepConfig,
+    record: TrialRecord,
+    data: dict[str, str],
+    rungs: Rungs | None,
+    sweep: RunStore,
 ) -> dict[str, Any]:
     """What `run_trial` is to know."""
     return {
         "config": configuration.to_dict(record.variant.config),
-        "encoded": str(encoded),
-        "location": str(record.folder),
+        "data": data,
+        "location": record.store.location,
         "sweep": sweep.location,
         "attempt": sweep.attempt,
         "workers": settings.workers_per_trial,
@@ -342,18 +350,20 @@ def _follow(
         cause, failures = content
         most = record.variant.config.sweep.max_failures
         console.say(
-            f"{record.variant.name}: {_cause(record.folder, cause)}; tried again "
+            f"{record.variant.name}: {_cause(record, cause)}; tried again "
             f"({failures} of {most}: sweep.max_failures)"
         )
     elif kind == "complete":
         record.end(record.ended_as(), None, on_trial, at)
     else:
-        record.end("failed", _cause(record.folder, content), on_trial, at)
+        record.end("failed", _cause(record, content), on_trial, at)
 
 
-def _cause(folder: Path, otherwise: str) -> str:
+def _cause(record: TrialRecord, otherwise: str) -> str:
     """What the trial wrote of its exception; Tune's word when its process died without one."""
+    with contextlib.suppress(OSError, UserError):
+        record.store.refresh()
     try:
-        return str(json.loads((folder / FAILURE_NAME).read_text(encoding="utf-8"))["cause"])
+        return str(json.loads((record.folder / FAILURE_NAME).read_text(encoding="utf-8"))["cause"])
     except (FileNotFoundError, ValueError):
         return otherwise

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import math
 import platform
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +31,6 @@ from seq2sweep.runs.layout import (
 from seq2sweep.runs.remote_run_store import worker_store
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
-from seq2sweep.storage.atomic import write_json
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.sweep.trial_record import NODES_NAME
 from seq2sweep.train.events import CheckpointDue, Finished, Validated
@@ -43,33 +44,34 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     """Train variant `trials[assignment["index"]]` in this process, reporting validations to Tune.
 
     A trial is described by `config` (nested dictionaries), `location` and `sweep` (absolute paths
-    of the trial's folder and the sweep's), `attempt` (of the sweep, whose `stop_requested` has
-    trials save and return), `encoded` (an absolute path), `workers`, `cpus` and `gpus` (of each
-    worker), and `rungs` (the steps after which Tune may stop or pause it). Several workers train in
-    processes of their own.
+    or addresses of the trial and of the sweep), `attempt` (of the sweep, whose `stop_requested` has
+    trials save and return), `data` (as `RunStore.publish` gives it), `workers`, `cpus` and `gpus`
+    (of each worker), and `rungs` (the steps after which Tune may stop or pause it). Several workers
+    train in processes of their own.
     """
     settings = trials[assignment["index"]]
     store = worker_store(settings["location"], settings["attempt"])
     sweep = worker_store(settings["sweep"], settings["attempt"])
+    sweep.poll()
     if sweep.stop_requested():
         return
-    with_retries(lambda: (store.folder / FAILURE_NAME).unlink(missing_ok=True))
+    with_retries(lambda: store.delete(FAILURE_NAME))
     try:
-        if settings["workers"] > 1:
-            _train_together(settings, store, sweep)
-        else:
-            _train(settings, store, sweep)
+        with sweep.polling():
+            if settings["workers"] > 1:
+                _train_together(settings, store, sweep)
+            else:
+                _train(settings, store, sweep)
     except Exception as error:
         content = {"cause": plain_cause(error), "traceback": traceback.format_exc()}
-        with_retries(lambda: write_json(store.folder / FAILURE_NAME, content))
+        with_retries(lambda: store.write(FAILURE_NAME, json.dumps(content, indent=2)))
         raise
 
 
-def _note_node(folder: Path) -> None:
-    """Leave the name of this node, `host-1a2b3c4d`, in the trial's folder; the end is Ray's id."""
+def _note_node(store: RunStore) -> None:
+    """Leave the name of this node, `host-1a2b3c4d`, with the trial; the end is Ray's id."""
     name = f"{platform.node()}-{ray.get_runtime_context().get_node_id()[:8]}"
-    (folder / NODES_NAME).mkdir(exist_ok=True)
-    (folder / NODES_NAME / name).touch()
+    store.write(f"{NODES_NAME}/{name}", f"{time.time()}\n")
 
 
 def _train(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
@@ -80,8 +82,9 @@ def _train(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
     """
     config = _as_trained(settings)
     use_threads(settings["cpus"])
-    with_retries(lambda: _note_node(store.folder))
-    hang_log = store.folder / HANG_LOG_NAME.format(rank=0)
+    with_retries(lambda: _note_node(store))
+    hang_log = store.logs / HANG_LOG_NAME.format(rank=0)
+    data = with_retries(lambda: store.data(settings["data"]))
     with contextlib.ExitStack() as stack:
         with_retries(lambda: stack.enter_context(store.writing()))
         watchdog = stack.enter_context(
@@ -99,7 +102,7 @@ def _train(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
         unreported = _report_again(store.folder, before=min(done + 1, config.train.steps))
         for event in train(
             config,
-            Path(settings["encoded"]),
+            data,
             device=torch.device("cuda" if settings["gpus"] else "cpu"),
             resume=resume,
             stop=should_stop,
@@ -156,7 +159,7 @@ def _train_together(settings: dict[str, Any], store: RunStore, sweep: RunStore) 
             train_until(
                 config,
                 end,
-                encoded=Path(settings["encoded"]),
+                encoded=store.data(settings["data"]),
                 folder=store.folder,
                 # A decision never depends on figures between two rungs.
                 on_event=functools.partial(tell, end),

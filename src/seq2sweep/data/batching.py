@@ -236,3 +236,12 @@ def _cut(longer: NDArray[np.int32], budget: int) -> NDArray[np.int64]:
         fitting = int(np.searchsorted(padded, budget, side="right"))
         bounds.append(start + max(1, fitting))
     return np.array(bounds, dtype=np.int64)
+
+
+def blank(batch: Batch) -> Batch:
+    """The same batch with nothing to learn: for a worker that an update has no sentence for.
+
+    It must still take part, since the others wait for its gradients.
+    """
+    nothing = batch.target_out.new_full(batch.target_out.shape, PAD)
+    return Batch(batch.source, batch.target_in, nothing)

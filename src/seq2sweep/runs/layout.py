@@ -16,7 +16,7 @@ _CHECKPOINT = re.compile(r"(step|interrupted)-\d{8,}")
 
 
 def run_folder(config: ClusterConfig, project: Path, name: str) -> Path:
-    """A run's folder on the driver's machine, where it comes home to when storage is a bucket.
+    """A run's folder on the driver's machine, where a run in an object store is downloaded to.
 
     Absolute, because Ray's workers have working directories of their own.
     """
@@ -29,7 +29,7 @@ def checkpoint_name(step: int) -> str:
 
 
 def interrupted_name(step: int) -> str:
-    """`interrupted-00001000`: to go on from after an interruption, and never averaged."""
+    """`interrupted-00001000`: to resume from after an interruption, and never averaged."""
     return f"interrupted-{step:08d}"
 
 
@@ -58,14 +58,9 @@ def newest_checkpoint(folder: Path) -> Path | None:
     return _newest_whole([path for path in checkpoints(folder) if is_regular(path)])
 
 
-def resume_point(folder: Path, before: int | None = None) -> Path | None:
-    """Where training goes on: the newest whole checkpoint, also one that an interruption left.
-
-    before: only those of steps below it, for a finished run that has lost one of this step.
-    """
-    return _newest_whole(
-        [path for path in checkpoints(folder) if before is None or checkpoint_step(path) < before]
-    )
+def resume_point(folder: Path) -> Path | None:
+    """Where training resumes: the newest whole checkpoint, also one that an interruption left."""
+    return _newest_whole(checkpoints(folder))
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -81,7 +76,7 @@ def checkpoints(folder: Path) -> list[Path]:
 def remove_damaged(folder: Path, tell: Callable[[str], None] = lambda damage: None) -> list[Path]:
     """Remove checkpoints that do not match their manifests; returns the others, oldest first.
 
-    Nothing can go on from them, and none may be counted among those that are kept. Only whoever
+    Nothing can resume from them, and none may be counted among those that are kept. Only whoever
     holds `only_writer` may do this.
     tell: gets what was wrong with each.
     """

@@ -14,7 +14,6 @@ import contextlib
 import json
 import shutil
 import socket
-import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,7 +31,8 @@ from seq2sweep.runs.layout import (
     is_regular,
     remove_damaged,
 )
-from seq2sweep.runs.retention import superfluous, valid_loss
+from seq2sweep.runs.remote_checkpoints import RemoteCheckpoints
+from seq2sweep.runs.retention import superfluous
 from seq2sweep.runs.run_store import STOP, RunStore, Sync, say_removed
 from seq2sweep.runs.status import RunStatus, read_summary
 from seq2sweep.runs.watchdog import hang_logs
@@ -51,10 +51,9 @@ SYNC_SECONDS = 3.0
 """How often driver and first worker exchange the journal."""
 TRANSFER_SECONDS = 3600.0
 """How long data and checkpoint may take to be downloaded."""
-MANIFEST = "manifest.json"
-ALL_FILES = {*checkpointing.FILES, MANIFEST}
 _WRITER_NAME = "writer.json"
 _BEGUN = "begun"
+_OF_DRIVERS = ("leases/", "attempts/")
 
 
 class RemoteRunStore(RunStore):
@@ -70,9 +69,33 @@ class RemoteRunStore(RunStore):
         self._lease: Lease | None = None
         self._uploaded = 0
         self._journal_lock = threading.Lock()
-        self._losses: dict[str, float | None] = {}
+        self.checkpoints = RemoteCheckpoints(self.objects, folder)
+
+    def child(self, name: str) -> RunStore:
+        folder = super().child(name).folder
+        return RemoteRunStore(f"{self.location}/{name}", folder, self.attempt)
+
+    def write(self, name: str, text: str) -> None:
+        super().write(name, text)
+        self.objects.write(name, text.encode())
+
+    def delete(self, name: str) -> None:
+        super().delete(name)
+        self.objects.delete(name)
 
     # --- for the driver ---------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        self._fetch_journal()
+        for name in self.objects.sizes():
+            kept = is_checkpoint_name(name.partition("/")[0]) or name.startswith(_OF_DRIVERS)
+            if not kept and name not in (JOURNAL_NAME, _WRITER_NAME):
+                content = self.objects.read(name)
+                if content is not None:
+                    super().write(name, content.decode())
+
+    def newest_checkpoint(self) -> Path | None:
+        return next(filter(is_regular, reversed(self.checkpoints.listed())), None)
 
     @contextlib.contextmanager
     def driving(self) -> Iterator[None]:
@@ -115,7 +138,8 @@ class RemoteRunStore(RunStore):
         """By what is listed; nothing is fetched but the journal."""
         with self._writer_lease():  # when no worker of an earlier driver writes there
             self._fetch_journal()
-            return RunStatus(self._listed(), read_summary(self.folder), config.train.steps)
+            listed = self.checkpoints.listed()
+            return RunStatus(listed, read_summary(self.folder), config.train.steps)
 
     def _download_all(self, there: RunStatus) -> None:
         kept = list(filter(is_regular, there.checkpoints))
@@ -123,7 +147,7 @@ class RemoteRunStore(RunStore):
             console.say(f"download of {len(kept)} checkpoints from {self.location}")
         for path in kept:
             try:
-                self._download(path)
+                self.checkpoints.download(path)
             except OSError as error:
                 if error.errno not in NO_ROOM:
                     raise
@@ -133,14 +157,14 @@ class RemoteRunStore(RunStore):
                 ) from None
             except checkpointing.CheckpointError as damage:
                 with self._writer_lease():
-                    self._remove(path.name)
+                    self.checkpoints.remove(path.name)
                 say_removed(str(damage))
 
     def step(self) -> int:
         return self.retried(self._newest_step)
 
     def _newest_step(self) -> int:
-        return max(map(checkpoint_step, self._listed()), default=0)
+        return max(map(checkpoint_step, self.checkpoints.listed()), default=0)
 
     def begin_attempt(self, attempt: str) -> None:
         super().begin_attempt(attempt)
@@ -200,7 +224,7 @@ class RemoteRunStore(RunStore):
                 self._upload(path, self._check)
         else:
             for path in checkpoints(self.folder):
-                if not self._has(path):
+                if not self.checkpoints.has(path):
                     shutil.rmtree(path)
             self._fetch_journal()
         ours = json.dumps({"writer": uuid.uuid4().hex}).encode()
@@ -211,26 +235,34 @@ class RemoteRunStore(RunStore):
         """What is wrong here is said by who uploads the next checkpoint."""
         with contextlib.suppress(OSError, UserError, LeaseLostError):
             self._upload_journal(self._check)
+        self.poll()
+
+    def stop_requested(self) -> bool:
+        return self._stop  # a thread polls, as the store may be slow to answer
+
+    def poll(self) -> None:
         with contextlib.suppress(OSError, UserError):
             self._stop = self._stop or self._signals.size(STOP) is not None
 
-    def stop_requested(self) -> bool:
-        return self._stop
+    @contextlib.contextmanager
+    def polling(self) -> Iterator[None]:
+        with Ticker(SYNC_SECONDS, self.poll, "stop"):
+            yield
 
     def resume_point(self) -> Path | None:
-        for path in reversed(self._listed()):
+        for path in reversed(self.checkpoints.listed()):
             try:
-                self._download(path)
+                self.checkpoints.download(path)
                 return path
             except checkpointing.CheckpointError as damage:
                 say_removed(str(damage))
                 self._check()
-                self._remove(path.name)
+                self.checkpoints.remove(path.name)
         return None
 
     def fetch(self, name: str) -> Path:
         with only_user(self.folder, "fetch.lock", TRANSFER_SECONDS):
-            self._download(self.folder / name)
+            self.checkpoints.download(self.folder / name)
         with try_only_writer(self.folder) as nobody_writes_here:
             if nobody_writes_here:  # as the first worker is on another node
                 for path in checkpoints(self.folder):
@@ -244,13 +276,11 @@ class RemoteRunStore(RunStore):
     def prune(self, config: Config, newest: Path) -> None:
         super().prune(config, newest)
         self._check()
-        named = config.evaluate.checkpoint_steps
-        for path in superfluous(self._listed(), self._loss, config.train, named, newest):
-            self._remove(path.name)
-        whole = {path.name for path in self._listed()}
-        for torn in self._listed_files().keys() - whole:
-            # Of an upload or a removal that was killed; there is no other while we hold the lease.
-            self._remove(torn)
+        there, named = self.checkpoints, config.evaluate.checkpoint_steps
+        for path in superfluous(there.listed(), there.loss, config.train, named, newest):
+            there.remove(path.name)
+        for name in there.torn():  # nobody uploads or removes one while we hold the lease
+            there.remove(name)
 
     def finish(self) -> None:
         self._upload_journal(self._check)
@@ -270,87 +300,9 @@ class RemoteRunStore(RunStore):
     def _writer_lease(self) -> Lease:
         return acquire(self.objects.at("leases/writer"), OLD_WRITER_SECONDS)
 
-    def _listed(self) -> list[Path]:
-        """Checkpoints of which all files are there, oldest first, by their places here."""
-        found = self._listed_files()
-        whole = [self.folder / name for name, files in found.items() if files == ALL_FILES]
-        return sorted(whole, key=lambda path: (checkpoint_step(path), path.name))
-
-    def _listed_files(self) -> dict[str, set[str]]:
-        """The files of each checkpoint, whether whole or not, by its name."""
-        found: dict[str, set[str]] = {}
-        for name in self.objects.sizes():
-            checkpoint, _, file = name.partition("/")
-            if is_checkpoint_name(checkpoint):
-                found.setdefault(checkpoint, set()).add(file)
-        return found
-
-    def _has(self, checkpoint: Path) -> bool:
-        """Whether it is there with the manifest that it has here."""
-        try:
-            here = (checkpoint / MANIFEST).read_bytes()
-        except FileNotFoundError:
-            return False
-        there = self.objects.read(f"{checkpoint.name}/{MANIFEST}")
-        return there == here and checkpoint in self._listed()
-
     def _upload(self, checkpoint: Path, check: Callable[[], None]) -> None:
-        """Upload a whole one, with the journal of what came before it; safe to repeat.
-
-        check: called before each step; raises when this process may not write there any more.
-        """
-        if self._has(checkpoint):
-            return
-        check()
-        self.objects.delete(f"{checkpoint.name}/{MANIFEST}")  # of one that it replaces
-        for file in checkpointing.FILES:
-            check()
-            self.objects.upload(checkpoint / file, f"{checkpoint.name}/{file}")
         # Whoever resumes from it finds all that was written of the steps before.
-        self._upload_journal(check)
-        check()
-        self.objects.upload(checkpoint / MANIFEST, f"{checkpoint.name}/{MANIFEST}")
-
-    def _download(self, checkpoint: Path) -> None:
-        """Download one and verify it, unless it is here; raises CheckpointError if it is damaged.
-
-        A kill in between leaves a hidden folder, which the next call replaces.
-        """
-        if self._has(checkpoint):
-            with contextlib.suppress(checkpointing.CheckpointError):  # damaged here only
-                checkpointing.verify(checkpoint)
-                return
-        beside = checkpoint.with_name(f".{checkpoint.name}.partial")
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-        for file in sorted(ALL_FILES):
-            self.objects.download(f"{checkpoint.name}/{file}", beside / file)
-        try:
-            checkpointing.verify(beside)
-        except checkpointing.CheckpointError:
-            shutil.rmtree(beside)
-            raise checkpointing.CheckpointError(
-                f"{self.location}/{checkpoint.name} is torn or was changed"
-            ) from None
-        shutil.rmtree(checkpoint, ignore_errors=True)
-        beside.replace(checkpoint)
-
-    def _remove(self, name: str) -> None:
-        """A kill in between leaves what nobody takes for a checkpoint."""
-        self.objects.delete(f"{name}/{MANIFEST}")
-        for file in checkpointing.FILES:
-            self.objects.delete(f"{name}/{file}")
-
-    def _loss(self, checkpoint: Path) -> float | None:
-        """Its validation loss, by state.json, which is small."""
-        name = checkpoint.name
-        if name not in self._losses:
-            with tempfile.TemporaryDirectory(
-                dir=self.folder, prefix=".loss-", suffix=".partial"
-            ) as folder:
-                self.objects.download(f"{name}/state.json", Path(folder) / "state.json")
-                self._losses[name] = valid_loss(Path(folder))
-        return self._losses[name]
+        self.checkpoints.upload(checkpoint, check, lambda: self._upload_journal(check))
 
     def _upload_journal(self, check: Callable[[], None]) -> None:
         """Upload what the journal here has in whole lines."""

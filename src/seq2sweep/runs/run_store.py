@@ -18,12 +18,14 @@ from seq2sweep.config import Config
 from seq2sweep.errors import Failure
 from seq2sweep.runs.layout import (
     checkpoint_step,
+    newest_checkpoint,
     remove_damaged,
     resume_point,
 )
 from seq2sweep.runs.retention import prune
 from seq2sweep.runs.status import RunStatus, read_summary
 from seq2sweep.runs.watchdog import hang_logs, keep_log
+from seq2sweep.storage.atomic import write_whole
 from seq2sweep.storage.locks import only_user, only_writer
 from seq2sweep.storage.retry import with_retries
 
@@ -52,7 +54,28 @@ class RunStore:
         self.location, self.attempt = str(folder), attempt
         self._polled, self._stop = 0.0, False
 
+    def child(self, name: str) -> RunStore:
+        """What is kept below it under a name: a trial of a sweep."""
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return RunStore(folder, self.attempt)
+
+    def write(self, name: str, text: str) -> None:
+        """Keep a small file, whole or not at all."""
+        write_whole(self.folder / name, text)
+
+    def delete(self, name: str) -> None:
+        """Remove a small file, if it is there."""
+        (self.folder / name).unlink(missing_ok=True)
+
     # --- for the driver ---------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Have the journal and the small files in the folder."""
+
+    def newest_checkpoint(self) -> Path | None:
+        """The newest whole one that no interruption left; perhaps not in this folder: `fetch`."""
+        return newest_checkpoint(self.folder)
 
     @contextlib.contextmanager
     def driving(self) -> Iterator[None]:
@@ -188,10 +211,19 @@ class RunStore:
         """Whether the driver wants the workers to save and leave. Cheap enough for every update."""
         if time.monotonic() - self._polled >= POLL_SECONDS:
             self._polled = time.monotonic()
-            with contextlib.suppress(OSError):
-                self._stop_file.stat()
-                self._stop = True
+            self.poll()
         return self._stop
+
+    def poll(self) -> None:
+        """Look now whether a stop is requested."""
+        with contextlib.suppress(OSError):
+            self._stop_file.stat()
+            self._stop = True
+
+    @contextlib.contextmanager
+    def polling(self) -> Iterator[None]:
+        """Have `stop_requested` know, within."""
+        yield
 
     @property
     def _stop_file(self) -> Path:

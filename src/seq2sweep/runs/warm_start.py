@@ -1,5 +1,5 @@
 """Where a new run begins: at its first step, or where a run stands that differs from it in nothing
-but how long it goes on.
+but how many steps it has.
 
 Each run's folder has a `run.json` with its `Origin`: all that determines its result. Other values
 are another run in another folder; but the steps up to the shorter one's end are the same in both,
@@ -83,12 +83,12 @@ def run_name(identity: Identity, kind: str = "train") -> str:
 
 
 def begin(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
-    """Make a run's folder, unless it is there, with the steps that a relative has done already.
+    """Make a run's folder, unless it is there, with the steps that another run has done already.
 
     kept: steps whose checkpoints the run is to have in the end, whatever their losses. Waits while
     another process does this in the same storage.
 
-    Returns a line for the user: from which run it goes on, or beside which one it starts anew, and
+    Returns a line for the user: from which run it resumes, or beside which one it starts anew, and
     what differs; None when there is nothing to tell.
     """
     storage = folder.parent
@@ -101,14 +101,14 @@ def begin(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
         beside = storage / f".{folder.name}.partial"
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir()
-        line = _first_steps(_relatives(storage), origin, kept, beside)
+        line = _first_steps(_existing_runs(storage), origin, kept, beside)
         write_json(beside / RUN_NAME, asdict(origin))
         beside.rename(folder)
         return line
 
 
 @dataclass(frozen=True)
-class _Relative:
+class _ExistingRun:
     """Another run."""
 
     folder: Path
@@ -150,7 +150,7 @@ class _Relative:
         ]
         has = {checkpoint_step(path) for path in usable}
         missing = min(set(kept) - has, default=identity["train.steps"])
-        # Whoever goes on from after a step that is to be kept and is gone would end without it.
+        # Whoever resumes after a step that is to be kept and is gone would end without it.
         return [path for path in usable if checkpoint_step(path) < missing]
 
     def _has_kept_the_best(self, identity: Identity) -> bool:
@@ -181,7 +181,7 @@ def begin_sweep(folder: Path, origin: Origin) -> str | None:
     """
     if (folder / RUN_NAME).exists():
         return None
-    earlier = _relatives(folder.parent, "sweep-*")
+    earlier = _existing_runs(folder.parent, "sweep-*")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / RUN_NAME, asdict(origin))
     if not earlier:
@@ -192,49 +192,49 @@ def begin_sweep(folder: Path, origin: Origin) -> str | None:
     )
 
 
-def _relatives(storage: Path, names: str = "train-*") -> list[_Relative]:
+def _existing_runs(storage: Path, names: str = "train-*") -> list[_ExistingRun]:
     """All runs of a storage, those that came last first."""
     found = []
     for path in storage.glob(f"{names}/{RUN_NAME}"):
         # One that is being removed, or is damaged, is not this run's concern.
         with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
             origin = Origin(**json.loads(path.read_text(encoding="utf-8")))
-            found.append((path.stat().st_mtime, _Relative(path.parent, origin)))
-    return [relative for _, relative in sorted(found, key=lambda item: item[0], reverse=True)]
+            found.append((path.stat().st_mtime, _ExistingRun(path.parent, origin)))
+    return [run for _, run in sorted(found, key=lambda item: item[0], reverse=True)]
 
 
 def _first_steps(
-    relatives: list[_Relative], origin: Origin, kept: Collection[int], folder: Path
+    runs: list[_ExistingRun], origin: Origin, kept: Collection[int], folder: Path
 ) -> str | None:
-    """Fill a new run's folder with what the relative that has most of it has; a line of it."""
+    """Fill a new run's folder with what the other run that has most of it has; a line of it."""
     identity = origin.identity
 
-    def newest(relative: _Relative) -> int:
-        return max(map(checkpoint_step, relative.shared(identity, kept)), default=0)
+    def newest(run: _ExistingRun) -> int:
+        return max(map(checkpoint_step, run.shared(identity, kept)), default=0)
 
-    for relative in sorted(relatives, key=newest, reverse=True):
-        step = _take_over(relative, identity, kept, folder)
+    for run in sorted(runs, key=newest, reverse=True):
+        step = _take_over(run, identity, kept, folder)
         if step:
-            differs = relative.origin.differences(origin)
-            return f"resumes after step {step} of {relative.folder}: {differs}"
-    trained = [relative for relative in relatives if relative.reached]
+            differs = run.origin.differences(origin)
+            return f"resumes after step {step} of {run.folder}: {differs}"
+    trained = [run for run in runs if run.reached]
     # The newest that is not finished: somebody may take this one for its end.
-    for relative in [*filterfalse(_Relative.is_finished, trained), *trained][:1]:
+    for run in [*filterfalse(_ExistingRun.is_finished, trained), *trained][:1]:
         return (
-            f"starts a new run: {relative.folder}, at step {relative.reached}, differs in "
-            f"{relative.origin.differences(origin)}"
+            f"starts a new run: {run.folder}, at step {run.reached}, differs in "
+            f"{run.origin.differences(origin)}"
         )
     return None
 
 
-def _take_over(relative: _Relative, identity: Identity, kept: Collection[int], folder: Path) -> int:
+def _take_over(run: _ExistingRun, identity: Identity, kept: Collection[int], folder: Path) -> int:
     """Link or copy checkpoints and journal; the newest step of those that are whole, or 0."""
     taken: list[Path] = []
-    for path in relative.shared(identity, kept):
+    for path in run.shared(identity, kept):
         step = checkpoint_step(path)
         regular = step % identity["train.checkpoint_every"] == 0
         if not regular and taken:
-            continue  # only good to go on from
+            continue  # only good to resume from
         place = folder / (checkpoint_name(step) if regular else interrupted_name(step))
         try:
             shutil.copytree(path, place, copy_function=_link, dirs_exist_ok=True)
@@ -243,14 +243,14 @@ def _take_over(relative: _Relative, identity: Identity, kept: Collection[int], f
         except (OSError, checkpointing.CheckpointError):
             shutil.rmtree(place, ignore_errors=True)
             if step in kept or identity["train.keep_best"]:
-                # Whoever goes on from after it would end without it.
+                # Whoever resumes after it would end without it.
                 while taken:
                     shutil.rmtree(taken.pop())
     reached = max(map(checkpoint_step, taken), default=0)
     if reached:
         lines = [
             json.dumps(entry) + "\n"
-            for entry in relative.entries()  # after the checkpoints: it may be training
+            for entry in run.entries()  # after the checkpoints: it may be training
             if entry["step"] <= reached and entry["kind"] != "finished"
         ]
         (folder / JOURNAL_NAME).write_text("".join(lines), encoding="utf-8")

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from seq2sweep import config as configuration
 from seq2sweep.runs import journal
-from seq2sweep.runs.layout import JOURNAL_NAME, newest_checkpoint
-from seq2sweep.storage.atomic import write_json, write_whole
+from seq2sweep.runs.layout import JOURNAL_NAME
+from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.status import Ending
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.sweep.variants import Variant
 
 RESULT_NAME = "result.json"
 TRANSLATIONS_NAME = "valid.translations.txt"
 NODES_NAME = "nodes"
-"""Folder with an empty file for each node that a trial of one worker ran on."""
+"""Folder with a file for each node that a trial of one worker ran on: when it came there."""
 
-Status = Literal["finished", "stopped early", "failed"]
 OnTrial = Callable[[str, Variant, dict[str, Any]], None]
 
 
@@ -36,7 +35,8 @@ class TrialResult:
     """
 
     variant: Variant
-    status: Status
+    store: RunStore = field(compare=False)
+    status: Ending
     cause: str | None
     steps: int
     checkpoint: Path | None
@@ -45,6 +45,12 @@ class TrialResult:
     translations: Path
     wall_seconds: float
     nodes: list[str]
+
+    def fetch(self) -> Path:
+        """Its checkpoint, on this machine."""
+        assert self.checkpoint is not None
+        name = self.checkpoint.name
+        return self.store.retried(lambda: self.store.fetch(name))
 
 
 @dataclass
@@ -57,26 +63,26 @@ class TrialRecord:
     """
 
     variant: Variant
-    folder: Path
+    store: RunStore
     schedule: str
     scorer: str
     earlier: dict[str, Any] | None
     final: bool = False
     started: float = 0.0
     wall_seconds: float = 0.0
-    status: Status | None = None
+    status: Ending | None = None
     cause: str | None = None
     last_step: int = -1
     scores: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def open(
-        cls, variant: Variant, folder: Path, schedule: str, scorer: str, final: bool
+        cls, variant: Variant, store: RunStore, schedule: str, scorer: str, final: bool
     ) -> TrialRecord:
         """Read what an earlier sweep left; one that stopped the trial by another rule is void."""
-        folder.mkdir(parents=True, exist_ok=True)
+        store.retried(store.refresh)
         try:
-            earlier = json.loads((folder / RESULT_NAME).read_text(encoding="utf-8"))
+            earlier = json.loads((store.folder / RESULT_NAME).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             earlier = None
         if earlier:
@@ -84,7 +90,12 @@ class TrialRecord:
             again = earlier["status"] == "failed" and not final
             if earlier["fingerprint"] != variant.fingerprint or not same or again:
                 earlier = None
-        return cls(variant, folder, schedule, scorer, earlier, final)
+        return cls(variant, store, schedule, scorer, earlier, final)
+
+    @property
+    def folder(self) -> Path:
+        """Its journal and small files, as of the last `refresh` of the store."""
+        return self.store.folder
 
     def start(self, on_trial: OnTrial, at: float) -> None:
         """Tell once that the trial began; `at` and other times here are of time.monotonic."""
@@ -99,12 +110,13 @@ class TrialRecord:
             self.last_step = result["step"]
             on_trial("result", self.variant, result)
 
-    def end(self, status: Status, cause: str | None, on_trial: OnTrial, at: float) -> None:
+    def end(self, status: Ending, cause: str | None, on_trial: OnTrial, at: float) -> None:
         """Tell once how the trial ended, and keep it in the folder unless it failed."""
         if self.status:
             return
         self.start(on_trial, at)
         self.status, self.cause = status, cause
+        self.store.retried(self.store.refresh)
         figures = self.figures()
         if self.earlier:
             self.wall_seconds = self.earlier["wall_seconds"]
@@ -131,7 +143,7 @@ class TrialRecord:
             "scores": self.scores,
             "scored_as": self.scored_as() if self.scores or self.cause else None,
         }
-        with_retries(lambda: write_json(self.folder / RESULT_NAME, content))
+        with_retries(lambda: self.store.write(RESULT_NAME, json.dumps(content, indent=2) + "\n"))
 
     def settle(self) -> None:
         """Keep in the folder that the trial has no figures, if it has none and that is final."""
@@ -158,7 +170,7 @@ class TrialRecord:
         """Write what `score` gave: translations first, since result.json says they are there."""
         self.scores = {key: value for key, value in figures.items() if key != "translations"}
         lines = "".join(f"{line}\n" for line in figures["translations"])
-        with_retries(lambda: write_whole(self.folder / TRANSLATIONS_NAME, lines))
+        with_retries(lambda: self.store.write(TRANSLATIONS_NAME, lines))
         self.save()
 
     def scored_as(self) -> str:
@@ -176,16 +188,17 @@ class TrialRecord:
 
         return with_retries(newest)
 
-    def ended_as(self) -> Status:
+    def ended_as(self) -> Ending:
         """How a trial ended that did not fail: a stopped one never got to the journal's end."""
+        self.store.retried(self.store.refresh)
         path = self.folder / JOURNAL_NAME
         finished = with_retries(lambda: any(True for _ in journal.entries(path, "finished")))
         return "finished" if finished else "stopped early"
 
     def checkpoint(self) -> Path | None:
-        """The newest one that is sound."""
+        """The newest whole one, perhaps not in the folder: `TrialResult.fetch`."""
         files = with_retries(lambda: list(self.folder.glob("step-*/*")))
-        return _newest_sound(self.folder, tuple(sorted(map(_stamp, files))))
+        return _newest(self.store, tuple(sorted(map(_stamp, files))))
 
     def result(self) -> TrialResult:
         """All of it, once the trial has ended."""
@@ -193,6 +206,7 @@ class TrialRecord:
         figures = self.figures()
         return TrialResult(
             variant=self.variant,
+            store=self.store,
             status=self.status,
             cause=self.cause,
             steps=int(figures.get("step", 0)),
@@ -208,7 +222,7 @@ class TrialRecord:
 def nodes_of(folder: Path) -> list[str]:
     """The nodes that a trial of one worker ran on, in the order in which it came there last."""
     found = list((folder / NODES_NAME).glob("*"))
-    return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime_ns)]
+    return [path.name for path in sorted(found, key=lambda path: float(path.read_text()))]
 
 
 def _stamp(file: Path) -> tuple[str, int, int]:
@@ -216,10 +230,14 @@ def _stamp(file: Path) -> tuple[str, int, int]:
     return str(file), found.st_size, found.st_mtime_ns
 
 
-@functools.cache
-def _newest_sound(folder: Path, files: tuple[tuple[str, int, int], ...]) -> Path | None:
-    """Each round of a search asks for all trials: files that are as they were are not read again.
+_verified: dict[tuple[str, tuple[tuple[str, int, int], ...]], Path | None] = {}
+"""The newest checkpoint by location and files: each round of a search asks for all trials, and
+files that are as they were are not read again."""
 
-    files: of all checkpoints in the folder, with their sizes and times.
-    """
-    return with_retries(lambda: newest_checkpoint(folder))
+
+def _newest(store: RunStore, files: tuple[tuple[str, int, int], ...]) -> Path | None:
+    """files: of all checkpoints in the folder, with their sizes and times."""
+    key = (store.location, files)
+    if key not in _verified or not files:
+        _verified[key] = with_retries(store.newest_checkpoint)
+    return _verified[key]

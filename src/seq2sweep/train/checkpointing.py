@@ -113,7 +113,7 @@ class Snapshot:
     """All that the future of a run depends on, at one step, in memory of its own.
 
     model: weights; optimizer: Adam's moments and step, as `name|moment`; state: the content of
-    state.json. Training may go on while it is written.
+    state.json. Training may continue while it is written.
     """
 
     model: dict[str, Tensor]
@@ -248,7 +248,7 @@ def load(
     state, progress = _read_state(folder)
     found = differences(state["identity"], identity)
     if found:
-        raise UserError(f"{folder} cannot be gone on from: {'; '.join(found)}")
+        raise UserError(f"{folder} is of another run: {'; '.join(found)}")
     load_weights(model, load_file(folder / "model.safetensors"))
     _load_optimizer(model, optimizer, load_file(folder / "optimizer.safetensors"))
     return progress

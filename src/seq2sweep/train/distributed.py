@@ -1,7 +1,8 @@
-"""Models that do not fit one device: weights, gradients and moments shared out over the workers.
+"""Several workers: sums over all of them, one answer of all, and models that do not fit one device.
 
-Fully sharded data parallelism (Rajbhandari et al. 2020, ZeRO stage 3), by torch: each worker holds
-its part of every tensor, and has a layer's weights whole only while it computes that layer.
+Such a model's weights, gradients and moments are shared out: fully sharded data parallelism
+(Rajbhandari et al. 2020, ZeRO stage 3), by torch. Each worker holds its part of every tensor, and
+has a layer's weights whole only while it computes that layer.
 
 What shards is imported only to shard: it takes a second, for which a stage that only waits for its
 workers, or translates, would wait in vain.
@@ -9,21 +10,18 @@ workers, or translates, would wait in vain.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeGuard
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
+
+from seq2sweep.model.transformer import Transformer
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor import DTensor
-
-from collections import deque
-from typing import Any
-
-from torch import distributed as dist
-
-from seq2sweep.model.transformer import Transformer
 
 
 def shard(model: Transformer, device: torch.device, world_size: int) -> Transformer:
@@ -122,6 +120,12 @@ def all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM, **options: Any) -> A
     """As torch.distributed's, of a tensor that stays in memory for a while."""
     _lent.append(tensor.view_as(tensor))
     return dist.all_reduce(tensor, op, **options)
+
+
+def add_up(sums: Tensor, world_size: int) -> None:
+    """Replace sums by those over all workers, each of which must call this."""
+    if world_size > 1:
+        all_reduce(sums)
 
 
 def all_gather(tensors: list[Tensor], tensor: Tensor) -> None:

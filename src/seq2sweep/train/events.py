@@ -47,7 +47,7 @@ class CheckpointDue:
 class Interrupted:
     """Training ends here because it was asked to: `capture()` on one worker has all of it.
 
-    A run that goes on from there is the run that was never asked.
+    A run that resumes from there is the run that was never asked.
     """
 
     step: int

@@ -2,7 +2,7 @@
 
 Every worker runs it and yields the same events in the same order. What happens at a step is a
 function of (configuration, data, step, worker): random numbers are seeded anew at every step, so
-a run that goes on from a checkpoint does what it would have done anyway.
+a run that resumes from a checkpoint does what it would have done anyway.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import LEARNED_POSITIONS, Config
 from seq2sweep.data.batching import (
-    Batch,
     EpochPlan,
     Ids,
     Lengths,
+    blank,
     collate,
     passes,
     plan_epoch,
     share,
 )
 from seq2sweep.data.bitext import Bitext
-from seq2sweep.data.vocabulary import PAD
 from seq2sweep.errors import UserError
 from seq2sweep.model.flops import training_flops
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import checkpointing
-from seq2sweep.train.distributed import Agreement, all_reduce, shard, whole
+from seq2sweep.train.distributed import Agreement, add_up, shard, whole
 from seq2sweep.train.events import (
     CheckpointDue,
     Event,
@@ -48,13 +47,13 @@ from seq2sweep.train.events import (
     Validated,
 )
 from seq2sweep.train.loss import perplexity
-from seq2sweep.train.metrics import OpenWindow
-from seq2sweep.train.schedule import learning_rate
+from seq2sweep.train.metrics import Meter, OpenWindow
 from seq2sweep.train.step import (
     accumulate,
     apply,
     be_deterministic,
     choose_precision,
+    learning_rate,
     make_optimizer,
 )
 from seq2sweep.train.validation import negative_log_likelihood
@@ -126,21 +125,13 @@ class _Training:
         self.streak = torch.tensor(float(self.progress.skipped_in_a_row), device=device)
         self.last_ids: Ids = np.empty(0, np.int64)
         self.checkpoints = [self.progress.step]
-        self.device_name = hardware.device_name(device)
-        self.origin = hardware.origin(self.device_name, self.precision, world_size)
-        # Operations a second of all workers together: what their devices could do, and what they
-        # do by the paper's rule.
-        self.peak_flops_per_second = self._sum(
-            hardware.peak_flops(self.device_name, self.precision)
-        )
-        self.paper_flops_per_second = self._sum(hardware.paper_rule(1.0, 1, self.device_name))
-        self.energy = hardware.energy_counter(device)
+        self.meter = Meter(self.progress, device, self.precision, world_size)
         self.any_says = Agreement(world_size)
         self.stop = stop
         self.until = until
 
     def identity(self) -> dict[str, Any]:
-        """What a checkpoint must agree on with the run that goes on from it."""
+        """What a checkpoint must agree on with the run that resumes from it."""
         return configuration.flatten(self.config, "model") | {
             "vocabulary": self.bitext.header["vocabulary"]["fingerprint"],
             "data": self.bitext.header["fingerprint"],
@@ -150,7 +141,8 @@ class _Training:
     def events(self) -> Iterator[Event]:
         settings, progress = self.settings, self.progress
         window = OpenWindow(self.device, progress, self.rank, self.world_size)
-        training, wall = time.perf_counter(), self._meters()
+        self.meter.start()
+        training = time.perf_counter()
         for plan, update in self._updates():
             window.add(self._update(plan[update]))
             progress.step += 1
@@ -169,7 +161,7 @@ class _Training:
             window.synchronise()
             self._look_at_numbers()
             seconds = time.perf_counter() - training
-            self._book_training(seconds)
+            self.meter.book_training(seconds)
             window.seconds += seconds
             if log:
                 yield Logged(progress.step, self._curves(window))
@@ -180,15 +172,15 @@ class _Training:
                 progress.newest.update(metrics)
                 progress.validated = progress.step
                 yield Validated(progress.step, metrics)
-            wall = self._book_wall(wall)
+            self.meter.book_wall()
             if checkpoint or interrupted:
                 progress.window = window.state(self.world_size)
             if checkpoint:
                 self._require_finite_weights()
                 self.checkpoints.append(progress.step)
-                known = {k: v for k, v in self._totals().items() if v is not None}
+                known = {k: v for k, v in self.meter.totals().items() if v is not None}
                 # With their origin, since a trial that is stopped early never has a summary.
-                figures = progress.newest | known | self.origin
+                figures = progress.newest | known | self.meter.origin
                 yield CheckpointDue(progress.step, figures, self._capturing())
             if progress.step == self.until and not last:
                 self.any_says.settle()
@@ -199,9 +191,9 @@ class _Training:
                 yield Interrupted(progress.step, self._capturing())
                 return
             training = time.perf_counter()
-        self._book_wall(wall)
+        self.meter.book_wall()
         self.any_says.settle()
-        yield Finished(progress.step, self._summary())
+        yield Finished(progress.step, self.meter.summary())
 
     def _updates(self) -> Iterator[tuple[EpochPlan, int]]:
         """The updates from where training stands to the last step, epoch after epoch."""
@@ -233,7 +225,7 @@ class _Training:
         chunks = [self._chunks(ids, rank) for rank in range(self.world_size)]
         batches = [collate(self.bitext, chunk) for chunk in chunks[self.rank]]
         if self.rank >= len(ids):
-            batches = [_blank(batch) for batch in batches]
+            batches = [blank(batch) for batch in batches]
         self.model.train()
         loss, likelihood = accumulate(
             self.parallel,
@@ -278,7 +270,7 @@ class _Training:
         )
 
     def _require_finite_weights(self) -> None:
-        """A checkpoint must be worth going on from; all workers have the same weights."""
+        """A checkpoint must be worth resuming from; all workers have the same weights."""
         finite = [whole(parameter.isfinite().all()) for parameter in self.model.parameters()]
         if not all(map(bool, finite)):
             step = self.progress.step
@@ -334,7 +326,7 @@ class _Training:
         sums = window.sums.clone()
         # The loss is spread over workers; count and norm are the same on each.
         shared = sums[:2].clone()
-        self._add_up(shared)
+        add_up(shared, self.world_size)
         loss, likelihood = (float(x) for x in shared)
         tokens, norms, updates = (float(x) for x in sums[2:])
         if not updates:
@@ -351,9 +343,9 @@ class _Training:
             "skipped_updates": float(self.progress.skipped_updates),
         }
         metrics |= hardware.memory_of_process(self.device)
-        if self.peak_flops_per_second is not None:
+        if self.meter.peak_flops_per_second is not None:
             done = self.progress.flops - window.flops_before
-            metrics["mfu"] = done / (window.seconds * self.peak_flops_per_second)
+            metrics["mfu"] = done / (window.seconds * self.meter.peak_flops_per_second)
         self.progress.newest.update({key: metrics[key] for key in ("loss", "perplexity")})
         return metrics
 
@@ -369,43 +361,9 @@ class _Training:
             world_size=self.world_size,
         )
         sums = torch.tensor([likelihood, pieces], dtype=torch.float64, device=self.device)
-        self._add_up(sums)
+        add_up(sums, self.world_size)
         loss = float(sums[0] / sums[1])
         return {"valid_loss": loss, "valid_perplexity": perplexity(loss)}
-
-    def _add_up(self, sums: Tensor) -> None:
-        if self.world_size > 1:
-            all_reduce(sums)
-
-    def _sum(self, value: float | None) -> float | None:
-        """Over all workers, each of which must call this; None if one of them has None."""
-        value = math.nan if value is None else value
-        total = torch.tensor(value, dtype=torch.float64, device=self.device)
-        self._add_up(total)
-        return None if total.isnan() else float(total)
-
-    def _meters(self) -> tuple[float, float | None]:
-        """What the clock (seconds) and this worker's energy counter (joules) say now."""
-        return time.perf_counter(), self.energy()
-
-    def _book_training(self, seconds: float) -> None:
-        progress = self.progress
-        progress.train_seconds += seconds
-        progress.device_seconds += seconds * self.world_size
-        peak, paper = self.peak_flops_per_second, self.paper_flops_per_second
-        progress.peak_flops = _add(progress.peak_flops, peak and peak * seconds)
-        progress.paper_rule_flops = _add(progress.paper_rule_flops, paper and paper * seconds)
-
-    def _book_wall(self, before: tuple[float, float | None]) -> tuple[float, float | None]:
-        """Add time and energy since the meters said `before`; returns what they say now.
-
-        Every worker must call this.
-        """
-        progress, now = self.progress, self._meters()
-        progress.wall_seconds += now[0] - before[0]
-        used = None if now[1] is None or before[1] is None else now[1] - before[1]
-        progress.energy_joules = _add(progress.energy_joules, self._sum(used))
-        return now
 
     def _capturing(self) -> Callable[[], checkpointing.Snapshot]:
         """What an event's consumer may call to copy where training stands, on one worker only."""
@@ -424,48 +382,6 @@ class _Training:
     def _capture(self) -> checkpointing.Snapshot:
         self.progress.skipped_in_a_row = int(self.streak)
         return checkpointing.capture(self.model, self.optimizer, self.progress, self.identity())
-
-    def _totals(self) -> dict[str, float | None]:
-        progress = self.progress
-        joules, peak = progress.energy_joules, progress.peak_flops
-        return {
-            "step": progress.step,
-            "target_tokens": progress.target_tokens,
-            "flops": progress.flops,
-            "padded_flops": progress.padded_flops,
-            "paper_rule_flops": progress.paper_rule_flops,
-            "flops_per_second": progress.flops / max(progress.device_seconds, 1e-9),
-            "mfu": progress.flops / peak if peak else None,
-            "device_hours": progress.device_seconds / 3600,
-            "energy_kwh": None if joules is None else joules / 3.6e6,
-        }
-
-    def _summary(self) -> dict[str, float | str | None]:
-        progress = self.progress
-        return self._totals() | {
-            "epochs": progress.epoch,
-            "skipped_updates": progress.skipped_updates,
-            "source_tokens": progress.source_tokens,
-            "train_seconds": progress.train_seconds,
-            "wall_seconds": progress.wall_seconds,
-            "tokens_per_second": progress.target_tokens / max(progress.train_seconds, 1e-9),
-            "padding_share": 1 - progress.flops / max(progress.padded_flops, 1.0),
-            **self.origin,
-            **hardware.memory_of_process(self.device),
-        }
-
-
-def _add(total: float | None, amount: float | None) -> float | None:
-    """The sum, which is unknown for ever as soon as one part is."""
-    return None if total is None or amount is None else total + amount
-
-
-def _blank(batch: Batch) -> Batch:
-    """The same batch with nothing to learn: for a worker that an update has no sentence for.
-
-    It must still take part, since the others wait for its gradients.
-    """
-    return Batch(batch.source, batch.target_in, torch.full_like(batch.target_out, PAD))
 
 
 def _check_lengths(config: Config, *bitexts: Bitext) -> None:

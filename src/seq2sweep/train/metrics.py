@@ -1,12 +1,16 @@
-"""What the curves say next: sums over the updates since the last console line."""
+"""What a training says of itself: sums of the curves' next line, and totals of the whole run."""
 
 from __future__ import annotations
+
+import math
+import time
 
 import torch
 from torch import Tensor
 
+from seq2sweep import hardware
 from seq2sweep.train import checkpointing
-from seq2sweep.train.distributed import all_gather
+from seq2sweep.train.distributed import add_up, all_gather
 
 
 class OpenWindow:
@@ -54,3 +58,92 @@ class OpenWindow:
         """Wait for a GPU's queue, so that the clock tells the truth."""
         if self.sums.is_cuda:
             torch.cuda.synchronize(self.sums.device)
+
+
+class Meter:
+    """Books time, energy and operations of a run into its `Progress`; every worker has one.
+
+    peak_flops_per_second: what the devices of all workers could do; paper_flops_per_second: what
+    they do by the paper's rule; None: not known of one of them. origin: hardware.origin.
+    """
+
+    def __init__(
+        self,
+        progress: checkpointing.Progress,
+        device: torch.device,
+        precision: hardware.Precision,
+        world_size: int,
+    ) -> None:
+        """Every worker must call this."""
+        self.progress, self.device, self.world_size = progress, device, world_size
+        name = hardware.device_name(device)
+        self.origin = hardware.origin(name, precision, world_size)
+        self.peak_flops_per_second = self._sum(hardware.peak_flops(name, precision))
+        self.paper_flops_per_second = self._sum(hardware.paper_rule(1.0, 1, name))
+        self._energy = hardware.energy_counter(device)
+        self._wall: tuple[float, float | None] = (0.0, None)
+
+    def start(self) -> None:
+        """Time and energy count from here on."""
+        self._wall = time.perf_counter(), self._energy()
+
+    def book_training(self, seconds: float) -> None:
+        """Add time that was spent on updates."""
+        progress = self.progress
+        progress.train_seconds += seconds
+        progress.device_seconds += seconds * self.world_size
+        peak, paper = self.peak_flops_per_second, self.paper_flops_per_second
+        progress.peak_flops = _add(progress.peak_flops, peak and peak * seconds)
+        progress.paper_rule_flops = _add(progress.paper_rule_flops, paper and paper * seconds)
+
+    def book_wall(self) -> None:
+        """Add time and energy since the last call or `start`. Every worker must call this."""
+        progress, before = self.progress, self._wall
+        self.start()
+        now = self._wall
+        progress.wall_seconds += now[0] - before[0]
+        used = None if now[1] is None or before[1] is None else now[1] - before[1]
+        progress.energy_joules = _add(progress.energy_joules, self._sum(used))
+
+    def totals(self) -> dict[str, float | None]:
+        """What the run has cost so far."""
+        progress = self.progress
+        joules, peak = progress.energy_joules, progress.peak_flops
+        return {
+            "step": progress.step,
+            "target_tokens": progress.target_tokens,
+            "flops": progress.flops,
+            "padded_flops": progress.padded_flops,
+            "paper_rule_flops": progress.paper_rule_flops,
+            "flops_per_second": progress.flops / max(progress.device_seconds, 1e-9),
+            "mfu": progress.flops / peak if peak else None,
+            "device_hours": progress.device_seconds / 3600,
+            "energy_kwh": None if joules is None else joules / 3.6e6,
+        }
+
+    def summary(self) -> dict[str, float | str | None]:
+        """`totals` and more, at the end of the run."""
+        progress = self.progress
+        return self.totals() | {
+            "epochs": progress.epoch,
+            "skipped_updates": progress.skipped_updates,
+            "source_tokens": progress.source_tokens,
+            "train_seconds": progress.train_seconds,
+            "wall_seconds": progress.wall_seconds,
+            "tokens_per_second": progress.target_tokens / max(progress.train_seconds, 1e-9),
+            "padding_share": 1 - progress.flops / max(progress.padded_flops, 1.0),
+            **self.origin,
+            **hardware.memory_of_process(self.device),
+        }
+
+    def _sum(self, value: float | None) -> float | None:
+        """Over all workers, each of which must call this; None if one of them has None."""
+        value = math.nan if value is None else value
+        total = torch.tensor(value, dtype=torch.float64, device=self.device)
+        add_up(total, self.world_size)
+        return None if total.isnan() else float(total)
+
+
+def _add(total: float | None, amount: float | None) -> float | None:
+    """The sum, which is unknown for ever as soon as one part is."""
+    return None if total is None or amount is None else total + amount

@@ -1,0 +1,80 @@
+"""A sweep whose machines share nothing but a bucket."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.errors import UserError
+from seq2sweep.storage.node_folder import user_folder
+from seq2sweep.storage.object_store import ObjectStore
+from tests.cluster.test_sweep_driver import sweep
+from tests.conftest import Corpus
+
+FIGURES = ("step", "valid_loss", "bleu", "signature", "target_tokens")
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    """Three variants, of which one learns nothing and is stopped, and one cannot be built."""
+    return configuration.with_changes(
+        tiny_config,
+        {
+            "sweep.base": {"train.steps": 16, "train.warmup_steps": 4},
+            "sweep.space": {"train.learning_rate_scale": [1e-9], "model.d_ff": [10**13]},
+            "sweep.grace_steps": 4,
+            "sweep.reduction_factor": 2,
+            "sweep.max_failures": 0,
+            "sweep.cpus_per_trial": 2,
+        },
+    )
+
+
+@pytest.fixture
+def there(config: Config, bucket: str) -> Iterator[Config]:
+    before = set(user_folder().iterdir())
+    yield configuration.with_changes(config, {"cluster.storage": bucket})
+    for folder in set(user_folder().iterdir()) - before:
+        shutil.rmtree(folder)
+
+
+def test_it_is_the_sweep_of_a_folder(
+    cluster: None, config: Config, there: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    wanted, _ = sweep(config, tiny_corpus, tmp_path / "folder")
+    found, listener = sweep(there, tiny_corpus, tmp_path / "first")
+    listener.check(found)
+    for one, other in zip(found, wanted, strict=True):
+        assert (one.status, one.steps) == (other.status, other.steps)
+        assert [one.metrics.get(key) for key in FIGURES] == [
+            other.metrics.get(key) for key in FIGURES
+        ]
+        assert len(one.nodes) == len(other.nodes)
+        if other.checkpoint is not None:
+            assert one.translations.read_text() == other.translations.read_text()
+            weights = other.checkpoint / "model.safetensors"
+            assert (one.fetch() / "model.safetensors").read_bytes() == weights.read_bytes()
+    assert found[2].status == "failed"
+    assert found[2].cause == wanted[2].cause
+
+    # Another machine, with nothing of its own: no trial that ended is trained or scored again.
+    again, listener = sweep(there, tiny_corpus, tmp_path / "second")
+    for first, second in zip(found[:2], again[:2], strict=True):
+        assert second.metrics == first.metrics
+        assert second.translations.read_text() == first.translations.read_text()
+        assert "result" not in listener.of(first.variant.name)
+    objects = ObjectStore(f"{there.cluster.storage}/sweep").sizes()
+    assert not [name for name in objects if name.startswith("attempts/")]
+
+
+def test_several_workers_need_a_folder(
+    cluster: None, there: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    several = configuration.with_changes(there, {"sweep.workers_per_trial": 2})
+    with pytest.raises(UserError, match=r"trials of several workers need a folder that all nodes"):
+        sweep(several, tiny_corpus, project)
