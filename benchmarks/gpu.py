@@ -27,12 +27,11 @@ from seq2sweep import config as configuration
 from seq2sweep import hardware, presets
 from seq2sweep.config import Config
 from seq2sweep.data.batching import collate, passes, plan_epoch
-from seq2sweep.data.bitext import Bitext
-from seq2sweep.data.vocabulary import EOS
+from seq2sweep.data.bitext import Bitext, Side
+from seq2sweep.data.vocabulary import EOS, PAD
 from seq2sweep.decode.beam import search
 from seq2sweep.model.flops import parameter_count, training_flops
 from seq2sweep.model.transformer import Transformer
-from seq2sweep.planning.measure import random_bitext
 from seq2sweep.train import step
 
 VOCABULARY = 37_000
@@ -114,9 +113,13 @@ def made_up(tiny: bool) -> Bitext:
     pairs = PAIRS // 100 if tiny else PAIRS
     drawn = np.clip(random.gamma(2.5, 11.2, pairs), 2, 250)
     other = np.clip(drawn * random.normal(1.04, 0.2, pairs), 2, 250)
-    return random_bitext(
-        drawn.astype(np.int32), other.astype(np.int32), 500 if tiny else VOCABULARY
-    )
+    size = 500 if tiny else VOCABULARY
+    sides = []
+    for lengths in (drawn.astype(np.int32), other.astype(np.int32)):
+        offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+        pieces = random.integers(PAD + 1, size, int(offsets[-1]), dtype=np.int64)
+        sides.append(Side(pieces, offsets, lengths))
+    return Bitext({"vocabulary": {"size": size}}, *sides)
 
 
 def updates_of(config: Config, data: Bitext, tokens: int) -> Iterator[tuple[list[Any], Any]]:

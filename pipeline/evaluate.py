@@ -21,8 +21,8 @@ from seq2sweep.config import Config
 from seq2sweep.console import say
 from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
-from seq2sweep.decode.average import write_average
-from seq2sweep.decode.exported import Weights, choose, read_receipt
+from seq2sweep.decode.exported_weights import Weights, choose, read_receipt
+from seq2sweep.decode.receipt import write_average
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import IN_DVC, Data, evaluate_weights, shown
 from seq2sweep.parallel import Mapper, serial

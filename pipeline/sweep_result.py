@@ -7,10 +7,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pipeline import stage, tracking
-from pipeline.receipt import receipt, weights_entry
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
+from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.report.formats import table_files
 from seq2sweep.sweep.trial_record import TrialResult
 from seq2sweep.tracking.writer import Writer

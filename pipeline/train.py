@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import stage, tracking
-from pipeline.receipt import receipt, weights_entry
 from seq2sweep import code_fingerprint, console, hardware
 from seq2sweep import config as configuration
 from seq2sweep.cluster.session import ray_session
@@ -24,6 +23,7 @@ from seq2sweep.config import Config
 from seq2sweep.data import files
 from seq2sweep.data.bitext import read_training_header
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
+from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import Failure, UserError
 from seq2sweep.jobs import entrypoint
 from seq2sweep.model import flops

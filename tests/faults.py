@@ -32,7 +32,7 @@ FLOPS = "tests/paper/test_flops.py"
 FORMULAS = "tests/paper/test_formulas.py"
 DECODING = "tests/paper/test_decoding.py"
 SCORES = "tests/paper/test_scores.py"
-EVALUATION = "tests/unit/test_evaluation.py"
+EVALUATION = "tests/evaluate/test_evaluation.py"
 BATCHING = "tests/data/test_batching.py"
 FIGURES = "tests/pipeline/test_figures.py"
 SEEDS = "tests/report/test_aggregate.py"
@@ -146,6 +146,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "source, __import__('dataclasses').replace(config.evaluate, beam=1), None",
             ),
             ("lowercase=config.prepare.lowercase\n    ) |", "lowercase=False\n    ) |"),
+            ("for label in set(labels):", "for label in labels[:1]:"),
+            ('"sentences": len(pairs)', '"sentences": len(pairs) + 1'),
         ],
         f"{PACKAGE}/evaluate/bleu.py": [
             (
@@ -177,17 +179,20 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("result = rounded(metric.corpus", "result = round(metric.corpus"),
         ],
     },
-    "tests/unit/test_phenomena.py": {
-        f"{PACKAGE}/evaluate/phenomena.py": [
-            ("for label in set(labels):", "for label in labels[:1]:"),
-            ('"sentences": len(pairs)', '"sentences": len(pairs) + 1'),
-        ],
-    },
-    "tests/unit/test_significance.py": {
+    "tests/evaluate/test_significance.py": {
         f"{PACKAGE}/evaluate/significance.py": [
             ("return means[0] - means[1]", "return means[1] - means[0]"),
             ("min(1.0, 2 * (fewer + 1)", "min(1.0, (fewer + 1)"),
             ("[0.025, 0.975]", "[0.05, 0.95]"),
+        ],
+    },
+    # --- plan: which run says how fast the next one is
+    "tests/planning/test_speed.py": {
+        f"{PACKAGE}/planning/speed.py": [
+            ("1 / NEAR < ratio(run) < NEAR", "True"),
+            ("(run.workers, run.each) != (workers, each)", "False"),
+            ('if not gpu and end["cpu_features"] != cpu_features():', "if False:"),
+            ("run.flops_per_second / run.each * workers", "run.flops_per_second * workers"),
         ],
     },
     # --- pipeline, tracking and sweep, from end to end

@@ -127,14 +127,14 @@ def _plan(commands: Commands) -> None:
     plan.add_argument(
         "--on",
         metavar="'8 x H100'",
-        help="devices of infra/prices.yaml, instead of those of this machine, whose CPUs are tried "
-        "for some seconds",
+        help="devices of infra/prices.yaml, instead of those of this machine",
     )
     plan.add_argument(
         "--mfu",
         type=float,
         metavar="SHARE",
-        help="of the devices' peak that training reaches, such as 0.35, instead of what is assumed",
+        help="of the devices' peak that training reaches, such as 0.35, instead of what earlier "
+        "runs reached or what is assumed",
     )
     plan.add_argument("--json", action="store_true", help="as JSON")
 

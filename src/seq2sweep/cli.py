@@ -88,7 +88,7 @@ def _changes(assignments: Sequence[str]) -> dict[str, object]:
 
 def _plan(options: argparse.Namespace) -> None:
     from seq2sweep.planning.plan import plan
-    from seq2sweep.planning.text import overview
+    from seq2sweep.planning.render import overview
 
     made = plan(Path(), on=options.on, mfu=options.mfu)
     print(json.dumps(made, indent=2) if options.json else overview(made))

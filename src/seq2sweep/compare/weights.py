@@ -17,7 +17,7 @@ from seq2sweep.compare.scored_run import (
     scored_on,
 )
 from seq2sweep.data.files import RECEIPT
-from seq2sweep.decode.exported import read_receipt
+from seq2sweep.decode.exported_weights import read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
 

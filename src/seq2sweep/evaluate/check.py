@@ -12,7 +12,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import RECEIPT
-from seq2sweep.decode.exported import choose, read_receipt
+from seq2sweep.decode.exported_weights import choose, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import IN_DVC, Data, Evaluation, evaluate_weights, shown
 from seq2sweep.paths import mismatch, read_json

@@ -20,10 +20,9 @@ from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import best_device, translate
-from seq2sweep.decode.exported import Weights, read_receipt
+from seq2sweep.decode.exported_weights import Weights, read_receipt
 from seq2sweep.errors import UserError
-from seq2sweep.evaluate.bleu import score
-from seq2sweep.evaluate.phenomena import accuracy_by_phenomenon
+from seq2sweep.evaluate.bleu import corpus_bleu, exact_match, score
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.storage import atomic
@@ -106,6 +105,40 @@ def evaluate_weights(
         "evaluate": configuration.to_dict(config)["evaluate"],
     }
     return Evaluation(result.translations, metrics, table)
+
+
+def accuracy_by_phenomenon(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    tags: Sequence[Sequence[str]],
+) -> dict[str, dict[str, Any]]:
+    """Scores over the sentences that carry each tag.
+
+    Args:
+        hypotheses: translations, one sentence each.
+        references: the same number of references.
+        tags: for each sentence its tags; none, one or several.
+
+    Returns:
+        For each tag, in alphabetical order: `sentences` that carry it, `exact_match` (percent)
+        and `bleu` (sacreBLEU, 0 to 100) over them. A sentence counts once under each of its tags.
+
+    Raises:
+        ValueError: the three sequences differ in length.
+    """
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for hypothesis, reference, labels in zip(hypotheses, references, tags, strict=True):
+        for label in set(labels):
+            groups.setdefault(label, []).append((hypothesis, reference))
+    result = {}
+    for label, pairs in sorted(groups.items()):
+        some_hypotheses, some_references = zip(*pairs, strict=True)
+        result[label] = {
+            "sentences": len(pairs),
+            "exact_match": exact_match(some_hypotheses, some_references),
+            "bleu": corpus_bleu(some_hypotheses, some_references),
+        }
+    return result
 
 
 IN_DVC = ("bleu", "bleu_paper", "chrf", "test_perplexity")

@@ -12,7 +12,7 @@ from seq2sweep.data.clean import Normaliser
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import Engine, Translation, translate
-from seq2sweep.decode.exported import choose, read_receipt
+from seq2sweep.decode.exported_weights import choose, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import build
 from seq2sweep.parallel import Mapper, available_cpus, serial

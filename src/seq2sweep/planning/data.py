@@ -8,11 +8,9 @@ to find out that a disk is too small or a night too short.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from seq2sweep import console
 from seq2sweep.config import Config
@@ -87,23 +85,29 @@ def data_plan(
 def _disk(
     config: Config, downloads: int, clean: int, encoded: int, checkpoints: int
 ) -> dict[str, Any]:
-    needs: dict[Path, int] = {}
+    folders: dict[int, Path] = {}
+    needs: dict[int, int] = {}
     for place, count in (
         (Path(config.download.folder), downloads),
         # DVC keeps what a stage made; a copy where the file system cannot share the blocks.
         (Path.cwd(), 2 * (clean + encoded)),
         (Path(config.cluster.folder), checkpoints),
     ):
-        needs[_existing(place)] = needs.get(_existing(place), 0) + count
+        folder = _existing(place)
+        disk = folder.stat().st_dev
+        folders.setdefault(disk, folder)
+        needs[disk] = needs.get(disk, 0) + count
+    free = {disk: shutil.disk_usage(folder).free for disk, folder in folders.items()}
+    short = [str(folders[disk]) for disk in needs if needs[disk] > free[disk]]
     return {
         "downloads": downloads,
         "clean": clean,
         "encoded": encoded,
         "cache": clean + encoded,
         "checkpoints": checkpoints,
-        "needed": downloads + 2 * (clean + encoded) + checkpoints,
-        "free": sum(_free_by_disk(needs).values()),
-        "short": _short(needs),
+        "needed": sum(needs.values()),
+        "free": sum(free.values()),
+        "short": short[0] if short else None,
     }
 
 
@@ -116,32 +120,6 @@ def _seconds(config: Config, missing: int, pairs: int) -> dict[str, float]:
         "vocabulary": VOCABULARY_SECONDS * min(1.0, 2 * pairs / config.vocabulary.sentences),
         "encode": pairs / PAIRS_PER_SECOND["encode"] / cpus,
     }
-
-
-def lines(plan: dict[str, Any]) -> list[str]:
-    """Downloads and disk for a reader."""
-    found, disk = plan["download"], plan["disk"]
-    shown = ["Nothing to download"]
-    if found["files"]:
-        unknown = f", and {found['unknown_sizes']} of unknown size" * bool(found["unknown_sizes"])
-        shown = [
-            f"To download into {found['folder']}: {size(found['missing_bytes'])} of "
-            f"{size(found['bytes'])}{unknown}"
-        ]
-    width = max((len(file["file"]) for file in found["files"]), default=0)
-    for file in found["files"]:
-        part = f"{size(file['there'])} there" if file["there"] else "missing"
-        state = "there" if file["complete"] else part
-        total = "size unknown" if file["bytes"] is None else size(file["bytes"])
-        shown.append(f"  {file['file']:{width}}  {total:>12}  {state:14}  {file['from']}")
-    enough = "enough" if disk["short"] is None else f"NOT ENOUGH in {disk['short']}"
-    return [
-        *shown,
-        f"Disk, about: {size(disk['needed'])} of {size(disk['free'])} free: {enough}",
-        f"  downloads {size(disk['downloads'])}, clean text {size(disk['clean'])}, "
-        f"encoded {size(disk['encoded'])}, DVC's cache of it {size(disk['cache'])}, "
-        f"checkpoints {size(disk['checkpoints'])}",
-    ]
 
 
 def known_pairs(config: Config, raw: Path | None = None) -> dict[str, int]:
@@ -162,11 +140,6 @@ def known_pairs(config: Config, raw: Path | None = None) -> dict[str, int]:
         folder = Path(data.folder)
         return {split: _count(folder, split, getattr(data.files, split)) for split in files.SPLITS}
     return {"train": _of_registry(config).pairs}
-
-
-def size(count: float) -> str:
-    """Bytes in powers of 1000: `1.70GB`."""
-    return tqdm.format_sizeof(count, "B")
 
 
 def _archives(config: Config) -> tuple[sources.Archive, ...]:
@@ -208,19 +181,3 @@ def _count(folder: Path, split: str, names: tuple[str, ...]) -> int:
 def _existing(folder: Path) -> Path:
     """The folder, or the nearest one above it that exists."""
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
-
-
-def _free_by_disk(folders: Iterable[Path]) -> dict[int, int]:
-    """Free bytes of each disk that one of the folders is on, by device number."""
-    return {folder.stat().st_dev: shutil.disk_usage(folder).free for folder in folders}
-
-
-def _short(needs: dict[Path, int]) -> str | None:
-    """A folder on a disk with less room than is needed there in all."""
-    free = _free_by_disk(needs)
-    for folder in needs:
-        disk = folder.stat().st_dev
-        needed = sum(n for other, n in needs.items() if other.stat().st_dev == disk)
-        if needed > free[disk]:
-            return str(folder)
-    return None

@@ -1,93 +1,133 @@
-"""What trains: given devices, or those of this machine, and how fast that is taken to be."""
+"""What trains: the devices that are given, or those of this machine, and how fast they are.
+
+Peak rates are those of `seq2sweep.hardware`; memory, watts and prices of infra/prices.yaml.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
 
+from seq2sweep import hardware, yaml_text
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
+from seq2sweep.hardware import Precision
 from seq2sweep.parallel import available_cpus
-from seq2sweep.planning import devices, sweeps
-from seq2sweep.planning.calibration import Rate, Task, calibrate
-from seq2sweep.planning.devices import Device
-from seq2sweep.planning.memory import memory
-from seq2sweep.planning.speed import LAUNCH_SECONDS, Speed
-from seq2sweep.planning.workload import Workload
+from seq2sweep.paths import read_text
+from seq2sweep.planning import speed
+from seq2sweep.planning.speed import Run, Speed
+from seq2sweep.planning.workload import Workload, training
 from seq2sweep.train.step import choose_precision
+
+PRICES = Path("infra/prices.yaml")
+KEYS = {"per_hour", "watts", "memory_gb"}
+
+ASSUMED_MFU: tuple[tuple[str, float, str], ...] = (
+    # 8 P100 at 10.6 TFLOP/s and the FLOPs of Table 2's models as counted here.
+    (r"Tesla P100.*", 0.3, "the paper's own times mean 0.24 for base and 0.35 for big"),
+    # Eager PyTorch: the stream between products is float32 and goes through memory each time.
+    (r"H100.*|H200.*|GH200.*|B200.*", 0.15, "bf16 in eager PyTorch"),
+    (r"A100.*|A10|A30|A40|L4.*|.*RTX.*", 0.25, "bf16 in eager PyTorch"),
+)
+OTHER_MFU = 0.25, "not measured"
+FLOAT32_MFU = 0.3, "float32, as the paper's P100 had it"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What of this machine's CPUs is to be tried."""
+class Device:
+    """So many of one kind. None: not known.
 
-    training: bool
-    trials: bool
+    name: as torch gives it, less a leading `NVIDIA `, or `CPU`. peak: FLOP/s of one in
+    `precision`; memory: bytes of one; per_hour: of one, in `currency`; watts: of one, at most.
+    """
+
+    name: str
+    count: int
+    precision: Precision
+    peak: float | None = None
+    memory: float | None = None
+    watts: float | None = None
+    per_hour: float | None = None
+    currency: str = ""
+
+    @property
+    def gpu(self) -> bool:
+        return self.name != "CPU"
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The devices of a plan; speeds are None where they are not known.
+    """The devices of a plan, and what trains on them.
 
-    speed: of the training on `workers` workers; trial: of one trial of the sweep, `slots` of which
-    train at once, each on `per_trial` devices; decoding: of the one device that evaluates.
+    workers: of the training; each: CPUs or GPUs of one of them. slots: trials at once, each on
+    trial_devices CPUs or GPUs. runs: trainings that were recorded on any devices.
+    mfu: as --mfu gives it. enough: whether the devices are there; nothing is known of time else.
     """
 
     device: Device
     workers: int
-    slots: int
-    per_trial: float
-    speed: Speed | None = None
-    trial: Speed | None = None
-    decoding: Speed | None = None
+    each: float = 1.0
+    slots: int = 1
+    trial_devices: float = 1.0
+    runs: list[Run] = field(default_factory=list)
+    mfu: float | None = None
+    enough: bool = True
     notes: list[str] = field(default_factory=list)
 
+    def training_speed(self, config: Config, load: Workload) -> Speed | None:
+        """Of the training, all its workers together."""
+        return self._speed(config, load, self.workers, self.each)
 
-def planned(
-    config: Config,
-    load: Workload,
-    given: Device | None,
-    project: Path,
-    mfu: float | None,
-    wanted: Wanted,
-) -> Machine:
+    def trial_speed(self, config: Config, load: Workload) -> Speed | None:
+        """Of one trial of the sweep that trains `config`."""
+        workers = config.sweep.workers_per_trial
+        return self._speed(config, load, workers, self.trial_devices / workers)
+
+    def decoding_speed(self, config: Config, load: Workload) -> Speed | None:
+        """Of a training on what evaluates: one GPU, or all CPUs."""
+        return self._speed(config, load, 1 if self.device.gpu else self.workers, self.each)
+
+    def _speed(self, config: Config, load: Workload, workers: int, each: float) -> Speed | None:
+        """By the nearest recorded run; where none is near, or --mfu is given, by the peak."""
+        if not self.enough:
+            return None
+        device = self.device
+        if self.mfu is None:
+            near = speed.recorded(
+                self.runs, device.name, device.precision, training(config, load), workers, each
+            )
+            if near is not None:
+                return near
+        if not device.gpu:
+            return speed.assumed_of_cpus(device.precision, config.model.d_model, workers * each)
+        assert device.peak is not None
+        share, why = (self.mfu, "as --mfu says") if self.mfu else assumed_mfu(device)
+        how = f"{'assumed: ' * (not self.mfu)}{100 * share:.0f} % of the peak, {why}"
+        return Speed(share * device.peak * workers * each, how, speed.LAUNCH_SECONDS)
+
+
+def planned(config: Config, given: Device | None, project: Path, mfu: float | None) -> Machine:
     """The devices that were given with --on, else this machine's GPUs, else its CPUs.
 
-    CPUs are tried for some seconds. Raises UserError where the workers do not fit.
+    Raises UserError where --mfu is given for CPUs.
     """
-    device = given or devices.local_gpus(config, project)
+    device = given or local_gpus(config, project)
+    storage = project / config.cluster.folder
     if device is not None:
-        return _gpus(config, device, mfu, given is not None)
+        return _gpus(config, device, storage, mfu, given is not None)
     if mfu is not None:
         raise UserError("--mfu is a share of a GPU's peak: give the devices with --on")
-    notes = []
-    cluster = config.cluster
-    if cluster.address or cluster.job_server:
-        notes.append(
-            "params.yaml names a cluster, which is not asked: this is for the machine here; "
-            "--on plans for other devices"
-        )
-    if cluster.gpus_per_worker:
-        notes.append(
-            f"cluster.gpus_per_worker is {cluster.gpus_per_worker}, and this machine has not "
-            f"{cluster.workers * cluster.gpus_per_worker} GPUs: time, memory and cost need "
-            f"--on, such as --on '{cluster.workers * cluster.gpus_per_worker} x H100'"
-        )
-        return Machine(_cpu(config), cluster.workers, 1, 1.0, notes=notes)
-    return _cpus(config, load, wanted, notes)
+    return _cpus(config, storage)
 
 
-# --- GPUs ----------------------------------------------------------------------------------------
-
-
-def _gpus(config: Config, device: Device, mfu: float | None, given: bool) -> Machine:
-    share, why = (mfu, "as --mfu says") if mfu is not None else devices.assumed_mfu(device)
-    assert device.peak is not None
+def _gpus(config: Config, device: Device, storage: Path, mfu: float | None, given: bool) -> Machine:
     notes = []
     cluster, sweep = config.cluster, config.sweep
     asked = cluster.workers * max(1, cluster.gpus_per_worker)
@@ -100,83 +140,60 @@ def _gpus(config: Config, device: Device, mfu: float | None, given: bool) -> Mac
         notes.append("sweep.gpus_per_trial is 0, which trains on CPUs: counted as 1")
     if cluster.fsdp and device.count > 1:
         notes.append("what cluster.fsdp sends between the devices is not counted in the time")
-    each = sweep.gpus_per_trial or 1.0
-    per_trial = sweep.workers_per_trial * each
+    per_trial = sweep.workers_per_trial * (sweep.gpus_per_trial or 1.0)
     slots = int(device.count / per_trial + 1e-9)
     if not slots:
         notes.append(
             f"a trial of the sweep takes {per_trial:g} devices, more than there are: counted as "
             f"if {device.count} were enough"
         )
-    how = f"{100 * share:.0f} % of the peak, {why}"
-    one = share * device.peak
-
-    def speed(number: float) -> Speed:
-        return Speed(one * number, LAUNCH_SECONDS, how)
-
     return Machine(
         device,
         device.count,
-        max(1, slots),
-        min(per_trial, device.count),
-        speed(device.count),
-        speed(min(per_trial, device.count)),
-        speed(1),
-        notes,
+        slots=max(1, slots),
+        trial_devices=min(per_trial, device.count),
+        # Not those of trials: nothing says what share of a GPU they had.
+        runs=speed.recorded_runs(storage, trials=False),
+        mfu=mfu,
+        notes=notes,
     )
 
 
-# --- CPUs ----------------------------------------------------------------------------------------
-
-
-def _cpu(config: Config) -> Device:
+def _cpus(config: Config, storage: Path) -> Machine:
+    """This machine's CPUs; not enough where GPUs are asked for, or more CPUs than there are."""
+    cluster, sweep, notes = config.cluster, config.sweep, []
     precision = choose_precision(config.train.precision, torch.device("cpu"), config.model.d_model)
-    return Device("CPU", available_cpus(), precision, memory=None)
-
-
-def _cpus(config: Config, load: Workload, wanted: Wanted, notes: list[str]) -> Machine:
-    """This machine's CPUs; not tried where the training would not fit its memory."""
-    device, cluster, sweep = _cpu(config), config.cluster, config.sweep
-    cpus, workers = device.count, cluster.workers
+    device = Device("CPU", available_cpus(), precision)
+    workers, cpus = cluster.workers, device.count
     threads = cluster.cpus_per_worker or max(1, cpus // workers)
+    if cluster.address or cluster.job_server:
+        notes.append(
+            "params.yaml names a cluster, which is not asked: this is for the machine here; "
+            "--on plans for other devices"
+        )
+    if cluster.gpus_per_worker:
+        gpus = workers * cluster.gpus_per_worker
+        notes.append(
+            f"cluster.gpus_per_worker is {cluster.gpus_per_worker}, and this machine has not "
+            f"{gpus} GPUs: time, memory and cost need --on, such as --on '{gpus} x H100'"
+        )
+        return Machine(device, workers, enough=False, notes=notes)
     if threads * workers > cpus:
         notes.append(
             f"{workers} workers of {threads} CPU each do not fit {cpus} CPUs: lower "
             "cluster.workers or cluster.cpus_per_worker"
         )
-        return Machine(device, workers, 1, 1.0, notes=notes)
+        return Machine(device, workers, enough=False, notes=notes)
     per_trial = sweep.workers_per_trial * sweep.cpus_per_trial
-    slots = max(1, min(int(cpus / per_trial + 1e-9), sweeps.count(config, load)))
-    device = dataclasses.replace(device, memory=_memory_bytes() / workers)
-    needed = memory(config, load, workers=workers, precision=device.precision, gpu=False).needed
-    if needed > (device.memory or 0):
-        notes.append("not tried on the CPUs here, as it does not fit their memory")
-        return Machine(device, workers, slots, per_trial, notes=notes)
-    trial = Task(
-        sweeps.base_of_sweep(config, load),
-        slots,
-        sweep.workers_per_trial,
-        max(1, int(sweep.cpus_per_trial)),
+    return Machine(
+        dataclasses.replace(device, memory=_memory_bytes() / workers),
+        workers,
+        each=threads,
+        slots=max(1, int(cpus / per_trial + 1e-9)),
+        trial_devices=sweep.workers_per_trial * max(1, int(sweep.cpus_per_trial)),
+        runs=speed.recorded_runs(storage, trials=True),
+        notes=notes,
     )
-    tasks = {"speed": Task(config, 1, workers, threads)} if wanted.training else {}
-    if wanted.trials and not sweep.gpus_per_trial:
-        tasks["trial"] = trial
-    rates = dict(zip(tasks, calibrate(list(tasks.values()), load), strict=True)) if tasks else {}
-    speeds = {name: _speed(rate, tasks[name]) for name, rate in rates.items()}
-    if any(rate.busy for rate in rates.values()):
-        notes.append(
-            "other work held the CPUs while they were tried: times are for CPUs that are free, "
-            "by the CPU time that was used"
-        )
-    return Machine(device, workers, slots, per_trial, **speeds, notes=notes)
-
-
-def _speed(rate: Rate, task: Task) -> Speed:
-    how = (
-        f"tried here for some seconds, {task.workers} worker(s) of {task.threads} thread(s), "
-        f"{rate.tokens_per_update:,} tokens an update"
-    )
-    return Speed(rate.flops_per_second, 0.0, how)
 
 
 def _memory_bytes() -> float:
@@ -185,3 +202,105 @@ def _memory_bytes() -> float:
     with contextlib.suppress(OSError, ValueError):  # no such limit
         total = min(total, float(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
     return total
+
+
+# --- devices by name -----------------------------------------------------------------------------
+
+
+def parse(text: str, config: Config, project: Path) -> Device:
+    """The devices that `8 x P100` names; the first of the table where several kinds are called so.
+
+    Raises UserError for a device that the table does not have, or whose peak is not known.
+    """
+    match = re.fullmatch(r"\s*(?:(\d+)\s*[x×*]\s*)?(\S.*?)\s*", text)
+    count = int(match.group(1) or 1) if match else 0
+    if match is None or count < 1:
+        raise UserError(f"--on {text!r}: write it as `8 x P100`")
+    table = read_table(project)
+    wanted = _words(match.group(2))
+    for name in table["devices"]:
+        if wanted <= _words(name):
+            return _described(name, count, config, table)
+    raise UserError(
+        f"--on {text}: {PRICES} has no device {match.group(2)}; it has "
+        f"{', '.join(table['devices'])}"
+    )
+
+
+def local_gpus(config: Config, project: Path) -> Device | None:
+    """This machine's GPUs, as many as params.yaml asks for; None where there are not so many."""
+    count = config.cluster.workers * config.cluster.gpus_per_worker
+    if not count or torch.cuda.device_count() < count:
+        return None
+    name = torch.cuda.get_device_name(0).removeprefix("NVIDIA ")
+    found = _described(name, count, config, read_table(project, needed=False))
+    memory = float(torch.cuda.get_device_properties(0).total_memory)
+    return dataclasses.replace(found, memory=memory)
+
+
+def _described(name: str, count: int, config: Config, table: dict[str, Any]) -> Device:
+    """So many devices of a name, with what is known of them.
+
+    Raises UserError where train.precision is one whose peak is not known of this device.
+    """
+    wanted = config.train.precision
+    precision: Precision
+    if wanted == "auto":
+        precision = "bf16" if hardware.peak_flops(name, "bf16") else "float32"
+    else:
+        precision = wanted
+    peak = hardware.peak_flops(name, precision)
+    if peak is None:
+        raise UserError(
+            f"the {precision} peak of {name} is not known: set train.precision to auto, or add "
+            "the peak to PEAK_TFLOPS in src/seq2sweep/hardware.py"
+        )
+    about = table["devices"].get(name, {})
+    return Device(
+        name,
+        count,
+        precision,
+        peak,
+        about["memory_gb"] * 1e9 if "memory_gb" in about else None,
+        about.get("watts"),
+        about.get("per_hour"),
+        table["currency"],
+    )
+
+
+def assumed_mfu(device: Device) -> tuple[float, str]:
+    """Share of the peak that training is taken to reach, and why that."""
+    for pattern, mfu, why in ASSUMED_MFU:
+        if re.fullmatch(pattern, device.name):
+            return (mfu, why) if device.precision == "bf16" or "P100" in pattern else FLOAT32_MFU
+    return OTHER_MFU
+
+
+def read_table(project: Path, *, needed: bool = True) -> dict[str, Any]:
+    """infra/prices.yaml: `currency` and `devices`, by name. Empty if it is missing and not needed.
+
+    Raises UserError naming what is wrong in it.
+    """
+    path = project / PRICES
+    if not needed and not path.exists():
+        return {"currency": "", "devices": {}}
+    text = read_text(path, "call this in the project's folder, or restore it from git")
+    try:
+        table = dict(yaml_text.read_yaml(text))
+        listed = {str(name): dict(values) for name, values in table["devices"].items()}
+        currency = str(table["currency"])
+    except (*yaml_text.ERRORS, KeyError, AttributeError):
+        raise UserError(f"{PRICES} must have `currency` and `devices`, by name") from None
+    for name, values in listed.items():
+        for key, value in values.items():
+            plain = isinstance(value, int | float) and not isinstance(value, bool)
+            if key not in KEYS or not plain or value <= 0:
+                raise UserError(
+                    f"{PRICES}: {name}: {key}: {value!r}: known are {', '.join(sorted(KEYS))}, "
+                    "each a number above 0"
+                )
+    return {"currency": currency, "devices": listed}
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[\s-]+", name.lower().removeprefix("nvidia "))) - {""}

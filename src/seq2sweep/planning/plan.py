@@ -10,11 +10,12 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.hardware import paper_rule
-from seq2sweep.planning import data, devices, stages, sweeps
-from seq2sweep.planning import machine as machines
+from seq2sweep.planning import data, machine, stages, sweeps
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import advice, memory
-from seq2sweep.planning.speed import START_SECONDS, Part, decoding_seconds, training_parts
+from seq2sweep.planning.speed import START_SECONDS, Part, Speed, decoding_seconds, training_parts
+from seq2sweep.planning.stages import Stage
+from seq2sweep.planning.sweeps import Sweep
 from seq2sweep.planning.workload import Workload, parameters, training, workload
 
 NO_DVC = "unknown, as there is no dvc.yaml here"
@@ -25,131 +26,107 @@ ENCODED = Path("data/encoded")
 def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> dict[str, Any]:
     """What `dvc repro` in `project`, the working directory, will run, need, take and cost.
 
-    on: devices such as `8 x P100`; else this machine's GPUs or CPUs, which are tried for some
-    seconds. mfu: share of the devices' peak that training reaches, instead of what is assumed.
+    on: devices such as `8 x P100`; else this machine's GPUs or CPUs. mfu: share of the devices'
+    peak that training reaches, instead of what recorded runs reached or what is assumed.
 
     Keys: stages, data (`data.data_plan`), device, training, memory, sweep, total, notes;
     docs/plan.md describes them. Nothing in the project is changed.
 
-    Raises UserError for what cannot be planned, Failure when DVC or the trial fails.
+    Raises UserError for what cannot be planned, Failure when DVC fails.
     """
     if mfu is not None and not 0 < mfu <= 1:
         raise UserError(f"--mfu is {mfu:g}: it must be above 0 and at most 1")
     config = configuration.load(project / "params.yaml")
-    given = devices.parse(on, config, project) if on is not None else None
-    found = stages.stages(project)
-    encoded = ENCODED if found and not _runs(found, "encode") else None
-    raw = RAW if found and not _runs(found, "download") else None
-    counted = data.known_pairs(config, raw)
-    load = workload(config, counted, encoded)
-    running = [stage.name for stage in found if stage.runs] if found else list(START_SECONDS)
-    about = data.data_plan(config, _checkpoint_bytes(config, load, running), running, counted)
-    machine = machines.planned(config, load, given, project, mfu, _wanted(found))
-    return _put_together(config, found, about, load, machine)
-
-
-def _put_together(
-    config: Config,
-    found: list[stages.Stage] | None,
-    about: dict[str, Any],
-    load: Workload,
-    machine: Machine,
-) -> dict[str, Any]:
-    of_sweep = sweeps.sweep(config, load, machine.trial, machine.slots, machine.device)
-    times = _parts(config, about, load, machine, of_sweep)
+    given = machine.parse(on, config, project) if on is not None else None
+    found = stages.stages(project) or [Stage(name, True, NO_DVC) for name in START_SECONDS]
+    runs = {stage.name for stage in found if stage.runs}
+    made = {stage.name for stage in found} - runs
+    pairs = data.known_pairs(config, RAW if "download" in made else None)
+    load = workload(config, pairs, ENCODED if "encode" in made else None)
+    here = machine.planned(config, given, project, mfu)
+    of_sweep = sweeps.sweep(config, load, here)
+    about = data.data_plan(config, _checkpoint_bytes(config, load, of_sweep, runs), runs, pairs)
+    times = _parts(config, about, load, here, of_sweep)
     listed = [
         {
-            "stage": name,
-            "runs": stage is None or stage.runs,
-            "why": NO_DVC if stage is None else stage.why,
-            "seconds": _sum(parts),
-            "parts": [asdict(part) for part in parts],
+            "stage": stage.name,
+            "runs": stage.runs,
+            "why": stage.why,
+            "seconds": _sum(times[stage.name]),
+            "parts": [asdict(part) for part in times[stage.name]],
         }
-        for name, parts in times.items()
-        for stage in [next((s for s in found or () if s.name == name), None)]
+        for stage in found
+        if stage.name in times
     ]
     return {
         "stages": listed,
         "data": about,
-        "device": _device(machine),
-        "training": _training(config, load, machine, times["train"]),
-        "memory": _memory(config, load, machine),
-        "sweep": of_sweep.to_dict()
-        | {
-            "rows": [
-                asdict(row) | _bill(row.seconds, row.trainings * machine.per_trial, machine)
-                for row in of_sweep.rows
-            ]
-        },
-        "total": _total(listed, machine, of_sweep),
-        "notes": machine.notes + _too_large(config, machine, of_sweep),
+        "device": _device(config, load, here),
+        "training": _training(config, load, here, times["train"]),
+        "memory": _memory(config, load, here),
+        "sweep": _sweep(of_sweep, here),
+        "total": _total(listed, here, of_sweep, here.training_speed(config, load)),
+        "notes": here.notes + _too_large(config, here, of_sweep),
     }
 
 
 def _parts(
-    config: Config,
-    about: dict[str, Any],
-    load: Workload,
-    machine: Machine,
-    of_sweep: sweeps.Sweep,
+    config: Config, about: dict[str, Any], load: Workload, here: Machine, of_sweep: Sweep
 ) -> dict[str, list[Part]]:
     """The time of each stage, part by part."""
-    started = {
+    parts = {
         name: [Part("start and end", seconds, "stated")] for name, seconds in START_SECONDS.items()
     }
     for name, seconds in about["seconds"].items():
-        started[name].append(Part("work", seconds, "at rates measured elsewhere"))
-    unknown = [Part("work", None, "not tried")]
-    if machine.speed is None:
-        started["train"] += unknown
-        started["evaluate"] += unknown
+        parts[name].append(Part("work", seconds, "at rates measured elsewhere"))
+    speed, decoder = here.training_speed(config, load), here.decoding_speed(config, load)
+    if speed is None or decoder is None:
+        unknown = Part("work", None, "the devices are not here")
+        parts["train"].append(unknown)
+        parts["evaluate"].append(unknown)
     else:
         found, count = training(config, load), parameters(config.model, load)
-        started["train"] += training_parts(config, found, machine.speed, machine.workers, count)
-        decoder = machine.decoding or machine.speed
-        seconds = decoding_seconds(config, load, load.test, decoder)
+        parts["train"] += training_parts(config, found, speed, here.workers, count)
+        decoding = decoding_seconds(config, load, load.test, decoder)
         how = f"{len(load.test[0]):,} sentences"
-        started["evaluate"].append(Part("decoding and scores", seconds, how))
+        parts["evaluate"].append(Part("decoding and scores", decoding, how))
     trials = sum(row.trainings for row in of_sweep.rows)
-    how = f"{trials} trainings, {machine.slots} at once"
-    started["sweep"].append(Part("trials", of_sweep.seconds, how))
-    return started
+    how = f"{trials} trainings, {of_sweep.slots} at once"
+    parts["sweep"].append(Part("trials", of_sweep.seconds, how))
+    return parts
 
 
-def _device(machine: Machine) -> dict[str, Any]:
-    device, speed = machine.device, machine.speed
+def _device(config: Config, load: Workload, here: Machine) -> dict[str, Any]:
+    device, speed = here.device, here.training_speed(config, load)
     rate = speed.flops_per_second if speed else None
     return asdict(device) | {
-        "workers": machine.workers,
+        "workers": here.workers,
         "flops_per_second": rate,
         "mfu": rate / (device.count * device.peak) if rate and device.peak else None,
         "how": speed.how if speed else None,
+        "about": speed.about if speed else None,
     }
 
 
-def _training(
-    config: Config, load: Workload, machine: Machine, parts: list[Part]
-) -> dict[str, Any]:
-    found = training(config, load)
+def _training(config: Config, load: Workload, here: Machine, parts: list[Part]) -> dict[str, Any]:
+    found, device = training(config, load), here.device
     updates = next((part.seconds for part in parts if part.part == "updates"), None)
-    per_second = found.steps * found.target_tokens_per_update / updates if updates else None
+    target_tokens = found.target_tokens_per_update * found.steps
     return {
         "parameters": parameters(config.model, load),
         "vocabulary_size": load.vocabulary_size,
         "steps": found.steps,
         "source_tokens": found.source_tokens_per_update * found.steps,
-        "target_tokens": found.target_tokens_per_update * found.steps,
+        "target_tokens": target_tokens,
         "flops": found.flops,
-        "paper_rule_flops": paper_rule(updates, machine.device.count, machine.device.name)
-        if updates
-        else None,
-        "target_tokens_per_second": per_second,
+        "paper_rule_flops": paper_rule(updates, device.count, device.name) if updates else None,
+        "target_tokens_per_second": target_tokens / updates if updates else None,
         "lengths": load.origin,
     }
 
 
-def _memory(config: Config, load: Workload, machine: Machine) -> dict[str, Any]:
-    device, workers = machine.device, machine.workers
+def _memory(config: Config, load: Workload, here: Machine) -> dict[str, Any]:
+    device, workers = here.device, here.workers
     found = memory(config, load, workers=workers, precision=device.precision, gpu=device.gpu)
     fits = None if device.memory is None else found.needed <= device.memory
     return asdict(found) | {
@@ -162,9 +139,17 @@ def _memory(config: Config, load: Workload, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _too_large(config: Config, machine: Machine, of_sweep: sweeps.Sweep) -> list[str]:
+def _sweep(of_sweep: Sweep, here: Machine) -> dict[str, Any]:
+    per_trial = here.trial_devices
+    rows = [
+        asdict(row) | _bill(row.seconds, row.trainings * per_trial, here) for row in of_sweep.rows
+    ]
+    return asdict(of_sweep) | {"rows": rows}
+
+
+def _too_large(config: Config, here: Machine, of_sweep: Sweep) -> list[str]:
     """A note on the variants that do not fit the device, or their share of it."""
-    device = machine.device
+    device = here.device
     if not device.gpu or device.memory is None:
         return []
     room = device.memory * min(1.0, config.sweep.gpus_per_trial or 1.0)
@@ -174,32 +159,34 @@ def _too_large(config: Config, machine: Machine, of_sweep: sweeps.Sweep) -> list
 
 
 def _total(
-    listed: list[dict[str, Any]], machine: Machine, of_sweep: sweeps.Sweep
+    listed: list[dict[str, Any]], here: Machine, of_sweep: Sweep, speed: Speed | None
 ) -> dict[str, Any]:
-    """Of the stages that run; the devices are held in train, evaluate and sweep."""
-    running = [stage for stage in listed if stage["runs"]]
-    held = [
-        stage["seconds"] for stage in running if stage["stage"] in ("train", "evaluate", "sweep")
-    ]
-    known = all(stage["seconds"] is not None for stage in running)
-    bill = _bill(sum(held) if None not in held else None, machine.device.count, machine)
-    stops = of_sweep.at_most and any(stage["stage"] == "sweep" for stage in running)
+    """Of the stages that run; the devices are held in train, evaluate and sweep.
+
+    speed: of the training. about: whether a rate of what runs may be off by a factor of two.
+    """
+    running = {stage["stage"]: stage["seconds"] for stage in listed if stage["runs"]}
+    held = [running[name] for name in ("train", "evaluate", "sweep") if name in running]
+    seconds = None if None in running.values() else sum(running.values())
+    stops = of_sweep.at_most and "sweep" in running
     least = None
-    if stops and known and of_sweep.seconds is not None and of_sweep.least_seconds is not None:
-        least = sum(stage["seconds"] for stage in running)
-        least -= of_sweep.seconds - of_sweep.least_seconds
+    if stops and seconds and of_sweep.seconds and of_sweep.least_seconds:
+        least = seconds - of_sweep.seconds + of_sweep.least_seconds
+    of_training = speed is not None and speed.about and bool(running.keys() & {"train", "evaluate"})
+    of_trials = "sweep" in running and any(row.about for row in of_sweep.rows)
     return {
-        "seconds": sum(stage["seconds"] for stage in running) if known else None,
+        "seconds": seconds,
+        "about": of_training or of_trials,
         "at_most": stops,
         "least_seconds": least,
-        **bill,
-        "currency": machine.device.currency,
+        **_bill(None if None in held else sum(held), here.device.count, here),
+        "currency": here.device.currency,
     }
 
 
-def _bill(seconds: float | None, count: float, machine: Machine) -> dict[str, float | None]:
+def _bill(seconds: float | None, count: float, here: Machine) -> dict[str, float | None]:
     """Hours of so many devices, what they cost, and their energy at most."""
-    device = machine.device
+    device = here.device
     hours = None if seconds is None else seconds * count / 3600
     return {
         "device_hours": hours,
@@ -208,30 +195,20 @@ def _bill(seconds: float | None, count: float, machine: Machine) -> dict[str, fl
     }
 
 
-def _checkpoint_bytes(config: Config, load: Workload, running: list[str]) -> int:
+def _checkpoint_bytes(config: Config, load: Workload, of_sweep: Sweep, runs: set[str]) -> int:
     """Of what is kept in the end: weights and moments of the run, weights that are exported, in
     DVC's cache too, and the newest of each trial."""
-    settings, count = config.train, parameters(config.model, load)
-    kept = settings.keep_checkpoints + settings.keep_best
-    kept += settings.steps // settings.keep_every if settings.keep_every else 0
-    kept = min(kept, -(-settings.steps // settings.checkpoint_every))
-    of_run = kept * (12 + 4 + 4) * count * ("train" in running)
-    return of_run + sweeps.checkpoint_bytes(config, load) * ("sweep" in running)
+    settings, needed = config.train, 0
+    if "train" in runs:
+        kept = settings.keep_checkpoints + settings.keep_best
+        kept += settings.steps // settings.keep_every if settings.keep_every else 0
+        kept = min(kept, -(-settings.steps // settings.checkpoint_every))
+        needed += kept * (12 + 4 + 4) * parameters(config.model, load)
+    if "sweep" in runs:
+        needed += sum(row.checkpoint_bytes for row in of_sweep.rows)
+    return needed
 
 
 def _sum(parts: list[Part]) -> float | None:
     seconds = [part.seconds for part in parts]
     return None if None in seconds else sum(each for each in seconds if each is not None)
-
-
-def _runs(found: list[stages.Stage], name: str) -> bool:
-    return any(stage.name == name and stage.runs for stage in found)
-
-
-def _wanted(found: list[stages.Stage] | None) -> machines.Wanted:
-    """What has to be tried on CPUs: nothing for stages that will not run."""
-    if found is None:
-        return machines.Wanted(training=True, trials=True)
-    return machines.Wanted(
-        training=_runs(found, "train") or _runs(found, "evaluate"), trials=_runs(found, "sweep")
-    )

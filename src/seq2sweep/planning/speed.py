@@ -1,14 +1,27 @@
-"""How long a device takes for updates, decoding and what is around them.
+"""How long a device takes: FLOPs a second, of a recorded run or assumed, and what follows.
 
 Every constant here is stated, not measured on the devices at hand; `how` says so to the reader.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import torch
 
 from seq2sweep.config import Config
-from seq2sweep.planning.workload import Lengths, Training, Workload, decoding_flops
+from seq2sweep.errors import UserError
+from seq2sweep.hardware import Precision, cpu_features
+from seq2sweep.model import flops
+from seq2sweep.planning.workload import Lengths, Training, Workload
+from seq2sweep.runs import journal
+from seq2sweep.runs.layout import JOURNAL_NAME
 
 LAUNCH_SECONDS = 1e-3
 """Least time of a layer in a pass, forward and back, on a GPU: some dozens of kernels, started one
@@ -33,18 +46,30 @@ START_SECONDS = {
 }
 """Of a stage, its end and DVC's part included: Python, torch, Ray and its workers, MLflow; on 2
 cores of 2.6 GHz."""
-BETWEEN_TRIALS = 0.3
-"""Seconds from a trial to the next in the same place."""
+
+ALIKE = 1.1
+"""How much the FLOPs a token of two models may differ that count as the same."""
+NEAR = 3.0
+"""The same of two models one of which says something of the other: the rate grows with width."""
+PRODUCT_SECONDS = 0.1
+PRODUCT_WIDTH = 256
+BESIDE_PRODUCTS = 1.2e-9
+"""Seconds x d_model: what else an update does on a CPU, for each FLOP of its products. The wider
+the model, the less. Of updates in float32 and bf16 at d_model 64 to 256 on an EPYC."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """FLOPs a second of a training, all its workers together; launch: seconds of a layer's pass
-    that are not gone below; how: where the rate is from."""
+    """FLOPs a second of a training, all its workers together.
+
+    how: where the rate is from. launch: seconds of a layer's pass that are not gone below. about:
+    whether it may be off by a factor of two, as it is not of a run of this model and workers.
+    """
 
     flops_per_second: float
-    launch: float
     how: str
+    launch: float = 0.0
+    about: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,14 +81,137 @@ class Part:
     how: str
 
 
+# --- rates ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished training, as its journal has it.
+
+    each: threads of a worker, 1 with a GPU. flops_per_second: of one worker; flops_per_token: of a
+    token of either side; ended: unix seconds.
+    """
+
+    device: str
+    precision: str
+    workers: int
+    each: int
+    flops_per_second: float
+    flops_per_token: float
+    ended: float
+
+
+def recorded_runs(storage: Path, *, trials: bool) -> list[Run]:
+    """The finished trainings below `cluster.storage`; of CPUs only those of processors like this.
+
+    trials: those of sweeps too. A journal that is damaged, or of an earlier version, is left out.
+    """
+    paths = list(storage.glob(f"*/{JOURNAL_NAME}"))
+    if trials:
+        paths += storage.glob(f"*/trials/*/{JOURNAL_NAME}")
+    found = []
+    for path in paths:
+        with contextlib.suppress(UserError, OSError, KeyError, TypeError, ZeroDivisionError):
+            for end in journal.entries(path, "finished"):
+                gpu = end["device"] != "CPU"
+                if not gpu and end["cpu_features"] != cpu_features():
+                    continue
+                run = Run(
+                    end["device"].removeprefix("NVIDIA "),
+                    end["precision"],
+                    int(end["workers"]),
+                    1 if gpu else int(end["threads"]),
+                    end["flops_per_second"],
+                    end["flops"] / (end["source_tokens"] + end["target_tokens"]),
+                    end["time"],
+                )
+                found.append(run)
+    return found
+
+
+def recorded(
+    runs: Sequence[Run],
+    device: str,
+    precision: Precision,
+    wanted: Training,
+    workers: int,
+    each: float,
+) -> Speed | None:
+    """As the nearest of the runs had it: the same model first, then the same workers, the newest.
+
+    workers, each: as many workers, each of so many CPUs or GPUs. None where no model is near.
+    """
+
+    def ratio(run: Run) -> float:
+        return run.flops_per_token / wanted.flops_per_token
+
+    def order(run: Run) -> tuple[float, bool, float]:
+        far = max(ratio(run), 1 / ratio(run))
+        return far if far > ALIKE else 1.0, (run.workers, run.each) != (workers, each), -run.ended
+
+    near = [
+        run
+        for run in runs
+        if (run.device, run.precision) == (device, precision) and 1 / NEAR < ratio(run) < NEAR
+    ]
+    if not near:
+        return None
+    run = min(near, key=order)
+    far, others, _ = order(run)
+    how = f"from the run of {time.strftime('%Y-%m-%d', time.gmtime(run.ended))} on such "
+    how += "CPUs" if device == "CPU" else "GPUs"
+    if others:
+        how += f" with {run.workers} worker(s)" + f" of {run.each} thread(s)" * (device == "CPU")
+    if far > 1:
+        how += f", whose model takes {ratio(run):.1f} x the FLOPs a token"
+    rate = run.flops_per_second / run.each * workers * each
+    launch = 0.0 if device == "CPU" else LAUNCH_SECONDS
+    return Speed(rate, how, launch, about=far > 1 or others)
+
+
+def assumed_of_cpus(precision: Precision, d_model: int, cpus: float) -> Speed:
+    """Of so many CPUs like those here, by what one of them reaches in matrix products."""
+    product = _product_rate(precision)
+    one = 1 / (1 / product + BESIDE_PRODUCTS / d_model)
+    how = (
+        f"assumed: {100 * one / product:.0f} % of the {product / 1e9:,.0f} GFLOP/s that a CPU here "
+        f"reaches in matrix products, tried for {PRODUCT_SECONDS:g} s"
+    )
+    return Speed(cpus * one, how)
+
+
+@functools.cache
+def _product_rate(precision: Precision) -> float:
+    """FLOPs a second of one thread in products of square matrices, in CPU time, at its best."""
+    numbers = torch.ones(PRODUCT_WIDTH, PRODUCT_WIDTH)
+    if precision == "bf16":
+        numbers = numbers.bfloat16()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        shortest = math.inf
+        until = time.perf_counter() + PRODUCT_SECONDS
+        while shortest == math.inf or time.perf_counter() < until:
+            began = time.thread_time()
+            torch.mm(numbers, numbers)
+            shortest = min(shortest, time.thread_time() - began)
+    finally:
+        torch.set_num_threads(threads)
+    return 2 * PRODUCT_WIDTH**3 / shortest
+
+
+# --- times ---------------------------------------------------------------------------------------
+
+
 def update_seconds(config: Config, found: Training, speed: Speed, workers: int) -> float:
     """Of one update, shared by so many workers."""
-    computing = found.flops_per_update / speed.flops_per_second
-    return max(computing, _launching(config, speed, workers))
+    return max(found.flops_per_update / speed.flops_per_second, _launching(config, speed, workers))
 
 
 def _launching(config: Config, speed: Speed, workers: int) -> float:
-    """Seconds of an update in which a worker starts kernels."""
+    """Seconds of an update in which a worker starts kernels; 0 where a run has shown the whole."""
+    if not speed.about:
+        return 0.0
     share = -(-config.train.tokens_per_update // workers)
     passes = -(-share // config.train.tokens_per_pass)
     return passes * 2 * config.model.layers * speed.launch
@@ -75,7 +223,8 @@ def training_parts(
     """Updates, validation and checkpoints of one training."""
     update = update_seconds(config, found, speed, workers)
     copied = 12 * parameters * found.checkpoints
-    how = f"{found.steps:,} of {_seconds(update)}"
+    shown = f"{1000 * update:,.0f} ms" if update < 10 else f"{update:,.0f} s"
+    how = f"{found.steps:,} of {shown}"
     if update == _launching(config, speed, workers):
         how += f", by the kernels to start: {1000 * speed.launch:g} ms a layer, assumed"
     return [
@@ -92,16 +241,18 @@ def training_parts(
 def decoding_seconds(
     config: Config, load: Workload, lengths: tuple[Lengths, Lengths], speed: Speed
 ) -> float:
-    """Of beam search over a test set and of its scores."""
+    """Of beam search over a test set, whose translations are as long as the references, and of
+    its scores.
+
+    Every hypothesis is one pass of the decoder; the encoder's pass, once a sentence, is counted
+    with each of them, which is little beside the projection to the vocabulary.
+    """
     source, target = lengths
-    flops = decoding_flops(config, load.vocabulary_size, lengths)
-    batches = -(-int(source.sum()) * config.evaluate.beam // config.evaluate.tokens_per_batch)
+    evaluate = config.evaluate
+    computed = evaluate.beam * flops.forward_flops(config.model, load.vocabulary_size, *lengths)
+    batches = -(-int(source.sum()) * evaluate.beam // evaluate.tokens_per_batch)
     # Sentences of a batch are alike in length, so their mean is about its number of steps.
     steps = batches * float(target.mean())
     waiting = steps * (config.model.layers * speed.launch / 3 + DECODING_STEP)
-    decoding = flops / (DECODING_SHARE * speed.flops_per_second)
+    decoding = computed / (DECODING_SHARE * speed.flops_per_second)
     return (max(decoding, waiting) if speed.launch else decoding) + SCORING_SECONDS * len(source)
-
-
-def _seconds(value: float) -> str:
-    return f"{1000 * value:,.0f} ms" if value < 10 else f"{value:,.0f} s"

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from seq2sweep.config import Config
-from seq2sweep.planning.devices import Device
+from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import memory
-from seq2sweep.planning.speed import (
-    BETWEEN_TRIALS,
-    Speed,
-    decoding_seconds,
-    training_parts,
-)
+from seq2sweep.planning.speed import decoding_seconds, training_parts
 from seq2sweep.planning.workload import Workload, parameters, training
-from seq2sweep.sweep.variants import Refused, Variant, base_of, variants
+from seq2sweep.sweep.variants import variants
+
+BETWEEN_TRIALS = 0.3
+"""Seconds from a trial to the next in the same place."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,8 @@ class Row:
 
     seconds: of one of its trainings, with validation, checkpoints and its score; None: not known.
     least_seconds: the same, if it is stopped at its first rung. steps: of one training; memory:
-    bytes that one of its workers needs.
+    bytes that one of its workers needs; checkpoint_bytes: what all of them keep in the end. how:
+    where the rate is from; about: whether it may be off by a factor of two.
     """
 
     variant: str
@@ -35,8 +34,11 @@ class Row:
     steps: int
     flops: float
     memory: float
+    checkpoint_bytes: int
     seconds: float | None
     least_seconds: float | None
+    how: str | None
+    about: bool
 
 
 @dataclass(frozen=True)
@@ -54,58 +56,37 @@ class Sweep:
     least_seconds: float | None
     note: str | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
 
-
-def sweep(config: Config, load: Workload, speed: Speed | None, slots: int, device: Device) -> Sweep:
-    """The sweep of `config` with `slots` trainings at once, each at `speed` on such devices.
+def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
+    """The sweep of `config` on a machine.
 
     Raises UserError for an entry of the section that cannot be.
     """
     found, refused = variants(config, load.train)
     stops = config.sweep.scheduler != "none" and bool(found)
-    rows = [_row(group, load, speed, device) for group in _by_variant(found)]
+    by_variant = itertools.groupby(found, lambda each: each.variant)
+    groups = {name: list(group) for name, group in by_variant}
+    rows = [
+        _row(name, len(group), group[0].config, load, machine) for name, group in groups.items()
+    ]
     note = None
     if config.sweep.method == "none":
         note = "to train variants too, set sweep.method, such as --set sweep.method=table3"
     if config.sweep.method == "optuna":
-        base, asked = rows[0], config.sweep.samples * config.sweep.seeds
-        flops = base.flops / base.trainings * asked
-        rows.append(replace(base, variant="proposals", trainings=asked, flops=flops))
+        asked = config.sweep.samples * config.sweep.seeds
+        rows.append(_row("proposals", asked, found[0].config, load, machine))
         note = "what Optuna will propose is not known: its trials are counted as the base variant"
     return Sweep(
         config.sweep.method,
         rows,
-        [_refused(one) for one in refused],
-        slots,
+        [{"variant": one.name, "cause": one.cause} for one in refused],
+        max(1, min(machine.slots, sum(row.trainings for row in rows))),
         stops,
         sum(row.flops for row in rows),
-        _all([row.seconds for row in rows], rows, slots),
-        _least(rows, slots) if stops else None,
+        _all(rows, machine.slots, lambda row: row.seconds),
+        _least(rows, machine.slots) if stops else None,
         note,
     )
-
-
-def base_of_sweep(config: Config, load: Workload) -> Config:
-    """The variant that the others are compared with."""
-    found = variants(config, load.train)[0]
-    return found[0].config if found else base_of(config)
-
-
-def count(config: Config, load: Workload) -> int:
-    """Trainings of the sweep in all."""
-    found = len(variants(config, load.train)[0])
-    asked = config.sweep.samples * config.sweep.seeds
-    return found + asked * (config.sweep.method == "optuna")
-
-
-def checkpoint_bytes(config: Config, load: Workload) -> int:
-    """What the trials keep in the end, each its newest checkpoints."""
-    found = variants(config, load.train)[0]
-    each = [v.config.train.keep_checkpoints * 12 * parameters(v.config.model, load) for v in found]
-    return sum(each) * count(config, load) // len(found) if found else 0
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:
@@ -118,19 +99,12 @@ def makespan(seconds: Sequence[float], slots: int) -> float:
     return max(places)
 
 
-def _by_variant(found: Sequence[Variant]) -> list[list[Variant]]:
-    groups: dict[str, list[Variant]] = {}
-    for variant in found:
-        groups.setdefault(variant.variant, []).append(variant)
-    return list(groups.values())
-
-
-def _row(group: Sequence[Variant], load: Workload, speed: Speed | None, device: Device) -> Row:
-    config, number = group[0].config, len(group)
+def _row(name: str, number: int, config: Config, load: Workload, machine: Machine) -> Row:
     whole, count = training(config, load), parameters(config.model, load)
     seconds = least = None
-    workers = config.sweep.workers_per_trial
+    workers, device = config.sweep.workers_per_trial, machine.device
     needed = memory(config, load, workers=workers, precision=device.precision, gpu=device.gpu)
+    speed = machine.trial_speed(config, load)
     if speed is not None:
         parts = training_parts(config, whole, speed, workers, count)
         trained = sum(part.seconds or 0.0 for part in parts)
@@ -139,24 +113,23 @@ def _row(group: Sequence[Variant], load: Workload, speed: Speed | None, device: 
         first_rung = max(config.sweep.grace_steps, config.train.warmup_steps)
         least = trained * min(1.0, first_rung / whole.steps) + score
     return Row(
-        group[0].variant,
+        name,
         number,
         count,
         whole.steps,
         number * whole.flops,
         needed.needed,
+        number * config.train.keep_checkpoints * 12 * count,
         seconds,
         least,
+        speed.how if speed else None,
+        speed is not None and speed.about,
     )
 
 
-def _all(seconds: Sequence[float | None], rows: Sequence[Row], slots: int) -> float | None:
-    known = [
-        each
-        for each, row in zip(seconds, rows, strict=True)
-        if each is not None
-        for _ in range(row.trainings)
-    ]
+def _all(rows: Sequence[Row], slots: int, seconds: Callable[[Row], float | None]) -> float | None:
+    each = [seconds(row) for row in rows for _ in range(row.trainings)]
+    known = [one for one in each if one is not None]
     return makespan(known, slots) if known or not rows else None
 
 
@@ -165,9 +138,4 @@ def _least(rows: Sequence[Row], slots: int) -> float | None:
     ends = [row.seconds for row in rows if row.seconds is not None]
     if not ends:
         return None
-    shortened = _all([row.least_seconds for row in rows], rows, slots)
-    return max(min(ends), shortened or 0.0)
-
-
-def _refused(one: Refused) -> dict[str, str]:
-    return {"variant": one.name, "cause": one.cause}
+    return max(min(ends), _all(rows, slots, lambda row: row.least_seconds) or 0.0)

@@ -77,6 +77,12 @@ class Training:
     def flops(self) -> float:
         return self.flops_per_update * self.steps
 
+    @property
+    def flops_per_token(self) -> float:
+        """Of a token of either side."""
+        tokens = self.source_tokens_per_update + self.target_tokens_per_update
+        return self.flops_per_update / tokens
+
 
 def workload(config: Config, pairs: Mapping[str, int], encoded: Path | None) -> Workload:
     """What `config` trains on.
@@ -121,15 +127,6 @@ def training(config: Config, load: Workload) -> Training:
         validation_flops=validations * flops.forward_flops(config.model, size, *load.valid),
         checkpoints=-(-settings.steps // settings.checkpoint_every),
     )
-
-
-def decoding_flops(config: Config, size: int, lengths: tuple[Lengths, Lengths]) -> float:
-    """Of beam search over a test set, whose translations are as long as the references.
-
-    Every hypothesis is one pass of the decoder; the encoder's pass, once a sentence, is counted
-    with each of them, which is little beside the projection to the vocabulary.
-    """
-    return config.evaluate.beam * flops.forward_flops(config.model, size, *lengths)
 
 
 def parameters(model: ModelConfig, load: Workload) -> int:

@@ -17,7 +17,8 @@ from seq2sweep.config import Config
 from seq2sweep.data.sources import REGISTRY
 from seq2sweep.errors import UserError
 from seq2sweep.planning import data as plan_module
-from seq2sweep.planning.data import data_plan, known_pairs, lines
+from seq2sweep.planning.data import data_plan, known_pairs
+from seq2sweep.planning.render import data_lines
 from seq2sweep.planning.workload import workload
 
 
@@ -44,7 +45,7 @@ def test_wmt14_english_german_by_the_figures_of_its_host(tmp_path: Path) -> None
     assert set(plan["seconds"]) == {"download", "prepare", "vocabulary", "encode"}
     assert plan["seconds"]["download"] > 1_695_017_123 / 10e6
     assert not list(tmp_path.iterdir())
-    shown = "\n".join(lines(plan))
+    shown = "\n".join(data_lines(plan))
     assert "1.70GB of 1.70GB, and 1 of unknown size" in shown
     assert "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz" in shown
 
@@ -58,7 +59,7 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     (tmp_path / "val.en.gz").write_bytes(bytes(7))  # not its size
     plan = data_plan(config)
     assert plan["download"]["missing_bytes"] == whole - 568_929 - 100_000
-    shown = "\n".join(lines(plan))
+    shown = "\n".join(data_lines(plan))
     assert "100kB there" in shown
     assert "file:///cache/multi30k/dataset/master/data/task1/raw/train.en.gz" in shown
     assert shown.count("missing") == 4
@@ -68,17 +69,17 @@ def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
     plan = data_plan(config_of("wmt14-en-fr-big", tmp_path))
     assert plan["disk"]["short"] is None or plan["disk"]["needed"] > 10**10
     plan["disk"]["short"] = "/here"
-    assert any("NOT ENOUGH in /here" in line for line in lines(plan))
+    assert any("NOT ENOUGH in /here" in line for line in data_lines(plan))
 
 
 def test_every_disk_is_looked_at_for_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Downloads on one disk, data and checkpoints on another, or all on one."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     monkeypatch.chdir(tmp_path / "b")
-    free = {"a": 2 * 10**9, "b": 10**12}
-    disks = {"a": 1, "b": 2}
+    disks, free = {"a": 1, "b": 2}, {"a": 2 * 10**9, "b": 10**12}
 
     class Disk(type(tmp_path)):  # type: ignore[misc]
         def stat(self, **_: Any) -> Any:
@@ -87,21 +88,29 @@ def test_every_disk_is_looked_at_for_itself(
     def usage(path: Path) -> Any:
         return SimpleNamespace(free=free[path.name])
 
+    def existing(path: Path) -> Path:
+        return Disk(tmp_path / ("a" if path == Path("downloads") else "b"))
+
     monkeypatch.setattr(plan_module.shutil, "disk_usage", usage)
-    a, b = Disk(tmp_path / "a"), Disk(tmp_path / "b")
-    short = plan_module._short
-    assert short({a: 10**9, b: 10**11}) is None
-    assert short({a: 3 * 10**9, b: 1}) == str(a)
-    assert short({a: 10**9, b: 2 * 10**12}) == str(b)
-    disks["b"], free["b"] = 1, free["a"]  # one disk: the needs add up
-    assert short({a: 10**9, b: 10**9}) is None
-    assert short({a: 10**9, b: 2 * 10**9}) == str(a)
+    monkeypatch.setattr(plan_module, "_existing", existing)
+    config = config_of("multi30k-en-de", Path("downloads"))
+
+    def short(downloads: int, checkpoints: int) -> Any:
+        return plan_module._disk(config, downloads, 0, 0, checkpoints)["short"]
+
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    assert short(10**9, 10**11) is None
+    assert short(3 * 10**9, 1) == a
+    assert short(10**9, 2 * 10**12) == b
+    disks["b"] = 1  # one disk: the needs add up
+    assert short(10**9, 10**9) is None
+    assert short(10**9, 2 * 10**9) == a
 
 
 def test_data_that_are_here_already(tmp_path: Path) -> None:
     plan = data_plan(config_of("phrasebook", tmp_path))
     assert plan["pairs"] == presets.load("phrasebook").config.data.phrasebook.train
-    assert "Nothing to download" in lines(plan)
+    assert "Nothing to download" in data_lines(plan)
     own = {"data.dataset": "files", "data.folder": str(tmp_path)}
     for split in ("train", "valid", "test"):
         own |= {f"data.files.{split}": [f"{split}.en", f"{split}.de"]}
@@ -175,17 +184,16 @@ def test_counting_takes_no_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_needs_of_one_folder_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Downloads, data and checkpoints, whether their folders are there already or not."""
+def test_what_is_made_already_needs_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Downloads, data and checkpoints add up, whether their folders are there already or not."""
     monkeypatch.chdir(tmp_path)
-    asked: list[dict[Path, int]] = []
-    monkeypatch.setattr(plan_module, "_short", lambda needs: asked.append(needs))
     config = config_of("multi30k-en-de", Path("not/yet"))
     disk = data_plan(config, checkpoints=10**9)["disk"]
-    assert disk["checkpoints"] == 10**9
-    assert disk["needed"] > 10**9 + disk["downloads"] > 10**9
-    assert [sum(needs.values()) for needs in asked] == [disk["needed"]]
-    # What is made already is there.
+    parts = ("downloads", "clean", "encoded", "cache", "checkpoints")
+    assert disk["needed"] == sum(disk[part] for part in parts)
+    assert all(disk[part] > 0 for part in parts)
     disk = data_plan(config, checkpoints=5, stages=("train",))["disk"]
     assert (disk["needed"], disk["clean"], disk["downloads"]) == (5, 0, 0)
 

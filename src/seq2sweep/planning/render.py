@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tqdm import tqdm
+
 from seq2sweep import console
-from seq2sweep.planning import data
-from seq2sweep.planning.data import size
 
 
 def overview(plan: dict[str, Any]) -> str:
@@ -17,7 +17,7 @@ def overview(plan: dict[str, Any]) -> str:
     blocks = [
         [f"{about['dataset']}, {' to '.join(about['languages'])}: {pairs} training pairs"],
         ["STAGES", *_indented(_stages(plan))],
-        ["DATA", *_indented(data.lines(about))],
+        ["DATA", *_indented(data_lines(about))],
         ["MODEL AND TRAINING", *_indented(_training(plan))],
         ["DEVICES", *_indented([*_device(plan["device"]), *_memory(plan["memory"])])],
         ["TIME", *_indented(_times(plan))],
@@ -27,6 +27,32 @@ def overview(plan: dict[str, Any]) -> str:
     if plan["notes"]:
         blocks.append(["NOTE", *_indented(plan["notes"])])
     return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def data_lines(plan: dict[str, Any]) -> list[str]:
+    """Downloads and disk."""
+    found, disk = plan["download"], plan["disk"]
+    shown = ["Nothing to download"]
+    if found["files"]:
+        unknown = f", and {found['unknown_sizes']} of unknown size" * bool(found["unknown_sizes"])
+        shown = [
+            f"To download into {found['folder']}: {_size(found['missing_bytes'])} of "
+            f"{_size(found['bytes'])}{unknown}"
+        ]
+    width = max((len(file["file"]) for file in found["files"]), default=0)
+    for file in found["files"]:
+        part = f"{_size(file['there'])} there" if file["there"] else "missing"
+        state = "there" if file["complete"] else part
+        total = "size unknown" if file["bytes"] is None else _size(file["bytes"])
+        shown.append(f"  {file['file']:{width}}  {total:>12}  {state:14}  {file['from']}")
+    enough = "enough" if disk["short"] is None else f"NOT ENOUGH in {disk['short']}"
+    return [
+        *shown,
+        f"Disk, about: {_size(disk['needed'])} of {_size(disk['free'])} free: {enough}",
+        f"  downloads {_size(disk['downloads'])}, clean text {_size(disk['clean'])}, "
+        f"encoded {_size(disk['encoded'])}, DVC's cache of it {_size(disk['cache'])}, "
+        f"checkpoints {_size(disk['checkpoints'])}",
+    ]
 
 
 def _stages(plan: dict[str, Any]) -> list[str]:
@@ -69,20 +95,21 @@ def _device(device: dict[str, Any]) -> list[str]:
     if device["how"]:
         rate = device["flops_per_second"]
         shown_rate = f"{rate / 1e12:,.1f} T" if rate >= 1e12 else f"{rate / 1e9:,.1f} G"
-        shown.append(f"together {shown_rate}FLOP/s: {device['how']}")
+        about = "about " * device["about"]
+        shown.append(f"together {about}{shown_rate}FLOP/s: {device['how']}")
     return shown
 
 
 def _memory(memory: dict[str, Any]) -> list[str]:
     verdict = {True: ": fits", False: ": DOES NOT FIT", None: ""}[memory["fits"]]
-    available = "" if memory["available"] is None else f" of {size(memory['available'])}"
+    available = "" if memory["available"] is None else f" of {_size(memory['available'])}"
     parts = ("weights", "gradients", "optimizer", "exchange", "casts")
-    model = ", ".join(f"{part} {size(memory[part])}" for part in parts if memory[part])
+    model = ", ".join(f"{part} {_size(memory[part])}" for part in parts if memory[part])
     shown = [
-        f"memory of a worker, about {size(memory['needed'])}{available}{verdict}",
+        f"memory of a worker, about {_size(memory['needed'])}{available}{verdict}",
         f"  {model}",
-        f"  activations {size(memory['activations'])} and logits {size(memory['logits'])} of "
-        f"{memory['tokens']:,} tokens a pass, libraries and fragments {size(memory['other'])}",
+        f"  activations {_size(memory['activations'])} and logits {_size(memory['logits'])} of "
+        f"{memory['tokens']:,} tokens a pass, libraries and fragments {_size(memory['other'])}",
     ]
     return shown + [f"  {memory['advice']}"] * bool(memory["advice"])
 
@@ -114,16 +141,17 @@ def _sweep(plan: dict[str, Any]) -> list[str]:
             f"{row['parameters'] / 1e6:,.2f}M",
             f"{row['steps']:,}",
             _flops(row["flops"]),
-            size(row["memory"]),
+            _size(row["memory"]),
             _time(row["seconds"]),
             *([_money(row["cost"], currency)] if priced else []),
         )
         for row in sweep["rows"]
     ]
     trainings = sum(row["trainings"] for row in sweep["rows"])
+    about = "about " * any(row["about"] for row in sweep["rows"])
     shown = [
         f"{sweep['method']}: {trainings} training(s), {sweep['slots']} at once, "
-        f"{_flops(sweep['flops'])} FLOPs, {_time(sweep['seconds'])}"
+        f"{_flops(sweep['flops'])} FLOPs, {about}{_time(sweep['seconds'])}"
     ]
     if sweep["at_most"]:
         shown[0] += (
@@ -131,25 +159,41 @@ def _sweep(plan: dict[str, Any]) -> list[str]:
             "first rung"
         )
     shown += _table([(*head, *(["cost"] if priced else [])), *rows], "<" + ">" * 7)
+    first = sweep["rows"][0]
+    shown += [f"rate of {first['variant']}: {first['how']}"] * bool(first["how"])
     shown += [f"{one['variant']}: refused ({one['cause']})" for one in sweep["refused"]]
     return shown + [sweep["note"]] * bool(sweep["note"])
 
 
 def _total(total: dict[str, Any]) -> list[str]:
-    time = _time(total["seconds"])
-    if total["at_most"] and total["seconds"] is not None:
-        time += f" at most, {_time(total['least_seconds'])} at least: trials may be stopped early"
+    seconds, reasons, about = total["seconds"], [], "about " * total["about"]
+    time = about + _time(seconds)
+    if seconds is not None:
+        least, most = total["least_seconds"] if total["at_most"] else seconds, seconds
+        if total["at_most"]:
+            reasons.append("trials may be stopped early")
+        if total["about"]:
+            least, most = least / 2, most * 2
+            reasons.append("rates may be off by a factor of two")
+        if reasons:
+            time += f", from {_time(least)} to {_time(most)}: {', and '.join(reasons)}"
     rows = [("time", time)]
     if total["device_hours"] is not None and total["currency"]:
-        rows.append(("devices held", f"{total['device_hours']:,.1f} device-hours"))
+        rows.append(("devices held", f"{about}{total['device_hours']:,.1f} device-hours"))
     if total["cost"] is not None:
-        rows.append(("cost", f"{_money(total['cost'], total['currency'])}, by infra/prices.yaml"))
+        cost = _money(total["cost"], total["currency"])
+        rows.append(("cost", f"{about}{cost}, by infra/prices.yaml"))
     elif total["currency"]:
         rows.append(("cost", "unknown: infra/prices.yaml has no price for them"))
     if total["energy_kwh"] is not None:
         energy = f"{total['energy_kwh']:,.1f} kWh at most, of the devices alone"
         rows.append(("energy", energy))
     return _table(rows, "<<")
+
+
+def _size(count: float) -> str:
+    """Bytes in powers of 1000: `1.70GB`."""
+    return tqdm.format_sizeof(count, "B")
 
 
 def _time(seconds: float | None) -> str:

@@ -20,9 +20,10 @@ from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.data.vocabulary import Vocabulary
-from seq2sweep.decode.average import average, write_average
+from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import search
-from seq2sweep.decode.exported import choose, read_receipt
+from seq2sweep.decode.exported_weights import choose, read_receipt
+from seq2sweep.decode.receipt import write_average
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.transformer import Transformer
@@ -111,10 +112,11 @@ def test_what_cannot_be_chosen_is_said(config: Config, folder: Path) -> None:
     )
     for content, problem in (
         ("[]", "it holds a list, not an object"),
-        ("{}", "config is null, not an object"),
-        ('{"config": {}, "lineage": "x", "checkpoints": []}', "lineage is a string, not an object"),
+        ("{}", "lists no weights"),
+        ('{"checkpoints": [{}]}', "config is missing"),
+        (weights.replace("{}", '"x"', 1), "config is a string, not an object"),
         ('{"config": {}, "lineage": {}, "checkpoints": []}', "lists no weights"),
-        (weights, "each of its checkpoints must have step, file, sha256"),
+        (weights, r"checkpoints\[0\]\.step is a string, not a number"),
     ):
         (folder / RECEIPT).write_text(content)
         with pytest.raises(UserError, match=problem):

@@ -14,11 +14,15 @@ from typing import Any
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.errors import UserError
-from seq2sweep.paths import json_kind, read_json
+from seq2sweep.paths import mismatch, read_json
 from seq2sweep.storage.atomic import sha256
 
-ENTRY = {"step": int, "file": str, "sha256": str}
-"""What the receipt says of each checkpoint at least."""
+SHAPE = {
+    "config": {},
+    "lineage": {},
+    "checkpoints": [{"step": int, "file": str, "sha256": str}],
+}
+"""What the receipt has at least."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +41,10 @@ def read_receipt(folder: Path) -> dict[str, Any]:
     path = folder / RECEIPT
     receipt: dict[str, Any] = read_json(path)
     remedy = "remove it and run `dvc repro`"
-    for key in ("config", "lineage"):
-        if not isinstance(receipt.get(key), dict):
-            raise UserError(
-                f"{path}: {key} is {json_kind(receipt.get(key))}, not an object: {remedy}"
-            )
-    entries = receipt.get("checkpoints")
-    if not isinstance(entries, list) or not entries:
+    if not receipt.get("checkpoints"):
         raise UserError(f"{path} lists no weights: {remedy}")
-    for entry in entries:
-        if not isinstance(entry, dict) or not all(
-            type(entry.get(key)) is kind for key, kind in ENTRY.items()
-        ):
-            raise UserError(
-                f"{path}: each of its checkpoints must have {', '.join(ENTRY)} as training writes "
-                f"them: {remedy}"
-            )
+    if wrong := mismatch(receipt, SHAPE):
+        raise UserError(f"{path}: {wrong}: {remedy}")
     return receipt
 
 

@@ -1,0 +1,147 @@
+"""Devices by name, and those of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from seq2sweep import cli
+from seq2sweep.errors import UserError
+from seq2sweep.planning import machine
+from seq2sweep.planning.plan import plan
+from seq2sweep.planning.render import overview
+from tests.planning.conftest import preset, record_run, write
+
+
+def test_devices_are_found_by_a_part_of_their_name(project: Path) -> None:
+    config = preset("base")
+
+    def found(text: str) -> machine.Device:
+        return machine.parse(text, config, project)
+
+    assert (found("8 x P100").name, found("8xp100").count) == ("Tesla P100-SXM2-16GB", 8)
+    assert found("H100").name == "H100 80GB HBM3"
+    assert found("2 × A100 40GB").name == "A100-SXM4-40GB"
+    assert found("NVIDIA H100 PCIe").per_hour == 2.89
+    assert (found("T4").precision, found("T4").peak) == ("float32", 8.1e12)
+    with pytest.raises(UserError, match=r"no device K80; it has H100 80GB HBM3, "):
+        found("8 x K80")
+    for text in ("0 x H100", "", "8 x "):
+        with pytest.raises(UserError, match=r"--on .*(write it as|has no device)"):
+            found(text)
+    with pytest.raises(UserError, match=r"bf16 peak of Tesla P100-SXM2-16GB is not known"):
+        machine.parse("P100", preset("base", **{"train.precision": "bf16"}), project)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("devices: [a]\ncurrency: USD", "must have `currency` and `devices`"),
+        ("currency: USD\ndevices: {L4: {watts: -1}}", "L4: watts: -1"),
+        ("currency: USD\ndevices: {L4: {price: 1}}", "known are memory_gb, per_hour, watts"),
+        ("{", "must have"),
+    ],
+)
+def test_a_wrong_table_is_one_line(project: Path, text: str, what: str) -> None:
+    (project / "infra/prices.yaml").write_text(text)
+    with pytest.raises(UserError, match=what) as error:
+        plan(project, on="L4")
+    assert "\n" not in str(error.value)
+    (project / "infra/prices.yaml").unlink()
+    with pytest.raises(UserError, match=r"infra/prices\.yaml is missing"):
+        plan(project, on="L4")
+
+
+def test_gpus_that_are_not_here_leave_time_open(project: Path) -> None:
+    made = plan(project)
+    train = next(stage for stage in made["stages"] if stage["stage"] == "train")
+    assert train["seconds"] is None
+    assert made["total"]["seconds"] is None
+    assert "--on '8 x H100'" in made["notes"][0]
+    shown = overview(made)
+    assert "unknown" in shown
+    assert "63.05M parameters" in shown
+    with pytest.raises(UserError, match="--mfu is a share of a GPU's peak"):
+        plan(project, mfu=0.3)
+    with pytest.raises(UserError, match=r"--mfu is 1\.5: it must be above 0"):
+        plan(project, on="H100", mfu=1.5)
+    assert cli.main(["plan", "--on", "8 x Z80"]) == 2
+
+
+def test_gpus_of_this_machine_are_planned_for(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(project, "base", **{"cluster.workers": 2})
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    properties = SimpleNamespace(total_memory=140 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    made = plan(project)
+    device = made["device"]
+    assert (device["name"], device["count"], device["memory"]) == ("H200", 2, 140 * 2**30)
+    assert device["mfu"] == pytest.approx(0.15)
+    assert made["total"]["cost"] == pytest.approx(3.99 * made["total"]["device_hours"])
+    # Without the table all is there but what it says.
+    (project / "infra/prices.yaml").unlink()
+    assert plan(project)["total"]["cost"] is None
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert plan(project)["device"]["name"] == "CPU"
+
+
+def test_cpus_train_with_the_workers_of_params(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2sweep.planning.machine.available_cpus", lambda: 4)
+    record_run(project / "runs/train-1", threads=2)
+    record_run(project / "runs/sweep-1/trials/base-1", flops=1e6 * 2000, workers=1)
+    write(project, "phrasebook", **{"sweep.scheduler": "asha"})
+    made = plan(project)
+    parts = {
+        p["part"]: p["seconds"] for s in made["stages"] if s["stage"] == "train" for p in s["parts"]
+    }
+    assert parts["updates"] == pytest.approx(made["training"]["flops"] / 2e10)
+    assert made["device"]["how"] == "from the run of 2025-11-20 on such CPUs"
+    assert made["device"]["about"] is False
+    assert made["sweep"]["slots"] == 4
+    base = made["sweep"]["rows"][0]
+    assert base["seconds"] > base["flops"] / 1e10
+    assert base["about"] is False
+    assert made["total"]["at_most"]
+    assert made["total"]["least_seconds"] < made["total"]["seconds"]
+    assert made["total"]["cost"] is None
+    # The variant of half the width is none that a run was recorded of.
+    assert made["total"]["about"]
+    assert ", from " in overview(made).splitlines()[-1]
+    write(project, "phrasebook", **{"cluster.workers": 8})
+    assert "do not fit 4 CPUs" in plan(project)["notes"][0]
+
+
+def test_runs_on_gpus_count_before_an_assumed_mfu(project: Path) -> None:
+    flops = plan(project, on="8 x H100")["training"]
+    tokens = flops["source_tokens"] + flops["target_tokens"]
+    figures = {
+        "device": "NVIDIA H100 80GB HBM3",
+        "precision": "bf16",
+        "threads": 16,
+        "workers": 8,
+        "flops": flops["flops"] / tokens * 2000,
+        "flops_per_second": 2e14,
+    }
+    record_run(project / "runs/train-1", **figures)
+    # What share of a GPU a trial had is not known.
+    record_run(project / "runs/sweep-1/trials/base-1", **figures | {"flops_per_second": 1e14})
+    made = plan(project, on="8 x H100")
+    assert made["device"]["flops_per_second"] == 16e14
+    assert made["device"]["how"] == "from the run of 2025-11-20 on such GPUs"
+    # It has started its kernels in that time too.
+    assert made["stages"][4]["parts"][1]["seconds"] == pytest.approx(flops["flops"] / 16e14)
+    alone = plan(project, on="H100")["device"]
+    assert (alone["flops_per_second"], alone["about"]) == (2e14, True)
+    assert alone["how"].endswith("such GPUs with 8 worker(s)")
+    given = plan(project, on="8 x H100", mfu=0.4)["device"]
+    assert given["mfu"] == pytest.approx(0.4)
+    assert given["how"] == "40 % of the peak, as --mfu says"
+    assert plan(project, on="8 x H200")["device"]["how"].startswith("assumed: 15 % of the peak")

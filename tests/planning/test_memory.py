@@ -1,0 +1,121 @@
+"""Memory of a worker, against what autograd keeps and by arithmetic done anew here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.model.transformer import Transformer
+from seq2sweep.planning import memory, workload
+from seq2sweep.planning.plan import plan
+from seq2sweep.planning.render import overview
+from seq2sweep.train.loss import smoothed_cross_entropy
+from seq2sweep.train.step import autocast
+from tests.planning.conftest import load_of, preset, write
+
+PRECISIONS: tuple[Any, ...] = ("float32", "bf16")
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"model.attention": "additive"},
+        {"model.feed_forward_dropout": 0.1},
+        {"model.dropout": 0},
+    ],
+    ids=["paper", "additive", "feed-forward dropout", "no dropout"],
+)
+def test_activations_are_what_the_backward_pass_keeps(
+    changes: dict[str, Any], precision: Any
+) -> None:
+    """Of one pass of the real model on a CPU, counted as autograd saves them."""
+    config, pairs, length = preset("phrasebook", **changes), 16, 20
+    size = config.vocabulary.size
+    model = Transformer(config.model, size)
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage().data_ptr() not in weights:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    pieces = torch.randint(4, size, (pairs, length))
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        autocast(precision, torch.device("cpu")),
+    ):
+        smoothed_cross_entropy(model(pieces, pieces), pieces, 0.1)
+    saved = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    saved -= pairs * length * size * 4  # the probabilities, which are counted with the logits
+    saved -= 2 * sum(w.numel() for w in model.parameters()) * (precision == "bf16")
+    lengths = np.full(pairs, length, np.int32)
+    bitext = workload._bitext(lengths, lengths, {"size": size})
+    load = workload.Workload(bitext, (lengths, lengths), (lengths, lengths), pairs, "")
+    per_pair = memory.bytes_per_token(config, load, precision, gpu=False)
+    assert pairs * length * sum(per_pair) == pytest.approx(saved, rel=0.12)
+
+
+def test_kernels_in_bf16_take_memory_on_a_cpu_alone(project: Path) -> None:
+    """oneDNN keeps one for each shape of a product."""
+    config, load = preset("phrasebook"), load_of("phrasebook", 80_000)
+
+    def libraries(precision: Any, gpu: bool) -> float:
+        found = memory.memory(config, load, workers=2, precision=precision, gpu=gpu)
+        fragments = memory.FRAGMENTS["gpu" if gpu else "cpu"]
+        return found.other - fragments * (found.activations + found.logits)
+
+    kernels = libraries("bf16", gpu=False) - libraries("float32", gpu=False)
+    assert kernels == pytest.approx(0.08e9)
+    assert libraries("bf16", gpu=True) == pytest.approx(libraries("float32", gpu=True))
+
+
+def test_what_does_not_fit_says_what_to_change(project: Path) -> None:
+    big = preset("big", **{"train.tokens_per_pass": 25_000})
+    load = load_of("big", 4_500_000)
+
+    def found(workers: int, config: Config = big) -> memory.Memory:
+        return memory.memory(config, load, workers=workers, precision="bf16", gpu=True)
+
+    alone, eight = found(1), found(8)
+    assert (alone.tokens, eight.tokens) == (25_000, 3125)
+    assert alone.optimizer == 2 * alone.weights == 8 * 214_171_648
+    # One worker exchanges nothing.
+    assert (alone.exchange, eight.exchange) == (0, eight.gradients)
+    said = memory.advice(alone, 16e9, big, 1)
+    tokens = int(said.split()[3])
+    less = configuration.with_changes(big, {"train.tokens_per_pass": tokens})
+    assert found(1, less).needed <= 16e9 < alone.needed
+    assert tokens > 500
+    assert "cluster.fsdp" in memory.advice(eight, 4.5e9, big, 8)
+    assert "too large" in memory.advice(alone, 1e9, big, 1)
+    write(project, "big", **{"train.tokens_per_pass": 25_000})
+    made = plan(project, on="P100")
+    assert made["memory"]["fits"] is False
+    assert "DOES NOT FIT" in overview(made)
+    assert plan(project, on="1 x H200")["memory"]["fits"] is True
+
+
+def test_shards_hold_a_part_of_the_model() -> None:
+    whole, load = preset("big"), load_of("big", 4_500_000)
+    options: dict[str, Any] = {"precision": "bf16", "gpu": True}
+    sharded = configuration.with_changes(whole, {"cluster.fsdp": True})
+    plain = memory.memory(whole, load, workers=8, **options)
+    found = memory.memory(sharded, load, workers=8, **options)
+    assert (8 * found.weights, 8 * found.optimizer) == (plain.weights, plain.optimizer)
+    assert found.gradients == plain.gradients / 8
+    assert found.needed < plain.needed
+    # With several passes an update the gradients stay whole in between.
+    passes = configuration.with_changes(sharded, {"train.tokens_per_pass": 1000})
+    assert memory.memory(passes, load, workers=8, **options).gradients == plain.gradients
+    alone = memory.memory(sharded, load, workers=1, **options)
+    assert alone == memory.memory(whole, load, workers=1, **options)

@@ -1,0 +1,97 @@
+"""The whole plan: FLOPs, time and cost, by arithmetic done anew here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep.planning import workload
+from seq2sweep.planning.plan import plan
+from seq2sweep.planning.render import overview
+from seq2sweep.planning.stages import Stage
+from tests.planning.conftest import preset, write
+
+
+@pytest.mark.parametrize(
+    ("name", "millions", "flops", "paper_days"),
+    [("base", 63.05, 9.0e17, 0.5), ("big", 214.17, 9.1e18, 3.5)],
+)
+def test_what_the_papers_models_take(
+    project: Path,
+    name: str,
+    millions: float,
+    flops: float,
+    paper_days: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workload, "MOST_PAIRS", 200_000)
+    write(project, name)
+    made = plan(project, on="8 x P100")
+    training = made["training"]
+    assert training["parameters"] / 1e6 == pytest.approx(millions, abs=0.01)
+    assert training["flops"] == pytest.approx(flops, rel=0.02)
+    # An update is a little less than the 25000 tokens of the paper on each side.
+    for side in ("source", "target"):
+        assert 22_000 < training[f"{side}_tokens"] / training["steps"] <= 25_000
+    train = next(stage for stage in made["stages"] if stage["stage"] == "train")
+    assert train["seconds"] / 86400 == pytest.approx(paper_days, rel=0.25)
+    updates = next(part["seconds"] for part in train["parts"] if part["part"] == "updates")
+    assert training["paper_rule_flops"] == pytest.approx(updates * 8 * 9.5e12)
+
+
+def test_time_cost_and_energy_by_hand(project: Path) -> None:
+    made = plan(project, on="8 x H100", mfu=0.4)
+    device, training = made["device"], made["training"]
+    rate = 8 * 0.4 * 1979e12 / 2
+    assert (device["flops_per_second"], device["mfu"]) == (rate, pytest.approx(0.4))
+    train, evaluate, sweep = (
+        next(stage for stage in made["stages"] if stage["stage"] == name)
+        for name in ("train", "evaluate", "sweep")
+    )
+    parts = {part["part"]: part["seconds"] for part in train["parts"]}
+    # Twelve layers, a millisecond each: eight such devices wait for the kernels to be started.
+    assert training["flops"] / rate < parts["updates"] == pytest.approx(100_000 * 12e-3)
+    assert train["seconds"] == pytest.approx(sum(parts.values()))
+    total = made["total"]
+    hours = 8 * (train["seconds"] + evaluate["seconds"] + sweep["seconds"]) / 3600
+    assert total["device_hours"] == pytest.approx(hours)
+    assert total["cost"] == pytest.approx(6.88 * hours)
+    assert total["energy_kwh"] == pytest.approx(0.7 * hours)
+    assert total["currency"] == "USD"
+    assert total["seconds"] == pytest.approx(sum(stage["seconds"] for stage in made["stages"]))
+    assert not total["at_most"]
+
+
+def test_what_does_not_run_is_not_summed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("download", "prepare", "vocabulary", "train", "evaluate", "sweep", "report")
+    # As long as encode runs, which is after all of them here, no encoded text is looked for.
+    running = [Stage(name, name == "sweep", "") for name in names] + [Stage("encode", True, "")]
+    monkeypatch.setattr("seq2sweep.planning.stages.stages", lambda _: running)
+    write(project, "phrasebook")
+    (project / "data/raw").mkdir(parents=True)
+    splits = {"train": [{"lines": 71_234}], "valid": [{"lines": 900}], "test": [{"lines": 800}]}
+    (project / "data/raw/provenance.json").write_text(json.dumps({"splits": splits}))
+    made = plan(project)
+    assert made["data"]["pairs"] == 71_234  # as download says, which is not to run
+    by_name = {stage["stage"]: stage for stage in made["stages"]}
+    assert by_name["train"]["seconds"] > 25
+    assert made["total"]["seconds"] == pytest.approx(
+        by_name["sweep"]["seconds"] + by_name["encode"]["seconds"]
+    )
+    disk = made["data"]["disk"]
+    assert disk["clean"] == 0 < disk["encoded"]
+    kept = 12 * parameters_kept(made)
+    assert disk["checkpoints"] == pytest.approx(kept)
+    shown = overview(made)
+    assert "nothing to do" in shown
+    assert "en to de: 71,234 training pairs" in shown
+    assert "updates  " not in shown
+
+
+def parameters_kept(made: dict[str, Any]) -> float:
+    """Parameters in the checkpoints that the trials keep."""
+    keep = preset("phrasebook").train.keep_checkpoints
+    return sum(keep * row["trainings"] * row["parameters"] for row in made["sweep"]["rows"])

@@ -1,0 +1,121 @@
+"""FLOPs a second of recorded runs and assumed ones, and the times that follow."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.planning import speed, workload
+from seq2sweep.planning.speed import (
+    Speed,
+    assumed_of_cpus,
+    decoding_seconds,
+    recorded,
+    recorded_runs,
+    training_parts,
+    update_seconds,
+)
+from seq2sweep.runs.journal import Journal
+from seq2sweep.train.loop import train
+from tests.conftest import Corpus
+from tests.planning.conftest import load_of, preset, record_run
+
+
+def test_a_half_of_the_mfu_takes_twice_the_time() -> None:
+    config, load = preset("big"), load_of("big", 4_500_000)
+    found = workload.training(config, load)
+    slow, fast = (Speed(rate, "", 1e-3) for rate in (1e13, 2e13))
+    seconds = [update_seconds(config, found, speed, 8) for speed in (slow, fast)]
+    assert seconds[0] == pytest.approx(2 * seconds[1]) == found.flops_per_update / 1e13
+    # In small passes it is the kernels that are waited for.
+    small = configuration.with_changes(config, {"train.tokens_per_pass": 100})
+    assert update_seconds(small, found, Speed(1e20, "", 1e-3), 8) == pytest.approx(32 * 12e-3)
+    assert decoding_seconds(config, load, load.test, slow) > 3003 * 3e-3
+    parts = training_parts(config, found, fast, 8, 10**6)
+    assert [part.part for part in parts] == ["updates", "validation", "checkpoints"]
+    assert parts[1].seconds == pytest.approx(found.validation_flops / 2e13)
+
+
+def of_model(flops_per_token: float) -> workload.Training:
+    return workload.Training(100, 50.0, 50.0, 100 * flops_per_token, 0.0, 1)
+
+
+def test_the_nearest_recorded_run_counts(tmp_path: Path) -> None:
+    """The same model, then the same workers, then the newest."""
+    later = {"time": 1_763_640_000.0 + 86400}
+    record_run(tmp_path / "a")
+    record_run(tmp_path / "b", flops_per_second=2e10, **later)
+    record_run(tmp_path / "c", flops_per_second=3e10, workers=1, threads=2, time=later["time"] + 1)
+    record_run(tmp_path / "d", flops_per_second=4e10, flops=2e6 * 2000)
+    record_run(tmp_path / "sweep/trials/e", flops_per_second=5e10, flops=1e6 * 2000, workers=1)
+    runs = recorded_runs(tmp_path, trials=True)
+    assert len(runs) == 5
+    assert len(recorded_runs(tmp_path, trials=False)) == 4
+
+    def found(flops_per_token: float, workers: int, each: int, **values: Any) -> Speed | None:
+        wanted = of_model(flops_per_token)
+        values = {"device": "CPU", "precision": "float32"} | values
+        return recorded(runs, wanted=wanted, workers=workers, each=each, **values)
+
+    on = "from the run of 2025-11-21 on such CPUs"
+    assert found(4.1e6, 2, 1) == Speed(4e10, on, about=False)
+    assert found(4e6, 1, 2) == Speed(3e10, on, about=False)
+    how = f"{on} with 1 worker(s) of 2 thread(s)"
+    # Of each thread, as many as are wanted, where nobody trained like that.
+    assert found(4e6, 3, 4) == Speed(3e10 / 2 * 12, how)
+    near = found(3e6, 2, 1)
+    assert near is not None
+    assert near.about
+    assert near.how.endswith(", whose model takes 1.3 x the FLOPs a token")
+    assert found(0.7e6, 1, 1) is not None
+    assert found(13e6, 2, 1) is None
+    assert found(0.3e6, 2, 1) is None
+    assert found(4e6, 2, 1, precision="bf16") is None
+    assert found(4e6, 2, 1, device="H200") is None
+
+
+def test_a_training_says_all_that_the_next_plan_needs(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    (tmp_path / "train-1").mkdir()
+    with contextlib.closing(Journal(tmp_path / "train-1/journal.jsonl")) as journal:
+        for event in train(tiny_config, tiny_corpus.encoded, device=torch.device("cpu")):
+            journal.append(event)
+    (run,) = recorded_runs(tmp_path, trials=False)
+    load = workload.workload(tiny_config, {"train": 400}, tiny_corpus.encoded)
+    wanted = workload.training(tiny_config, load)
+    assert run.flops_per_token == pytest.approx(wanted.flops_per_token, rel=0.05)
+    found = recorded([run], "CPU", "float32", wanted, 1, torch.get_num_threads())
+    assert found is not None
+    assert (found.flops_per_second, found.about) == (run.flops_per_second, False)
+
+
+def test_journals_that_say_nothing_of_these_devices_are_left_out(tmp_path: Path) -> None:
+    record_run(tmp_path / "elsewhere", cpu_features="of another processor")
+    record_run(tmp_path / "nothing", source_tokens=0, target_tokens=0)
+    record_run(tmp_path / "unfinished", kind="logged")
+    record_run(tmp_path / "earlier", workers=None)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged/journal.jsonl").write_text("{\n")
+    assert recorded_runs(tmp_path, trials=True) == []
+    assert recorded_runs(tmp_path / "nowhere", trials=True) == []
+
+
+def test_cpus_that_never_trained_are_assumed_by_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = torch.get_num_threads()
+    # On a machine of whatever speed.
+    assert 1e8 < speed._product_rate("float32") < 1e13
+    assert torch.get_num_threads() == threads
+    monkeypatch.setattr(speed, "_product_rate", lambda _: 1e11)
+    narrow, wide = assumed_of_cpus("float32", 128, 2), assumed_of_cpus("float32", 512, 2)
+    # What is beside the products takes as long as 94 % of them at this width.
+    assert narrow.flops_per_second == pytest.approx(2e11 / 1.9375)
+    assert narrow.flops_per_second < wide.flops_per_second < 2e11
+    assert narrow.about
+    assert narrow.how.startswith("assumed: 52 % of the 100 GFLOP/s that a CPU here reaches")

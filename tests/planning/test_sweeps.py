@@ -1,0 +1,100 @@
+"""The sweep of a plan, row by row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep.planning import machine, speed, sweeps
+from seq2sweep.planning.machine import Machine
+from seq2sweep.planning.plan import plan
+from seq2sweep.planning.render import overview
+from tests.planning.conftest import load_of, preset, write
+
+HERE = Machine(machine.Device("CPU", 2, "float32"), 2, slots=2)
+
+
+@pytest.fixture(autouse=True)
+def known_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rate at each look."""
+    monkeypatch.setattr(speed, "_product_rate", lambda _: 1e11)
+
+
+def test_without_a_sweep_no_trial_is_counted(project: Path) -> None:
+    made = plan(project, on="8 x H100")
+    sweep = made["sweep"]
+    assert (sweep["method"], sweep["rows"], sweep["refused"]) == ("none", [], [])
+    assert (sweep["flops"], sweep["seconds"], sweep["at_most"]) == (0, 0.0, False)
+    stage = next(stage for stage in made["stages"] if stage["stage"] == "sweep")
+    assert {part["part"]: part["seconds"] for part in stage["parts"]}["trials"] == 0.0
+    checkpoints = made["data"]["disk"]["checkpoints"]
+    assert checkpoints == 5 * 20 * made["training"]["parameters"]
+    assert "none: no variant is trained; to train variants too, set sweep.method" in overview(made)
+
+
+def test_a_sweep_row_by_row(project: Path) -> None:
+    write(project, "wmt14-en-de-table3")
+    made = plan(project, on="8 x H100")
+    sweep = made["sweep"]
+    rows = {row["variant"]: row for row in sweep["rows"]}
+    assert list(rows)[:2] == ["base", "A-heads-1"]
+    assert len(rows) == 19
+    assert rows["base"]["parameters"] == made["training"]["parameters"]
+    assert rows["C-d_model-1024"]["flops"] > 2 * rows["base"]["flops"]
+    assert sweep["flops"] == pytest.approx(sum(row["flops"] for row in rows.values()))
+    assert (sweep["slots"], sweep["at_most"], sweep["least_seconds"]) == (8, False, None)
+    # One device each: eight at once, begun in turn.
+    ends = sorted(row["seconds"] for row in rows.values())
+    assert ends[-1] < sweep["seconds"] < sum(ends) / 8 + ends[-1]
+    base = rows["base"]
+    assert base["cost"] == pytest.approx(6.88 * base["seconds"] / 3600)
+    shown = overview(made)
+    assert "A-heads-1" in shown
+    assert "19 training(s), 8 at once" in shown
+
+
+def test_early_stopping_makes_it_an_upper_bound() -> None:
+    config = preset("phrasebook", **{"sweep.seeds": 2, "sweep.space": {"model.heads": [1, 7, 8]}})
+    config = configuration.with_changes(config, {"sweep.scheduler": "asha"})
+    config = configuration.with_changes(config, {"sweep.base": {"model.d_model": 63}})
+    config = configuration.with_changes(config, {"sweep.base": {"model.d_model": 64}})
+    load = load_of("phrasebook", 80_000)
+    made = sweeps.sweep(config, load, HERE)
+    assert made.at_most
+    assert made.seconds is not None
+    assert made.least_seconds is not None
+    assert made.least_seconds < made.seconds
+    assert all(row.trainings == 2 for row in made.rows)
+    plain = configuration.with_changes(config, {"sweep.scheduler": "none"})
+    all_of_it = sweeps.sweep(plain, load, HERE)
+    assert (all_of_it.at_most, all_of_it.least_seconds) == (False, None)
+    assert all_of_it.seconds == made.seconds
+    assert sweeps.sweep(config, load, replace(HERE, enough=False)).seconds is None
+
+
+def test_what_optuna_will_propose_counts_as_the_base_variant() -> None:
+    config, load = preset("phrasebook-search"), load_of("phrasebook", 80_000)
+    made = sweeps.sweep(config, load, HERE)
+    base, proposals = made.rows
+    assert proposals.trainings == config.sweep.samples
+    assert proposals.flops == pytest.approx(config.sweep.samples * base.flops)
+    assert proposals.checkpoint_bytes == config.sweep.samples * base.checkpoint_bytes
+    assert "not known" in (made.note or "")
+
+
+def test_the_last_of_several_works() -> None:
+    pause = sweeps.BETWEEN_TRIALS
+    assert sweeps.makespan([3, 1, 1, 1], 2) == pytest.approx(3 + 3 * pause)
+    assert sweeps.makespan([2], 8) == pytest.approx(2 + pause)
+    assert sweeps.makespan([1, 1], 1) == pytest.approx(2 + 2 * pause)
+
+
+def test_trials_that_do_not_fit_are_named(project: Path) -> None:
+    write(project, "wmt14-en-de-table3", **{"train.tokens_per_pass": 20_000})
+    (note,) = plan(project, on="8 x P100")["notes"]
+    assert "C-d_model-1024" in note
+    assert "lower train.tokens_per_pass" in note
+    assert "(base" not in note

@@ -1,0 +1,24 @@
+"""Lengths of sentences, tokens and FLOPs of a training."""
+
+from __future__ import annotations
+
+from seq2sweep.config import Config
+from seq2sweep.model import flops
+from seq2sweep.planning import workload
+from tests.conftest import Corpus
+
+
+def test_lengths_of_the_encoded_text_count_where_there_is_one(
+    tiny_corpus: Corpus, tiny_config: Config
+) -> None:
+    load = workload.workload(tiny_config, {"train": 10**6}, tiny_corpus.encoded)
+    assert (load.pairs, load.vocabulary_size) == (400, tiny_corpus.size)
+    assert len(load.test[0]) == 40
+    found = workload.training(tiny_config, load)
+    tokens = found.source_tokens_per_update + found.target_tokens_per_update
+    assert tokens <= 2 * tiny_config.train.tokens_per_update
+    # 12 steps in thirds: three validations and three checkpoints.
+    assert found.checkpoints == 3
+    once = flops.forward_flops(tiny_config.model, load.vocabulary_size, *load.valid)
+    assert found.validation_flops == 3 * once
+    assert found.flops_per_token == found.flops / 12 / tokens
