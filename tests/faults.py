@@ -212,8 +212,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         "pipeline/evaluate.py": [
             (
-                "run.log(figures, last_step, on_parent=True)",
-                'run.log(figures | {"test_perplexity": 1.5}, last_step, on_parent=True)',
+                "run.log(shown(metrics), step, on_parent=True)",
+                'run.log(shown(metrics) | {"test_perplexity": 1.5}, step, on_parent=True)',
             ),
             ("metrics=figures,", 'metrics=figures | {"bleu": figures["bleu_paper"]},'),
             ("chrF {metrics['chrf']['score']:.2f}", "chrF {metrics['exact_match']:.2f}"),
