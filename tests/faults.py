@@ -215,7 +215,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "run.log(shown(metrics), step, on_parent=True)",
                 'run.log(shown(metrics) | {"test_perplexity": 1.5}, step, on_parent=True)',
             ),
-            ("metrics=figures,", 'metrics=figures | {"bleu": figures["bleu_paper"]},'),
+            ("metrics=shown(metrics),", 'metrics=shown(metrics) | {"bleu": shown(metrics)["bleu_paper"]},'),
             ("chrF {metrics['chrf']['score']:.2f}", "chrF {metrics['exact_match']:.2f}"),
             ("result.table)\n", 'result.table.lower().replace("e", "i"))\n'),
         ],
