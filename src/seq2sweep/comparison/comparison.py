@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from seq2sweep import config as configuration
 from seq2sweep.comparison import trials, weights
 from seq2sweep.comparison.side import Missing, Scores, Side
 from seq2sweep.errors import UserError
@@ -83,9 +84,14 @@ def differences(first: Side, second: Side) -> dict[str, dict[str, list[Any]]]:
     if dirty != ["false", "false"]:
         code["git.dirty"] = dirty
     sections = [key for key in first.config if key in second.config]
-    configs = [{key: side.config[key] for key in sections} for side in (first, second)]
+    # Of before there was a key with a default.
+    left_out = {k: v for k, v in configuration.DEFAULTS.items() if k.split(".")[0] in sections}
+    configs = [
+        left_out | dict(_leaves({key: side.config[key] for key in sections}))
+        for side in (first, second)
+    ]
     return {
-        "parameters": _unequal(*(dict(_leaves(config)) for config in configs)),
+        "parameters": _unequal(*configs),
         "code": code,
         "data": _tags(lineages, "data.dataset", "data.vocabulary"),
     }

@@ -13,12 +13,13 @@ from typing import Any
 
 from torch import Tensor
 
-from seq2sweep.config import LEARNED_POSITIONS, EvaluateConfig
+from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK
 from seq2sweep.decode.beam import Hypothesis
 from seq2sweep.errors import UserError
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.layers import (
+    LEARNED_POSITIONS,
     DecoderLayer,
     EncoderLayer,
     FeedForward,

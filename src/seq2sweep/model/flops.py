@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2sweep.config import LEARNED_POSITIONS, ModelConfig
+from seq2sweep.config import ModelConfig
 
 TRAINING_FACTOR = 3
 """Forward, gradient of the inputs, gradient of the weights: one product each."""
@@ -18,6 +18,8 @@ TRAINING_FACTOR = 3
 
 def parameter_count(config: ModelConfig, vocabulary_size: int) -> int:
     """Trainable numbers: attention has no biases, feed-forward and LayerNorm have."""
+    from seq2sweep.model.layers import LEARNED_POSITIONS  # PyTorch takes a second to load
+
     d = config.d_model
     attention = d * config.heads * (2 * config.d_k + 2 * config.d_v)
     if config.attention == "additive":

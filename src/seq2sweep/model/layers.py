@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep.config import LEARNED_POSITIONS, ModelConfig
+from seq2sweep.config import ModelConfig
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
 from seq2sweep.model.products import Linear
 
+LEARNED_POSITIONS = 1024
+"""Pieces a side for which `model.positions: learned` has a position."""
 # Sinusoids made at the start; longer sentences make more.
 FIRST_POSITIONS = 256
 FIRST_ROOM = 32

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep.config import LEARNED_POSITIONS, ModelConfig
+from seq2sweep.config import ModelConfig
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.layers import (
+    LEARNED_POSITIONS,
     DecoderLayer,
     EncoderLayer,
     LayerCache,

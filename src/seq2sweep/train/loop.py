@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from seq2sweep import config as configuration
-from seq2sweep.config import LEARNED_POSITIONS, Config
+from seq2sweep.config import Config
 from seq2sweep.data.batching import (
     Batch,
     EpochPlan,
@@ -35,6 +35,7 @@ from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.errors import UserError
 from seq2sweep.model.flops import training_flops
+from seq2sweep.model.layers import LEARNED_POSITIONS
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import devices, state
 from seq2sweep.train.agreement import Agreement
@@ -140,7 +141,7 @@ class _Training:
 
     def identity(self) -> dict[str, Any]:
         """What a checkpoint must agree on with the run that goes on from it."""
-        return configuration.flatten(self.config, "model") | {
+        return configuration.identity(self.config, "model") | {
             "vocabulary": self.bitext.header["vocabulary"]["fingerprint"],
             "data": self.bitext.header["fingerprint"],
             "train.precision": self.precision,
