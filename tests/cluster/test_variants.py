@@ -311,7 +311,7 @@ WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"train.seed": [1, 2]}, {"seeds": 2}, "sweep.seeds"),
     ({"train.steps": [1, 2]}, {"budget": "tokens"}, "sweep.budget tokens"),
     ({"train.steps, model.heads": [[1, 2]]}, {"budget": "flops"}, "sweep.budget flops"),
-    ({"model": [{}]}, {}, "model is a section; its keys are model.layers"),
+    ({"model": [{}]}, {}, "model is a section; its keys are model.architecture"),
     ({}, {"base": {"model.head": 1}}, "sweep.base"),
     ({}, {"base": {"model.d_model": 33}}, "even for sinusoidal"),
     ({}, {"base": {"train.keep_checkpoints": 1}}, "evaluate.average_checkpoints must be"),

@@ -117,8 +117,11 @@ def test_lengths_of_the_encoded_text_count_where_there_is_one(
         {"model.attention": "additive"},
         {"model.feed_forward_dropout": 0.1},
         {"model.dropout": 0},
+        {"model.feed_forward": "swiglu"},
+        {"model.feed_forward": "swiglu", "model.feed_forward_dropout": 0.1},
+        {"model.norm_kind": "rmsnorm"},
     ],
-    ids=["paper", "additive", "feed-forward dropout", "no dropout"],
+    ids=str,
 )
 def test_activations_are_what_the_backward_pass_keeps(
     changes: dict[str, Any], precision: Any

@@ -9,6 +9,7 @@ from seq2sweep.config.fields import shown as shown
 from seq2sweep.config.loading import DECISIVE as DECISIVE
 from seq2sweep.config.loading import DEFAULTS as DEFAULTS
 from seq2sweep.config.loading import chosen as chosen
+from seq2sweep.config.loading import code_of_kinds as code_of_kinds
 from seq2sweep.config.loading import dump as dump
 from seq2sweep.config.loading import fingerprint as fingerprint
 from seq2sweep.config.loading import flatten as flatten

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import yaml
 
-from seq2sweep import yaml_text
+from seq2sweep import code_fingerprint, yaml_text
 from seq2sweep.config.fields import LONGEST_SHOWN, must, shown
 from seq2sweep.config.schema import Config
 from seq2sweep.errors import UserError
@@ -29,7 +29,8 @@ DECISIVE = ("src", "pipeline", "params.yaml", "dvc.yaml", "constraints.txt", "py
 """The project's files that determine a result. One elsewhere (documentation, tests, infrastructure,
 dvc.lock, which stages write) leaves the tree of a run clean."""
 
-PACKAGE = Path(__file__).parents[1]
+MODEL = Path(__file__).parents[1] / "model"
+"""Where the kinds of its parts lie, a folder a part."""
 
 
 def load(path: Path) -> Config:
@@ -109,9 +110,29 @@ def chosen(config: Config, *sections: str) -> dict[str, Any]:
 
 
 def identity(config: Config, *sections: str) -> dict[str, Any]:
-    """As `chosen`, without keys whose values can change nothing that comes out."""
-    idle = {key for key, _, field in _entries(config) if not field.metadata["result"]}
-    return {key: value for key, value in chosen(config, *sections).items() if key not in idle}
+    """As `chosen`, without keys whose values can change nothing that comes out.
+
+    Beside the name of a kind stands what its file means, since only the code of defaults is part
+    of the code that trains: a new kind's file changes nothing of models that do not name it.
+    """
+    fields = {key: field for key, _, field in _entries(config)}
+    return {
+        key: f"{value} {_code(folder, value)}" if (folder := _folder(fields[key])) else value
+        for key, value in chosen(config, *sections).items()
+        if fields[key].metadata["result"]
+    }
+
+
+def code_of_kinds(config: Config, *sections: str) -> dict[str, str]:
+    """What the files of kinds mean that these sections name, by module; defaults are left out."""
+    named = json.dumps(chosen(config, *sections))
+    return {
+        f"seq2sweep.model.{folder}.{kind}": _code(folder, kind)
+        for _, _, field in _entries(config)
+        if (folder := _folder(field))
+        for kind in _kinds(folder)
+        if f'"{kind}"' in named and kind != field.default
+    }
 
 
 def fingerprint(
@@ -147,6 +168,24 @@ def _entries(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, datacla
 
 def _is_default(value: Any, field: dataclasses.Field[Any]) -> bool:
     return field.default is not dataclasses.MISSING and value == _plain(field.default)
+
+
+def _folder(field: dataclasses.Field[Any]) -> str | None:
+    folder: str | None = field.metadata["kinds"]
+    return folder
+
+
+def _kinds(folder: str) -> tuple[str, ...]:
+    """Names of the modules of a folder of `seq2sweep/model`, which is not imported here."""
+    return tuple(sorted(file.stem for file in (MODEL / folder).glob("[!_]*.py")))
+
+
+def _code(folder: str, kind: str) -> str:
+    try:
+        return code_fingerprint.of_code([MODEL / folder / f"{kind}.py"])
+    except SyntaxError as error:
+        where = f"{error.filename} line {error.lineno}"
+        raise UserError(f"{where} is no Python ({error.msg}): mend it") from None
 
 
 def _plain(value: Any) -> Any:
@@ -221,16 +260,10 @@ def section(kind: Any, values: Any, prefix: str = "", name: str = "params.yaml")
         elif dataclasses.is_dataclass(hint):
             built[key] = section(hint, values[key], f"{dotted}.", name)
         else:
-            if kinds := field.metadata["kinds"]:
-                hint = Literal[_modules(kinds)]
+            if folder := _folder(field):
+                hint = Literal[_kinds(folder)]
             built[key] = _convert(hint, values[key], dotted, name)
     return kind(**built)
-
-
-def _modules(folder: str) -> tuple[str, ...]:
-    """Names of the modules of a folder of `seq2sweep/model`, which is not imported here."""
-    files = (PACKAGE / "model" / folder).glob("[!_]*.py")
-    return tuple(sorted(file.stem for file in files))
 
 
 def _unknown(key: str, known: list[str], name: str) -> str:

@@ -163,9 +163,17 @@ class VocabularyConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
+    architecture: Literal["transformer"] = field(
+        "the model that the keys below are of", default="transformer"
+    )
     layers: int = field("N: layers of the encoder, and of the decoder", at_least=1)
     d_model: int = field("width of the residual stream", at_least=1)
     d_ff: int = field("inner width of the feed-forward sub-layer", at_least=1)
+    feed_forward: str = field(
+        "relu (equation 2) or swiglu (Shazeer 2020; as costly with 2/3 of d_ff)",
+        kinds="feed_forward",
+        default="relu",
+    )
     heads: int = field("h: attention heads", at_least=1)
     d_k: int = field("width of a query and a key in each head", at_least=1)
     d_v: int = field("width of a value in each head", at_least=1)
@@ -173,6 +181,9 @@ class ModelConfig:
         "scaled_dot_product (equation 1), dot_product (unscaled) or additive (section 3.2.1)"
     )
     norm: Literal["post", "pre"] = field("post: after each sub-layer, as the paper; or pre")
+    norm_kind: str = field(
+        "layernorm (paper) or rmsnorm (Zhang and Sennrich 2019)", kinds="norm", default="layernorm"
+    )
     dropout: float = field("on sub-layer outputs and embedding sums (section 5.4)", rule=SHARE)
     attention_dropout: float = field("on attention weights (paper: 0.0)", rule=SHARE)
     feed_forward_dropout: float = field(

@@ -25,7 +25,8 @@ from seq2sweep.decode.exported import Weights, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import score
 from seq2sweep.evaluate.phenomena import accuracy_by_phenomenon
-from seq2sweep.model.transformer import Transformer
+from seq2sweep.model import building
+from seq2sweep.model.architecture import Architecture
 from seq2sweep.train.state import load_weights
 from seq2sweep.train.step import choose_precision
 from seq2sweep.train.validation import negative_log_likelihood
@@ -138,9 +139,9 @@ def translations_table(
     return "".join("\t".join(cell.replace("\t", " ") for cell in row) + "\n" for row in rows)
 
 
-def build(config: ModelConfig, weights: dict[str, Tensor], vocabulary_size: int) -> Transformer:
+def build(config: ModelConfig, weights: dict[str, Tensor], vocabulary_size: int) -> Architecture:
     """The model of `config` with these weights, ready to decode."""
-    model = Transformer(config, vocabulary_size)
+    model = building.build(config, vocabulary_size)
     load_weights(model, weights)
     return model.to(best_device()).eval()
 

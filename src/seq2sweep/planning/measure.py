@@ -28,8 +28,8 @@ from seq2sweep.config import Config
 from seq2sweep.data.batching import Ids, collate, passes, plan_epoch, share
 from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.data.vocabulary import PAD
+from seq2sweep.model.building import build
 from seq2sweep.model.flops import training_flops
-from seq2sweep.model.transformer import Transformer
 from seq2sweep.train.allocator import keep_memory
 from seq2sweep.train.collective import all_reduce
 from seq2sweep.train.sharding import shard
@@ -113,7 +113,7 @@ def _trainer(
 ) -> Callable[[Bitext, Ids], None]:
     """A new model, and what updates it on some sentences, as `seq2sweep.train.loop` does."""
     device, settings = torch.device("cpu"), config.train
-    model = Transformer(config.model, size)
+    model = build(config.model, size)
     sharded = config.cluster.fsdp and world_size > 1
     if sharded:
         model = shard(model, device, world_size)

@@ -34,9 +34,9 @@ from seq2sweep.data.batching import (
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.errors import UserError
+from seq2sweep.model.building import build
 from seq2sweep.model.flops import training_flops
 from seq2sweep.model.layers import LEARNED_POSITIONS
-from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import devices, state
 from seq2sweep.train.agreement import Agreement
 from seq2sweep.train.collective import all_reduce
@@ -111,7 +111,7 @@ class _Training:
         torch.manual_seed(self.settings.seed)
         self.vocabulary_size = int(self.bitext.header["vocabulary"]["size"])
         self.sharded = config.cluster.fsdp and world_size > 1
-        model = Transformer(config.model, self.vocabulary_size)
+        model = build(config.model, self.vocabulary_size)
         self.model = shard(model, device, world_size) if self.sharded else model.to(device)
         self.optimizer = make_optimizer(self.model)
         self.progress = state.Progress()
