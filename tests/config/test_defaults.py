@@ -102,6 +102,15 @@ def test_another_value_than_the_default_does(after: Config, key: str, same: set[
     assert {name for name in before if before[name] == changed[name]} == same
 
 
+def test_a_section_of_before_is_what_it_was() -> None:
+    """As receipts beside weights have it."""
+    values = configuration.to_dict(BEFORE)["model"]
+    before = {key: v for key, v in values.items() if f"model.{key}" not in configuration.DEFAULTS}
+    assert before != values
+    assert configuration.section(ModelConfig, before) == BEFORE.model
+    assert ModelConfig(**before) == BEFORE.model
+
+
 def test_what_is_recorded_is_whole(after: Config) -> None:
     values = configuration.to_dict(after)
     assert (values["model"]["gates"], values["train"]["betas"]) == (2, [1, 2])

@@ -117,7 +117,7 @@ def identity(config: Config, *sections: str) -> dict[str, Any]:
     """
     fields = {key: field for key, _, field in _entries(config)}
     return {
-        key: f"{value} {_code(folder, value)}" if (folder := _folder(fields[key])) else value
+        key: f"{value} {_code(folder, value)[:8]}" if (folder := _folder(fields[key])) else value
         for key, value in chosen(config, *sections).items()
         if fields[key].metadata["result"]
     }
