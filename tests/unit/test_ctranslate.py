@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ def test_it_finds_what_our_search_finds(
 def test_it_knows_other_parts(feed_forward: str, norm_kind: str, norm: str, tmp_path: Path) -> None:
     config = small(feed_forward=feed_forward, norm_kind=norm_kind, norm=norm)
     finds_what_ours_finds(config, 4, tmp_path)
+    written = json.loads((tmp_path / "exported" / "config.json").read_text(encoding="utf-8"))
+    assert written["layer_norm_epsilon"] == {"layernorm": 1e-5, "rmsnorm": 1e-6}[norm_kind]
 
 
 def finds_what_ours_finds(model_config: ModelConfig, beam: int, tmp_path: Path) -> None:
