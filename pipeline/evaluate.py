@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from pipeline import stage, tracking
 from seq2sweep import config as configuration
-from seq2sweep.config import Config
+from seq2sweep.config import Config, ModelConfig
 from seq2sweep.console import say
 from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
@@ -80,7 +80,9 @@ def _receipt(config: Config, header: dict[str, Any]) -> dict[str, Any]:
     header: of the encoded data.
     """
     receipt = read_receipt(stage.MODEL)
-    if receipt["config"]["model"] != configuration.to_dict(config)["model"]:
+    where = f"{stage.MODEL / RECEIPT}, which `dvc repro -f train` writes anew"
+    trained = configuration.section(ModelConfig, receipt["config"]["model"], "model.", where)
+    if trained != config.model:
         raise UserError(
             f"{stage.MODEL} was trained with another `model` section than params.yaml has now: "
             "run `dvc repro evaluate`, which trains it first"

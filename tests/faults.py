@@ -103,8 +103,14 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
     },
     FLOPS: {
-        f"{PACKAGE}/model/flops.py": [
-            ("TRAINING_FACTOR = 3", "TRAINING_FACTOR = 2"),
+        f"{PACKAGE}/model/flops.py": [("TRAINING_FACTOR = 3", "TRAINING_FACTOR = 2")],
+        f"{PACKAGE}/model/building.py": [("if count != expected", "if count < expected")],
+        f"{PACKAGE}/model/feed_forward/swiglu.py": [
+            ("return 3 * d_model * d_ff", "return 2 * d_model * d_ff"),
+            ("return 6 * d_model * d_ff", "return 4 * d_model * d_ff"),
+        ],
+        f"{PACKAGE}/model/norm/rmsnorm.py": [("return d_model", "return 2 * d_model")],
+        f"{PACKAGE}/model/transformer.py": [
             ("pairwise = 2 * h * (d_k + d_v)", "pairwise = 2 * h * 2 * d_k"),
             ("last_norms = 2 * norm if", "last_norms = norm if"),
         ],
@@ -215,7 +221,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "run.log(shown(metrics), step, on_parent=True)",
                 'run.log(shown(metrics) | {"test_perplexity": 1.5}, step, on_parent=True)',
             ),
-            ("metrics=shown(metrics),", 'metrics=shown(metrics) | {"bleu": shown(metrics)["bleu_paper"]},'),
+            (
+                "metrics=shown(metrics),",
+                'metrics=shown(metrics) | {"bleu": shown(metrics)["bleu_paper"]},',
+            ),
             ("chrF {metrics['chrf']['score']:.2f}", "chrF {metrics['exact_match']:.2f}"),
             ("result.table)\n", 'result.table.lower().replace("e", "i"))\n'),
         ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -55,6 +56,11 @@ def test_an_edited_params_is_overwritten_by_force_alone(
         assert line.startswith("seq2sweep preset: params.yaml ")
         assert "--force" in line
         assert params.read_text() == edited
+    # Of before there were the keys that are comments now.
+    params.write_text(re.sub("(?m)^  # .*\n", "", written))
+    assert configuration.load(params) == presets.load("multi30k-en-de").config
+    assert main(["preset", "phrasebook"]) == 0
+    params.write_text("broken: [")
     assert main(["preset", "phrasebook", "--force"]) == 0
     assert configuration.load(params) == presets.load("phrasebook").config
 

@@ -206,6 +206,21 @@ def test_a_single_trial_by_its_name(project: Path, capsys: pytest.CaptureFixture
     assert found["difference"]["p"] == expected["p"]
 
 
+def test_a_key_that_came_with_a_default_is_no_difference(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = project / "reports/sweep.json"
+    report = json.loads(path.read_text())
+    report["trials"][0]["model"]["feed_forward"] = "relu"
+    path.write_text(json.dumps(report))
+    first, second = (report["trials"][i]["name"] for i in (0, 1))
+    assert "model.feed_forward" not in compared(capsys, first, second)["parameters"]
+    report["trials"][0]["model"]["feed_forward"] = "swiglu"
+    path.write_text(json.dumps(report))
+    parameters = compared(capsys, first, second)["parameters"]
+    assert parameters["model.feed_forward"] == ["swiglu", "relu"]
+
+
 def test_one_reads_a_table_and_a_sentence(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

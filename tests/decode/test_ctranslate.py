@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 import torch
 
 from seq2sweep import presets
+from seq2sweep.config import ModelConfig
 from seq2sweep.data.vocabulary import EOS
 from seq2sweep.decode import ctranslate
 from seq2sweep.decode.beam import search
 from seq2sweep.errors import UserError
-from tests.paper.models import padded, randomised, small
+from tests.paper.models import FEED_FORWARDS, NORM_KINDS, padded, randomised, small
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("ctranslate2") is None,
@@ -42,7 +44,21 @@ def test_it_finds_what_our_search_finds(
     tie: bool, norm: str, positions: str, attention: str, beam: int, tmp_path: Path
 ) -> None:
     changes = {"tie_embeddings": tie, "norm": norm, "positions": positions}
-    model = randomised(small(attention=attention, **changes), seed=4).eval()
+    finds_what_ours_finds(small(attention=attention, **changes), beam, tmp_path)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("feed_forward", FEED_FORWARDS)
+@pytest.mark.parametrize("norm_kind", NORM_KINDS)
+def test_it_knows_other_parts(feed_forward: str, norm_kind: str, norm: str, tmp_path: Path) -> None:
+    config = small(feed_forward=feed_forward, norm_kind=norm_kind, norm=norm)
+    finds_what_ours_finds(config, 4, tmp_path)
+    written = json.loads((tmp_path / "exported" / "config.json").read_text(encoding="utf-8"))
+    assert written["layer_norm_epsilon"] == {"layernorm": 1e-5, "rmsnorm": 1e-6}[norm_kind]
+
+
+def finds_what_ours_finds(model_config: ModelConfig, beam: int, tmp_path: Path) -> None:
+    model = randomised(model_config, seed=4).eval()
     with torch.no_grad():
         model.projection.weight[EOS] += 0.3  # so that some end before they are cut
     ctranslate.export(model, tmp_path / "exported")
@@ -65,6 +81,10 @@ def test_what_it_does_not_know_is_refused(tmp_path: Path) -> None:
     for changes in ({"attention": "additive"}, {"d_k": 4}, {"d_v": 16}):
         with pytest.raises(UserError, match="CTranslate2 knows dot-product"):
             ctranslate.export(randomised(small(**changes)), tmp_path / "no")
+    unknown = randomised(small())
+    object.__setattr__(unknown.config, "feed_forward", "geglu")
+    with pytest.raises(UserError, match=r"knows feed_forward relu and swiglu, .* has geglu"):
+        ctranslate.export(unknown, tmp_path / "no")
     with pytest.raises(UserError, match="exists"):
         ctranslate.export(randomised(small()), tmp_path)
     with pytest.raises(UserError, match="length_penalty to power"):

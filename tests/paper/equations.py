@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seq2sweep.model.attention import MultiHeadAttention
-from seq2sweep.model.layers import FeedForward, Residual
+from seq2sweep.model.layers import Residual
 from seq2sweep.model.transformer import Transformer
 
 Array = NDArray[np.float64]
@@ -75,14 +75,22 @@ def attention(
     return heads @ array(module.output.weight).T, weights
 
 
-def layer_norm(module: nn.LayerNorm, x: Array) -> Array:
-    """Each row brought to mean 0 and variance 1, then gain and bias (Ba et al. 2016)."""
+def normalised(module: nn.LayerNorm | nn.RMSNorm, x: Array) -> Array:
+    """Each row brought to mean 0 and variance 1, then gain and bias (Ba et al. 2016); or divided
+    by the root of its mean square, then gain (Zhang and Sennrich 2019)."""
+    if isinstance(module, nn.RMSNorm):
+        rows = [row / math.sqrt(sum(v * v for v in row) / len(row) + 1e-6) for row in x]
+        return np.stack(rows) * array(module.weight)
     rows = [(row - row.mean()) / math.sqrt(row.var() + module.eps) for row in x]
     return np.stack(rows) * array(module.weight) + array(module.bias)
 
 
-def feed_forward(module: FeedForward, x: Array) -> Array:
-    """Equation 2."""
+def feed_forward(module: nn.Module, kind: str, x: Array) -> Array:
+    """Equation 2; or FFN_SwiGLU of Shazeer 2020 (equation 6): (Swish(x W) * x V) W2."""
+    if kind == "swiglu":
+        gate = x @ array(module.gate.weight).T
+        gated = gate / (1 + np.exp(-gate)) * (x @ array(module.inner.weight).T)
+        return gated @ array(module.outer.weight).T
     inner = x @ array(module.inner.weight).T + array(module.inner.bias)
     return np.where(inner > 0, inner, 0.0) @ array(module.outer.weight).T + array(module.outer.bias)
 
@@ -90,8 +98,8 @@ def feed_forward(module: FeedForward, x: Array) -> Array:
 def residual(module: Residual, norm: str, x: Array, sublayer: Callable[[Array], Array]) -> Array:
     """LayerNorm(x + Sublayer(x)) (section 3.1), or x + Sublayer(LayerNorm(x))."""
     if norm == "pre":
-        return x + sublayer(layer_norm(module.norm, x))
-    return layer_norm(module.norm, x + sublayer(x))
+        return x + sublayer(normalised(module.norm, x))
+    return normalised(module.norm, x + sublayer(x))
 
 
 def sinusoid(position: int, dimension: int, d_model: int) -> float:
@@ -113,7 +121,7 @@ def embedded(model: Transformer, side: str, pieces: Sequence[int]) -> Array:
 
 def transformer(model: Transformer, source: Sequence[int], target_in: Sequence[int]) -> Array:
     """Figure 1: logits [m, V] of one sentence pair, without dropout."""
-    norm = model.config.norm
+    norm, kind = model.config.norm, model.config.feed_forward
     n, m = len(source), len(target_in)
     memory = embedded(model, "source", source)
     for layer in model.encoder:
@@ -127,10 +135,10 @@ def transformer(model: Transformer, source: Sequence[int], target_in: Sequence[i
             layer.feed_forward_residual,
             norm,
             memory,
-            lambda x, f=layer.feed_forward: feed_forward(f, x),
+            lambda x, f=layer.feed_forward: feed_forward(f, kind, x),
         )
     if norm == "pre":
-        memory = layer_norm(model.encoder_norm, memory)
+        memory = normalised(model.encoder_norm, memory)
     out = embedded(model, "target", target_in)
     for layer in model.decoder:
         out = residual(
@@ -149,8 +157,8 @@ def transformer(model: Transformer, source: Sequence[int], target_in: Sequence[i
             layer.feed_forward_residual,
             norm,
             out,
-            lambda x, f=layer.feed_forward: feed_forward(f, x),
+            lambda x, f=layer.feed_forward: feed_forward(f, kind, x),
         )
     if norm == "pre":
-        out = layer_norm(model.decoder_norm, out)
+        out = normalised(model.decoder_norm, out)
     return out @ array(model.projection.weight).T

@@ -17,6 +17,8 @@ from seq2sweep.model.transformer import Transformer
 KINDS = ("scaled_dot_product", "dot_product", "additive")
 NORMS = ("post", "pre")
 POSITIONS = ("sinusoidal", "learned")
+FEED_FORWARDS = ("relu", "swiglu")
+NORM_KINDS = ("layernorm", "rmsnorm")
 VOCABULARY = 50
 
 
@@ -58,6 +60,8 @@ def randomised(config: ModelConfig, seed: int = 0, vocabulary: int = VOCABULARY)
             if isinstance(module, nn.LayerNorm):
                 module.weight.normal_(1.0, 0.3)
                 module.bias.normal_(0.0, 0.3)
+            elif isinstance(module, nn.RMSNorm):
+                module.weight.normal_(1.0, 0.3)
             elif isinstance(module, nn.Linear) and module.bias is not None:
                 module.bias.normal_(0.0, 0.3)
     return model

@@ -22,10 +22,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from seq2sweep import config as configuration
-from seq2sweep.config import LEARNED_POSITIONS, Config, ModelConfig
+from seq2sweep.config import Config, ModelConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import Hypothesis, Penalty, length_penalty, search, translate
+from seq2sweep.model.layers import LEARNED_POSITIONS
 from seq2sweep.model.transformer import DecoderCache, Transformer
 
 from ..conftest import WORDS, Corpus

@@ -26,7 +26,18 @@ from seq2sweep.train import step
 from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
 from seq2sweep.train.loss import projected_cross_entropy, smoothed_cross_entropy
 
-from .models import KINDS, NORMS, POSITIONS, VOCABULARY, fused_calls, padded, randomised, small
+from .models import (
+    FEED_FORWARDS,
+    KINDS,
+    NORM_KINDS,
+    NORMS,
+    POSITIONS,
+    VOCABULARY,
+    fused_calls,
+    padded,
+    randomised,
+    small,
+)
 
 CPU = torch.device("cpu")
 
@@ -77,7 +88,20 @@ def test_gradients_of_packing_are_those_of_finite_differences() -> None:
 def test_an_update_is_that_of_padded_logits(
     kind: str, norm: str, positions: str, tie: bool
 ) -> None:
-    changes = {"attention": kind, "norm": norm, "positions": positions, "tie_embeddings": tie}
+    is_an_update_of_padded_logits(
+        {"attention": kind, "norm": norm, "positions": positions, "tie_embeddings": tie}
+    )
+
+
+@pytest.mark.parametrize("feed_forward", FEED_FORWARDS)
+@pytest.mark.parametrize("norm_kind", NORM_KINDS)
+def test_an_update_of_other_parts_is_that_of_padded_logits(
+    feed_forward: str, norm_kind: str
+) -> None:
+    is_an_update_of_padded_logits({"feed_forward": feed_forward, "norm_kind": norm_kind})
+
+
+def is_an_update_of_padded_logits(changes: dict[str, object]) -> None:
     model, data = randomised(small(dropout=0.0, **changes)).double(), batch()
     plain = smoothed_cross_entropy(model(data.source, data.target_in), data.target_out, 0.1)
     (plain[0] / 7).backward()

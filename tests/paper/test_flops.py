@@ -7,6 +7,7 @@ Table 3 are counted at their real size.
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +17,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seq2sweep import presets
 from seq2sweep.config import ModelConfig
-from seq2sweep.model import flops
+from seq2sweep.errors import UserError
+from seq2sweep.model import building, components, flops
+from seq2sweep.model.feed_forward import swiglu
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.presets import table3
 
-from .models import KINDS, small
+from .models import FEED_FORWARDS, KINDS, NORM_KINDS, small
 
 BASE = presets.load("base").config.model
 ROWS = {
@@ -40,6 +43,9 @@ VARIANTS: list[dict[str, object]] = [
     {"tie_embeddings": False},
     {"tie_embeddings": False, "norm": "pre", "positions": "learned"},
     {"positions": "learned"},
+    *({"feed_forward": kind} for kind in FEED_FORWARDS),
+    *({"norm_kind": kind} for kind in NORM_KINDS),
+    *({"feed_forward": "swiglu", "norm_kind": kind, "norm": "pre"} for kind in NORM_KINDS),
     {"dropout": 0.3, "attention_dropout": 0.2, "feed_forward_dropout": 0.1},
     {"d_k": 4},
     {"d_k": 3, "d_v": 9},
@@ -106,6 +112,23 @@ def test_counting_is_the_same_where_something_is_computed(kind: str) -> None:
         model(source, target).sum().backward()
     assert both.get_total_flops() == formulas(config, 50, 7, 5, 3)[2]
     assert all(p.grad is not None for p in model.parameters())
+
+
+def test_the_kinds_that_are_counted_are_all() -> None:
+    """A kind is a file: one that is not counted here, nor computed elsewhere, is found."""
+    folder = Path(components.__file__).parent
+    for part, known in (("feed_forward", FEED_FORWARDS), ("norm", NORM_KINDS)):
+        assert {file.stem for file in (folder / part).glob("[!_]*.py")} == set(known)
+
+
+def test_a_model_that_is_not_what_its_formula_says_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = small(feed_forward="swiglu")
+    building.build(config, 50)
+    monkeypatch.setattr(swiglu.FeedForward, "parameter_count", staticmethod(lambda d, d_ff: 7))
+    with pytest.raises(UserError, match=r"swiglu .* parameters, but .* by its formula: correct"):
+        building.build(config, 50)
 
 
 def test_operations_of_sentences_add_up() -> None:

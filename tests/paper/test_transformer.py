@@ -18,14 +18,17 @@ from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, PAD
 from seq2sweep.model import attention, layers, transformer
 from seq2sweep.model.attention import MultiHeadAttention
-from seq2sweep.model.layers import FeedForward, Residual, sinusoids
+from seq2sweep.model.feed_forward import relu, swiglu
+from seq2sweep.model.layers import Residual, sinusoids
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import step
 from seq2sweep.train.loss import smoothed_cross_entropy
 
 from . import equations
 from .models import (
+    FEED_FORWARDS,
     KINDS,
+    NORM_KINDS,
     NORMS,
     POSITIONS,
     VOCABULARY,
@@ -49,6 +52,8 @@ configurations = st.builds(
     attention=st.sampled_from(KINDS),
     norm=st.sampled_from(NORMS),
     positions=st.sampled_from(POSITIONS),
+    feed_forward=st.sampled_from(FEED_FORWARDS),
+    norm_kind=st.sampled_from(NORM_KINDS),
     tie_embeddings=st.booleans(),
 )
 seeds = st.integers(0, 10_000)
@@ -203,6 +208,17 @@ def test_a_padded_batch_equals_the_equations_sentence_by_sentence(
 ) -> None:
     """What torch.nn.Transformer cannot be: h * d_k other than d_model, d_v other than d_k, ..."""
     config = small(attention=kind, norm=norm, positions=positions, heads=3, d_k=5, d_v=3)
+    equals_the_equations(config)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("feed_forward", FEED_FORWARDS)
+@pytest.mark.parametrize("norm_kind", NORM_KINDS)
+def test_other_parts_equal_their_equations(feed_forward: str, norm_kind: str, norm: str) -> None:
+    equals_the_equations(small(feed_forward=feed_forward, norm_kind=norm_kind, norm=norm))
+
+
+def equals_the_equations(config: ModelConfig) -> None:
     model = randomised(config).eval()
     sources, targets = [6, 2, 4], [3, 5, 1]
     source, target = padded(sources), padded(targets)
@@ -463,13 +479,13 @@ class Dropouts:
     def __init__(self, model: Transformer, patch: pytest.MonkeyPatch) -> None:
         self.events: list[tuple[str, Tensor, float]] = []
         self.drop_all = False
-        for user in (attention, layers, transformer):
+        for user in (attention, layers, relu, swiglu, transformer):
             patch.setattr(user, "dropout", self._dropout)
         for module in model.modules():
             if isinstance(module, MultiHeadAttention):
                 # Its last product, the same for self-attention and attention over the memory.
                 module.output.register_forward_hook(self._sublayer)
-            elif isinstance(module, FeedForward):
+            elif isinstance(module, relu.FeedForward | swiglu.FeedForward):
                 module.register_forward_hook(self._sublayer)
 
     def _sublayer(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
@@ -558,7 +574,7 @@ def test_dropout_on_attention_weights_and_the_inner_layer_where_it_is_asked_for(
     dropouts = Dropouts(model, monkeypatch)
     inner: list[Tensor] = []
     for module in model.modules():
-        if isinstance(module, FeedForward):
+        if isinstance(module, relu.FeedForward):
             module.inner.register_forward_hook(lambda m, i, output: inner.append(output))
     source, target = padded([5, 3]), padded([4, 6])
     with fused_calls() as fused, step.autocast(precision, CPU):

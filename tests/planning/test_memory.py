@@ -31,8 +31,11 @@ PRECISIONS: tuple[Any, ...] = ("float32", "bf16")
         {"model.attention": "additive"},
         {"model.feed_forward_dropout": 0.1},
         {"model.dropout": 0},
+        {"model.feed_forward": "swiglu"},
+        {"model.feed_forward": "swiglu", "model.feed_forward_dropout": 0.1},
+        {"model.norm_kind": "rmsnorm"},
     ],
-    ids=["paper", "additive", "feed-forward dropout", "no dropout"],
+    ids=str,
 )
 def test_activations_are_what_the_backward_pass_keeps(
     changes: dict[str, Any], precision: Any

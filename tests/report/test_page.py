@@ -233,7 +233,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def preset() -> configuration.Config:
-    path = Path(configuration.__file__).parent / "presets" / "phrasebook.yaml"
+    path = Path(configuration.__file__).parents[1] / "presets" / "phrasebook.yaml"
     return configuration.from_dict(yaml.safe_load(path.read_text(encoding="utf-8"))["params"])
 
 

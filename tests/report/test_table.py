@@ -42,6 +42,27 @@ def test_cells_equal_to_the_base_are_empty() -> None:
     assert len(table.HEADINGS) == len(found["base"])
 
 
+def test_settings_that_table_3_does_not_know_become_columns_where_they_differ() -> None:
+    """One that earlier trials do not have had its default there."""
+    gated = trial("feed_forward=swiglu", {"feed_forward": "swiglu"}, parameters=920_000)
+    record = sweep() | {"trials": [*sweep()["trials"], gated]}
+    found = table.tables(record, "x", 1)
+    assert [heading for heading in found.headings if heading not in table.HEADINGS] == [
+        "feed_forward"
+    ]
+    place = found.headings.index("feed_forward")
+    assert found.headings[place - 1 : place + 2] == ("train steps", "feed_forward", "PPL (dev)")
+    cells = {row.cells[0]: row.cells for row in found.rows}
+    assert {row: len(c) for row, c in cells.items()} == dict.fromkeys(cells, len(found.headings))
+    assert cells["base"][place] == "relu"
+    assert cells["feed_forward=swiglu"][place] == "swiglu"
+    assert {c[place] for row, c in cells.items() if row not in ("base", "feed_forward=swiglu")} == {
+        ""
+    }
+    assert table.tables(sweep(), "x", 1).headings == table.HEADINGS
+    assert r"feed\_forward" in formats.latex(found)
+
+
 def test_rows_are_named_as_in_the_paper() -> None:
     kinds = [name[:3] for name in rows(sweep())]
     expected = ["bas", "(A)", "(A)", "(B)", "(C)", "(C)", "(D)", "(D)", "(D)", "(E)", "(C)"]

@@ -124,6 +124,21 @@ def test_more_steps_begin_where_the_run_ended(project: Project, tmp_path: Path) 
     assert json.loads((longer / "run.json").read_text())["identity"]["train.steps"] == 16
 
 
+def test_a_run_of_another_kind_than_the_default_is_no_beginning(project: Project) -> None:
+    gated = project.run({"train.steps": 8, "model.feed_forward": "swiglu"})
+    project.run({"train.steps": 12})
+    assert project.computed == 12
+    assert project.said is not None
+    assert f"starts a new run: {gated}, at step 8, differs in model.feed_forward was swiglu " in (
+        project.said
+    )
+    assert " and is relu now" in project.said
+    more = project.run({"train.steps": 12, "model.feed_forward": "swiglu"})
+    assert project.said.startswith(f"resumes after step 8 of {gated}")
+    assert project.computed == 4
+    assert more != gated
+
+
 def test_an_end_that_is_no_step_of_the_longer_run_is_left_out(
     project: Project, tmp_path: Path
 ) -> None:

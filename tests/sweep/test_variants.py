@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import json
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from pipeline import sweep
 from seq2sweep import config as configuration
+from seq2sweep import presets
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.hardware import Precision
@@ -311,7 +313,7 @@ WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"train.seed": [1, 2]}, {"seeds": 2}, "sweep.seeds"),
     ({"train.steps": [1, 2]}, {"budget": "tokens"}, "sweep.budget tokens"),
     ({"train.steps, model.heads": [[1, 2]]}, {"budget": "flops"}, "sweep.budget flops"),
-    ({"model": [{}]}, {}, "model is a section; its keys are model.layers"),
+    ({"model": [{}]}, {}, "model is a section; its keys are model.architecture"),
     ({}, {"base": {"model.head": 1}}, "sweep.base"),
     ({}, {"base": {"model.d_model": 33}}, "even for sinusoidal"),
     ({}, {"base": {"train.keep_checkpoints": 1}}, "evaluate.average_checkpoints must be"),
@@ -375,3 +377,20 @@ def test_precision_that_was_asked_for_is_kept(base: Config) -> None:
         assert in_one_precision(config, never) == config
     own = in_one_precision(swept(auto, {"train.precision": ["float32"]}), lambda d_model: "bf16")
     assert [v.config.train.precision for v in accepted(own)] == ["bf16", "float32"]
+
+
+def test_kinds_of_parts_are_swept_by_one_line_of_params_yaml() -> None:
+    text = configuration.dump(presets.load("phrasebook").config)
+    line = "    model.feed_forward: [swiglu]\n"
+    config = configuration.parse(text)
+    place = text.index("    model.heads, model.d_k")
+    swept = configuration.parse(text[:place] + line + text[place:])
+    found = {variant.name: variant for variant in variants(swept)[0]}
+    before = {variant.name: variant for variant in variants(config)[0]}
+    gated = found.pop("feed_forward=swiglu")
+    assert gated.changes == {"model.feed_forward": "swiglu"}
+    assert gated.config.model == dataclasses.replace(
+        found["base"].config.model, feed_forward="swiglu"
+    )
+    # The trials that were there are found trained.
+    assert {v.slug for v in found.values()} == {v.slug for v in before.values()}

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from seq2sweep import config as configuration
 from seq2sweep.compare import trials, weights
 from seq2sweep.compare.scored_run import Missing, ScoredRun, Scores
 from seq2sweep.errors import UserError
@@ -84,9 +85,14 @@ def differences(first: ScoredRun, second: ScoredRun) -> dict[str, dict[str, list
     if dirty != ["false", "false"]:
         code["git.dirty"] = dirty
     sections = [key for key in first.config if key in second.config]
-    configs = [{key: run.config[key] for key in sections} for run in (first, second)]
+    # Of before there was a key with a default.
+    left_out = {k: v for k, v in configuration.DEFAULTS.items() if k.split(".")[0] in sections}
+    configs = [
+        left_out | dict(_leaves({key: run.config[key] for key in sections}))
+        for run in (first, second)
+    ]
     return {
-        "parameters": _unequal(*(dict(_leaves(config)) for config in configs)),
+        "parameters": _unequal(*configs),
         "code": code,
         "data": _tags(lineages, "data.dataset", "data.vocabulary"),
     }

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, Vocabulary
+from seq2sweep.model.architecture import Architecture
 from seq2sweep.model.products import laid_out
-from seq2sweep.model.transformer import Transformer
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.train.allocator import keep_memory
 
@@ -65,7 +65,7 @@ class Engine(Protocol):
 class OurSearch:
     """`search` as an Engine, with the options of `config`; on any machine, if device is None."""
 
-    model: Transformer
+    model: Architecture
     config: EvaluateConfig
     device: torch.device | None = None
 
@@ -94,7 +94,7 @@ def best_device() -> torch.device:
 
 
 def translate(
-    model: Transformer,
+    model: Architecture,
     vocabulary: Vocabulary,
     lines: Sequence[str],
     config: EvaluateConfig,
@@ -180,7 +180,7 @@ class _Sentence:
 @torch.inference_mode()
 @laid_out()
 def search(
-    model: Transformer,
+    model: Architecture,
     source: Tensor,
     *,
     beam: int,

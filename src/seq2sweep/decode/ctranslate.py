@@ -11,32 +11,46 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from seq2sweep.config import LEARNED_POSITIONS, EvaluateConfig
+from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK
 from seq2sweep.decode.beam import Hypothesis
 from seq2sweep.errors import UserError
+from seq2sweep.model import components
+from seq2sweep.model.architecture import Architecture
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.layers import (
+    LEARNED_POSITIONS,
     DecoderLayer,
     EncoderLayer,
-    FeedForward,
     Positions,
     Residual,
     sinusoids,
 )
 from seq2sweep.model.transformer import Transformer
 
+GATED = {"relu": False, "swiglu": True}
+"""Kinds of feed-forward that CTranslate2 knows, and whether they have a gate."""
 
-def export(model: Transformer, folder: Path) -> None:
+
+def export(model: Architecture, folder: Path) -> None:
     """Write the model into a folder that is not there yet, in float32.
 
-    Raises UserError for what CTranslate2 does not know: additive attention, and heads whose d_k and
-    d_v are not d_model / heads; and when the folder exists or the package is missing.
+    Raises UserError for what CTranslate2 does not know: additive attention, heads whose d_k and d_v
+    are not d_model / heads, kinds of feed-forward and norm that are not the paper's, swiglu or
+    rmsnorm; and when the folder exists or the package is missing.
     """
     engine = _engine()
     config = model.config
+    if not isinstance(model, Transformer):
+        raise UserError(f"CTranslate2 has no model.architecture {config.architecture}")
+    if config.feed_forward not in GATED or config.norm_kind not in ("layernorm", "rmsnorm"):
+        raise UserError(
+            "CTranslate2 knows feed_forward relu and swiglu, norm_kind layernorm and rmsnorm only; "
+            f"this model has {config.feed_forward} and {config.norm_kind}"
+        )
     width = config.d_model / config.heads
     if config.attention == "additive" or {config.d_k, config.d_v} != {width}:
         raise UserError(
@@ -48,8 +62,14 @@ def export(model: Transformer, folder: Path) -> None:
         raise UserError(f"{folder} exists: name a folder that does not, or remove it")
     specs = engine.specs
     spec = specs.TransformerSpec.from_config(
-        config.layers, config.heads, pre_norm=config.norm == "pre"
+        config.layers,
+        config.heads,
+        pre_norm=config.norm == "pre",
+        ffn_glu=GATED[config.feed_forward],
+        activation=getattr(specs.Activation, "SWISH" if GATED[config.feed_forward] else "RELU"),
+        rms_norm=config.norm_kind == "rmsnorm",
     )
+    spec.config.layer_norm_epsilon = components.norm(config.norm_kind)(1).eps
     for side, layers, positions, embedding in (
         (spec.encoder, model.encoder, model.source_positions, model.source_embedding),
         (spec.decoder, model.decoder, model.target_positions, model.target_embedding),
@@ -155,7 +175,9 @@ def _table(positions: Positions) -> Tensor:
 
 
 def _norm(made: Any, norm: Any) -> None:
-    made.gamma, made.beta = _array(norm.weight), _array(norm.bias)
+    made.gamma = _array(norm.weight)
+    if isinstance(norm, torch.nn.LayerNorm):
+        made.beta = _array(norm.bias)
 
 
 def _self_attention(made: Any, attention: MultiHeadAttention, residual: Residual) -> None:
@@ -178,7 +200,14 @@ def _scaled(attention: MultiHeadAttention) -> Tensor:
     return projection
 
 
-def _feed_forward(made: Any, feed_forward: FeedForward, residual: Residual) -> None:
-    for linear, ours in ((made.linear_0, feed_forward.inner), (made.linear_1, feed_forward.outer)):
-        linear.weight, linear.bias = _array(ours.weight), _array(ours.bias)
+def _feed_forward(made: Any, feed_forward: Any, residual: Residual) -> None:
+    """CTranslate2 puts its activation on linear_0, which of a gated kind is the gate."""
+    pairs = [(made.linear_0, feed_forward.inner), (made.linear_1, feed_forward.outer)]
+    if hasattr(made, "linear_0_noact"):
+        pairs = [(made.linear_0, feed_forward.gate), (made.linear_0_noact, feed_forward.inner)]
+        pairs.append((made.linear_1, feed_forward.outer))
+    for linear, ours in pairs:
+        linear.weight = _array(ours.weight)
+        if ours.bias is not None:
+            linear.bias = _array(ours.bias)
     _norm(made.layer_norm, residual.norm)

@@ -23,7 +23,8 @@ from seq2sweep.decode.beam import best_device, translate
 from seq2sweep.decode.exported_weights import Weights, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import corpus_bleu, exact_match, score
-from seq2sweep.model.transformer import Transformer
+from seq2sweep.model import building
+from seq2sweep.model.architecture import Architecture
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.storage import atomic
 from seq2sweep.train.checkpointing import load_weights
@@ -172,9 +173,9 @@ def translations_table(
     return "".join("\t".join(cell.replace("\t", " ") for cell in row) + "\n" for row in rows)
 
 
-def build(config: ModelConfig, weights: dict[str, Tensor], vocabulary_size: int) -> Transformer:
+def build(config: ModelConfig, weights: dict[str, Tensor], vocabulary_size: int) -> Architecture:
     """The model of `config` with these weights, ready to decode."""
-    model = Transformer(config, vocabulary_size)
+    model = building.build(config, vocabulary_size)
     load_weights(model, weights)
     return model.to(best_device()).eval()
 

@@ -16,6 +16,7 @@ import yaml
 
 import seq2sweep
 from seq2sweep import code_fingerprint
+from seq2sweep import config as configuration
 from seq2sweep.errors import Failure, UserError
 
 ALL = "all"
@@ -40,14 +41,21 @@ def roots(project: Path) -> tuple[Path, Path]:
 def code(project: Path, stage: str) -> dict[str, str]:
     """`code_fingerprint.parts` of a stage: the meaning of each module that can change its result.
 
+    Of parts of the model that come in kinds, which are no imports, those that params.yaml names.
     Nothing of a stage that is no module of ours. Raises UserError for a module that is no Python.
     """
-    found = re.search(r"-m (pipeline\.\w+)", str(_stages(project)[stage].get("cmd")))
+    description = _stages(project)[stage]
+    found = re.search(r"-m (pipeline\.\w+)", str(description.get("cmd")))
     try:
-        return code_fingerprint.parts(found[1], *roots(project)) if found else {}
+        parts = code_fingerprint.parts(found[1], *roots(project)) if found else {}
     except SyntaxError as error:
         where = f"{error.filename} line {error.lineno}"
         raise UserError(f"{where} is no Python ({error.msg}): mend it") from None
+    if "seq2sweep.model.components" in parts and (project / "params.yaml").exists():
+        named = [entry for entry in description.get("params", ()) if isinstance(entry, str)]
+        config = configuration.load(project / "params.yaml")
+        parts |= configuration.code_of_kinds(config, "model", *named)
+    return parts
 
 
 def code_of_all(project: Path) -> dict[str, str]:

@@ -83,7 +83,7 @@ def order(project: Path, config: Config, stage: str, *, current: bool | None = N
         "code": content.fingerprint(),
         "params": {
             key: value
-            for key, value in configuration.flatten(config).items()
+            for key, value in configuration.chosen(config).items()
             if key.split(".")[0] not in NO_RESULT
         },
         "data": inputs,

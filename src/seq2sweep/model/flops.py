@@ -1,4 +1,6 @@
-"""Parameters and floating-point operations as closed formulas.
+"""What a model costs: parameters and floating-point operations by closed formulas.
+
+The formulas lie with what they are of: `Transformer`, `feed_forward/*.py`, `norm/*.py`.
 
 A multiply-add counts as two operations, as in PyTorch's FlopCounterMode. Only matrix products
 are counted: softmax, norms and element-wise work are a percent or two. The causal half of the
@@ -7,70 +9,45 @@ decoder's self-attention is counted in full, as it is computed by a plain produc
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
-from seq2sweep.config import LEARNED_POSITIONS, ModelConfig
+from seq2sweep.config import ModelConfig
+
+if TYPE_CHECKING:
+    from seq2sweep.model.architecture import Architecture, Lengths
 
 TRAINING_FACTOR = 3
 """Forward, gradient of the inputs, gradient of the weights: one product each."""
 
 
 def parameter_count(config: ModelConfig, vocabulary_size: int) -> int:
-    """Trainable numbers: attention has no biases, feed-forward and LayerNorm have."""
-    d = config.d_model
-    attention = d * config.heads * (2 * config.d_k + 2 * config.d_v)
-    if config.attention == "additive":
-        attention += config.heads * config.d_k
-    feed_forward = 2 * d * config.d_ff + config.d_ff + d
-    norm = 2 * d
-    encoder_layer = attention + feed_forward + 2 * norm
-    decoder_layer = 2 * attention + feed_forward + 3 * norm
-    embeddings = vocabulary_size * d * (1 if config.tie_embeddings else 3)
-    positions = 2 * LEARNED_POSITIONS * d if config.positions == "learned" else 0
-    last_norms = 2 * norm if config.norm == "pre" else 0
-    return config.layers * (encoder_layer + decoder_layer) + last_norms + embeddings + positions
+    """Trainable numbers."""
+    return _architecture(config).parameter_count(config, vocabulary_size)
 
 
 def forward_flops(
     config: ModelConfig,
     vocabulary_size: int,
-    source_lengths: NDArray[np.integer],
-    target_lengths: NDArray[np.integer],
-    widths: tuple[NDArray[np.integer], NDArray[np.integer]] | None = None,
+    source_lengths: Lengths,
+    target_lengths: Lengths,
+    widths: tuple[Lengths, Lengths] | None = None,
 ) -> float:
     """Operations of one forward pass over sentence pairs of these lengths, in pieces, summed.
 
     widths: of source and target as attention computes them, the longest sentences that each pair
     is with; nothing else computes padding. Without them: what the task needs.
     """
-    n = source_lengths.astype(np.float64)
-    m = target_lengths.astype(np.float64)
-    keys, queries = (n, m) if widths is None else (w.astype(np.float64) for w in widths)
-    d, h, d_k, d_v = config.d_model, config.heads, config.d_k, config.d_v
-    projections = 2 * d * h * (2 * d_k + 2 * d_v)  # Q, K, V and the output, for each piece
-    # Scores and weighted sum, for each query and key. Additive scores are a product of d_k numbers
-    # too, u . tanh(q + k); their sum and tanh are element-wise.
-    pairwise = 2 * h * (d_k + d_v)
-    feed_forward = 4 * d * config.d_ff
-    encoder_layer = n * (projections + feed_forward) + keys * keys * pairwise
-    decoder_layer = (
-        m * (projections + feed_forward)
-        + queries * queries * pairwise
-        + m * 2 * d * h * (d_k + d_v)  # cross-attention: queries and output ...
-        + n * 2 * d * h * (d_k + d_v)  # ... and keys and values of the memory
-        + queries * keys * pairwise
+    return _architecture(config).forward_flops(
+        config, vocabulary_size, source_lengths, target_lengths, widths
     )
-    per_pair = config.layers * (encoder_layer + decoder_layer) + 2 * m * d * vocabulary_size
-    return float(per_pair.sum())
 
 
 def training_flops(
     config: ModelConfig,
     vocabulary_size: int,
-    source_lengths: NDArray[np.integer],
-    target_lengths: NDArray[np.integer],
-    widths: tuple[NDArray[np.integer], NDArray[np.integer]] | None = None,
+    source_lengths: Lengths,
+    target_lengths: Lengths,
+    widths: tuple[Lengths, Lengths] | None = None,
 ) -> float:
     """Operations of forward and backward over sentence pairs of these lengths, summed.
 
@@ -79,3 +56,10 @@ def training_flops(
     return TRAINING_FACTOR * forward_flops(
         config, vocabulary_size, source_lengths, target_lengths, widths
     )
+
+
+def _architecture(config: ModelConfig) -> type[Architecture]:
+    # Imported here: PyTorch takes a second to load.
+    from seq2sweep.model.building import ARCHITECTURES
+
+    return ARCHITECTURES[config.architecture]

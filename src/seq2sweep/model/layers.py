@@ -1,4 +1,4 @@
-"""Encoder and decoder layers (section 3.1), feed-forward (3.3) and positions (3.5).
+"""Encoder and decoder layers (section 3.1) and positions (3.5).
 
 Shapes: B sentences, n source positions, m target positions, K hypotheses a sentence. What is packed
 has one row [d_model] for each real piece of all sentences instead of [B, n, d_model].
@@ -13,48 +13,38 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from seq2sweep.config import LEARNED_POSITIONS, ModelConfig
+from seq2sweep.config import ModelConfig
+from seq2sweep.model import components
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
-from seq2sweep.model.products import Linear
 
+LEARNED_POSITIONS = 1024
+"""Pieces a side for which `model.positions: learned` has a position."""
 # Sinusoids made at the start; longer sentences make more.
 FIRST_POSITIONS = 256
 FIRST_ROOM = 32
 """Pieces a sentence that a decoder's cache begins with; it doubles when it is full."""
 
 
-class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2 (equation 2); dropout, zero in the paper, is on the inner layer."""
-
-    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.inner = Linear(d_model, d_ff)
-        self.outer = Linear(d_ff, d_model)
-        self.dropout = dropout
-        for linear in (self.inner, self.outer):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., d_model] to [..., d_model]."""
-        out: Tensor = self.outer(dropout(F.relu(self.inner(x)), self.dropout, self.training))
-        return out
-
-
 class Residual(nn.Module):
     """The connection around each sub-layer, with the dropout of section 5.4.
 
     post: LayerNorm(x + Dropout(Sublayer(x))), section 3.1. pre: x + Dropout(Sublayer(LayerNorm(x)))
-    (Xiong et al. 2020), after which each stack of layers ends with a LayerNorm.
+    (Xiong et al. 2020), after which each stack of layers ends with a LayerNorm. Instead of
+    LayerNorm there may be another kind of norm.
     """
 
-    def __init__(self, d_model: int, dropout: float, norm: Literal["post", "pre"] = "post") -> None:
+    def __init__(
+        self,
+        d_model: int,
+        dropout: float,
+        norm: Literal["post", "pre"] = "post",
+        norm_kind: str = "layernorm",
+    ) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = components.norm(norm_kind)(d_model)
         self.dropout = dropout
         self.pre = norm == "pre"
 
@@ -254,9 +244,11 @@ def _attention(config: ModelConfig) -> MultiHeadAttention:
     )
 
 
-def _feed_forward(config: ModelConfig) -> FeedForward:
-    return FeedForward(config.d_model, config.d_ff, config.feed_forward_dropout)
+def _feed_forward(config: ModelConfig) -> nn.Module:
+    kind = components.feed_forward(config.feed_forward)
+    made: nn.Module = kind(config.d_model, config.d_ff, config.feed_forward_dropout)
+    return made
 
 
 def _residual(config: ModelConfig) -> Residual:
-    return Residual(config.d_model, config.dropout, config.norm)
+    return Residual(config.d_model, config.dropout, config.norm, config.norm_kind)

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep.config import LEARNED_POSITIONS, ModelConfig
+from seq2sweep.config import ModelConfig
 from seq2sweep.data.vocabulary import PAD
+from seq2sweep.model import components
+from seq2sweep.model.architecture import Architecture, Lengths
 from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.layers import (
+    LEARNED_POSITIONS,
     DecoderLayer,
     EncoderLayer,
     LayerCache,
@@ -34,7 +38,7 @@ SHARE_TO_DROP = 0.7
 """How often a cache looks for pieces to drop, and up to which share must be left for it to pay."""
 
 
-class Transformer(nn.Module):
+class Transformer(Architecture):
     """The Transformer; every size and choice is a key of the `model` section of params.yaml."""
 
     def __init__(self, config: ModelConfig, vocabulary_size: int) -> None:
@@ -53,8 +57,9 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
         # Pre-norm layers leave their sums as they are; the norm comes once, at the end.
         pre = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
+        norm = components.norm(config.norm_kind)
+        self.encoder_norm = norm(config.d_model) if pre else nn.Identity()
+        self.decoder_norm = norm(config.d_model) if pre else nn.Identity()
         self.projection = Linear(config.d_model, vocabulary_size, bias=False)
         if config.tie_embeddings:
             self.projection.weight = self.source_embedding.weight
@@ -147,6 +152,57 @@ class Transformer(nn.Module):
     def max_length(self) -> int:
         """Most pieces a side may have: what a learned table of positions holds."""
         return LEARNED_POSITIONS if self.config.positions == "learned" else sys.maxsize
+
+    def blocks(self) -> Iterator[nn.Module]:
+        """The layers, of encoder and decoder."""
+        yield from self.encoder
+        yield from self.decoder
+
+    @staticmethod
+    def parameter_count(config: ModelConfig, vocabulary_size: int) -> int:
+        """Trainable numbers; attention has no biases."""
+        d = config.d_model
+        attention = d * config.heads * (2 * config.d_k + 2 * config.d_v)
+        if config.attention == "additive":
+            attention += config.heads * config.d_k
+        feed_forward = components.feed_forward(config.feed_forward).parameter_count(d, config.d_ff)
+        norm = components.norm(config.norm_kind).parameter_count(d)
+        encoder_layer = attention + feed_forward + 2 * norm
+        decoder_layer = 2 * attention + feed_forward + 3 * norm
+        embeddings = vocabulary_size * d * (1 if config.tie_embeddings else 3)
+        positions = 2 * LEARNED_POSITIONS * d if config.positions == "learned" else 0
+        last_norms = 2 * norm if config.norm == "pre" else 0
+        layers = config.layers * (encoder_layer + decoder_layer)
+        return int(layers + last_norms + embeddings + positions)
+
+    @staticmethod
+    def forward_flops(
+        config: ModelConfig,
+        vocabulary_size: int,
+        source_lengths: Lengths,
+        target_lengths: Lengths,
+        widths: tuple[Lengths, Lengths] | None = None,
+    ) -> float:
+        """Operations of one forward pass over sentence pairs: see `model.flops.forward_flops`."""
+        n = source_lengths.astype(np.float64)
+        m = target_lengths.astype(np.float64)
+        keys, queries = (n, m) if widths is None else (w.astype(np.float64) for w in widths)
+        d, h, d_k, d_v = config.d_model, config.heads, config.d_k, config.d_v
+        projections = 2 * d * h * (2 * d_k + 2 * d_v)  # Q, K, V and the output, for each piece
+        # Scores and weighted sum, for each query and key. Additive scores are a product of d_k
+        # numbers too, u . tanh(q + k); their sum and tanh are element-wise.
+        pairwise = 2 * h * (d_k + d_v)
+        feed_forward = components.feed_forward(config.feed_forward).flops(d, config.d_ff)
+        encoder_layer = n * (projections + feed_forward) + keys * keys * pairwise
+        decoder_layer = (
+            m * (projections + feed_forward)
+            + queries * queries * pairwise
+            + m * 2 * d * h * (d_k + d_v)  # cross-attention: queries and output ...
+            + n * 2 * d * h * (d_k + d_v)  # ... and keys and values of the memory
+            + queries * keys * pairwise
+        )
+        per_pair = config.layers * (encoder_layer + decoder_layer) + 2 * m * d * vocabulary_size
+        return float(per_pair.sum())
 
     def _mask(self, source: Tensor) -> Tensor:
         """What attention over source [B, n] adds to its scores: [B, 1, 1, n]."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from seq2sweep.config import Config
 from seq2sweep.hardware import Precision
+from seq2sweep.model import components
 from seq2sweep.model.attention import FEW_SCORES
 from seq2sweep.planning.workload import Workload, parameters
 from seq2sweep.train.loss import CHUNK
@@ -111,11 +112,12 @@ def bytes_per_token(
     model = config.model
     d, h, d_k, d_v = model.d_model, model.heads, model.d_k, model.d_v
     size: int = 2 if precision == "bf16" else 4
-    norm = 4 * d + 8  # its input, and the mean and deviation of the row
+    norm = components.norm(model.norm_kind).kept_bytes(d)
     mask = 1 if gpu else size
     residual = norm + mask * d * (model.dropout > 0)  # and which units dropout hit
     attention: float = size * (d + h * (2 * d_k + 2 * d_v)) + 4 * h + residual
-    feed_forward = size * (d + model.d_ff) + residual
+    inner = components.feed_forward(model.feed_forward).KEPT
+    feed_forward = size * (d + inner * model.d_ff) + residual
     feed_forward += (size + mask) * model.d_ff * (model.feed_forward_dropout > 0)
     memory_source: float = size * h * (d_k + d_v) + d * size * (size == 2)
     memory_target: float = size * (d + h * (d_k + d_v)) + 4 * h + residual

@@ -92,7 +92,8 @@ def _differences(key: str, before: Any, now: Any) -> list[str]:
             if before.get(inner) != now.get(inner)
             for line in _differences(f"{key}.{inner}", before.get(inner), now.get(inner))
         ]
-    return [] if before is None else [f"{key} {_short(before)} -> {_short(now)}"]
+    before = configuration.DEFAULTS.get(key) if before is None else before
+    return [] if before in (None, now) else [f"{key} {_short(before)} -> {_short(now)}"]
 
 
 def _short(value: Any) -> str:

@@ -9,6 +9,7 @@ table3.yaml.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -81,9 +82,14 @@ def load(name: str) -> Preset:
 
 
 def is_unchanged(path: Path) -> bool:
-    """Whether a params.yaml is as `seq2sweep preset` writes it, no value and no comment edited."""
+    """Whether a params.yaml is as `seq2sweep preset` writes it, no value and no comment edited.
+
+    Also as it was before there were the keys with a default, which are comments.
+    """
     text = path.read_bytes()
-    return any(configuration.dump(load(name).config).encode() == text for name in names())
+    written = [configuration.dump(load(name).config) for name in names()]
+    before = [re.sub(r"(?m)^ +# .*\n", "", one) for one in written]
+    return any(one.encode() == text for one in (*written, *before))
 
 
 def overview() -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seq2sweep import config as configuration
 from seq2sweep.report import findings, paper
 from seq2sweep.report.aggregate import Estimate, Variant, aggregate, most_seeds
 from seq2sweep.report.number_format import MISSING, fixed, millions, plain, powers, whole
@@ -37,6 +38,8 @@ HEADINGS = (
     "status",
 )
 PRECISIONS = {"float32": "float32", "bf16": "bf16 (products; weights and updates in float32)"}
+LATER = {key.rpartition(".")[2]: value for key, value in configuration.DEFAULTS.items()}
+"""Settings that Table 3 does not know, and what they were before there was a key for them."""
 SHARED = "†"
 """Marks device-hours of a device that other trials used at the same time."""
 UNSEEN = "≈"
@@ -96,6 +99,7 @@ def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) 
         ],
         comparisons=paper.comparisons(variants),
         comparison_notes=paper.notes(variants),
+        headings=("row", *_columns(variants), *HEADINGS[1 + len(SETTINGS) :]),
         findings=findings.findings(variants),
         finding_notes=findings.notes(),
     )
@@ -105,7 +109,14 @@ def rows(variants: Sequence[Variant], sweep: Mapping[str, Any]) -> list[Row]:
     """The base row with all settings, then each variant; a cell that equals the base's is empty."""
     base, sought = variants[0], objectives(sweep)
     best = front(variants, sought) if len(sought) > 1 else []
-    return [_row(variant, base, variant in best) for variant in variants]
+    columns = list(_columns(variants).values())
+    return [_row(variant, base, columns, variant in best) for variant in variants]
+
+
+def _columns(variants: Sequence[Variant]) -> dict[str, str]:
+    """SETTINGS, and of LATER those that variants differ in."""
+    differ = {key for key in LATER if len({_setting(one, key) for one in variants}) > 1}
+    return SETTINGS | {key: key for key in LATER if key in differ}
 
 
 def notes(
@@ -185,12 +196,12 @@ def _precision(sweep: Mapping[str, Any]) -> list[str]:
     return [f"Rows are not all trained in the same precision. {each}."] if rows else []
 
 
-def _row(variant: Variant, base: Variant, on_front: bool) -> Row:
-    own = [_setting(variant, key) for key in SETTINGS.values()]
+def _row(variant: Variant, base: Variant, columns: Sequence[str], on_front: bool) -> Row:
+    own = [_setting(variant, key) for key in columns]
     parameters = millions(variant.mean("parameters"))
-    name = _name(variant)
+    name = _name(variant, columns)
     if variant is not base:
-        same = [_setting(base, key) for key in SETTINGS.values()]
+        same = [_setting(base, key) for key in columns]
         own = ["" if a == b else a for a, b in zip(own, same, strict=True)]
         parameters = "" if parameters == millions(base.mean("parameters")) else parameters
         kind = paper.kind_of(variant, base)
@@ -211,17 +222,17 @@ def _row(variant: Variant, base: Variant, on_front: bool) -> Row:
     return Row(cells, "base" if variant is base else variant.state, on_front)
 
 
-def _name(variant: Variant) -> str:
+def _name(variant: Variant, columns: Sequence[str]) -> str:
     """A proposal's number, and what it changes that no column shows."""
     if variant.number is None:
         return variant.label
     shown = {key.rpartition(".")[2]: value for key, value in variant.changes.items()}
-    others = [f"{k}={plain(v)}" for k, v in shown.items() if k not in SETTINGS.values()]
+    others = [f"{k}={plain(v)}" for k, v in shown.items() if k not in columns]
     return " ".join([variant.label, *others])
 
 
 def _setting(variant: Variant, key: str) -> str:
-    value = variant.settings.get(key)
+    value = variant.settings.get(key, LATER.get(key))
     if value is None:
         return MISSING
     return whole(value) if key == "steps" and isinstance(value, int) else plain(value)

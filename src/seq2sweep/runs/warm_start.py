@@ -138,7 +138,9 @@ class _ExistingRun:
 
     def shared(self, identity: Identity, kept: Collection[int]) -> list[Path]:
         """Its checkpoints that the other run would have as well, newest first."""
-        keys = {key for key in identity if identity[key] != self.identity.get(key)}
+        own = self.identity
+        # A key that one of them lacks has its default there.
+        keys = {key for key in {*identity, *own} if identity.get(key) != own.get(key)}
         if not keys <= LENGTH | {PRECISION} or not self._has_kept_the_best(identity):
             return []
         usable = [

@@ -52,8 +52,7 @@ class Variant:
     @property
     def fingerprint(self) -> str:
         """Hash of all that determines how this variant trains, apart from the data."""
-        without = configuration.KEYS_WITHOUT_RESULT
-        return configuration.fingerprint(self.config, *SWEPT_SECTIONS, without=without)
+        return configuration.fingerprint(self.config, *SWEPT_SECTIONS, of_result=True)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from seq2sweep import config as configuration
 from seq2sweep.errors import UserError
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.train.distributed import like, whole
@@ -287,12 +288,14 @@ def _read_state(folder: Path) -> tuple[dict[str, Any], Progress]:
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What differs between two identities, a text each: `model.heads was 4 and is 8 now`."""
-    missing = "missing"
-    return [
-        f"{key} was {_short(before.get(key, missing))} and is {_short(now.get(key, missing))} now"
-        for key in sorted({*before, *now})
-        if before.get(key, missing) != now.get(key, missing)
-    ]
+    found = []
+    for key in sorted({*before, *now}):
+        # A key that has its default is in no identity.
+        default = configuration.DEFAULTS.get(key, "missing")
+        was, is_now = before.get(key, default), now.get(key, default)
+        if was != is_now:
+            found.append(f"{key} was {_short(was)} and is {_short(is_now)} now")
+    return found
 
 
 def _short(value: Any) -> str:

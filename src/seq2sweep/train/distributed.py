@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from seq2sweep.model.transformer import Transformer
+from seq2sweep.model.architecture import Architecture
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor import DTensor
 
 
-def shard(model: Transformer, device: torch.device, world_size: int) -> Transformer:
+def shard(model: Architecture, device: torch.device, world_size: int) -> Architecture:
     """Share the model out, layer by layer, so that no device ever holds all of it.
 
     model: on the CPU, the same on every worker; what comes back is the same object, its parameters
@@ -34,7 +34,7 @@ def shard(model: Transformer, device: torch.device, world_size: int) -> Transfor
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device.type, (world_size,))
-    for layer in (*model.encoder, *model.decoder):
+    for layer in model.blocks():
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model.to(device)

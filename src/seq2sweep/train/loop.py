@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from seq2sweep import config as configuration
 from seq2sweep import hardware
-from seq2sweep.config import LEARNED_POSITIONS, Config
+from seq2sweep.config import Config
 from seq2sweep.data.batching import (
     EpochPlan,
     Ids,
@@ -34,8 +34,9 @@ from seq2sweep.data.batching import (
 )
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
+from seq2sweep.model.building import build
 from seq2sweep.model.flops import training_flops
-from seq2sweep.model.transformer import Transformer
+from seq2sweep.model.layers import LEARNED_POSITIONS
 from seq2sweep.train import checkpointing
 from seq2sweep.train.distributed import Agreement, add_up, shard, whole
 from seq2sweep.train.events import (
@@ -108,7 +109,7 @@ class _Training:
         torch.manual_seed(self.settings.seed)
         self.vocabulary_size = int(self.bitext.header["vocabulary"]["size"])
         self.sharded = config.cluster.fsdp and world_size > 1
-        model = Transformer(config.model, self.vocabulary_size)
+        model = build(config.model, self.vocabulary_size)
         self.model = shard(model, device, world_size) if self.sharded else model.to(device)
         self.optimizer = make_optimizer(self.model)
         self.progress = checkpointing.Progress()
@@ -132,7 +133,7 @@ class _Training:
 
     def identity(self) -> dict[str, Any]:
         """What a checkpoint must agree on with the run that resumes from it."""
-        return configuration.flatten(self.config, "model") | {
+        return configuration.identity(self.config, "model") | {
             "vocabulary": self.bitext.header["vocabulary"]["fingerprint"],
             "data": self.bitext.header["fingerprint"],
             "train.precision": self.precision,

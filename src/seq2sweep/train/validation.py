@@ -8,13 +8,13 @@ import torch
 
 from seq2sweep.data.batching import collate, plan_epoch
 from seq2sweep.data.bitext import Bitext
-from seq2sweep.model.transformer import Transformer
+from seq2sweep.model.architecture import Architecture
 from seq2sweep.train.distributed import give_back
 from seq2sweep.train.step import autocast, sums_of
 
 
 def negative_log_likelihood(
-    model: Transformer,
+    model: Architecture,
     bitext: Bitext,
     *,
     tokens_per_pass: int,

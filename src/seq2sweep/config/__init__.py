@@ -1,0 +1,32 @@
+"""params.yaml: its typed sections, and how they are read, written and told apart."""
+
+from seq2sweep.config.execution import ClusterConfig as ClusterConfig
+from seq2sweep.config.execution import SweepConfig as SweepConfig
+from seq2sweep.config.execution import TrackingConfig as TrackingConfig
+from seq2sweep.config.fields import is_address as is_address
+from seq2sweep.config.fields import is_language as is_language
+from seq2sweep.config.fields import shown as shown
+from seq2sweep.config.loading import DECISIVE as DECISIVE
+from seq2sweep.config.loading import DEFAULTS as DEFAULTS
+from seq2sweep.config.loading import chosen as chosen
+from seq2sweep.config.loading import code_of_kinds as code_of_kinds
+from seq2sweep.config.loading import dump as dump
+from seq2sweep.config.loading import fingerprint as fingerprint
+from seq2sweep.config.loading import flatten as flatten
+from seq2sweep.config.loading import from_dict as from_dict
+from seq2sweep.config.loading import identity as identity
+from seq2sweep.config.loading import load as load
+from seq2sweep.config.loading import parse as parse
+from seq2sweep.config.loading import section as section
+from seq2sweep.config.loading import to_dict as to_dict
+from seq2sweep.config.loading import with_changes as with_changes
+from seq2sweep.config.schema import Config as Config
+from seq2sweep.config.schema import DataConfig as DataConfig
+from seq2sweep.config.schema import EvaluateConfig as EvaluateConfig
+from seq2sweep.config.schema import ModelConfig as ModelConfig
+from seq2sweep.config.schema import PhrasebookConfig as PhrasebookConfig
+from seq2sweep.config.schema import PrepareConfig as PrepareConfig
+from seq2sweep.config.schema import TrainConfig as TrainConfig
+from seq2sweep.config.schema import VocabularyConfig as VocabularyConfig
+
+CHANGES_NO_RESULT = "how parameters are read: their values are compared themselves"

@@ -1,0 +1,167 @@
+"""Typed sections of params.yaml: which variants are compared, and where all of it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from seq2sweep.config.fields import ABOVE_0, NOT_EMPTY, SEED, field, is_address, must
+from seq2sweep.redaction import secrets_in
+
+HOME = "runs"
+"""Folder of the project for runs that train with a bucket, when they have ended."""
+BUCKETS = ("s3", "gs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepConfig:
+    method: Literal["none", "table3", "one_at_a_time", "grid", "random", "optuna"] = field(
+        "none (trains no variants), table3 (the paper's rows), one_at_a_time, grid (all "
+        "combinations), random or optuna (which learns from the trials before)"
+    )
+    rows: tuple[str, ...] = field(
+        "of table3: rows (A-heads-1), groups (base, A to E, big) or all; sized to the base variant"
+    )
+    base: dict[str, Any] = field("dotted keys that differ from above in every trial")
+    space: dict[str, Any] = field(
+        "dotted key: list of values, or {low:, high:, log:} for random and optuna"
+    )
+    samples: int = field("variants drawn when method is random or optuna", at_least=1)
+    seed: int = field("for random and optuna", at_least=0, rule=SEED)
+    objectives: tuple[
+        Literal["bleu", "bleu_paper", "chrf", "perplexity", "flops", "parameters"], ...
+    ] = field(
+        "what optuna looks for, one or several of bleu, bleu_paper, chrf (high), perplexity, "
+        "flops, parameters (low)"
+    )
+    round: int = field(
+        "variants that optuna proposes together; it sees their figures before the next", at_least=1
+    )
+    seeds: int = field(
+        "trainings of each variant: with train.seed and the seeds after it", at_least=1
+    )
+    budget: Literal["steps", "tokens", "flops"] = field(
+        "what all get alike: their own train.steps, or the tokens or flops of the base variant"
+    )
+    scheduler: Literal["asha", "median", "none"] = field(
+        "asha or median stop bad trials early; none runs all to the end"
+    )
+    grace_steps: int = field(
+        "no trial is stopped before this step, nor before its warm-up has ended", at_least=1
+    )
+    reduction_factor: int = field("asha keeps one in this many at each rung", at_least=2)
+    workers_per_trial: int = field("processes that train a trial together", at_least=1)
+    cpus_per_trial: float = field(
+        "CPUs each of them gets; how many trials run at once follows from the cluster",
+        rule=ABOVE_0,
+    )
+    gpus_per_trial: float = field(
+        "GPUs each of them gets; a fraction lets several trials share one",
+        at_least=0,
+        rule=("at most 1, or a whole number", lambda gpus: gpus <= 1 or gpus == int(gpus)),
+    )
+    max_failures: int = field("times a failed trial is tried again", at_least=0)
+
+    def problems(self) -> Iterator[str]:
+        if self.method == "table3" and self.space:
+            yield (
+                "sweep.space must be {} for sweep.method table3, which varies what the rows of "
+                "sweep.rows say"
+            )
+        for key in ("cpus_per_trial", "gpus_per_trial"):
+            value = getattr(self, key)
+            if self.workers_per_trial > 1 and value != int(value):
+                rule = "a whole number where sweep.workers_per_trial is above 1"
+                yield must(f"sweep.{key}", rule, value)
+        if self.method == "optuna":
+            yield from self._problems_of_search()
+
+    def _problems_of_search(self) -> Iterator[str]:
+        objectives = self.objectives
+        if not self.space:
+            yield "sweep.space must name what sweep.method optuna may vary: it is {}"
+        if not objectives:
+            yield "sweep.objectives must name what sweep.method optuna looks for, such as [bleu]"
+        if len(set(objectives)) < len(objectives):
+            yield f"sweep.objectives names one twice: {', '.join(objectives)}"
+        if len(objectives) > 1 and self.scheduler != "none":
+            yield (
+                f"sweep.scheduler must be none for several sweep.objectives, not {self.scheduler}: "
+                "it stops trials by their perplexity alone"
+            )
+        if "flops" in objectives and self.budget == "flops":
+            yield (
+                "sweep.objectives names flops, which sweep.budget flops makes equal for all: leave "
+                "it out, or set sweep.budget to steps or tokens"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterConfig:
+    address: str | None = field("null starts Ray on this machine; else a running cluster's address")
+    job_server: str | None = field(
+        "http://host:8265 of a cluster: train and sweep run there as jobs; null: here"
+    )
+    job_environment: tuple[str, ...] = field(
+        "names of environment variables that a job gets from here, such as [MLFLOW_TRACKING_URI]",
+        rule=(
+            "names of variables, without their values",
+            lambda names: all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) for name in names),
+        ),
+    )
+    workers: int = field("processes that train together", at_least=1)
+    min_workers: int | None = field(
+        "fewest to go on with while nodes are missing; null: all of them", at_least=1
+    )
+    cpus_per_worker: int | None = field("null shares out the CPUs of this machine", at_least=1)
+    gpus_per_worker: int = field("0 trains on the CPU", at_least=0)
+    fsdp: bool = field(
+        "share out weights, gradients and moments: for a model that does not fit a device"
+    )
+    storage: str = field(
+        "folder of checkpoints, which all nodes see; or s3://bucket/prefix, gs://bucket/prefix",
+        rule=NOT_EMPTY,
+    )
+    max_failures: int = field(
+        "times in a row that workers start again without having got to a new checkpoint", at_least=0
+    )
+    hang_seconds: int = field(
+        "a worker that gets no update done for so long is started again", at_least=10
+    )
+
+    @property
+    def folder(self) -> str:
+        """Where this machine has its runs: `storage`, or where they come home to from a bucket."""
+        return HOME if is_address(self.storage) else self.storage
+
+    def problems(self) -> Iterator[str]:
+        """Addresses are not shown: they may hold a password."""
+        if (self.min_workers or 1) > self.workers:
+            rule = f"at most cluster.workers ({self.workers})"
+            yield must("cluster.min_workers", rule, self.min_workers)
+        if (server := self.job_server) is not None:
+            if not is_address(server) or urlsplit(server).scheme not in ("http", "https"):
+                yield "cluster.job_server must be as http://host:8265"
+            if secrets_in(server):
+                yield (
+                    "cluster.job_server holds a user or password: put the cluster's token into "
+                    "~/.ray/auth_token or $RAY_AUTH_TOKEN instead"
+                )
+        if "://" in self.storage:
+            address = urlsplit(self.storage) if is_address(self.storage) else None
+            if address is None or address.scheme not in BUCKETS or not address.hostname:
+                yield "cluster.storage must be a folder, s3://bucket/prefix or gs://bucket/prefix"
+            elif "@" in address.netloc or address.query or address.fragment:
+                yield (
+                    "cluster.storage must be no more than s3://bucket/prefix: what the bucket asks "
+                    "for belongs into the environment of all nodes (AWS_ACCESS_KEY_ID, ...)"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackingConfig:
+    uri: str | None = field("null: $MLFLOW_TRACKING_URI, else mlflow.db in this folder")
+    experiment: str = field("name of the MLflow experiment")

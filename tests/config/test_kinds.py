@@ -1,0 +1,82 @@
+"""A kind of a part of the model is a file: named in params.yaml, and part of an identity there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.config import loading
+from seq2sweep.errors import UserError
+from seq2sweep.jobs import dvc_stages
+
+BASE = presets.load("phrasebook").config
+GATED = {"model.feed_forward": "swiglu"}
+SWEPT = configuration.with_changes(BASE, {"sweep.space": {"model.feed_forward": ["swiglu"]}})
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the folder of the model, in which a file can be edited."""
+    folder = tmp_path / "model"
+    shutil.copytree(loading.MODEL, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(loading, "MODEL", folder)
+    return folder
+
+
+def test_kinds_are_named_as_their_files(model: Path) -> None:
+    with pytest.raises(UserError, match=r"one of relu, swiglu, did you mean swiglu\?, not"):
+        configuration.with_changes(BASE, {"model.feed_forward": "swiglo"})
+    (model / "feed_forward" / "geglu.py").write_text("class FeedForward: ...\n", encoding="utf-8")
+    changed = configuration.with_changes(BASE, {"model.feed_forward": "geglu"})
+    assert changed.model.feed_forward == "geglu"
+
+
+def test_a_new_kind_changes_the_identity_of_those_that_name_it(model: Path) -> None:
+    base, gated = BASE, configuration.with_changes(BASE, GATED)
+
+    def identities() -> list[str]:
+        """Of the base, of a variant, and of what DVC has of a sweep over it."""
+        return [
+            configuration.fingerprint(base, "model", "train", of_result=True),
+            configuration.fingerprint(gated, "model", "train", of_result=True),
+            str(configuration.code_of_kinds(SWEPT, "model", "sweep")),
+        ]
+
+    before = identities()
+    file = model / "feed_forward" / "swiglu.py"
+    (model / "feed_forward" / "geglu.py").write_text("class FeedForward: ...\n", encoding="utf-8")
+    file.write_text(file.read_text(encoding="utf-8") + "\n# a comment\n", encoding="utf-8")
+    assert identities() == before
+    file.write_text(file.read_text(encoding="utf-8").replace("F.silu", "F.gelu"), encoding="utf-8")
+    now = identities()
+    assert [a == b for a, b in zip(before, now, strict=True)] == [True, False, False]
+
+
+def test_dvc_runs_stages_again_for_the_kinds_that_params_name(tmp_path: Path) -> None:
+    (tmp_path / "pipeline").symlink_to(ROOT / "pipeline")
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    module = "seq2sweep.model.feed_forward.swiglu"
+
+    def having() -> set[str]:
+        every = ("prepare", "encode", "train", "evaluate", "sweep", "report")
+        return {stage for stage in every if module in dvc_stages.code(tmp_path, stage)}
+
+    params = tmp_path / "params.yaml"
+    params.write_text(configuration.dump(BASE), encoding="utf-8")
+    assert having() == set()
+    assert "seq2sweep.model.feed_forward.relu" in dvc_stages.code(tmp_path, "train")
+    params.write_text(configuration.dump(SWEPT), encoding="utf-8")
+    assert having() == {"sweep"}
+    params.write_text(configuration.dump(configuration.with_changes(BASE, GATED)), encoding="utf-8")
+    assert having() == {"train", "evaluate", "sweep"}
+
+
+def test_a_kind_that_is_no_python_is_named(model: Path) -> None:
+    (model / "feed_forward" / "swiglu.py").write_text("def (", encoding="utf-8")
+    with pytest.raises(UserError, match=r"swiglu\.py line 1 is no Python .*: mend it"):
+        configuration.identity(configuration.with_changes(BASE, GATED))
