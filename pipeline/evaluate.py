@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from tqdm import tqdm
 
-from pipeline import stage, tracking
+from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.console import say
@@ -25,7 +25,10 @@ from seq2sweep.decode.average import write_average
 from seq2sweep.decode.exported import choose, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import IN_DVC, Data, evaluate_weights, shown
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.tracking.lineage import dataset_name
+from seq2sweep.tracking.mlflow_store import destination
+from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.relay_thread import RelayThread
 
 
 def work(config: Config) -> None:
@@ -48,15 +51,15 @@ def work(config: Config) -> None:
             "`dvc repro evaluate`, which trains it first"
         )
     with (
-        tracking.delivery(config) as delivery,
+        RelayThread(*destination(config, Path.cwd())) as relay,
         # Under the training's run, unless that was deleted.
-        Writer(
-            tracking.outboxes(config),
+        Recorder(
+            relay.root,
             f"test, beam {config.evaluate.beam}, alpha {config.evaluate.alpha}",
             kind="evaluation",
             parent=receipt["run"],
-            params=tracking.logged_params(config),
-            tags=tracking.lineage(config, header, model=stage.MODEL),
+            params=configuration.flatten(config),
+            tags=stage.lineage(config, header, model=stage.MODEL),
         ) as run,
     ):
         sentences = header["sentences"]
@@ -65,14 +68,14 @@ def work(config: Config) -> None:
             tqdm(total=sentences, desc="translate", unit=" sentences", delay=1) as bar,
         ):
             result = evaluate_weights(config, stage.MODEL, chosen, data, "test", bar.update, mapper)
-        delivery.catch_up()
-        metrics = result.metrics | {"mlflow_run_id": delivery.run_id(run)}
+        relay.flush()
+        metrics = result.metrics | {"mlflow_run_id": relay.run_id(run)}
         write_whole(stage.REPORTS / "translations.tsv", result.table)
         figures = shown(metrics)
         stage.write_metrics("evaluate", metrics, {key: figures[key] for key in IN_DVC})
         run.artifact(stage.METRICS / "evaluate.json")
         run.artifact(stage.REPORTS / "translations.tsv")
-        last_step, languages = chosen[-1].step, f"{config.data.source}-{config.data.target}"
+        last_step = chosen[-1].step
         with TemporaryDirectory(prefix=".averaged-", dir=stage.MODEL.parent) as name:
             folder = Path(name)
             write_average(folder, chosen, receipt)
@@ -81,7 +84,7 @@ def work(config: Config) -> None:
                 files=[folder / RECEIPT, folder / CHECKPOINTS, stage.VOCABULARY],
                 params=configuration.flatten(config, "model"),
                 metrics=figures,
-                dataset_name=f"{config.data.dataset} {languages} test",
+                dataset_name=dataset_name(config.data, "test"),
                 dataset_digest=header["fingerprint"],
                 step=last_step,
                 tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},

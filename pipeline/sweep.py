@@ -12,11 +12,12 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
-from pipeline import stage, tracking
+from pipeline import stage
 from pipeline.outcome import (
     COUNTS,
     describe,
@@ -30,9 +31,9 @@ from pipeline.outcome import (
     summarise,
     without_trials,
 )
-from pipeline.sweep_result import record_best, record_tables
-from pipeline.sweep_runs import Recorder
+from pipeline.receipt import receipt, weights_entry
 from seq2sweep import code_fingerprint, console
+from seq2sweep import config as configuration
 from seq2sweep.cluster.record import TrialResult
 from seq2sweep.cluster.relatives import Origin, begin_sweep, run_name
 from seq2sweep.cluster.rounds import Proposal, search
@@ -47,9 +48,17 @@ from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.errors import Failure
 from seq2sweep.evaluate.evaluation import score_checkpoint
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.report.files import table_files
+from seq2sweep.sweep.sweep_runs import SweepRecorder
+from seq2sweep.tracking.lineage import dataset_name, environment, with_params
+from seq2sweep.tracking.mlflow_store import destination
+from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.relay_thread import RelayThread
 from seq2sweep.train import devices
 from seq2sweep.train.step import choose_precision
+
+MODEL = "transformer"
+ALIAS = "best-of-sweep"
 
 
 def trains(config: Config) -> bool:
@@ -70,29 +79,29 @@ def work(config: Config) -> None:
     for variant in refused:
         console.say(f"{variant.name}: refused ({variant.cause})")
     started = time.perf_counter()
-    lineage = tracking.lineage(wanted, header)
+    lineage = stage.lineage(wanted, header)
     with (
-        tracking.delivery(config) as delivery,
-        Writer(
-            tracking.outboxes(config),
+        RelayThread(*destination(config, Path.cwd())) as relay,
+        Recorder(
+            relay.root,
             f"sweep {config.sweep.method}",
             kind="sweep",
-            params=tracking.logged_params(wanted),
+            params=configuration.flatten(wanted),
             tags=lineage,
         ) as parent,
-        Recorder(parent, lineage, header) as recorder,
+        SweepRecorder(parent, lineage, header) as recorder,
     ):
-        tracking.name_dataset(parent, config, header, "train")
+        parent.dataset(dataset_name(config.data, "train"), header["fingerprint"], "train")
         results, proposals = train(config, header, chosen, recorder)
-        delivery.catch_up()
-        run_ids = {name: delivery.run_id(run) for name, run in recorder.runs.items()}
+        relay.flush()
+        run_ids = {name: relay.run_id(run) for name, run in recorder.runs.items()}
         refused += refused_of(proposals)
         shared = sharing(results)
         recorder.tell_sharing(shared)
         seconds = time.perf_counter() - started
         report = {
             "wall_seconds": seconds,
-            "mlflow_run_id": delivery.run_id(parent),
+            "mlflow_run_id": relay.run_id(parent),
             "vocabulary_size": recorder.vocabulary_size,
             **provenance(chosen[0].config, lineage),
             **describe_method(config, chosen[0].config),
@@ -108,9 +117,11 @@ def work(config: Config) -> None:
         }
         summary = write_report(report)
         parent.artifact(stage.REPORTS / "sweep.json")
-        tracking.keep_environment(parent)
+        parent.text("environment.txt", environment())
         parent.log({key: summary[key] for key in COUNTS}, step=0)
-        record_tables(parent, config, report)
+        words = stage.dataset_in_words(config)
+        for name, text in table_files(report, words, report["vocabulary_size"]).items():
+            parent.text(name, text)
         best = summary["best"]
         if best is not None:
             parent.log({"valid_bleu": best["bleu"]}, step=best["steps"])
@@ -130,6 +141,48 @@ def work(config: Config) -> None:
     warnings = {devices.no_peak_warning(m["device"], m["precision"]) for m in ended}
     for warning in sorted(warning for warning in warnings if warning):
         console.say(warning)
+
+
+def record_best(
+    run: Recorder,
+    result: TrialResult,
+    *,
+    header: dict[str, Any],
+    lineage: dict[str, str],
+    bleu: float,
+) -> None:
+    """Give a trial's run its weights as a model, and make that a version of a registered model.
+
+    The model's files are what `seq2sweep translate` takes: a folder such as models/train, and in it
+    the vocabulary. header: of the encoded data; bleu: mean of the variant's seeds on the validation
+    set.
+    """
+    variant, data = result.variant, result.variant.config.data
+    assert result.checkpoint is not None
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        weights = folder / files.CHECKPOINTS / f"{result.checkpoint.name}.safetensors"
+        weights.parent.mkdir()
+        weights.symlink_to((result.checkpoint / "model.safetensors").resolve())
+        entries = [weights_entry(result.checkpoint, weights)]
+        own = with_params(lineage, variant.config)
+        made_of = receipt(run.name, entries, variant.config, own, result.metrics)
+        stage.write_json(folder / files.RECEIPT, made_of)
+        run.model(
+            MODEL,
+            files=[folder / files.RECEIPT, folder / files.CHECKPOINTS, stage.VOCABULARY],
+            params=configuration.flatten(variant.config, "model"),
+            metrics={f"valid_{name}": result.metrics[name] for name in ("bleu", "bleu_paper")},
+            dataset_name=dataset_name(data, "valid"),
+            dataset_digest=header["fingerprint"],
+            step=result.steps,
+        )
+    run.register(
+        MODEL,
+        f"{data.dataset}-{data.source}-{data.target}",
+        ALIAS,
+        {"variant": variant.variant, "seed": str(variant.seed), "valid_bleu": f"{bleu:.2f}"},
+    )
 
 
 def resolve(config: Config, d_model: int) -> devices.Precision:
@@ -172,7 +225,7 @@ def write_nothing(config: Config) -> None:
     """The stage for method none: its files, without a trial. Neither Ray nor MLflow is started."""
     header = read_training_header(stage.ENCODED)
     pieces = int(header["vocabulary"]["size"])
-    report = without_trials(config, tracking.lineage(config, header), pieces)
+    report = without_trials(config, stage.lineage(config, header), pieces)
     write_report(report)
     console.say(
         "sweep.method is none: no variant is trained; to train some, set it in params.yaml "
@@ -181,7 +234,7 @@ def write_nothing(config: Config) -> None:
 
 
 def train(
-    config: Config, header: dict[str, Any], chosen: list[Variant], recorder: Recorder
+    config: Config, header: dict[str, Any], chosen: list[Variant], recorder: SweepRecorder
 ) -> tuple[list[TrialResult], list[Proposal]]:
     """Train and score what is chosen, or search from there on; with what a search proposed."""
     made_from = origin(header)

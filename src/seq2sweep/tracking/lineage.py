@@ -11,7 +11,7 @@ import platform
 import re
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,32 @@ def lineage_tags(
         "environment.sha256": hashlib.sha256(environment().encode()).hexdigest(),
         **_machine(),
     }
+
+
+def with_params(
+    lineage: Mapping[str, str], config: configuration.Config, without: Collection[str] = ()
+) -> dict[str, str]:
+    """The lineage of a run whose parameters are not those of params.yaml, such as a trial's.
+
+    without: keys that the run has no value for.
+    """
+    return {**lineage, "params.sha256": configuration.fingerprint(config, without=without)}
+
+
+def origin_tags(trained: Mapping[str, Any]) -> dict[str, str]:
+    """On what a training was computed, as far as its journal says, as tags."""
+    from seq2sweep.train import devices  # imports torch, which takes seconds
+
+    return {
+        "hardware.cpu_features" if key == "cpu_features" else f"run.{key}": str(trained[key])
+        for key in devices.ORIGIN
+        if trained.get(key) is not None
+    }
+
+
+def dataset_name(data: configuration.DataConfig, split: str) -> str:
+    """What MLflow calls a split of the data."""
+    return f"{data.dataset} {data.source}-{data.target} {split}"
 
 
 def code(project: Path) -> dict[str, str]:

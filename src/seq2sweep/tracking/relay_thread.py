@@ -17,9 +17,9 @@ from seq2sweep import console
 from seq2sweep.data.files import write_whole
 from seq2sweep.errors import Failure
 from seq2sweep.redaction import redact
-from seq2sweep.tracking.address import reason
-from seq2sweep.tracking.delivery import BUSY, Away, Courier
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.tracking.mlflow_store import reason
+from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.relay import BUSY, Relay, UnavailableError
 
 EVERY = 5.0
 LONGEST_PAUSE = 60.0
@@ -30,36 +30,30 @@ SHORT_PATIENCE = 2.0
 SLOWEST_UPLOAD = 1e6
 
 FAILURE = "failure.log"
-LATER = 'the work goes on, and what MLflow misses is recorded later by "seq2sweep sync"'
+LATER = 'the work continues, and "seq2sweep sync" records later what MLflow misses'
 
 
-class Background:
+class RelayThread:
     """Deliver every few seconds from a thread, for as long as the context manager's block runs.
 
     Nothing of MLflow reaches the block: what fails is said in one line on stderr, and tried again
-    unless it is a bug.
-    At the end delivery is finished, unless the store does not answer: then the rest stays where
-    it is, for whoever delivers next.
+    unless it is a bug. At the end delivery is finished, unless the store does not answer: then the
+    rest stays where it is, for whoever delivers next.
     """
 
     def __init__(
         self, root: Path, uri: str, experiment: str, artifacts: Path, every: float = EVERY
     ) -> None:
-        """The first four as Courier takes them. every: seconds between two looks for news."""
-        self.courier = Courier(root, uri, experiment, artifacts, self._before_step)
-        self.every = every
-        self._news = threading.Condition()
-        self._passes = 0
-        self._wanted = 0
-        self._failing = False
-        self._closing = False
-        self._given_up = False
-        self._done = False
-        self._broken = False
+        """The first four as `destination` gives them. every: seconds between two looks for news."""
+        self.relay = Relay(root, uri, experiment, artifacts, self._before_step)
+        self.root, self.every = root, every
+        self._changed = threading.Condition()
+        self._passes = 0  # over all outboxes, without a failure
+        self._wanted = 0  # passes that `flush` waits for
+        self._failing = self._closing = self._given_up = self._broken = False
         self._steps = 0
-        self._applied = 0
-        self._deadline = 0.0
-        self._patience = PATIENCE
+        self._applied = 0  # when the store began to fail
+        self._patience, self._deadline = PATIENCE, 0.0
         self._told: set[str] = set()
         self._thread = threading.Thread(target=self._work, name="mlflow-delivery", daemon=True)
 
@@ -78,29 +72,27 @@ class Background:
         except Exception as bug:
             self._breaks(bug)
 
-    def catch_up(self, patience: float = PATIENCE) -> bool:
+    def flush(self, patience: float = PATIENCE) -> bool:
         """Wait until MLflow has all recorded so far; False if it fails.
 
         patience: seconds to wait for a store that gets nothing done; one that gets on has as long
         as it takes.
         """
-        with self._news:
-            # The pass that is going on may have been where the news is already.
-            self._wanted = self._passes + 2
-            wanted = self._wanted
-            self._patience = patience
-            self._deadline = time.monotonic() + patience
-            self._news.notify_all()
-            while not (self._passes >= wanted or self._failing or self._done):
+        with self._changed:
+            # The pass that is under way may have been where the news is already.
+            wanted = self._wanted = self._passes + 2
+            self._be_patient(patience)
+            self._changed.notify_all()
+            while self._passes < wanted and not self._failing:
                 left = self._deadline - time.monotonic()
                 if left <= 0:
                     break
-                self._news.wait(left)  # meanwhile each step moves the deadline
+                self._changed.wait(left)  # meanwhile each step moves the deadline
             return self._passes >= wanted and not self._failing
 
-    def run_id(self, run: Writer) -> str | None:
+    def run_id(self, run: Recorder) -> str | None:
         """The id that MLflow gave a run, as far as it is known."""
-        return self.courier.run_id(run)
+        return self.relay.run_id(run)
 
     # --- the thread ------------------------------------------------------------------------------
 
@@ -108,50 +100,48 @@ class Background:
         try:
             pause = 0.0
             while True:
-                with self._news:
+                with self._changed:
                     if not self._closing and self._wanted <= self._passes:
-                        self._news.wait(pause)
+                        self._changed.wait(pause)
                     elif self._failing:
-                        self._news.wait(min(pause, 1.0))
+                        self._changed.wait(min(pause, 1.0))
                     last = self._closing
                 if self._given_up:
                     return
                 try:
-                    self.courier.deliver()
-                except Away as error:
+                    self.relay.deliver()
+                except UnavailableError as error:
                     self._fails(f"{error}; {LATER}")
                     pause = min(2 * max(pause, self.every), LONGEST_PAUSE)
                     continue
                 self._tell_refused()
-                with self._news:
+                with self._changed:
                     self._failing = False
                     self._passes += 1
-                    self._news.notify_all()
+                    self._changed.notify_all()
                 pause = self.every
-                if last and BUSY not in self.courier.waiting.values():
+                if last and BUSY not in self.relay.waiting.values():
                     return
                 if last:
                     time.sleep(0.2)
         except Exception as bug:
             self._breaks(bug)
-        finally:
-            with self._news:
-                self._done = True
-                self._news.notify_all()
 
     def _fails(self, line: str) -> None:
-        with self._news:
+        with self._changed:
             before, self._failing = self._failing, True
-            self._applied = self.courier.applied
+            self._applied = self.relay.applied
             self._wanted = 0
-            self._news.notify_all()
+            self._changed.notify_all()
         if not before and not self._given_up:
             _say(line)
 
     def _breaks(self, bug: Exception) -> None:
         """Say what must not happen, but is no reason to fail a stage that did its work."""
-        self._broken = True
-        path = self.courier.root / FAILURE
+        with self._changed:
+            self._broken = self._failing = True
+            self._changed.notify_all()
+        path = self.root / FAILURE
         try:
             write_whole(path, redact("".join(format_exception(bug))))
             where = f"the traceback is in {path}"
@@ -160,68 +150,71 @@ class Background:
         _say(f"delivery to MLflow failed: {type(bug).__name__}: {reason(bug)} ({where}); {LATER}")
 
     def _tell_refused(self) -> None:
-        for name, why in self.courier.refused.items():
+        for name, why in self.relay.refused.items():
             if name not in self._told:
                 self._told.add(name)
-                _say(refusal(self.courier, name, why))
+                _say(_refusal(self.root / name, why))
 
     def _before_step(self, size: int) -> None:
         self._steps += 1
-        if not self._failing or self.courier.applied > self._applied:
+        # Trying alone is not getting on.
+        if not self._failing or self.relay.applied > self._applied:
             self._deadline = time.monotonic() + self._patience + size / SLOWEST_UPLOAD
+
+    def _be_patient(self, seconds: float) -> None:
+        self._patience, self._deadline = seconds, time.monotonic() + seconds
 
     # --- the end ---------------------------------------------------------------------------------
 
     def _close(self, interrupted: bool) -> None:
-        self._patience = SHORT_PATIENCE if interrupted or self._failing else PATIENCE
-        self._deadline = time.monotonic() + self._patience
+        self._be_patient(SHORT_PATIENCE if interrupted or self._failing else PATIENCE)
         latest = self._deadline if interrupted else float("inf")
-        with self._news:
+        with self._changed:
             self._closing = True
-            self._news.notify_all()
-        before, total = self._steps, self.courier.steps_left()
+            self._changed.notify_all()
+        before, total = self._steps, self.relay.steps_left()
         look = console.bar("record in MLflow", "steps")
         with tqdm(total=total, disable=self._failing, **look) as bar:
             while self._thread.is_alive() and not self._given_up:
                 self._thread.join(0.05)
                 bar.update(min(self._steps - before, total) - bar.n)
                 self._given_up = time.monotonic() > min(self._deadline, latest)
-        left = self.courier.steps_left()
+        left = self.relay.steps_left()
         if left and not self._broken:
             _say(f'{left} step(s) are not recorded in MLflow yet: "seq2sweep sync" does it')
 
 
 def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
     """Deliver all there is; what was done, as a line. Raises Failure if something is left."""
-    courier = Courier(root, uri, experiment, artifacts)
-    total = courier.steps_left()
+    relay = Relay(root, uri, experiment, artifacts)
+    total = relay.steps_left()
     with tqdm(total=total, **console.bar("record in MLflow", "steps")) as bar:
 
         def on_step(size: int) -> None:
             bar.update(int(bar.n < total))
 
-        courier.on_step = on_step
+        relay.on_step = on_step
         try:
-            whole = courier.deliver()
-        except Away as error:
-            left = courier.steps_left()
+            whole = relay.deliver()
+        except UnavailableError as error:
+            left = relay.steps_left()
             raise Failure(f"{error}; {left} step(s) of the record wait in {root}") from None
-    if courier.refused:
-        first, *others = courier.refused.items()
+    if relay.refused:
+        (name, why), *others = relay.refused.items()
         more = f"; and so for {len(others)} more" if others else ""
-        raise Failure(refusal(courier, *first) + more)
-    done = f"recorded {courier.applied} step(s) in MLflow" if courier.applied else ""
+        raise Failure(_refusal(root / name, why) + more)
+    done = f"recorded {relay.applied} step(s) in MLflow" if relay.applied else ""
     if not whole:
-        counts = Counter(courier.waiting.values())
+        counts = Counter(relay.waiting.values())
         why = "; ".join(f"{count} run(s) wait: {what}" for what, count in counts.items())
         return f"{done or 'nothing recorded'}; {why}"
     return done or "nothing is left to record"
 
 
-def refusal(courier: Courier, name: str, why: str) -> str:
+def _refusal(folder: Path, why: str) -> str:
     """A line that says what became of a record that could not be brought to MLflow."""
     return (
-        f"not all of the record in {courier.root / name} can be brought to MLflow ({why}); it is "
+        f"not all of the record in {folder} can be brought to MLflow ({why}); it is "
         'kept, "seq2sweep sync" tries it again, and removing that folder gives it up'
     )
 
