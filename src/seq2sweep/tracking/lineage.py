@@ -46,7 +46,9 @@ def lineage_tags(
         "params.sha256": configuration.fingerprint(config),
         **_versions(),
         "environment.sha256": hashlib.sha256(environment().encode()).hexdigest(),
-        **_machine(),
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        **hardware(),
     }
 
 
@@ -129,13 +131,8 @@ def _hash(project: Path, path: Path) -> str:
     relative = Path(os.path.relpath(project / path, project))
     for candidate in (relative, *relative.parents):
         if output := outputs.get(candidate.as_posix()):
-            return _hash_text(output)
+            return str(output.get(output.get("hash", "md5"), UNKNOWN))
     return UNKNOWN
-
-
-def _hash_text(output: Mapping[str, Any]) -> str:
-    algorithm = output.get("hash", "md5")
-    return str(output.get(algorithm, UNKNOWN))
 
 
 def _versions() -> dict[str, str]:
@@ -159,10 +156,6 @@ def environment() -> str:
     }
     found.pop("seq2sweep", None)
     return "".join(f"{name}=={version}\n" for name, version in sorted(found.items()))
-
-
-def _machine() -> dict[str, str]:
-    return {"host": socket.gethostname(), "platform": platform.platform(), **hardware()}
 
 
 def hardware() -> dict[str, str]:

@@ -24,7 +24,6 @@ from mlflow.entities import (
     RunTag,
 )
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
 from seq2sweep.tracking.mlflow_store import KEY, Experiment, RefusedError
 
@@ -245,7 +244,7 @@ def _create_version(run: Run, name: str, model: Any, tags: Mapping[str, str]) ->
     try:
         run.client.create_registered_model(name)
     except MlflowException as error:
-        if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
     created = run.client.create_model_version(
         name,

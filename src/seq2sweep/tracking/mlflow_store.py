@@ -11,7 +11,6 @@ import sqlalchemy
 from alembic.util.exc import CommandError
 from google.protobuf.json_format import ParseError
 from mlflow import MlflowClient
-from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from sqlalchemy.exc import SQLAlchemyError
@@ -62,39 +61,23 @@ class Experiment:
 
     def find(self, key: str) -> Any | None:
         """The run of this key as MLflow has it; None if it was never created, or deleted."""
-        return next(iter(self._runs_of(key)), None)
+        return next(iter(self.search(f"tags.`{KEY}` = '{key}'")), None)
 
     def delete_duplicates(self, key: str, run_id: str) -> None:
         """Delete other runs of a run's key: a request answered too late may have created two."""
-        for found in self._runs_of(key):
+        for found in self.search(f"tags.`{KEY}` = '{key}'"):
             if found.info.run_id != run_id:
                 self.client.delete_run(found.info.run_id)
 
     def newest(self, name: str) -> str | None:
         """The id of the newest run of an outbox's name."""
         found = self.search(f"tags.`{KEY}` LIKE '{name}.%'")
-        newest = max(found, key=lambda run: run.info.start_time, default=None)
-        return str(newest.info.run_id) if newest else None
+        return str(found[-1].info.run_id) if found else None
 
     def search(self, filter_string: str) -> list[Any]:
-        """All active runs that a filter finds."""
-        found: list[Any] = []
-        token = None
-        while True:
-            page = self.client.search_runs(
-                [self.id],
-                filter_string=filter_string,
-                run_view_type=ViewType.ACTIVE_ONLY,
-                page_token=token,
-            )
-            found += page
-            token = page.token
-            if not token:
-                return found
-
-    def _runs_of(self, key: str) -> list[Any]:
-        found = self.search(f"tags.`{KEY}` = '{key}'")
-        return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
+        """The active runs that a filter finds, the oldest first; at most 1000."""
+        order = ["attributes.start_time ASC"]  # then by id
+        return list(self.client.search_runs([self.id], filter_string, order_by=order))
 
 
 def _open_database(uri: str, artifacts: str) -> None:

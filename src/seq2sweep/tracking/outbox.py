@@ -89,7 +89,7 @@ class Outbox:
     def append(self, descriptor: int, record: Mapping[str, Any]) -> None:
         """Append a record, which then outlasts a power failure; an OSError leaves what was there.
 
-        descriptor: of records.jsonl, from `open`.
+        descriptor: of records.jsonl, from `open` or `without_recorder`.
         """
         line = (json.dumps(record) + "\n").encode()
         begin = os.lseek(descriptor, 0, os.SEEK_END)
@@ -120,11 +120,11 @@ class Outbox:
             yield held and self.path.exists()
 
     @contextlib.contextmanager
-    def without_recorder(self) -> Iterator[bool]:
-        """Hold the outbox as its recorder does; False while that lives."""
+    def without_recorder(self) -> Iterator[int | None]:
+        """Hold the outbox as its recorder does, by a descriptor; None while that lives."""
         # Open for writing, else NFS grants no lock.
         with self.path.open("r+b") as stream:
-            yield _try_lock(stream.fileno(), self.path)
+            yield stream.fileno() if _try_lock(stream.fileno(), self.path) else None
 
     def end_if_dead(self) -> None:
         """Record that the run was killed if its process is gone without an end.
@@ -132,8 +132,8 @@ class Outbox:
         Where locks do not reach other hosts, a process on one of them counts as gone when it has
         written nothing for STILL_SECONDS.
         """
-        with self.without_recorder() as gone:
-            if not gone:
+        with self.without_recorder() as descriptor:
+            if descriptor is None:
                 os.utime(self.path)  # so that hosts which do not see the lock see that it lives
                 return
             state = self.state()
@@ -142,12 +142,8 @@ class Outbox:
             elsewhere = state["tags"]["process.host"] != socket.gethostname()
             if elsewhere and time.time() - self._last_written() < STILL_SECONDS:
                 return
-            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND)
-            try:
-                _cut_torn_line(descriptor)
-                self.append(descriptor, killed(state))
-            finally:
-                os.close(descriptor)
+            _cut_torn_line(descriptor)
+            self.append(descriptor, killed(state))
 
     def _last_written(self) -> float:
         """When the run's process last wrote here or into a journal, in unix seconds."""

@@ -59,20 +59,15 @@ class ParentMissingError(Exception):
 class Relay:
     """Brings what is in the outboxes of a folder to one experiment of one store."""
 
-    def __init__(
-        self,
-        root: Path,
-        uri: str,
-        experiment: str,
-        artifacts: Path,
-        on_step: Callable[[int], None] = lambda size: None,
-    ) -> None:
-        """The first four as `destination` gives them. on_step: called before each step with the
-        bytes of the file that it sends, 0 for what is small; `steps_left` tells how many there are.
+    def __init__(self, root: Path, uri: str, experiment: str, artifacts: Path) -> None:
+        """As `destination` gives them.
 
-        `refused` and `waiting` say why, by the names of outboxes that are left."""
+        on_step is called before each of the steps that `steps_left` counts, with the bytes of the
+        file that it sends, 0 for what is small. `refused` and `waiting` say why, by the names of
+        the outboxes that are left.
+        """
         self.root, self.uri, self.experiment, self.artifacts = root, uri, experiment, artifacts
-        self.on_step = on_step
+        self.on_step: Callable[[int], None] = lambda size: None
         self.applied = 0
         self.refused: dict[str, str] = {}
         self.waiting: dict[str, str] = {}
@@ -169,8 +164,8 @@ class Relay:
 
     def _prune(self, box: Outbox, cursor: Cursor) -> None:
         """Remove an outbox that has ended, or what one that may be resumed needs no more."""
-        with box.without_recorder() as gone:
-            if not gone or cursor.position != box.size():
+        with box.without_recorder() as descriptor:
+            if descriptor is None or cursor.position != box.size():
                 return
             state = box.state()
             if state is not None and state["do"] == "start":
@@ -310,23 +305,18 @@ class _Delivery:
 
     def _parent(self, name: str, key: str | None) -> str | None:
         """The id of the run of this key; where that is not known, of the newest of the name."""
-        # Asked first: it is gone as soon as MLflow has the run.
-        to_come = self._is_to_come(name, key)
+        parent = Outbox(self.box.folder.with_name(name))
+        try:
+            # Asked first: it is false as soon as MLflow has the run.
+            to_come = self.relay.cursor(parent).position < parent.size()
+        except FileNotFoundError:
+            to_come = False
         found = self.experiment.find(key) if key else None
         if found is not None:
             return str(found.info.run_id)
         if to_come:
             raise ParentMissingError
         return None if key else self.experiment.newest(name)
-
-    def _is_to_come(self, name: str, key: str | None) -> bool:
-        parent = Outbox(self.box.folder.with_name(name))
-        try:
-            there = self.relay.cursor(parent)
-            known = there.run_id is not None and key in (None, there.key)
-            return not known and there.position < parent.size()
-        except FileNotFoundError:
-            return False
 
     def _end(self, run: Run, begin: int, what: Mapping[str, Any]) -> None:
         trouble = None

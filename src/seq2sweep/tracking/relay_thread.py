@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from traceback import format_exception
 from types import TracebackType
@@ -28,6 +30,7 @@ PATIENCE = 10.0
 # For one that did not answer before either, and for a stage that was told to end.
 SHORT_PATIENCE = 2.0
 SLOWEST_UPLOAD = 1e6
+POLL = 0.02
 
 FAILURE = "failure.log"
 LATER = 'the work continues, and "seq2sweep sync" records later what MLflow misses'
@@ -45,9 +48,10 @@ class RelayThread:
         self, root: Path, uri: str, experiment: str, artifacts: Path, every: float = EVERY
     ) -> None:
         """The first four as `destination` gives them. every: seconds between two looks for news."""
-        self.relay = Relay(root, uri, experiment, artifacts, self._before_step)
+        self.relay = Relay(root, uri, experiment, artifacts)
+        self.relay.on_step = self._before_step
         self.root, self.every = root, every
-        self._changed = threading.Condition()
+        self._news = threading.Event()
         self._passes = 0  # over all outboxes, without a failure
         self._wanted = 0  # passes that `flush` waits for
         self._failing = self._closing = self._given_up = self._broken = False
@@ -78,17 +82,11 @@ class RelayThread:
         patience: seconds to wait for a store that gets nothing done; one that gets on has as long
         as it takes.
         """
-        with self._changed:
-            # The pass that is under way may have been where the news is already.
-            wanted = self._wanted = self._passes + 2
-            self._be_patient(patience)
-            self._changed.notify_all()
-            while self._passes < wanted and not self._failing:
-                left = self._deadline - time.monotonic()
-                if left <= 0:
-                    break
-                self._changed.wait(left)  # meanwhile each step moves the deadline
-            return self._passes >= wanted and not self._failing
+        # The pass that is under way may have been where the news is already.
+        wanted = self._wanted = self._passes + 2
+        self._news.set()
+        self._wait(patience, lambda: self._passes >= wanted or self._failing)
+        return self._passes >= wanted and not self._failing
 
     def run_id(self, run: Recorder) -> str | None:
         """The id that MLflow gave a run, as far as it is known."""
@@ -97,17 +95,15 @@ class RelayThread:
     # --- the thread ------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        pause = 0.0
         try:
-            pause = 0.0
-            while True:
-                with self._changed:
-                    if not self._closing and self._wanted <= self._passes:
-                        self._changed.wait(pause)
-                    elif self._failing:
-                        self._changed.wait(min(pause, 1.0))
-                    last = self._closing
-                if self._given_up:
-                    return
+            while not self._given_up:
+                if self._failing and (self._closing or self._passes < self._wanted):
+                    self._news.wait(min(pause, 1.0))
+                elif not self._closing and self._passes >= self._wanted:
+                    self._news.wait(pause)
+                self._news.clear()
+                last = self._closing
                 try:
                     self.relay.deliver()
                 except UnavailableError as error:
@@ -115,11 +111,8 @@ class RelayThread:
                     pause = min(2 * max(pause, self.every), LONGEST_PAUSE)
                     continue
                 self._tell_refused()
-                with self._changed:
-                    self._failing = False
-                    self._passes += 1
-                    self._changed.notify_all()
-                pause = self.every
+                self._failing, pause = False, self.every
+                self._passes += 1
                 if last and BUSY not in self.relay.waiting.values():
                     return
                 if last:
@@ -128,19 +121,14 @@ class RelayThread:
             self._breaks(bug)
 
     def _fails(self, line: str) -> None:
-        with self._changed:
-            before, self._failing = self._failing, True
-            self._applied = self.relay.applied
-            self._wanted = 0
-            self._changed.notify_all()
+        before, self._failing = self._failing, True
+        self._applied, self._wanted = self.relay.applied, 0
         if not before and not self._given_up:
             _say(line)
 
     def _breaks(self, bug: Exception) -> None:
         """Say what must not happen, but is no reason to fail a stage that did its work."""
-        with self._changed:
-            self._broken = self._failing = True
-            self._changed.notify_all()
+        self._broken = self._failing = True
         path = self.root / FAILURE
         try:
             write_whole(path, redact("".join(format_exception(bug))))
@@ -161,24 +149,39 @@ class RelayThread:
         if not self._failing or self.relay.applied > self._applied:
             self._deadline = time.monotonic() + self._patience + size / SLOWEST_UPLOAD
 
-    def _be_patient(self, seconds: float) -> None:
-        self._patience, self._deadline = seconds, time.monotonic() + seconds
+    # --- who waits for it ------------------------------------------------------------------------
 
-    # --- the end ---------------------------------------------------------------------------------
+    def _wait(
+        self,
+        patience: float,
+        done: Callable[[], bool],
+        at_most: float = math.inf,
+        on_poll: Callable[[], object] = lambda: None,
+    ) -> bool:
+        """Wait until `done`; False after `patience` seconds without a step, or after `at_most`."""
+        begun = time.monotonic()
+        self._patience, self._deadline = patience, begun + patience
+        while not done():
+            # Each step moves the deadline.
+            if time.monotonic() > min(self._deadline, begun + at_most):
+                return False
+            time.sleep(POLL)
+            on_poll()
+        return True
 
     def _close(self, interrupted: bool) -> None:
-        self._be_patient(SHORT_PATIENCE if interrupted or self._failing else PATIENCE)
-        latest = self._deadline if interrupted else float("inf")
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        patience = SHORT_PATIENCE if interrupted or self._failing else PATIENCE
         before, total = self._steps, self.relay.steps_left()
+        self._closing = True
+        self._news.set()
         look = console.bar("record in MLflow", "steps")
         with tqdm(total=total, disable=self._failing, **look) as bar:
-            while self._thread.is_alive() and not self._given_up:
-                self._thread.join(0.05)
-                bar.update(min(self._steps - before, total) - bar.n)
-                self._given_up = time.monotonic() > min(self._deadline, latest)
+            self._given_up = not self._wait(
+                patience,
+                lambda: not self._thread.is_alive(),
+                patience if interrupted else math.inf,
+                lambda: bar.update(min(self._steps - before, total) - bar.n),
+            )
         left = self.relay.steps_left()
         if left and not self._broken:
             _say(f'{left} step(s) are not recorded in MLflow yet: "seq2sweep sync" does it')
