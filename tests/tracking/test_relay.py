@@ -374,11 +374,13 @@ def test_what_is_refused_is_kept_and_holds_up_nothing_else(
     again = new()
     assert again.deliver()
     assert list(again.refused) == [bad.name]
+    assert again.applied == 0
     path = bad.folder / "records.jsonl"
-    path.write_text(path.read_text().replace("no$name", "a name"))
+    path.write_text(path.read_text().replace("no$name", "no name"))
     mended = new()
     assert mended.deliver()
     assert mended.refused == {}
+    assert mended.applied == 1  # what came after it is not sent again
     assert outboxes(tmp_path / "tracking") == []
 
 

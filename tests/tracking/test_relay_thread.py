@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -159,6 +160,59 @@ def test_an_interrupted_stage_ends_soon(
 
     with pytest.raises(KeyboardInterrupt):
         work()
+
+
+def test_an_interrupted_stage_does_not_wait_for_a_store_that_gets_on(
+    place: Place,
+    experiment: Experiment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(relay_thread, "SHORT_PATIENCE", 3.0)
+    thread = RelayThread(*place)
+    thread.relay._opened = experiment  # opening it anew takes its time
+    step = thread.relay.on_step
+
+    def slow(size: int) -> None:
+        step(size)
+        clock.now += 2.0
+        time.sleep(0.05)
+
+    def work() -> None:
+        with thread:
+            scenario.record(tmp_path)
+            raise KeyboardInterrupt
+
+    thread.relay.on_step = slow
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert "are not recorded in MLflow yet" in capsys.readouterr().err
+    thread._thread.join()
+
+
+def test_a_flush_waits_for_a_pass_that_begins_after_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that is under way may have been where the news is already."""
+    begun, done, go_on = list[float](), list[float](), threading.Event()
+
+    def deliver(relay: Relay) -> bool:
+        begun.append(time.monotonic())
+        go_on.wait(100)
+        time.sleep(0.2)
+        done.append(begun[-1])
+        return True
+
+    monkeypatch.setattr(Relay, "deliver", deliver)
+    with RelayThread(*place, every=1000.0) as thread:
+        while not begun:
+            time.sleep(0.01)
+        asked = time.monotonic()
+        threading.Timer(0.1, go_on.set).start()
+        assert thread.flush(100)
+        assert done[-1] > asked
 
 
 def test_a_parent_that_cannot_come_holds_no_stage_up(
