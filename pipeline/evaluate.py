@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from tqdm import tqdm
 
@@ -22,7 +23,7 @@ from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT, write_whole
 from seq2sweep.data.parallel import Mapper, serial
 from seq2sweep.decode.average import write_average
-from seq2sweep.decode.exported import choose, read_receipt
+from seq2sweep.decode.exported import Weights, choose, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import IN_DVC, Data, evaluate_weights, shown
 from seq2sweep.tracking.lineage import dataset_name
@@ -73,30 +74,7 @@ def work(config: Config) -> None:
         write_whole(stage.REPORTS / "translations.tsv", result.table)
         figures = shown(metrics)
         stage.write_metrics("evaluate", metrics, {key: figures[key] for key in IN_DVC})
-        run.artifact(stage.METRICS / "evaluate.json")
-        run.artifact(stage.REPORTS / "translations.tsv")
-        last_step = chosen[-1].step
-        with TemporaryDirectory(prefix=".averaged-", dir=stage.MODEL.parent) as name:
-            folder = Path(name)
-            write_average(folder, chosen, receipt)
-            run.model(
-                "transformer",
-                files=[folder / RECEIPT, folder / CHECKPOINTS, stage.VOCABULARY],
-                params=configuration.flatten(config, "model"),
-                metrics=figures,
-                dataset_name=dataset_name(config.data, "test"),
-                dataset_digest=header["fingerprint"],
-                step=last_step,
-                tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},
-            )
-        # Training and scores in one row of the UI.
-        run.log(figures, last_step, on_parent=True)
-        decoding = json.dumps(metrics["made_from"]["evaluate"])
-        for on_parent in (False, True):
-            signature = metrics["bleu"]["sacrebleu"]["signature"]
-            # The training's run shows `evaluate` as it was when it began.
-            how = {"bleu.signature": signature, "bleu.evaluate": decoding}
-            run.tag(how, on_parent=on_parent)
+        record(run, config, receipt, chosen, header, metrics)
     sacrebleu = metrics["bleu"]["sacrebleu"]
     say(
         f"BLEU {sacrebleu['score']:.2f} ({sacrebleu['signature']})\n"
@@ -104,6 +82,46 @@ def work(config: Config) -> None:
         f"chrF {metrics['chrf']['score']:.2f}, perplexity {metrics['perplexity']:.3f}, "
         f"{metrics['decode_tokens_per_second']:,.0f} tokens/s"
     )
+
+
+def record(
+    run: Recorder,
+    config: Config,
+    receipt: dict[str, Any],
+    chosen: Sequence[Weights],
+    header: dict[str, Any],
+    metrics: dict[str, Any],
+) -> None:
+    """Give the run its files and the model that was scored, and the training's run the scores.
+
+    receipt: of the training; chosen: its checkpoints that are averaged; header: of the encoded
+    data; metrics: as in metrics/evaluate.json.
+    """
+    run.artifact(stage.METRICS / "evaluate.json")
+    run.artifact(stage.REPORTS / "translations.tsv")
+    figures, last_step = shown(metrics), chosen[-1].step
+    with TemporaryDirectory(prefix=".averaged-", dir=stage.MODEL.parent) as name:
+        folder = Path(name)
+        write_average(folder, chosen, receipt)
+        run.model(
+            "transformer",
+            files=[folder / RECEIPT, folder / CHECKPOINTS, stage.VOCABULARY],
+            params=configuration.flatten(config, "model"),
+            metrics=figures,
+            dataset_name=dataset_name(config.data, "test"),
+            dataset_digest=header["fingerprint"],
+            step=last_step,
+            tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},
+        )
+    # Training and scores in one row of the UI.
+    run.log(figures, last_step, on_parent=True)
+    how = {
+        "bleu.signature": metrics["bleu"]["sacrebleu"]["signature"],
+        # The training's run shows `evaluate` as it was when it began.
+        "bleu.evaluate": json.dumps(metrics["made_from"]["evaluate"]),
+    }
+    run.tag(how)
+    run.tag(how, on_parent=True)
 
 
 @contextlib.contextmanager

@@ -116,31 +116,34 @@ def work(config: Config) -> None:
             "significance": significance(config, results),
         }
         summary = write_report(report)
-        parent.artifact(stage.REPORTS / "sweep.json")
-        parent.text("environment.txt", environment())
-        parent.log({key: summary[key] for key in COUNTS}, step=0)
-        words = stage.dataset_in_words(config)
-        for name, text in table_files(report, words, report["vocabulary_size"]).items():
-            parent.text(name, text)
+        record(recorder, config, report, summary)
         best = summary["best"]
         if best is not None:
-            parent.log({"valid_bleu": best["bleu"]}, step=best["steps"])
-            parent.tag({"best": best["variant"]})
             (result,) = [result for result in results if result.variant.name == best["name"]]
             run = recorder.runs[best["name"]]
             record_best(run, result, header=header, lineage=lineage, bleu=best["bleu"])
-    console.say(
-        f"{summary['finished']} finished, {summary['stopped_early']} stopped early, "
-        f"{summary['failed']} failed"
-        + (f", {len(refused)} refused" if refused else "")
-        + f" in {console.duration(seconds)}"
-        + (f"; best: {best['variant']}, BLEU {best['bleu']:.2f} on valid" if best else "")
-    )
+    say_summary(summary, len(refused), seconds)
     say_failed(results)
-    ended = [result.metrics for result in results if "device" in result.metrics]
-    warnings = {devices.no_peak_warning(m["device"], m["precision"]) for m in ended}
-    for warning in sorted(warning for warning in warnings if warning):
-        console.say(warning)
+    say_unknown_peaks(results)
+
+
+def record(
+    recorder: SweepRecorder, config: Config, report: dict[str, Any], summary: dict[str, Any]
+) -> None:
+    """Give the sweep's run its report, tables and numbers.
+
+    report, summary: as in reports/sweep.json and metrics/sweep.json.
+    """
+    run, best = recorder.parent, summary["best"]
+    run.artifact(stage.REPORTS / "sweep.json")
+    run.text("environment.txt", environment())
+    run.log({key: summary[key] for key in COUNTS}, step=0)
+    words = stage.dataset_in_words(config)
+    for name, text in table_files(report, words, report["vocabulary_size"]).items():
+        run.text(name, text)
+    if best is not None:
+        run.log({"valid_bleu": best["bleu"]}, step=best["steps"])
+        run.tag({"best": best["variant"]})
 
 
 def record_best(
@@ -198,6 +201,18 @@ def resolve(config: Config, d_model: int) -> devices.Precision:
     return found
 
 
+def say_summary(summary: dict[str, Any], refused: int, seconds: float) -> None:
+    """How the trials ended, in a line; refused: variants that were not trained."""
+    best = summary["best"]
+    console.say(
+        f"{summary['finished']} finished, {summary['stopped_early']} stopped early, "
+        f"{summary['failed']} failed"
+        + (f", {refused} refused" if refused else "")
+        + f" in {console.duration(seconds)}"
+        + (f"; best: {best['variant']}, BLEU {best['bleu']:.2f} on valid" if best else "")
+    )
+
+
 def say_failed(results: Sequence[TrialResult]) -> None:
     """How to have failed trials tried again; Failure when there is no other."""
     failed = [result for result in results if result.status == "failed"]
@@ -209,6 +224,14 @@ def say_failed(results: Sequence[TrialResult]) -> None:
         )
     if failed:
         console.say("to try those that failed again: dvc repro --force --single-item sweep")
+
+
+def say_unknown_peaks(results: Sequence[TrialResult]) -> None:
+    """Warn of devices whose peak is not known, which have no MFU."""
+    ended = [result.metrics for result in results if "device" in result.metrics]
+    warnings = {devices.no_peak_warning(m["device"], m["precision"]) for m in ended}
+    for warning in sorted(warning for warning in warnings if warning):
+        console.say(warning)
 
 
 def write_report(report: dict[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def write_journal(path: Path, first: int, last: int) -> None:
 
 
 def start(root: Path, name: str, **how: Any) -> Recorder:
-    """Begin the training of this name, or go on with it, as pipeline.train does."""
+    """Begin the training of this name, or resume it, as pipeline.train does."""
     run = Recorder(
         root / "tracking",
         "a training",

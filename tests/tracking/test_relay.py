@@ -40,7 +40,7 @@ def test_all_of_it_once_and_nothing_is_left(
     assert len(seen) == total
     assert max(seen) == 7000
     assert relay.steps_left() == 0
-    # What may go on is kept without its files, the rest is gone.
+    # What may be resumed is kept without its files, the rest is gone.
     (box,) = outboxes(tmp_path / "tracking")
     assert box.name == recorded.train
     assert not (box.folder / "files").exists()

@@ -142,7 +142,7 @@ def test_what_is_refused_is_said_once(place: Place, capsys: pytest.CaptureFixtur
         run.log({"loss": 1.0}, 1)
         assert thread.flush(100)
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"seq2sweep: not all of the record in {run.folder} can be brought to ")
+    assert line.startswith(f"seq2sweep: not all of the record in {run.folder} can be delivered to ")
     assert "no$name" in line
     with pytest.raises(Failure, match="not all of the record in"):
         sync(*place)

@@ -134,10 +134,10 @@ def test_another_users_record_stops_neither_others_nor_the_stage(
         recorded = scenario.record(tmp_path)
     scenario.check(experiment, recorded)
     assert runs(experiment, theirs.name) == []
-    said = f"seq2sweep: not all of the record in {theirs.folder} can be brought to MLflow ("
+    said = f"seq2sweep: not all of the record in {theirs.folder} can be delivered to MLflow ("
     (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith(said)]
     assert "Permission denied" in line
-    with pytest.raises(Failure, match=f"{theirs.name} can be brought .*Permission denied"):
+    with pytest.raises(Failure, match=f"{theirs.name} can be delivered .*Permission denied"):
         sync(*place)
 
 

@@ -107,7 +107,7 @@ def test_another_process_that_delivers_is_left_to_it(
         assert second
         assert main(["sync"]) == 0
         assert capsys.readouterr().out == (
-            "nothing recorded; 2 run(s) wait: another process is recording it right now\n"
+            "nothing recorded; 2 run(s) wait: another process delivers it right now\n"
         )
     assert main(["sync"]) == 0
     scenario.check(own_store(project), recorded)
@@ -122,7 +122,7 @@ def test_a_run_that_waits_for_its_parent_is_told_apart(
         assert ours
         assert main(["sync"]) == 0
         assert capsys.readouterr().out == (
-            "nothing recorded; 1 run(s) wait: another process is recording it right now; "
+            "nothing recorded; 1 run(s) wait: another process delivers it right now; "
             "1 run(s) wait: the run that it belongs to is not in MLflow yet\n"
         )
     assert main(["sync"]) == 0

@@ -1,4 +1,4 @@
-"""The outboxes: what stages record of their runs, on disk first; relay.py brings it to MLflow.
+"""The outboxes: what stages record of their runs, on disk first; relay.py delivers it to MLflow.
 
 One folder a run, `<cluster.storage>/tracking/<name>/`:
 

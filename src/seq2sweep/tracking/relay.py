@@ -44,7 +44,7 @@ ATTEMPTS = 3
 POINTS_AT_ONCE = 125
 
 # What an outbox may wait for.
-BUSY = "another process is recording it right now"
+BUSY = "another process delivers it right now"
 CHILD = "the run that it belongs to is not in MLflow yet"
 
 
@@ -57,7 +57,7 @@ class ParentMissingError(Exception):
 
 
 class Relay:
-    """Brings what is in the outboxes of a folder to one experiment of one store."""
+    """Delivers what is in the outboxes of a folder to one experiment of one store."""
 
     def __init__(self, root: Path, uri: str, experiment: str, artifacts: Path) -> None:
         """As `destination` gives them.
@@ -76,7 +76,7 @@ class Relay:
         self._retried: set[str] = set()
 
     def deliver(self) -> bool:
-        """Bring all there is; False if `waiting` tells of something to come back for.
+        """Deliver all there is; False if `waiting` tells of something to come back for.
 
         Raises UnavailableError when the store cannot be used.
         """
@@ -92,7 +92,7 @@ class Relay:
             ) from None
 
     def steps_left(self) -> int:
-        """Records and files that are still to be brought."""
+        """Records and files that are not delivered yet."""
         count = 0
         for box in outboxes(self.root):
             try:
@@ -121,7 +121,7 @@ class Relay:
         return self._opened
 
     def _deliver(self, box: Outbox) -> bool:
-        """Bring one outbox; False where it waits for its parent or another process has it."""
+        """Deliver one outbox; False where it waits for its parent or another process has it."""
         try:
             with box.delivering() as ours:
                 if not ours and box.folder.exists():
@@ -217,7 +217,7 @@ class _Delivery:
         self.experiment = relay.open()
 
     def deliver(self, records: Sequence[Record]) -> None:
-        """Apply each record and move the cursor; then bring what is new in the journal."""
+        """Apply each record and move the cursor; then deliver what is new in the journal."""
         for record in records:
             self.relay.on_step(0)
             try:
@@ -341,7 +341,7 @@ class _Delivery:
     # --- curves ---------------------------------------------------------------------------------
 
     def _follow_journal(self) -> None:
-        """Bring what is new in the journal of a training."""
+        """Deliver what is new in the journal of a training."""
         if self.cursor.run_id is None or self.cursor.journal is None:
             return
         run, news = Run(self.experiment, self.cursor.run_id), self._news(self.cursor.journal)

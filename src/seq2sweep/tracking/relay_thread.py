@@ -215,9 +215,9 @@ def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
 
 
 def _refusal(folder: Path, why: str) -> str:
-    """A line that says what became of a record that could not be brought to MLflow."""
+    """A line that says what became of a record that could not be delivered to MLflow."""
     return (
-        f"not all of the record in {folder} can be brought to MLflow ({why}); it is "
+        f"not all of the record in {folder} can be delivered to MLflow ({why}); it is "
         'kept, "seq2sweep sync" tries it again, and removing that folder gives it up'
     )
 
