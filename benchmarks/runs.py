@@ -28,7 +28,8 @@ from typing import Any
 from tqdm import tqdm
 
 from seq2sweep import console
-from seq2sweep.tracking.runs import KEY, Tracker
+from seq2sweep.tracking.mlflow_runs import Run
+from seq2sweep.tracking.mlflow_store import KEY, Experiment
 
 PAGE = 100
 WRITERS = 2
@@ -54,41 +55,41 @@ def main() -> None:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         store = Path(name) / "mlflow.db"
-        tracker = open_store(store)
+        experiment = open_store(store)
         done = 0
         for count in sorted(options.runs):
             started = time.perf_counter()
             for number in tqdm(range(done, count), unit="run", mininterval=1.0):
-                record(tracker, f"run.{number}", number)
+                record(experiment, f"run.{number}", number)
             seconds = (time.perf_counter() - started) / max(count - done, 1)
             done = count
             found[str(count)] = {
                 "load": os.getloadavg()[0],
                 "megabytes": store.stat().st_size / 1e6,
                 "seconds_to_record_a_run": seconds,
-                "alone": asked(tracker, options.times),
+                "alone": asked(experiment, options.times),
             }
             with writers(store):
-                found[str(count)]["beside_writers"] = asked(tracker, options.times)
+                found[str(count)]["beside_writers"] = asked(experiment, options.times)
     print(json.dumps(found, indent=2))
 
 
-def open_store(path: Path) -> Tracker:
-    return Tracker(f"sqlite:///{path}", "runs", path.parent / "artifacts")
+def open_store(path: Path) -> Experiment:
+    return Experiment(f"sqlite:///{path}", "runs", path.parent / "artifacts")
 
 
-def record(tracker: Tracker, key: str, number: int) -> None:
+def record(experiment: Experiment, key: str, number: int) -> None:
     """One finished run."""
-    run = tracker.begin(
-        key, key, started=time.time(), tags={f"tag{k}": "v" * 60 for k in range(TAGS)}
+    run = Run.begin(
+        experiment, key, key, started=time.time(), tags={f"tag{k}": "v" * 60 for k in range(TAGS)}
     )
-    run.params({f"section.parameter{k}": k * number for k in range(PARAMETERS)})
+    run.params({f"section.parameter{k}": str(k * number) for k in range(PARAMETERS)})
     points = [(time.time(), s, {f"metric{k}": s + k / 7 for k in range(METRICS)}) for s in STEPS]
-    run.log_many(points)
+    run.log(points)
     run.end("FINISHED")
 
 
-def asked(tracker: Tracker, times: int) -> dict[str, float]:
+def asked(experiment: Experiment, times: int) -> dict[str, float]:
     """Median seconds of each question."""
 
     def seconds(ask: Callable[[], object]) -> float:
@@ -97,9 +98,7 @@ def asked(tracker: Tracker, times: int) -> dict[str, float]:
         return time.perf_counter() - started
 
     def question(search: dict[str, Any]) -> Callable[[], object]:
-        return lambda: tracker.client.search_runs(
-            [tracker.experiment_id], max_results=PAGE, **search
-        )
+        return lambda: experiment.client.search_runs([experiment.id], max_results=PAGE, **search)
 
     return {
         name: statistics.median(seconds(question(search)) for _ in range(times))
@@ -129,12 +128,12 @@ def writers(store: Path) -> Iterator[None]:
 
 def _write(store: Path, writer: int, stop: Event, ready: Any) -> None:
     logging.disable(logging.INFO)
-    tracker = open_store(store)
+    experiment = open_store(store)
     ready.wait()
     number = 0
     while not stop.is_set():
         # Each time other runs: those of before would be found, not made.
-        record(tracker, f"writer{writer}.{time.time_ns()}", number)
+        record(experiment, f"writer{writer}.{time.time_ns()}", number)
         number += 1
 
 

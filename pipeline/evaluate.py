@@ -15,7 +15,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pipeline import stage, tracking
+from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep.config import Config, ModelConfig
 from seq2sweep.console import say
@@ -27,7 +27,10 @@ from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import IN_DVC, Data, evaluate_weights, shown
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.storage.atomic import write_whole
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.tracking.lineage import dataset_name
+from seq2sweep.tracking.mlflow_store import destination
+from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.relay_thread import RelayThread
 
 
 def work(config: Config) -> None:
@@ -39,15 +42,15 @@ def work(config: Config) -> None:
         say(f"only {len(chosen)} checkpoints were kept: those are averaged")
     data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
     with (
-        tracking.delivery(config) as delivery,
+        RelayThread(*destination(config, Path.cwd())) as relay,
         # Under the training's run, unless that was deleted.
-        Writer(
-            tracking.outboxes(config),
+        Recorder(
+            relay.root,
             f"test, beam {config.evaluate.beam}, alpha {config.evaluate.alpha}",
             kind="evaluation",
             parent=receipt["run"],
-            params=tracking.logged_params(config),
-            tags=tracking.lineage(config, header, model=stage.MODEL),
+            params=configuration.flatten(config),
+            tags=stage.lineage(config, header, model=stage.MODEL),
         ) as run,
     ):
         sentences = header["sentences"]
@@ -56,15 +59,12 @@ def work(config: Config) -> None:
             tqdm(total=sentences, desc="translate", unit=" sentences", delay=1) as bar,
         ):
             result = evaluate_weights(config, stage.MODEL, chosen, data, "test", bar.update, mapper)
-        delivery.catch_up()
-        metrics = result.metrics | {"mlflow_run_id": delivery.run_id(run)}
+        relay.flush()
+        metrics = result.metrics | {"mlflow_run_id": relay.run_id(run)}
         write_whole(stage.REPORTS / "translations.tsv", result.table)
         figures = shown(metrics)
         stage.write_metrics("evaluate", metrics, {key: figures[key] for key in IN_DVC})
-        run.artifact(stage.METRICS / "evaluate.json")
-        run.artifact(stage.REPORTS / "translations.tsv")
-        _log_model(run, config, chosen, receipt, header, metrics)
-        _log_scores(run, metrics, chosen[-1].step)
+        record(run, config, receipt, chosen, header, metrics)
     sacrebleu = metrics["bleu"]["sacrebleu"]
     say(
         f"BLEU {sacrebleu['score']:.2f} ({sacrebleu['signature']})\n"
@@ -96,16 +96,22 @@ def _receipt(config: Config, header: dict[str, Any]) -> dict[str, Any]:
     return receipt
 
 
-def _log_model(
-    run: Writer,
+def record(
+    run: Recorder,
     config: Config,
-    chosen: Sequence[Weights],
     receipt: dict[str, Any],
+    chosen: Sequence[Weights],
     header: dict[str, Any],
     metrics: dict[str, Any],
 ) -> None:
-    """Give the run the averaged weights, as `seq2sweep translate` takes them."""
-    languages = f"{config.data.source}-{config.data.target}"
+    """Give the run its files and the model that was scored, and the training's run the scores.
+
+    receipt: of the training; chosen: its checkpoints that are averaged; header: of the encoded
+    data; metrics: as in metrics/evaluate.json.
+    """
+    run.artifact(stage.METRICS / "evaluate.json")
+    run.artifact(stage.REPORTS / "translations.tsv")
+    figures, last_step = shown(metrics), chosen[-1].step
     with TemporaryDirectory(prefix=".averaged-", dir=stage.MODEL.parent) as name:
         folder = Path(name)
         write_average(folder, chosen, receipt)
@@ -113,23 +119,21 @@ def _log_model(
             "transformer",
             files=[folder / RECEIPT, folder / CHECKPOINTS, stage.VOCABULARY],
             params=configuration.flatten(config, "model"),
-            metrics=shown(metrics),
-            dataset_name=f"{config.data.dataset} {languages} test",
+            metrics=figures,
+            dataset_name=dataset_name(config.data, "test"),
             dataset_digest=header["fingerprint"],
-            step=chosen[-1].step,
+            step=last_step,
             tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},
         )
-
-
-def _log_scores(run: Writer, metrics: dict[str, Any], step: int) -> None:
     # Training and scores in one row of the UI.
-    run.log(shown(metrics), step, on_parent=True)
-    decoding = json.dumps(metrics["made_from"]["evaluate"])
-    for on_parent in (False, True):
-        signature = metrics["bleu"]["sacrebleu"]["signature"]
+    run.log(figures, last_step, on_parent=True)
+    how = {
+        "bleu.signature": metrics["bleu"]["sacrebleu"]["signature"],
         # The training's run shows `evaluate` as it was when it began.
-        how = {"bleu.signature": signature, "bleu.evaluate": decoding}
-        run.tag(how, on_parent=on_parent)
+        "bleu.evaluate": json.dumps(metrics["made_from"]["evaluate"]),
+    }
+    run.tag(how)
+    run.tag(how, on_parent=True)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from seq2sweep.jobs import dvc_stages, submit
 from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.sweep.variants import variants
+from seq2sweep.tracking.lineage import lineage_tags
 
 CHANGES_NO_RESULT = "how a stage starts and ends"
 
@@ -84,6 +85,16 @@ SCORING = "seq2sweep.evaluate.evaluation"
 def code_of(program: str) -> dict[str, str]:
     """The meaning of each module that can change what this module of ours computes."""
     return code_fingerprint.parts(program, *dvc_stages.roots(Path.cwd()))
+
+
+def lineage(config: configuration.Config, header: dict[str, Any], **more: Path) -> dict[str, str]:
+    """Where a result comes from, to the byte: code, parameters, data, versions, hardware.
+
+    header: of the encoded data. more: inputs besides the data, by name.
+    """
+    data = {"dataset": header["fingerprint"], "vocabulary": header["vocabulary"]["fingerprint"]}
+    inputs = {"raw": RAW, "clean": CLEAN, "vocabulary": VOCABULARY, "encoded": ENCODED} | more
+    return lineage_tags(Path.cwd(), config, inputs=inputs, data=data)
 
 
 def dataset_in_words(config: configuration.Config) -> str:

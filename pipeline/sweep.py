@@ -12,14 +12,14 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
-from pipeline import stage, tracking
-from pipeline.sweep_result import record_best, record_tables
-from pipeline.sweep_runs import Recorder
+from pipeline import stage
 from seq2sweep import code_fingerprint, console, hardware
+from seq2sweep import config as configuration
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.sweep_driver import run_sweep
 from seq2sweep.cluster.tasks import ray_tasks
@@ -27,8 +27,10 @@ from seq2sweep.cluster.tune_runner import Room
 from seq2sweep.config import Config
 from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
+from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import Failure
 from seq2sweep.evaluate.evaluation import score_checkpoint
+from seq2sweep.report.formats import table_files
 from seq2sweep.report.sweep_report import (
     COUNTS,
     describe,
@@ -47,8 +49,15 @@ from seq2sweep.runs.warm_start import Origin, begin_sweep, run_name
 from seq2sweep.sweep.search import Proposal, search
 from seq2sweep.sweep.trial_record import TrialResult
 from seq2sweep.sweep.variants import Refused, Variant, in_one_precision, variants
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.tracking.lineage import dataset_name, environment, with_params
+from seq2sweep.tracking.mlflow_store import destination
+from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.relay_thread import RelayThread
+from seq2sweep.tracking.sweep_runs import SweepRecorder
 from seq2sweep.train.step import choose_precision
+
+MODEL = "transformer"
+ALIAS = "best-of-sweep"
 
 
 def trains(config: Config) -> bool:
@@ -68,29 +77,29 @@ def work(config: Config) -> None:
     for variant in refused:
         console.say(f"{variant.name}: refused ({variant.cause})")
     started = time.perf_counter()
-    lineage = tracking.lineage(wanted, header)
+    lineage = stage.lineage(wanted, header)
     with (
-        tracking.delivery(config) as delivery,
-        Writer(
-            tracking.outboxes(config),
+        RelayThread(*destination(config, Path.cwd())) as relay,
+        Recorder(
+            relay.root,
             f"sweep {config.sweep.method}",
             kind="sweep",
-            params=tracking.logged_params(wanted),
+            params=configuration.flatten(wanted),
             tags=lineage,
         ) as parent,
-        Recorder(parent, lineage, header) as recorder,
+        SweepRecorder(parent, lineage, header) as recorder,
     ):
-        tracking.name_dataset(parent, config, header, "train")
+        parent.dataset(dataset_name(config.data, "train"), header["fingerprint"], "train")
         results, proposals = train(config, header, chosen, recorder)
-        delivery.catch_up()
-        run_ids = {name: delivery.run_id(run) for name, run in recorder.runs.items()}
+        relay.flush()
+        run_ids = {name: relay.run_id(run) for name, run in recorder.runs.items()}
         refused += refused_of(proposals)
         shared = sharing(results)
         recorder.tell_sharing(shared)
         seconds = time.perf_counter() - started
         report = {
             "wall_seconds": seconds,
-            "mlflow_run_id": delivery.run_id(parent),
+            "mlflow_run_id": relay.run_id(parent),
             "vocabulary_size": recorder.vocabulary_size,
             **provenance(chosen[0].config, lineage, files.test_set(stage.CLEAN, "valid")),
             **describe_method(config, chosen[0].config),
@@ -107,29 +116,76 @@ def work(config: Config) -> None:
             ),
         }
         summary = write_report(report)
-        parent.artifact(stage.REPORTS / "sweep.json")
-        tracking.keep_environment(parent)
-        parent.log({key: summary[key] for key in COUNTS}, step=0)
-        record_tables(parent, config, report)
+        record(recorder, config, report, summary)
         best = summary["best"]
         if best is not None:
-            parent.log({"valid_bleu": best["bleu"]}, step=best["steps"])
-            parent.tag({"best": best["variant"]})
             (result,) = [result for result in results if result.variant.name == best["name"]]
             run = recorder.runs[best["name"]]
             record_best(run, result, header=header, lineage=lineage, bleu=best["bleu"])
-    console.say(
-        f"{summary['finished']} finished, {summary['stopped_early']} stopped early, "
-        f"{summary['failed']} failed"
-        + (f", {len(refused)} refused" if refused else "")
-        + f" in {console.duration(seconds)}"
-        + (f"; best: {best['variant']}, BLEU {best['bleu']:.2f} on valid" if best else "")
-    )
+    say_summary(summary, len(refused), seconds)
     say_failed(results)
-    ended = [result.metrics for result in results if "device" in result.metrics]
-    warnings = {hardware.no_peak_warning(m["device"], m["precision"]) for m in ended}
-    for warning in sorted(warning for warning in warnings if warning):
-        console.say(warning)
+    say_unknown_peaks(results)
+
+
+def record(
+    recorder: SweepRecorder, config: Config, report: dict[str, Any], summary: dict[str, Any]
+) -> None:
+    """Give the sweep's run its report, tables and numbers.
+
+    report, summary: as in reports/sweep.json and metrics/sweep.json.
+    """
+    run, best = recorder.parent, summary["best"]
+    run.artifact(stage.REPORTS / "sweep.json")
+    run.text("environment.txt", environment())
+    run.log({key: summary[key] for key in COUNTS}, step=0)
+    words = stage.dataset_in_words(config)
+    for name, text in table_files(report, words, report["vocabulary_size"]).items():
+        run.text(name, text)
+    if best is not None:
+        run.log({"valid_bleu": best["bleu"]}, step=best["steps"])
+        run.tag({"best": best["variant"]})
+
+
+def record_best(
+    run: Recorder,
+    result: TrialResult,
+    *,
+    header: dict[str, Any],
+    lineage: dict[str, str],
+    bleu: float,
+) -> None:
+    """Give a trial's run its weights as a model, and make that a version of a registered model.
+
+    The model's files are what `seq2sweep translate` takes: a folder such as models/train, and in it
+    the vocabulary. header: of the encoded data; bleu: mean of the variant's seeds on the validation
+    set.
+    """
+    variant, data = result.variant, result.variant.config.data
+    checkpoint = result.fetch()
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        weights = folder / files.CHECKPOINTS / f"{checkpoint.name}.safetensors"
+        weights.parent.mkdir()
+        weights.symlink_to((checkpoint / "model.safetensors").resolve())
+        entries = [weights_entry(checkpoint, weights)]
+        own = with_params(lineage, variant.config)
+        made_of = receipt(run.name, entries, variant.config, own, result.metrics)
+        stage.write_json(folder / files.RECEIPT, made_of)
+        run.model(
+            MODEL,
+            files=[folder / files.RECEIPT, folder / files.CHECKPOINTS, stage.VOCABULARY],
+            params=configuration.flatten(variant.config, "model"),
+            metrics={f"valid_{name}": result.metrics[name] for name in ("bleu", "bleu_paper")},
+            dataset_name=dataset_name(data, "valid"),
+            dataset_digest=header["fingerprint"],
+            step=result.steps,
+        )
+    run.register(
+        MODEL,
+        f"{data.dataset}-{data.source}-{data.target}",
+        ALIAS,
+        {"variant": variant.variant, "seed": str(variant.seed), "valid_bleu": f"{bleu:.2f}"},
+    )
 
 
 def resolve(config: Config, d_model: int) -> hardware.Precision:
@@ -145,6 +201,18 @@ def resolve(config: Config, d_model: int) -> hardware.Precision:
     return found
 
 
+def say_summary(summary: dict[str, Any], refused: int, seconds: float) -> None:
+    """How the trials ended, in a line; refused: variants that were not trained."""
+    best = summary["best"]
+    console.say(
+        f"{summary['finished']} finished, {summary['stopped_early']} stopped early, "
+        f"{summary['failed']} failed"
+        + (f", {refused} refused" if refused else "")
+        + f" in {console.duration(seconds)}"
+        + (f"; best: {best['variant']}, BLEU {best['bleu']:.2f} on valid" if best else "")
+    )
+
+
 def say_failed(results: Sequence[TrialResult]) -> None:
     """How to have failed trials tried again; Failure when there is no other."""
     failed = [result for result in results if result.status == "failed"]
@@ -156,6 +224,14 @@ def say_failed(results: Sequence[TrialResult]) -> None:
         )
     if failed:
         console.say("to try those that failed again: dvc repro --force --single-item sweep")
+
+
+def say_unknown_peaks(results: Sequence[TrialResult]) -> None:
+    """Warn of devices whose peak is not known, which have no MFU."""
+    ended = [result.metrics for result in results if "device" in result.metrics]
+    warnings = {hardware.no_peak_warning(m["device"], m["precision"]) for m in ended}
+    for warning in sorted(warning for warning in warnings if warning):
+        console.say(warning)
 
 
 def write_report(report: dict[str, Any]) -> dict[str, Any]:
@@ -173,7 +249,7 @@ def write_nothing(config: Config) -> None:
     header = read_training_header(stage.ENCODED)
     pieces = int(header["vocabulary"]["size"])
     test_set = files.test_set(stage.CLEAN, "valid")
-    report = without_trials(config, tracking.lineage(config, header), test_set, pieces)
+    report = without_trials(config, stage.lineage(config, header), test_set, pieces)
     write_report(report)
     console.say(
         "sweep.method is none: no variant is trained; to train some, set it in params.yaml "
@@ -182,7 +258,7 @@ def write_nothing(config: Config) -> None:
 
 
 def train(
-    config: Config, header: dict[str, Any], chosen: list[Variant], recorder: Recorder
+    config: Config, header: dict[str, Any], chosen: list[Variant], recorder: SweepRecorder
 ) -> tuple[list[TrialResult], list[Proposal]]:
     """Train and score what is chosen, or search from there on; with what a search proposed."""
     made_from = origin(header)

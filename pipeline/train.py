@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from pipeline import stage, tracking
+from pipeline import stage
 from seq2sweep import code_fingerprint, console, hardware
 from seq2sweep import config as configuration
 from seq2sweep.cluster.session import ray_session
@@ -34,7 +34,10 @@ from seq2sweep.runs.retention import always_kept
 from seq2sweep.runs.status import RunStatus
 from seq2sweep.runs.warm_start import Identity, Origin, begin, run_name
 from seq2sweep.storage.atomic import write_whole
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.tracking.lineage import dataset_name, environment, origin_tags
+from seq2sweep.tracking.mlflow_store import destination
+from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.relay_thread import RelayThread
 
 MOST_POINTS = 10_000
 """Of a curve in metrics/curves.csv; more are thinned out evenly."""
@@ -69,16 +72,16 @@ def work(config: Config) -> None:
     line = begin(folder, origin, always_kept(config.train, config.evaluate.checkpoint_steps))
     if line is not None:
         console.say(line)
-    lineage = tracking.lineage(config, header)
+    lineage = stage.lineage(config, header)
     with (
-        tracking.delivery(config) as delivery,
-        open_run(config, folder, lineage, header) as run,
+        RelayThread(*destination(config, Path.cwd())) as relay,
+        open_run(relay.root, config, folder, lineage, header) as run,
     ):
         with ray_session(config.cluster):
             outcome = train(config, name, folder, header["fingerprint"])
         exported = export(outcome.checkpoints, config, name, lineage, outcome.summary)
-        delivery.catch_up()
-        run_id = delivery.run_id(run)
+        relay.flush()
+        run_id = relay.run_id(run)
         final = newest(folder / JOURNAL_NAME)
         metrics = training_metrics(config, header, outcome.summary, final, parameters, run_id)
         shown = {k: metrics[k] for k in ("steps", "parameters", "tokens_per_second")}
@@ -89,9 +92,9 @@ def work(config: Config) -> None:
         # At the time of the end: a training that is found finished has the same figures.
         ended = finished_at(folder / JOURNAL_NAME)
         run.log({"parameters": parameters} | known, int(outcome.summary["step"]), ended)
-        run.tag(tracking.origin_tags(outcome.summary))
+        run.tag(origin_tags(outcome.summary))
         run.artifact(stage.MODEL / RECEIPT)
-        tracking.keep_environment(run)
+        run.text("environment.txt", environment())
     console.say(
         f"trained {metrics['steps']} steps in {console.duration(metrics['wall_seconds'])}, "
         f"{metrics['tokens_per_second']:,.0f} target tokens/s, valid perplexity "
@@ -148,21 +151,24 @@ def identity(config: Config, header: dict[str, Any], code: dict[str, str]) -> Id
 
 
 def open_run(
-    config: Config, folder: Path, lineage: dict[str, str], header: dict[str, Any]
-) -> Writer:
-    """Record this training: as the run that it began with, when it was interrupted."""
+    root: Path, config: Config, folder: Path, lineage: dict[str, str], header: dict[str, Any]
+) -> Recorder:
+    """Record this training: as the run that it began with, when it was interrupted.
+
+    root: the folder of all outboxes. folder: of the training.
+    """
     journal_path = folder / JOURNAL_NAME
-    run = Writer(
-        tracking.outboxes(config),
+    run = Recorder(
+        root,
         f"{config.data.dataset} {config.data.source}-{config.data.target}",
         kind="experiment",
         name=folder.name,
         anew=not journal_path.exists(),
         done=finished_at(journal_path),
-        params=tracking.logged_params(config),
+        params=configuration.flatten(config),
         tags=lineage,
     )
-    tracking.name_dataset(run, config, header, "train")
+    run.dataset(dataset_name(config.data, "train"), header["fingerprint"], "train")
     run.curves(journal_path)
     return run
 

@@ -241,7 +241,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
             ('trial["name"]: trial["bleu"] for', 'trial["name"]: trial["bleu_paper"] for'),
         ],
-        "pipeline/sweep_runs.py": [
+        f"{PACKAGE}/sweep/sweep_runs.py": [
             (
                 'f"valid_{name}": score for name, score in known(figures, SCORES).items()',
                 'f"valid_{name}": figures["bleu"] for name in SCORES',
@@ -266,11 +266,13 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/sweep/trial_record.py": [
             ("for e in entries for k, v in", "for e in [*entries][::-1] for k, v in"),
         ],
-        f"{PACKAGE}/tracking/curves.py": [
+        f"{PACKAGE}/tracking/recorder.py": [
             ('("valid_loss", "valid_perplexity")', '("valid_loss",)'),
+        ],
+        f"{PACKAGE}/tracking/relay.py": [
             (
-                'points.append((entry["time"], step, figures))',
-                'points.append((entry["time"], 0, figures))',
+                'points.append((entry["time"], step, metrics))',
+                'points.append((entry["time"], 0, metrics))',
             ),
         ],
     },

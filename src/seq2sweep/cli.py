@@ -209,7 +209,7 @@ def _compare_translations(options: argparse.Namespace) -> None:
 def _doctor(options: argparse.Namespace) -> None:
     from seq2sweep import health
     from seq2sweep.jobs import submit
-    from seq2sweep.tracking import doctor as tracking_doctor
+    from seq2sweep.tracking import mlflow_store
 
     config = configuration.load(Path("params.yaml"))
     project = Path.cwd()
@@ -227,7 +227,7 @@ def _doctor(options: argparse.Namespace) -> None:
         print("looking at every node, which takes about ten seconds ...", file=sys.stderr)
         with ray_session(config.cluster):
             findings = doctor.examine(config, project)
-    findings.append(tracking_doctor.examine(config.tracking, project))
+    findings.append(mlflow_store.examine(config, project))
     shown = [dataclasses.asdict(finding) for finding in findings]
     print(json.dumps(shown, indent=2) if options.json else health.overview(findings))
     problems = sum(finding.level == "problem" for finding in findings)
@@ -248,20 +248,10 @@ def _submit(options: argparse.Namespace) -> None:
 
 
 def _sync(options: argparse.Namespace) -> None:
-    from seq2sweep.tracking.address import resolve_uri
-    from seq2sweep.tracking.background import sync
-    from seq2sweep.tracking.outbox import outboxes_folder
+    from seq2sweep.tracking.mlflow_store import destination
+    from seq2sweep.tracking.relay_thread import sync
 
-    config = configuration.load(Path("params.yaml"))
-    project = Path.cwd()
-    print(
-        sync(
-            outboxes_folder(config.cluster, project),
-            resolve_uri(config.tracking, project),
-            config.tracking.experiment,
-            project / "mlartifacts",
-        )
-    )
+    print(sync(*destination(configuration.load(Path("params.yaml")), Path.cwd())))
 
 
 WORK = {

@@ -20,7 +20,7 @@ from seq2sweep.health import Finding
 from seq2sweep.jobs import bundle, job_doctor
 from seq2sweep.model import flops
 from seq2sweep.storage.object_store import ObjectStore
-from seq2sweep.tracking import doctor as tracking_doctor
+from seq2sweep.tracking import mlflow_store
 
 MACHINE = doctor._Machine("n1", "id-1", 0.0)
 
@@ -282,17 +282,17 @@ def test_a_clock_that_is_wrong(
 
 def test_mlflow(tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    fresh = tracking_doctor.examine(tiny_config.tracking, tmp_path)
+    fresh = mlflow_store.examine(tiny_config, tmp_path)
     assert fresh.level == "well"
     assert list(tmp_path.iterdir()) == []
     away = configuration.with_changes(tiny_config, {"tracking.uri": "http://127.0.0.1:9"})
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    found = tracking_doctor.examine(away.tracking, tmp_path)
+    found = mlflow_store.examine(away, tmp_path)
     assert found.level == "problem"
     assert "http://127.0.0.1:9 cannot be used" in found.text
     assert "start it" in found.remedy
     (tmp_path / "mlflow.db").write_text("no database")
-    assert tracking_doctor.examine(tiny_config.tracking, tmp_path).level == "problem"
+    assert mlflow_store.examine(tiny_config, tmp_path).level == "problem"
 
 
 def test_the_command(

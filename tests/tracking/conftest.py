@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from seq2sweep import config as configuration
-from seq2sweep.tracking.delivery import Courier
-from seq2sweep.tracking.runs import Run, Tracker
-from tests.tracking.couriers import Unreliable
+from seq2sweep.tracking.mlflow_runs import Run
+from seq2sweep.tracking.mlflow_store import Experiment
+from seq2sweep.tracking.relay import Relay
+from tests.tracking.unreliable import Unreliable
 
 
 @pytest.fixture(scope="session")
@@ -29,36 +30,38 @@ def uri(folder: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def tracker(uri: str, folder: Path) -> Tracker:
-    return Tracker(uri, "tests", folder / "artifacts")
+def experiment(uri: str, folder: Path) -> Experiment:
+    return Experiment(uri, "tests", folder / "artifacts")
 
 
 @pytest.fixture
-def run(tracker: Tracker, request: pytest.FixtureRequest) -> Run:
-    return tracker.begin(f"test.{uuid.uuid4().hex}", request.node.name, started=1_700_000_000.0)
+def run(experiment: Experiment, request: pytest.FixtureRequest) -> Run:
+    return Run.begin(
+        experiment, f"test.{uuid.uuid4().hex}", request.node.name, started=1_700_000_000.0
+    )
 
 
 @pytest.fixture
-def stored(tracker: Tracker) -> Callable[[str], Any]:
+def stored(experiment: Experiment) -> Callable[[str], Any]:
     """What the store holds of a run, by its id."""
 
     def get(run_id: str) -> Any:
-        return tracker.client.get_run(run_id)
+        return experiment.client.get_run(run_id)
 
     return get
 
 
 @pytest.fixture
-def new(uri: str, folder: Path, tmp_path: Path, tracker: Tracker) -> Callable[..., Courier]:
-    """Makes couriers of this test's outboxes, as a new process would."""
+def new(uri: str, folder: Path, tmp_path: Path, experiment: Experiment) -> Callable[..., Relay]:
+    """Makes relays of this test's outboxes, as a new process would."""
 
-    def make(experiment: str = "tests", fate: Callable[[str], None] | None = None) -> Courier:
-        courier = Courier(tmp_path / "tracking", uri, experiment, folder / "artifacts")
-        if experiment == "tests":
-            courier._tracker = copy.copy(tracker)  # opening it anew takes its time
+    def make(name: str = "tests", fate: Callable[[str], None] | None = None) -> Relay:
+        relay = Relay(tmp_path / "tracking", uri, name, folder / "artifacts")
+        if name == "tests":
+            relay._opened = copy.copy(experiment)  # opening it anew takes its time
             if fate is not None:
-                courier._tracker.client = Unreliable(tracker.client, fate)
-        return courier
+                relay._opened.client = Unreliable(experiment.client, fate)
+        return relay
 
     return make
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.tracking.recorder import Recorder
 
 STEPS = 20
 ALIAS = "best-of-sweep"
@@ -37,9 +37,9 @@ def write_journal(path: Path, first: int, last: int) -> None:
                 stream.write(json.dumps(entry) + "\n")
 
 
-def start(root: Path, name: str, **how: Any) -> Writer:
-    """Begin the training of this name, or go on with it, as pipeline.train does."""
-    run = Writer(
+def start(root: Path, name: str, **how: Any) -> Recorder:
+    """Begin the training of this name, or resume it, as pipeline.train does."""
+    run = Recorder(
         root / "tracking",
         "a training",
         kind="experiment",
@@ -52,7 +52,7 @@ def start(root: Path, name: str, **how: Any) -> Writer:
     return run
 
 
-def end(root: Path, run: Writer) -> None:
+def end(root: Path, run: Recorder) -> None:
     """What the end of a training records."""
     receipt = root / "receipt.json"
     receipt.write_text('{"run": "receipt"}')
@@ -66,11 +66,11 @@ def registered_name(train: str) -> str:
     return f"models of {train}"
 
 
-def evaluate(root: Path, train: str) -> Writer:
+def evaluate(root: Path, train: str) -> Recorder:
     """Record an evaluation under a training."""
     weights = root / "weights"
     weights.write_bytes(b"weights" * 1000)
-    with Writer(
+    with Recorder(
         root / "tracking", "an evaluation", kind="evaluation", parent=train, params={"beam": 4}
     ) as run:
         run.model(
@@ -97,9 +97,9 @@ def record(root: Path) -> Recorded:
     return Recorded(name, evaluate(root, name).name, run.key)
 
 
-def check(tracker: Any, recorded: Recorded) -> None:
+def check(experiment: Any, recorded: Recorded) -> None:
     """MLflow has each thing, and each once."""
-    client, experiment = tracker.client, tracker.experiment_id
+    client, experiment = experiment.client, experiment.id
     found = {
         name: client.search_runs([experiment], filter_string=f"tags.`seq2sweep.key` LIKE '{name}%'")
         for name in (recorded.train, recorded.evaluation)

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from seq2sweep.tracking import delivery
-from seq2sweep.tracking.delivery import Away, Courier
+from seq2sweep.tracking.mlflow_store import Experiment
 from seq2sweep.tracking.outbox import Outbox
-from seq2sweep.tracking.runs import Tracker
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.relay import ATTEMPTS, Relay, UnavailableError
 from tests.tracking import scenario
-from tests.tracking.couriers import runs
+from tests.tracking.unreliable import runs
 
 
 def fill(disk: Path) -> Path:
@@ -27,7 +26,7 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-def kinds(run: Writer) -> list[str]:
+def kinds(run: Recorder) -> list[str]:
     return [record.content["do"] for record in Outbox(run.folder).records()]
 
 
@@ -36,7 +35,7 @@ def names(folder: Path) -> Iterable[str]:
 
 
 def test_records_before_a_full_disk_stay_whole(small_disk: Path) -> None:
-    with Writer(small_disk / "tracking", "t", kind="test") as run:
+    with Recorder(small_disk / "tracking", "t", kind="test") as run:
         filler = fill(small_disk)
         logged = 0
 
@@ -64,7 +63,7 @@ def test_files_that_do_not_fit_leave_nothing(small_disk: Path, tmp_path: Path, w
     (folder / "in it" / "small").write_text("x")
     big = folder / "in it" / "big"
     big.write_bytes(bytes(600_000))
-    with Writer(small_disk / "tracking", "t", kind="test") as run:
+    with Recorder(small_disk / "tracking", "t", kind="test") as run:
 
         def record() -> None:
             if what == "model":
@@ -99,10 +98,10 @@ def test_files_that_do_not_fit_leave_nothing(small_disk: Path, tmp_path: Path, w
     "call", ["create_run", "log_inputs", "log_batch", "log_artifact", "set_terminated"]
 )
 def test_what_mlflow_has_cannot_be_noted(
-    tracker: Tracker,
+    experiment: Experiment,
     tmp_path: Path,
     small_disk: Path,
-    new: Callable[..., Courier],
+    new: Callable[..., Relay],
     call: str,
 ) -> None:
     """From some call to MLflow on; a batch may be a part of a curve."""
@@ -114,14 +113,14 @@ def test_what_mlflow_has_cannot_be_noted(
             filler.append(fill(small_disk))
 
     filler: list[Path] = []
-    courier = new(fate=fate)
-    for _ in range(delivery.ATTEMPTS + 1):
-        with pytest.raises(Away, match=r"No space left on device: .*delivered\.json"):
-            courier.deliver()
-    assert courier.refused == {}
+    relay = new(fate=fate)
+    for _ in range(ATTEMPTS + 1):
+        with pytest.raises(UnavailableError, match=r"No space left on device: .*delivered\.json"):
+            relay.deliver()
+    assert relay.refused == {}
     filler[0].unlink()
     assert new().deliver()
-    scenario.check(tracker, recorded)
+    scenario.check(experiment, recorded)
 
 
 def test_mlflow_has_no_room_for_a_file(
@@ -130,30 +129,32 @@ def test_mlflow_has_no_room_for_a_file(
     recorded = scenario.record(tmp_path)
     place = (tmp_path / "tracking", uri, "a small disk", small_disk / "artifacts")
     filler = fill(small_disk)
-    courier = Courier(*place)
-    for _ in range(delivery.ATTEMPTS + 1):
-        with pytest.raises(Away, match=f"have no room in {place[3]} .*No space left on device"):
-            courier.deliver()
-    assert courier.refused == {}
+    relay = Relay(*place)
+    for _ in range(ATTEMPTS + 1):
+        with pytest.raises(
+            UnavailableError, match=f"have no room in {place[3]} .*No space left on device"
+        ):
+            relay.deliver()
+    assert relay.refused == {}
     filler.unlink()
-    assert courier.deliver()
-    scenario.check(Tracker(*place[1:]), recorded)
+    assert relay.deliver()
+    scenario.check(Experiment(*place[1:]), recorded)
 
 
 def test_the_end_of_a_run_that_died_waits_for_room(
-    tracker: Tracker, tmp_path: Path, small_disk: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, small_disk: Path, new: Callable[..., Relay]
 ) -> None:
     (tmp_path / "tracking").symlink_to(small_disk)
-    run = Writer(small_disk, "t", kind="test")
+    run = Recorder(small_disk, "t", kind="test")
     path = run.folder / "records.jsonl"
     while path.stat().st_size % 4096 < 4000:  # the end will need a new page
         run.log({"loss": 1.0}, 1)
     run.close()
     before = path.read_bytes()
     filler = fill(small_disk)
-    with pytest.raises(Away, match=r"No space left on device: .*records\.jsonl"):
+    with pytest.raises(UnavailableError, match=r"No space left on device: .*records\.jsonl"):
         new().deliver()
     assert path.read_bytes() == before
     filler.unlink()
     assert new().deliver()
-    assert runs(tracker, run.name)[0].info.status == "KILLED"
+    assert runs(experiment, run.name)[0].info.status == "KILLED"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from seq2sweep.errors import Failure
-from seq2sweep.tracking import background
-from seq2sweep.tracking.background import Background, sync
-from seq2sweep.tracking.runs import Tracker
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.tracking import relay_thread
+from seq2sweep.tracking.mlflow_store import Experiment
+from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.relay_thread import RelayThread, sync
 from tests.tracking import scenario
 from tests.tracking.scenario import STEPS, Recorded
 from tests.tracking.servers import MlflowServer, postgresql
@@ -49,26 +49,26 @@ def test_a_server_that_comes_and_goes(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(background, "LONGEST_PAUSE", 0.5)
+    monkeypatch.setattr(relay_thread, "LONGEST_PAUSE", 0.5)
     name = "train-0123"
     journal = tmp_path / name / "journal.jsonl"
     place = (tmp_path / "tracking", server.uri, "away", tmp_path / "art")
     begun = time.monotonic()
-    with Background(*place, every=0.1) as delivery:
+    with RelayThread(*place, every=0.1) as thread:
         # Down at the start.
         run = scenario.start(tmp_path, name)
         scenario.write_journal(journal, 1, 6)
-        assert not delivery.catch_up(PATIENCE)
+        assert not thread.flush(PATIENCE)
         assert time.monotonic() - begun < PATIENCE
-        assert delivery.run_id(run) is None
+        assert thread.run_id(run) is None
 
         server.start()
-        wait_for(lambda: delivery.catch_up(PATIENCE))
-        run_id = delivery.run_id(run)
+        wait_for(lambda: thread.flush(PATIENCE))
+        run_id = thread.run_id(run)
         assert run_id is not None
-        tracker = Tracker(*place[1:])
-        assert tracker.client.get_run(run_id).info.status == "RUNNING"
-        assert len(tracker.client.get_metric_history(run_id, "loss")) == 6
+        experiment = Experiment(*place[1:])
+        assert experiment.client.get_run(run_id).info.status == "RUNNING"
+        assert len(experiment.client.get_metric_history(run_id, "loss")) == 6
 
         # Killed in the middle, while points arrive.
         for step in range(7, STEPS + 1):
@@ -76,10 +76,10 @@ def test_a_server_that_comes_and_goes(
             if step == 12:
                 server.kill()
             time.sleep(0.02)
-        assert not delivery.catch_up(PATIENCE)
+        assert not thread.flush(PATIENCE)
         server.start()
-        wait_for(lambda: delivery.catch_up(PATIENCE))
-        assert len(tracker.client.get_metric_history(run_id, "loss")) == STEPS
+        wait_for(lambda: thread.flush(PATIENCE))
+        assert len(experiment.client.get_metric_history(run_id, "loss")) == STEPS
 
         # Down at the end.
         server.kill()
@@ -94,8 +94,8 @@ def test_a_server_that_comes_and_goes(
 
     server.start()
     assert sync(*place).startswith("recorded ")
-    scenario.check(tracker, Recorded(name, evaluation.name, run.key))
-    assert tracker.find(run.key).info.run_id == run_id  # type: ignore[union-attr]
+    scenario.check(experiment, Recorded(name, evaluation.name, run.key))
+    assert experiment.find(run.key).info.run_id == run_id  # type: ignore[union-attr]
     assert sync(*place) == "nothing is left to record"
 
 
@@ -104,8 +104,8 @@ def test_a_postgresql_database_without_a_server(tmp_path: Path) -> None:
     with postgresql() as uri:
         place = (tmp_path / "tracking", uri, "direct", tmp_path / "artifacts")
         assert sync(*place).startswith("recorded ")
-        scenario.check(Tracker(*place[1:]), recorded)
-    with Writer(tmp_path / "tracking", "t", kind="test"):
+        scenario.check(Experiment(*place[1:]), recorded)
+    with Recorder(tmp_path / "tracking", "t", kind="test"):
         pass
     with pytest.raises(Failure, match=r"the MLflow store postgresql.*refused.*2 step\(s\)"):
         sync(*place)

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from seq2sweep.errors import Failure
-from seq2sweep.tracking import outbox, writer
-from seq2sweep.tracking.background import Background, sync
-from seq2sweep.tracking.delivery import Courier
+from seq2sweep.tracking import outbox, recorder
+from seq2sweep.tracking.mlflow_store import Experiment
 from seq2sweep.tracking.outbox import Outbox
-from seq2sweep.tracking.runs import Tracker
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.relay import Relay
+from seq2sweep.tracking.relay_thread import RelayThread, sync
 from tests.tracking import scenario
-from tests.tracking.couriers import runs
+from tests.tracking.unreliable import runs
 
 # --- several machines ----------------------------------------------------------------------------
 
@@ -38,11 +38,11 @@ def test_locks_are_granted_by_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         real(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", as_on_nfs)
-    with Writer(tmp_path, "t", kind="test") as run:
+    with Recorder(tmp_path, "t", kind="test") as run:
         box = Outbox(run.folder)
-        with box.without_writer() as gone:
+        with box.without_recorder() as gone:
             assert not gone
-    with box.without_writer() as gone, box.delivering() as ours:
+    with box.without_recorder() as gone, box.delivering() as ours:
         assert gone
         assert ours
 
@@ -58,7 +58,7 @@ def test_a_run_of_another_host_is_ended_when_nothing_has_come_of_it_for_long(
     journal = tmp_path / "train-1" / "journal.jsonl"
     scenario.write_journal(journal, 1, 2)
     with monkeypatch.context() as patch:
-        patch.setattr(writer.socket, "gethostname", lambda: "a-pod-that-is-gone")
+        patch.setattr(recorder.socket, "gethostname", lambda: "a-pod-that-is-gone")
         run = scenario.start(tmp_path, "train-1")
     run.close()
     box = Outbox(run.folder)
@@ -79,7 +79,7 @@ def test_a_run_of_another_host_is_ended_when_nothing_has_come_of_it_for_long(
 def test_a_silent_run_shows_hosts_without_its_lock_that_it_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Writer(tmp_path, "t", kind="test") as run:
+    with Recorder(tmp_path, "t", kind="test") as run:
         box = Outbox(run.folder)
         age(run.folder / "records.jsonl", 10_000)
         box.end_if_dead()  # as deliveries of this host do every few seconds
@@ -120,52 +120,52 @@ def another_users(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], None
 def test_another_users_record_stops_neither_others_nor_the_stage(
     uri: str,
     folder: Path,
-    tracker: Tracker,
+    experiment: Experiment,
     tmp_path: Path,
     another_users: Callable[[Path, int], None],
     capsys: pytest.CaptureFixture[str],
     mode: int,
 ) -> None:
     place = (tmp_path / "tracking", uri, "tests", folder / "artifacts")
-    with Writer(place[0], "theirs", kind="theirs") as theirs:
+    with Recorder(place[0], "theirs", kind="theirs") as theirs:
         pass
     another_users(theirs.folder, mode)
-    with Background(*place):
+    with RelayThread(*place):
         recorded = scenario.record(tmp_path)
-    scenario.check(tracker, recorded)
-    assert runs(tracker, theirs.name) == []
-    said = f"seq2sweep: not all of the record in {theirs.folder} can be brought to MLflow ("
+    scenario.check(experiment, recorded)
+    assert runs(experiment, theirs.name) == []
+    said = f"seq2sweep: not all of the record in {theirs.folder} can be delivered to MLflow ("
     (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith(said)]
     assert "Permission denied" in line
-    with pytest.raises(Failure, match=f"{theirs.name} can be brought .*Permission denied"):
+    with pytest.raises(Failure, match=f"{theirs.name} can be delivered .*Permission denied"):
         sync(*place)
 
 
 def test_what_becomes_readable_is_delivered_with_its_parent(
-    tracker: Tracker,
+    experiment: Experiment,
     tmp_path: Path,
-    new: Callable[..., Courier],
+    new: Callable[..., Relay],
     another_users: Callable[[Path, int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     recorded = scenario.record(tmp_path)
     another_users(tmp_path / "tracking" / recorded.train, 0o700)
-    courier = new()
-    assert courier.deliver()
+    relay = new()
+    assert relay.deliver()
     # The child would have no parent.
-    assert courier.refused.keys() == {recorded.train, recorded.evaluation}
-    assert courier.applied == 0
+    assert relay.refused.keys() == {recorded.train, recorded.evaluation}
+    assert relay.applied == 0
     monkeypatch.undo()
-    assert courier.deliver()
-    assert courier.refused == {}
-    scenario.check(tracker, recorded)
+    assert relay.deliver()
+    assert relay.refused == {}
+    scenario.check(experiment, recorded)
 
 
 @pytest.mark.parametrize("place", ["tracking/{}/files", "{}"])
 def test_a_file_that_may_not_be_read_holds_up_no_other_run(
-    tracker: Tracker,
+    experiment: Experiment,
     tmp_path: Path,
-    new: Callable[..., Courier],
+    new: Callable[..., Relay],
     monkeypatch: pytest.MonkeyPatch,
     place: str,
 ) -> None:
@@ -180,21 +180,21 @@ def test_a_file_that_may_not_be_read_holds_up_no_other_run(
     with monkeypatch.context() as patch:
         patch.setattr(io, "open", guarded)
         patch.setattr("builtins.open", guarded)
-        courier = new()
-        assert courier.deliver()
-        assert courier.refused.keys() == {recorded.train}
-        assert "Permission denied" in courier.refused[recorded.train]
-        scenario.check(tracker, other)
-    courier = new()
-    assert courier.deliver()
-    assert courier.refused == {}
-    scenario.check(tracker, recorded)
+        relay = new()
+        assert relay.deliver()
+        assert relay.refused.keys() == {recorded.train}
+        assert "Permission denied" in relay.refused[recorded.train]
+        scenario.check(experiment, other)
+    relay = new()
+    assert relay.deliver()
+    assert relay.refused == {}
+    scenario.check(experiment, recorded)
 
 
 def test_a_record_that_is_removed_while_it_is_delivered_is_given_up(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
-    with Writer(tmp_path / "tracking", "t", kind="test") as removed:
+    with Recorder(tmp_path / "tracking", "t", kind="test") as removed:
         pass
     recorded = scenario.record(tmp_path)
 
@@ -202,10 +202,10 @@ def test_a_record_that_is_removed_while_it_is_delivered_is_given_up(
         if call == "create_run" and removed.folder.exists():
             shutil.rmtree(removed.folder)
 
-    courier = new(fate=fate)
-    assert courier.deliver()
-    assert courier.refused == {}
-    scenario.check(tracker, recorded)
+    relay = new(fate=fate)
+    assert relay.deliver()
+    assert relay.refused == {}
+    scenario.check(experiment, recorded)
 
 
 # --- power that fails ----------------------------------------------------------------------------
@@ -228,9 +228,8 @@ def test_every_record_and_file_is_flushed_before_it_counts(
 
     monkeypatch.setattr(os, "fsync", fsync)
     (tmp_path / "file").write_text("text")
-    with Writer(tmp_path / "tracking", "t", kind="test", params={"a": 1}) as run:
+    with Recorder(tmp_path / "tracking", "t", kind="test", params={"a": 1}) as run:
         for say in (
-            lambda: run.params({"b": 2}),
             lambda: run.log({"loss": 1.0}, 1),
             lambda: run.tag({"a": "b"}),
             lambda: run.dataset("phrasebook", "d"),
@@ -247,7 +246,7 @@ def test_every_record_and_file_is_flushed_before_it_counts(
 
 @pytest.mark.parametrize("grown", [False, True])
 def test_records_that_power_took_are_said_again(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier], grown: bool
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay], grown: bool
 ) -> None:
     """What is noted as delivered lies beyond the end, or within a line that came since."""
     name = f"train-{tmp_path.name}"
@@ -261,17 +260,17 @@ def test_records_that_power_took_are_said_again(
     run.close()
     if not grown:
         assert new().deliver()
-        assert runs(tracker, name)[0].info.status == "KILLED"
+        assert runs(experiment, name)[0].info.status == "KILLED"
     with scenario.start(tmp_path, name) as run:
         scenario.write_journal(tmp_path / name / "journal.jsonl", 14, scenario.STEPS)
         scenario.end(tmp_path, run)
     evaluation = scenario.evaluate(tmp_path, name)
     assert new().deliver()
-    scenario.check(tracker, scenario.Recorded(name, evaluation.name, run.key))
+    scenario.check(experiment, scenario.Recorded(name, evaluation.name, run.key))
 
 
 def test_curves_that_power_took_are_neither_lost_nor_repeated(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
     name = f"train-{tmp_path.name}"
     journal = tmp_path / name / "journal.jsonl"
@@ -279,17 +278,17 @@ def test_curves_that_power_took_are_neither_lost_nor_repeated(
     whole = journal.read_bytes()
     scenario.write_journal(journal, 11, 15)
     with scenario.start(tmp_path, name) as run:
-        courier = new()
-        assert courier.deliver()
+        relay = new()
+        assert relay.deliver()
         journal.write_bytes(whole)
-        assert courier.deliver()
+        assert relay.deliver()
         scenario.write_journal(journal, 11, 13)
         # Not where a line began before.
         journal.write_bytes(journal.read_bytes().replace(b'"epoch": 1', b'"epoch": 10'))
-        assert courier.deliver()
+        assert relay.deliver()
         scenario.write_journal(journal, 14, scenario.STEPS)
         scenario.end(tmp_path, run)
     evaluation = scenario.evaluate(tmp_path, name)
-    assert courier.deliver()
-    assert courier.refused == {}
-    scenario.check(tracker, scenario.Recorded(name, evaluation.name, run.key))
+    assert relay.deliver()
+    assert relay.refused == {}
+    scenario.check(experiment, scenario.Recorded(name, evaluation.name, run.key))

@@ -14,10 +14,10 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.cli import main
-from seq2sweep.tracking.background import sync
+from seq2sweep.tracking.mlflow_store import Experiment
 from seq2sweep.tracking.outbox import Outbox, outboxes
-from seq2sweep.tracking.runs import Tracker
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.relay_thread import sync
 from tests.tracking import scenario
 from tests.tracking.scenario import Recorded
 from tests.tracking.servers import free_port
@@ -25,7 +25,7 @@ from tests.tracking.servers import free_port
 
 @pytest.fixture
 def project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path, tracker: Tracker
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path, experiment: Experiment
 ) -> Path:
     """A folder with params.yaml, and a store whose tables are made."""
     monkeypatch.chdir(tmp_path)
@@ -41,8 +41,8 @@ def set_uri(uri: str | None) -> None:
     Path("params.yaml").write_text(configuration.dump(changed))
 
 
-def own_store(project: Path) -> Tracker:
-    return Tracker(f"sqlite:///{project}/mlflow.db", "seq2sweep", project / "mlartifacts")
+def own_store(project: Path) -> Experiment:
+    return Experiment(f"sqlite:///{project}/mlflow.db", "seq2sweep", project / "mlartifacts")
 
 
 def test_what_is_left_is_recorded_once(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,12 +86,12 @@ def test_what_is_refused_is_status_1_until_it_is_given_up(
 ) -> None:
     folder = project / "runs" / "tracking"
     for _ in range(2):
-        with Writer(folder, "t", kind="test", params={"a": 1}) as run:
-            run.params({"a": 2})
+        with Recorder(folder, "t", kind="test") as run:
+            run.log({"no$name": 1.0}, 1)
     for _ in range(2):
         assert main(["sync"]) == 1
         (line,) = capsys.readouterr().err.splitlines()
-        assert "Changing param values" in line
+        assert "no$name" in line
         assert line.endswith("and so for 1 more")
     shutil.rmtree(folder)
     assert main(["sync"]) == 0
@@ -107,7 +107,7 @@ def test_another_process_that_delivers_is_left_to_it(
         assert second
         assert main(["sync"]) == 0
         assert capsys.readouterr().out == (
-            "nothing recorded; 2 run(s) wait: another process is recording it right now\n"
+            "nothing recorded; 2 run(s) wait: another process delivers it right now\n"
         )
     assert main(["sync"]) == 0
     scenario.check(own_store(project), recorded)
@@ -122,7 +122,7 @@ def test_a_run_that_waits_for_its_parent_is_told_apart(
         assert ours
         assert main(["sync"]) == 0
         assert capsys.readouterr().out == (
-            "nothing recorded; 1 run(s) wait: another process is recording it right now; "
+            "nothing recorded; 1 run(s) wait: another process delivers it right now; "
             "1 run(s) wait: the run that it belongs to is not in MLflow yet\n"
         )
     assert main(["sync"]) == 0
@@ -147,7 +147,7 @@ KILLED = """
 import itertools, os, signal, sys
 from pathlib import Path
 import sqlalchemy
-from seq2sweep.tracking import background
+from seq2sweep.tracking import relay_thread
 from tests.tracking import scenario
 
 root, uri, first, every = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -174,7 +174,7 @@ for number in itertools.count(first, every):
         die_at(number)
         with scenario.start(root, name) as run:
             scenario.end(root, run)
-        background.sync(root / "tracking", uri, "killed", root / "mlartifacts")
+        relay_thread.sync(root / "tracking", uri, "killed", root / "mlartifacts")
         os._exit(0)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     print(name, status, flush=True)
@@ -205,9 +205,9 @@ def test_killed_before_any_write(project: Path, first: int) -> None:
         recorded.append(Recorded(name, scenario.evaluate(project, name).name, run.key))
     place = (project / "tracking", uri, "killed", project / "mlartifacts")
     sync(*place)
-    tracker = Tracker(*place[1:])
+    experiment = Experiment(*place[1:])
     for each in recorded:
-        scenario.check(tracker, each)
+        scenario.check(experiment, each)
     assert sync(*place) == "nothing is left to record"
 
 
@@ -228,10 +228,10 @@ def test_a_run_whose_process_died_is_killed_and_may_go_on(project: Path) -> None
     )
     assert died.returncode == -signal.SIGKILL
     assert main(["sync"]) == 0
-    tracker = own_store(project)
+    experiment = own_store(project)
 
     def run() -> Any:
-        return tracker.client.get_run(tracker.newest("train-1"))
+        return experiment.client.get_run(experiment.newest("train-1"))
 
     assert run().info.status == "KILLED"
     assert "was gone without having ended the run" in run().data.tags["closed"]
@@ -242,4 +242,4 @@ def test_a_run_whose_process_died_is_killed_and_may_go_on(project: Path) -> None
         scenario.end(root, resumed)
     evaluation = scenario.evaluate(root, "train-1")
     assert main(["sync"]) == 0
-    scenario.check(tracker, Recorded("train-1", evaluation.name, resumed.key))
+    scenario.check(experiment, Recorded("train-1", evaluation.name, resumed.key))

@@ -75,7 +75,7 @@ def test_the_password_is_no_argument_and_a_failure_is_told(
     called: list[Any] = []
 
     class Store:
-        experiment_id = "1"
+        id = "1"
 
     def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         called.append((command, options["env"]))
@@ -83,7 +83,7 @@ def test_the_password_is_no_argument_and_a_failure_is_told(
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "sqlite:///another.db")
-    monkeypatch.setattr(ui, "Tracker", lambda *arguments: Store())
+    monkeypatch.setattr(ui, "Experiment", lambda *arguments: Store())
     monkeypatch.setattr(ui.subprocess, "run", run)
     assert ui.main(["--port", str(free_port())]) == 1
     ((command, environment),) = called

@@ -26,12 +26,10 @@ from seq2sweep.runs.layout import run_folder
 from seq2sweep.runs.remote_run_store import driver_store, worker_store
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
-from seq2sweep.sweep.trial_record import OnTrial, TrialRecord, TrialResult
+from seq2sweep.sweep.trial_record import INTERRUPTED, OnTrial, TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant
 
 __all__ = ["TrialResult", "Variant", "run_sweep"]
-
-INTERRUPTED = "interrupted; run again to resume"
 
 Score = Callable[[Config, Path, Path], dict[str, Any]]
 

@@ -21,6 +21,7 @@ TRANSLATIONS_NAME = "valid.translations.txt"
 NODES_NAME = "nodes"
 """Folder with a file for each node that a trial of one worker ran on: when it came there."""
 
+INTERRUPTED = "interrupted; run again to resume"
 OnTrial = Callable[[str, Variant, dict[str, Any]], None]
 
 

@@ -11,7 +11,7 @@ import platform
 import re
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,36 @@ def lineage_tags(
         "params.sha256": configuration.fingerprint(config),
         **_versions(),
         "environment.sha256": hashlib.sha256(environment().encode()).hexdigest(),
-        **_machine(),
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        **hardware(),
     }
+
+
+def with_params(
+    lineage: Mapping[str, str], config: configuration.Config, without: Collection[str] = ()
+) -> dict[str, str]:
+    """The lineage of a run whose parameters are not those of params.yaml, such as a trial's.
+
+    without: keys that the run has no value for.
+    """
+    return {**lineage, "params.sha256": configuration.fingerprint(config, without=without)}
+
+
+def origin_tags(trained: Mapping[str, Any]) -> dict[str, str]:
+    """On what a training was computed, as far as its journal says, as tags."""
+    from seq2sweep import hardware as devices  # imports torch, which takes seconds
+
+    return {
+        "hardware.cpu_features" if key == "cpu_features" else f"run.{key}": str(trained[key])
+        for key in devices.ORIGIN
+        if trained.get(key) is not None
+    }
+
+
+def dataset_name(data: configuration.DataConfig, split: str) -> str:
+    """What MLflow calls a split of the data."""
+    return f"{data.dataset} {data.source}-{data.target} {split}"
 
 
 def code(project: Path) -> dict[str, str]:
@@ -103,13 +131,8 @@ def _hash(project: Path, path: Path) -> str:
     relative = Path(os.path.relpath(project / path, project))
     for candidate in (relative, *relative.parents):
         if output := outputs.get(candidate.as_posix()):
-            return _hash_text(output)
+            return str(output.get(output.get("hash", "md5"), UNKNOWN))
     return UNKNOWN
-
-
-def _hash_text(output: Mapping[str, Any]) -> str:
-    algorithm = output.get("hash", "md5")
-    return str(output.get(algorithm, UNKNOWN))
 
 
 def _versions() -> dict[str, str]:
@@ -133,10 +156,6 @@ def environment() -> str:
     }
     found.pop("seq2sweep", None)
     return "".join(f"{name}=={version}\n" for name, version in sorted(found.items()))
-
-
-def _machine() -> dict[str, str]:
-    return {"host": socket.gethostname(), "platform": platform.platform(), **hardware()}
 
 
 def hardware() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What stages say about their runs, on disk first: delivery.py brings it to MLflow, now or later.
+"""The outboxes: what stages record of their runs, on disk first; relay.py delivers it to MLflow.
 
 One folder a run, `<cluster.storage>/tracking/<name>/`:
 
@@ -7,8 +7,8 @@ One folder a run, `<cluster.storage>/tracking/<name>/`:
     delivered.json  how far MLflow has it
     delivery.lock   held by the process that delivers
 
-The writer (writer.py) holds a lock on records.jsonl for as long as it lives: so it shows when its
-process has died, however that came. Needs no mlflow.
+The recorder (recorder.py) holds a lock on records.jsonl for as long as it lives: so it shows when
+its process has died, however that came. Needs no mlflow.
 """
 
 from __future__ import annotations
@@ -23,24 +23,28 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import UserError
+from seq2sweep.redaction import redact
+from seq2sweep.storage.atomic import write_whole
 from seq2sweep.storage.locks import leads_to, try_lock
 
 RECORDS = "records.jsonl"
 FILES = "files"
+DELIVERED = "delivered.json"
 DELIVERY_LOCK = "delivery.lock"
 
 STILL_SECONDS = 600.0
 
-# Whoever else holds the writer's lock does so for the moment of one small write.
+# Whoever else holds the recorder's lock does so for the moment of one small write.
 _LOCK_SECONDS = 5.0
 
 
-class Damaged(UserError):  # noqa: N818 - what the record is, as in delivery.py
+class DamagedRecordError(UserError):
     """A line of records.jsonl is no record; the message names the file and the place."""
 
 
@@ -53,11 +57,52 @@ class Record(NamedTuple):
 
 
 class Outbox:
-    """A run's folder, as those see it who deliver what is in it."""
+    """The folder of one run."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.name = folder.name
+        self.folder, self.name, self.path = folder, folder.name, folder / RECORDS
+
+    # --- for who records ------------------------------------------------------------------------
+
+    def open(self) -> int:
+        """A descriptor of records.jsonl for its only writer, with a line that was torn cut off.
+
+        Raises UserError while another process has it.
+        """
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            except FileNotFoundError:
+                continue  # removed in between, as it was empty
+            if _try_lock(descriptor, self.path) and leads_to(self.path, descriptor):
+                _cut_torn_line(descriptor)
+                return descriptor
+            os.close(descriptor)
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"another process records in {self.folder}: wait for its end, or end it"
+                )
+            time.sleep(0.05)
+
+    def append(self, descriptor: int, record: Mapping[str, Any]) -> None:
+        """Append a record, which then outlasts a power failure; an OSError leaves what was there.
+
+        descriptor: of records.jsonl, from `open` or `without_recorder`.
+        """
+        line = (json.dumps(record) + "\n").encode()
+        begin = os.lseek(descriptor, 0, os.SEEK_END)
+        try:
+            with naming(self.path):
+                if os.write(descriptor, line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(descriptor)
+        except BaseException:
+            os.ftruncate(descriptor, begin)
+            raise
+
+    # --- for who delivers -----------------------------------------------------------------------
 
     @contextlib.contextmanager
     def delivering(self) -> Iterator[bool]:
@@ -72,14 +117,14 @@ class Outbox:
         with stream:
             # Whoever held it before may have removed it all.
             held = _try_lock(stream.fileno(), self.folder / DELIVERY_LOCK)
-            yield held and (self.folder / RECORDS).exists()
+            yield held and self.path.exists()
 
     @contextlib.contextmanager
-    def without_writer(self) -> Iterator[bool]:
-        """Hold the outbox as its writer does; False while that lives."""
+    def without_recorder(self) -> Iterator[int | None]:
+        """Hold the outbox as its recorder does, by a descriptor; None while that lives."""
         # Open for writing, else NFS grants no lock.
-        with (self.folder / RECORDS).open("r+b") as stream:
-            yield _try_lock(stream.fileno(), self.folder / RECORDS)
+        with self.path.open("r+b") as stream:
+            yield stream.fileno() if _try_lock(stream.fileno(), self.path) else None
 
     def end_if_dead(self) -> None:
         """Record that the run was killed if its process is gone without an end.
@@ -87,53 +132,114 @@ class Outbox:
         Where locks do not reach other hosts, a process on one of them counts as gone when it has
         written nothing for STILL_SECONDS.
         """
-        path = self.folder / RECORDS
-        with self.without_writer() as gone:
-            if not gone:
-                os.utime(path)  # so that hosts which do not see the lock see that it lives
+        with self.without_recorder() as descriptor:
+            if descriptor is None:
+                os.utime(self.path)  # so that hosts which do not see the lock see that it lives
                 return
             state = self.state()
             if state is None or state["do"] == "end":
                 return
-            process = state["tags"]
-            elsewhere = process["process.host"] != socket.gethostname()
+            elsewhere = state["tags"]["process.host"] != socket.gethostname()
             if elsewhere and time.time() - self._last_written() < STILL_SECONDS:
                 return
-            descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
-            try:
-                _cut_torn_line(descriptor)
-                append(descriptor, path, killed(state))
-            finally:
-                os.close(descriptor)
+            _cut_torn_line(descriptor)
+            self.append(descriptor, killed(state))
 
     def _last_written(self) -> float:
         """When the run's process last wrote here or into a journal, in unix seconds."""
-        paths = [self.folder / RECORDS]
-        paths += [
-            self.folder / str(record.content["journal"])
-            for record in self.records()
-            if record.content["do"] == "curves"
-        ]
-        return max(path.stat().st_mtime for path in paths if path.exists())
+        contents = [record.content for record in self.records()]
+        paths = [self.folder / str(c["journal"]) for c in contents if c["do"] == "curves"]
+        return max(path.stat().st_mtime for path in [self.path, *paths] if path.exists())
+
+    # --- what is in it --------------------------------------------------------------------------
+
+    def records(self, offset: int = 0) -> list[Record]:
+        """Whole records from byte `offset` on. Raises DamagedRecordError."""
+        with self.path.open("rb") as stream:
+            stream.seek(offset)
+            lines = stream.read()
+        found = []
+        for line in lines[: lines.rfind(b"\n") + 1].splitlines(keepends=True):
+            try:
+                content = json.loads(line)
+                content = {"do": content["do"], **content}
+            except (ValueError, TypeError, KeyError):
+                raise DamagedRecordError(
+                    f"{self.path} is damaged at byte {offset}: remove that line"
+                ) from None
+            found.append(Record(offset, offset + len(line), content))
+            offset += len(line)
+        return found
 
     def state(self) -> dict[str, Any] | None:
         """The last record that says that the run started or ended; None of an empty outbox."""
-        found = [r.content for r in self.records() if r.content["do"] in ("start", "end")]
-        return found[-1] if found else None
+        return self._last("start", "end")
 
-    def records(self, offset: int = 0) -> list[Record]:
-        """Whole records from byte `offset` on. Raises Damaged."""
-        return read_records(self.folder, offset)
+    def newest_key(self) -> str | None:
+        """Of the run that was begun last; None where there is none or it cannot be told."""
+        with contextlib.suppress(FileNotFoundError, DamagedRecordError):
+            start = self._last("start")
+            return None if start is None else str(start["key"])
+        return None
+
+    def _last(self, *kinds: str) -> dict[str, Any] | None:
+        found = [record.content for record in self.records() if record.content["do"] in kinds]
+        return found[-1] if found else None
 
     def size(self) -> int:
         """Bytes of all records."""
-        return (self.folder / RECORDS).stat().st_size
+        return self.path.stat().st_size
 
     def remove(self) -> None:
         """Remove all of it; a kill in between leaves what `outboxes` removes."""
         away = self.folder.with_name(f".{self.name}.{uuid.uuid4().hex[:8]}.removed")
         self.folder.rename(away)
         shutil.rmtree(away, ignore_errors=True)  # `outboxes` may be at it too
+
+
+@dataclass
+class Cursor:
+    """How far MLflow has an outbox (delivered.json). Addresses are without passwords.
+
+    position: byte of records.jsonl up to which all was delivered. whole: up to which the store
+    holds complete runs, which stay there when another store is chosen. refused: why the store did
+    not take a record, by the byte where it begins. journal: of the training whose curves are
+    followed, up to byte `journal_offset` and to the last step of each kind of entry.
+    """
+
+    store: str
+    experiment: str
+    key: str = ""
+    run_id: str | None = None
+    parent_id: str | None = None
+    position: int = 0
+    whole: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+    journal: str | None = None
+    journal_offset: int = 0
+    last_steps: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, outbox: Outbox, store: str, experiment: str) -> Cursor:
+        """How far this store's experiment has an outbox."""
+        store = redact(store)
+        anew = cls(store, experiment)  # delivering all again changes nothing
+        try:
+            noted = cls(**json.loads((outbox.folder / DELIVERED).read_text(encoding="utf-8")))
+            # Power that failed may have taken records that MLflow has.
+            if not begins_a_line(outbox.path, noted.position):
+                return anew
+        except (FileNotFoundError, ValueError, TypeError):
+            return anew
+        if (noted.store, noted.experiment) == (store, experiment):
+            return noted
+        return cls(store, experiment, position=noted.whole, whole=noted.whole)
+
+    def save(self, outbox: Outbox) -> None:
+        """Write it, whole or not at all."""
+        path = outbox.folder / DELIVERED
+        with naming(path):
+            write_whole(path, json.dumps(asdict(self)))
 
 
 def outboxes_folder(config: ClusterConfig, project: Path) -> Path:
@@ -158,66 +264,12 @@ def _holds_records(folder: Path) -> bool:
         return True  # who wants to deliver it learns why not
 
 
-def read_records(folder: Path, offset: int = 0) -> list[Record]:
-    """Whole records of an outbox from byte `offset` on. Raises Damaged."""
-    with (folder / RECORDS).open("rb") as stream:
-        stream.seek(offset)
-        lines = stream.read()
-    found = []
-    for line in lines[: lines.rfind(b"\n") + 1].splitlines(keepends=True):
-        try:
-            what = json.loads(line)
-            what = {"do": what["do"], **what}
-        except (ValueError, TypeError, KeyError):
-            raise Damaged(
-                f"{folder / RECORDS} is damaged at byte {offset}: remove that line"
-            ) from None
-        found.append(Record(offset, offset + len(line), what))
-        offset += len(line)
-    return found
-
-
 def _begun(folder: Path) -> tuple[float, str]:
     try:
         with (folder / RECORDS).open("rb") as stream:
             return float(json.loads(stream.readline())["time"]), folder.name
     except (OSError, ValueError, KeyError):
         return math.inf, folder.name
-
-
-def open_to_write(folder: Path) -> int:
-    """A descriptor of records.jsonl for its only writer, with a line that was torn cut off."""
-    path, deadline = folder / RECORDS, time.monotonic() + _LOCK_SECONDS
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        except FileNotFoundError:
-            continue  # removed in between, as it was empty
-        if _try_lock(descriptor, path) and leads_to(path, descriptor):
-            _cut_torn_line(descriptor)
-            return descriptor
-        os.close(descriptor)
-        if time.monotonic() > deadline:
-            raise UserError(f"another process records in {folder}: wait for its end, or end it")
-        time.sleep(0.05)
-
-
-def append(descriptor: int, path: Path, record: Mapping[str, Any]) -> None:
-    """Append a record, which then outlasts a power failure; an OSError leaves what was there.
-
-    path: of the descriptor, for the error.
-    """
-    line = (json.dumps(record) + "\n").encode()
-    begin = os.lseek(descriptor, 0, os.SEEK_END)
-    try:
-        with naming(path):
-            if os.write(descriptor, line) != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(descriptor)
-    except BaseException:
-        os.ftruncate(descriptor, begin)
-        raise
 
 
 def killed(state: Mapping[str, Any]) -> dict[str, Any]:

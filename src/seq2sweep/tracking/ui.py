@@ -13,8 +13,7 @@ from seq2sweep import config as configuration
 from seq2sweep.console import quiet_environment, say
 from seq2sweep.errors import EXIT_FAILURE, EXIT_USER_ERROR, Failure, UserError
 from seq2sweep.redaction import redact
-from seq2sweep.tracking.address import SERVERS, resolve_uri
-from seq2sweep.tracking.runs import Tracker
+from seq2sweep.tracking.mlflow_store import SERVERS, Experiment, destination
 
 HOST = "127.0.0.1"
 PORT = 5000
@@ -53,12 +52,11 @@ def _free(port: str) -> int:
 
 
 def _serve(port: int) -> int:
-    project = Path.cwd()
     config = configuration.load(Path("params.yaml"))
-    uri = resolve_uri(config.tracking, project)
-    tracker = Tracker(uri, config.tracking.experiment, project / "mlartifacts")
+    _, uri, name, artifacts = destination(config, Path.cwd())
+    experiment = Experiment(uri, name, artifacts)
     # MLflow would open on its view for language-model applications.
-    view = f"#/experiments/{tracker.experiment_id}/runs?workflowType=machine_learning"
+    view = f"#/experiments/{experiment.id}/runs?workflowType=machine_learning"
     if uri.partition("://")[0] in SERVERS:
         say(f"Runs are recorded by a server: {redact(uri)}/{view}")
         return 0

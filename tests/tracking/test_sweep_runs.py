@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from pipeline import sweep_runs
-from pipeline.sweep_runs import Recorder
 from seq2sweep import config as configuration
-from seq2sweep.cluster.sweep_driver import INTERRUPTED
 from seq2sweep.config import Config
+from seq2sweep.sweep.trial_record import INTERRUPTED
 from seq2sweep.sweep.variants import Variant, variants
-from seq2sweep.tracking.background import sync
-from seq2sweep.tracking.runs import Tracker
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.tracking import sweep_runs
+from seq2sweep.tracking.mlflow_store import Experiment
+from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.relay_thread import sync
+from seq2sweep.tracking.sweep_runs import SweepRecorder
 from tests import rebuild
 
 HEADER = {"fingerprint": "f" * 64, "vocabulary": {"size": 90}}
@@ -53,8 +53,8 @@ class Sweep:
     def __init__(self, root: Path, config: Config) -> None:
         self.root = root
         self.trials = {variant.name: variant for variant in variants(config)[0]}
-        self.parent = Writer(root / "tracking", "sweep", kind="sweep")
-        self.recorder = Recorder(self.parent, LINEAGE, HEADER)
+        self.parent = Recorder(root / "tracking", "sweep", kind="sweep")
+        self.recorder = SweepRecorder(self.parent, LINEAGE, HEADER)
 
     def start(self, name: str) -> Variant:
         variant = self.trials[name]
@@ -83,8 +83,8 @@ class Sweep:
         uri, artifacts = store
         experiment = uuid.uuid4().hex
         sync(self.root / "tracking", uri, experiment, artifacts)
-        tracker = Tracker(uri, experiment, artifacts)
-        found = tracker.client.search_runs([tracker.experiment_id])
+        experiment = Experiment(uri, experiment, artifacts)
+        found = experiment.client.search_runs([experiment.id])
         return {run.info.run_name: run for run in found}
 
 

@@ -3,55 +3,57 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
-from seq2sweep.tracking import delivered, delivery
-from seq2sweep.tracking.delivered import Delivered
-from seq2sweep.tracking.delivery import Away, Courier
-from seq2sweep.tracking.outbox import Outbox, outboxes
-from seq2sweep.tracking.runs import KEY, Tracker
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.tracking import outbox
+from seq2sweep.tracking.mlflow_runs import Run
+from seq2sweep.tracking.mlflow_store import KEY, Experiment
+from seq2sweep.tracking.outbox import Cursor, Outbox, outboxes
+from seq2sweep.tracking.recorder import CURVES, Recorder
+from seq2sweep.tracking.relay import ATTEMPTS, Relay, UnavailableError, new_points
 from tests.tracking import scenario
-from tests.tracking.couriers import Killed, runs, steps
 from tests.tracking.scenario import STEPS
+from tests.tracking.unreliable import Killed, runs, steps
 
 # --- once ----------------------------------------------------------------------------------------
 
 
 def test_all_of_it_once_and_nothing_is_left(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
     recorded = scenario.record(tmp_path)
-    courier = new()
-    total, seen = courier.steps_left(), []
-    courier.on_step = seen.append
-    assert courier.deliver()
-    scenario.check(tracker, recorded)
+    relay = new()
+    total, seen = relay.steps_left(), []
+    relay.on_step = seen.append
+    assert relay.deliver()
+    scenario.check(experiment, recorded)
     assert len(seen) == total
     assert max(seen) == 7000
-    assert courier.steps_left() == 0
-    # What may go on is kept without its files, the rest is gone.
+    assert relay.steps_left() == 0
+    # What may be resumed is kept without its files, the rest is gone.
     (box,) = outboxes(tmp_path / "tracking")
     assert box.name == recorded.train
     assert not (box.folder / "files").exists()
-    before = courier.applied
-    assert courier.deliver()
+    before = relay.applied
+    assert relay.deliver()
     assert new().deliver()
-    assert courier.applied == before
+    assert relay.applied == before
 
 
 def test_killed_at_any_point(
-    tracker: Tracker,
+    experiment: Experiment,
     tmp_path: Path,
-    new: Callable[..., Courier],
+    new: Callable[..., Relay],
     monkeypatch: pytest.MonkeyPatch,
     thorough: bool,
 ) -> None:
@@ -59,7 +61,7 @@ def test_killed_at_any_point(
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no power fails here
     kills: list[str] = []
     point = 0
-    write = delivered.write_whole
+    write = outbox.write_whole
 
     def noted(path: Path, text: str) -> None:
         fate("note")
@@ -77,7 +79,7 @@ def test_killed_at_any_point(
         recorded = scenario.record(tmp_path)
         left = point
         with monkeypatch.context() as patch:
-            patch.setattr(delivered, "write_whole", noted)
+            patch.setattr(outbox, "write_whole", noted)
             try:
                 new(fate=fate).deliver()
             except Killed:
@@ -85,7 +87,7 @@ def test_killed_at_any_point(
             else:
                 break
         assert new().deliver()
-        scenario.check(tracker, recorded)
+        scenario.check(experiment, recorded)
         shutil.rmtree(tmp_path / "tracking")
         point += 1 if thorough else 2
     assert {"create_run", "create_logged_model", "log_artifact", "set_terminated", "note"} <= {
@@ -99,7 +101,7 @@ def test_killed_at_any_point(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_an_unreliable_store_loses_and_repeats_nothing(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier], seed: int
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay], seed: int
 ) -> None:
     draw = random.Random(seed)
 
@@ -109,35 +111,35 @@ def test_an_unreliable_store_loses_and_repeats_nothing(
             raise MlflowException("http://ada:hunter2@host is away")
 
     recorded = scenario.record(tmp_path)
-    courier = new(fate=fate)
+    relay = new(fate=fate)
     failures: list[str] = []
     for _ in range(500):
         try:
-            if courier.deliver():
+            if relay.deliver():
                 break
-        except Away as error:
+        except UnavailableError as error:
             failures.append(str(error))
     assert len(failures) > 1
     assert "hunter2" not in "".join(failures)
-    scenario.check(tracker, recorded)
+    scenario.check(experiment, recorded)
 
 
-def test_one_at_a_time(tmp_path: Path, new: Callable[..., Courier]) -> None:
+def test_one_at_a_time(tmp_path: Path, new: Callable[..., Relay]) -> None:
     recorded = scenario.record(tmp_path)
     box = Outbox(tmp_path / "tracking" / recorded.train)
     with box.delivering() as ours:
         assert ours
-        courier = new()
-        assert not courier.deliver()
+        relay = new()
+        assert not relay.deliver()
         # Not even its child, which would have no parent.
-        assert courier.applied == 0
-    assert courier.deliver()
+        assert relay.applied == 0
+    assert relay.deliver()
 
 
 def test_what_mlflow_has_is_noted_once_a_record(
-    tmp_path: Path, new: Callable[..., Courier], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, new: Callable[..., Relay], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Writer(tmp_path / "tracking", "t", kind="test", name="noted") as run:
+    with Recorder(tmp_path / "tracking", "t", kind="test", name="noted") as run:
         run.log({"loss": 1.0}, 1)
     flushed: list[int] = []
     monkeypatch.setattr(os, "fsync", flushed.append)
@@ -150,71 +152,71 @@ def test_what_mlflow_has_is_noted_once_a_record(
 
 
 def test_a_resumed_training_is_one_run(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
     journal = tmp_path / "train-r" / "journal.jsonl"
     scenario.write_journal(journal, 1, 13)
     died = scenario.start(tmp_path, "train-r")
     assert new().deliver()
-    (run,) = runs(tracker, "train-r")
+    (run,) = runs(experiment, "train-r")
     assert run.info.status == "RUNNING"
-    assert steps(tracker, run) == list(range(1, 14))
+    assert steps(experiment, run) == list(range(1, 14))
     died.close()  # as a process that is killed
     assert new().deliver()
-    (run,) = runs(tracker, "train-r")
+    (run,) = runs(experiment, "train-r")
     assert run.info.status == "KILLED"
     assert "was gone" in run.data.tags["closed"]
 
     scenario.write_journal(journal, 11, 15)  # a journal that repeats steps
     with scenario.start(tmp_path, "train-r", workers=4) as again:
-        courier = new()
-        assert courier.deliver()
-        (run,) = runs(tracker, "train-r")
+        relay = new()
+        assert relay.deliver()
+        (run,) = runs(experiment, "train-r")
         assert run.info.status == "RUNNING"
         assert "closed" not in run.data.tags
-        assert courier.run_id(again) == run.info.run_id
+        assert relay.run_id(again) == run.info.run_id
         scenario.write_journal(journal, 16, STEPS)
         scenario.end(tmp_path, again)
-    assert courier.deliver()
-    (run,) = runs(tracker, "train-r")
+    assert relay.deliver()
+    (run,) = runs(experiment, "train-r")
     assert run.info.status == "FINISHED"
-    assert steps(tracker, run) == list(range(1, STEPS + 1))
+    assert steps(experiment, run) == list(range(1, STEPS + 1))
     assert run.data.params["cluster.workers"] == "2"  # as it began; no conflict
-    assert courier.refused == {}
+    assert relay.refused == {}
 
 
 def test_a_finished_training_that_is_run_again_repeats_nothing(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
     recorded = scenario.record(tmp_path)
     assert new().deliver()
     with scenario.start(tmp_path, recorded.train) as again:
         scenario.end(tmp_path, again)
     assert new().deliver()
-    scenario.check(tracker, recorded)
+    scenario.check(experiment, recorded)
 
 
 def test_a_finished_training_that_is_asked_for_again_keeps_its_lineage_and_its_end(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
     recorded = scenario.record(tmp_path)
     assert new().deliver()
-    (before,) = runs(tracker, recorded.train)
+    (before,) = runs(experiment, recorded.train)
     with scenario.start(tmp_path, recorded.train, done=1.0, tags={"git.commit": "later"}) as again:
         scenario.end(tmp_path, again)
-        courier = new()
-        assert courier.deliver()
-        assert courier.run_id(again) == before.info.run_id
-        assert runs(tracker, recorded.train)[0].info.status == "FINISHED"
-    assert courier.deliver()
-    (after,) = runs(tracker, recorded.train)
+        relay = new()
+        assert relay.deliver()
+        assert relay.run_id(again) == before.info.run_id
+        assert runs(experiment, recorded.train)[0].info.status == "FINISHED"
+    assert relay.deliver()
+    (after,) = runs(experiment, recorded.train)
     assert after.info.end_time == before.info.end_time
     assert after.data.tags == before.data.tags
-    scenario.check(tracker, recorded)
+    scenario.check(experiment, recorded)
 
 
 def test_a_training_that_was_killed_after_its_work_ended_when_that_was_done(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
     name = "train-killed-late"
     scenario.write_journal(tmp_path / name / "journal.jsonl", 1, STEPS)
@@ -223,64 +225,64 @@ def test_a_training_that_was_killed_after_its_work_ended_when_that_was_done(
     with scenario.start(tmp_path, name, done=1.7e9) as again:
         scenario.end(tmp_path, again)
     assert new().deliver()
-    (run,) = runs(tracker, name)
+    (run,) = runs(experiment, name)
     assert (run.info.status, run.info.end_time) == ("FINISHED", 1_700_000_000_000)
     assert "closed" not in run.data.tags
 
 
 def test_a_child_belongs_to_the_run_that_was_there_when_it_began(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
     """Not to the newest of that name by the clock when MLflow hears of it."""
     name = "train-of-children"
     with scenario.start(tmp_path, name) as first:
-        child = Writer(tmp_path / "tracking", "child", kind="test", parent=name)
+        child = Recorder(tmp_path / "tracking", "child", kind="test", parent=name)
     with scenario.start(tmp_path, name, anew=True) as second:
-        sibling = Writer(tmp_path / "tracking", "sibling", kind="test", parent=name)
+        sibling = Recorder(tmp_path / "tracking", "sibling", kind="test", parent=name)
     for each in (child, sibling):
         each.finish()
         each.close()
     assert new().deliver()
-    by_key = {run.data.tags[KEY]: run.info.run_id for run in runs(tracker, name)}
+    by_key = {run.data.tags[KEY]: run.info.run_id for run in runs(experiment, name)}
     for each, parent in ((child, first), (sibling, second)):
-        (run,) = runs(tracker, each.name)
+        (run,) = runs(experiment, each.name)
         assert run.data.tags["mlflow.parentRunId"] == by_key[parent.key]
 
 
 def test_a_run_that_was_taken_for_dead_has_its_own_end(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
-    with Writer(tmp_path / "tracking", "t", kind="test") as run:
-        courier = new()
-        assert courier.deliver()
-        found = tracker.run(runs(tracker, run.name)[0].info.run_id)
+    with Recorder(tmp_path / "tracking", "t", kind="test") as run:
+        relay = new()
+        assert relay.deliver()
+        found = Run(experiment, runs(experiment, run.name)[0].info.run_id)
         found.tag({"closed": "its process 1 was gone"})
         found.end("KILLED")
-    assert courier.deliver()
-    (ended,) = runs(tracker, run.name)
+    assert relay.deliver()
+    (ended,) = runs(experiment, run.name)
     assert ended.info.status == "FINISHED"
     assert "closed" not in ended.data.tags
 
 
 def test_a_training_that_begins_anew_is_another_run(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
     recorded = scenario.record(tmp_path)
     assert new().deliver()
     with scenario.start(tmp_path, recorded.train, anew=True) as again:
-        courier = new()
-        assert courier.run_id(again) is None
-        assert courier.deliver()
-        assert courier.run_id(again) is not None
-    assert courier.deliver()
-    found = runs(tracker, recorded.train)
+        relay = new()
+        assert relay.run_id(again) is None
+        assert relay.deliver()
+        assert relay.run_id(again) is not None
+    assert relay.deliver()
+    found = runs(experiment, recorded.train)
     assert len(found) == 2
-    assert [steps(tracker, run) for run in found] == [list(range(1, STEPS + 1))] * 2
+    assert [steps(experiment, run) for run in found] == [list(range(1, STEPS + 1))] * 2
 
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_training_that_died_before_its_journal_is_ended_by_the_one_after(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier], seen: bool
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay], seen: bool
 ) -> None:
     name = f"train-died-{seen}"  # all tests of this file have one store
     died = scenario.start(tmp_path, name)
@@ -290,20 +292,20 @@ def test_a_training_that_died_before_its_journal_is_ended_by_the_one_after(
     with scenario.start(tmp_path, name, anew=True) as again:
         scenario.write_journal(tmp_path / name / "journal.jsonl", 1, STEPS)
         scenario.end(tmp_path, again)
-    courier = new()
-    assert courier.deliver()
-    found = {run.data.tags[KEY]: run for run in runs(tracker, name)}
+    relay = new()
+    assert relay.deliver()
+    found = {run.data.tags[KEY]: run for run in runs(experiment, name)}
     assert len(found) == 2
     assert found[died.key].info.status == "KILLED"
     assert "was gone" in found[died.key].data.tags["closed"]
-    assert steps(tracker, found[died.key]) == []
+    assert steps(experiment, found[died.key]) == []
     assert found[again.key].info.status == "FINISHED"
-    assert steps(tracker, found[again.key]) == list(range(1, STEPS + 1))
-    assert courier.refused == {}
+    assert steps(experiment, found[again.key]) == list(range(1, STEPS + 1))
+    assert relay.refused == {}
 
 
 def test_another_store_gets_the_whole_of_what_was_not_complete(
-    tracker: Tracker, tmp_path: Path, folder: Path, uri: str, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, folder: Path, uri: str, new: Callable[..., Relay]
 ) -> None:
     complete = scenario.record(tmp_path)
     assert new().deliver()
@@ -317,7 +319,7 @@ def test_another_store_gets_the_whole_of_what_was_not_complete(
         new(fate=fate).deliver()
     moved = new("elsewhere")
     assert moved.deliver()
-    elsewhere = Tracker(uri, "elsewhere", folder / "artifacts")
+    elsewhere = Experiment(uri, "elsewhere", folder / "artifacts")
     scenario.check(elsewhere, half)
     assert runs(elsewhere, complete.train) == []
     # A training that was delivered goes on in the new place, with all of its curves.
@@ -326,11 +328,11 @@ def test_another_store_gets_the_whole_of_what_was_not_complete(
     assert moved.deliver()
     (run,) = runs(elsewhere, complete.train)
     assert steps(elsewhere, run) == list(range(1, STEPS + 1))
-    scenario.check(tracker, complete)
+    scenario.check(experiment, complete)
 
 
 def test_children_wait_for_their_parent_or_do_without(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
     recorded = scenario.record(tmp_path)
     assert new().deliver()
@@ -338,11 +340,11 @@ def test_children_wait_for_their_parent_or_do_without(
     Outbox(tmp_path / "tracking" / recorded.train).remove()
     child = scenario.evaluate(tmp_path, recorded.train)
     orphan = scenario.evaluate(tmp_path, "train-of-nobody")
-    courier = new()
-    assert courier.deliver()
-    assert courier.refused == {}
+    relay = new()
+    assert relay.deliver()
+    assert relay.refused == {}
     (parent,), (run,), (alone,) = (
-        runs(tracker, name) for name in (recorded.train, child.name, orphan.name)
+        runs(experiment, name) for name in (recorded.train, child.name, orphan.name)
     )
     assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert "mlflow.parentRunId" not in alone.data.tags
@@ -353,60 +355,62 @@ def test_children_wait_for_their_parent_or_do_without(
 
 
 def test_what_is_refused_is_kept_and_holds_up_nothing_else(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
-    with Writer(tmp_path / "tracking", "conflict", kind="test", params={"a": 1}) as bad:
-        bad.params({"a": 2})
+    with Recorder(tmp_path / "tracking", "bad", kind="test") as bad:
+        bad.log({"no$name": 2.0}, 1)
         bad.log({"loss": 1.0}, 1)
-    with Writer(tmp_path / "tracking", "good", kind="test") as good:
+    with Recorder(tmp_path / "tracking", "good", kind="test") as good:
         pass
-    courier = new()
-    assert courier.deliver()
-    assert list(courier.refused) == [bad.name]
-    assert "Changing param values" in courier.refused[bad.name]
-    (run,), (other,) = runs(tracker, bad.name), runs(tracker, good.name)
+    relay = new()
+    assert relay.deliver()
+    assert list(relay.refused) == [bad.name]
+    assert "no$name" in relay.refused[bad.name]
+    (run,), (other,) = runs(experiment, bad.name), runs(experiment, good.name)
     assert (run.info.status, other.info.status) == ("FINISHED", "FINISHED")
-    assert steps(tracker, run) == [1]
+    assert steps(experiment, run) == [1]
     # Kept, and tried again by the next process; in vain, and then with success.
     assert [box.name for box in outboxes(tmp_path / "tracking")] == [bad.name]
     again = new()
     assert again.deliver()
     assert list(again.refused) == [bad.name]
+    assert again.applied == 0
     path = bad.folder / "records.jsonl"
-    path.write_text(path.read_text().replace('{"a": "2"}', '{"a": "1"}'))
+    path.write_text(path.read_text().replace("no$name", "no name"))
     mended = new()
     assert mended.deliver()
     assert mended.refused == {}
+    assert mended.applied == 1  # what came after it is not sent again
     assert outboxes(tmp_path / "tracking") == []
 
 
 def test_a_run_that_cannot_be_made_holds_up_nothing_else(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
-    with Writer(tmp_path / "tracking", "bad", kind="test", name="bad") as bad:
+    with Recorder(tmp_path / "tracking", "bad", kind="test", name="bad") as bad:
         pass
-    with Writer(tmp_path / "tracking", "good", kind="test") as good:
+    with Recorder(tmp_path / "tracking", "good", kind="test") as good:
         pass
 
     def fate(call: str) -> None:
-        if call == "create_run" and not runs(tracker, "bad") and not made:
+        if call == "create_run" and not runs(experiment, "bad") and not made:
             made.append(call)
             raise MlflowException("experiment is deleted", INVALID_PARAMETER_VALUE)
 
     made: list[str] = []
-    courier = new(fate=fate)
-    assert courier.deliver()
-    assert courier.refused == {"bad": "experiment is deleted"}
-    assert len(runs(tracker, good.name)) == 1
-    assert courier.deliver()
-    assert courier.refused == {}
-    assert len(runs(tracker, bad.name)) == 1
+    relay = new(fate=fate)
+    assert relay.deliver()
+    assert relay.refused == {"bad": "experiment is deleted"}
+    assert len(runs(experiment, good.name)) == 1
+    assert relay.deliver()
+    assert relay.refused == {}
+    assert len(runs(experiment, bad.name)) == 1
 
 
 def test_a_record_at_which_the_store_always_fails_is_refused_in_the_end(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
-    with Writer(tmp_path / "tracking", "big", kind="test") as run:
+    with Recorder(tmp_path / "tracking", "big", kind="test") as run:
         run.tag({"a": "b"})
         run.artifact(Path(__file__))
 
@@ -414,47 +418,47 @@ def test_a_record_at_which_the_store_always_fails_is_refused_in_the_end(
         if call == "log_artifact":
             raise OSError("413 too large for http://ada:hunter2@host")
 
-    courier = new(fate=fate)
-    for _ in range(delivery.ATTEMPTS - 1):
-        with pytest.raises(Away, match="413 too large"):
-            courier.deliver()
-    assert courier.deliver()
-    assert courier.refused == {run.name: "413 too large for http://***@host"}
-    assert runs(tracker, run.name)[0].info.status == "FINISHED"
+    relay = new(fate=fate)
+    for _ in range(ATTEMPTS - 1):
+        with pytest.raises(UnavailableError, match="413 too large"):
+            relay.deliver()
+    assert relay.deliver()
+    assert relay.refused == {run.name: "413 too large for http://***@host"}
+    assert runs(experiment, run.name)[0].info.status == "FINISHED"
     assert new().deliver()
-    assert len(tracker.client.list_artifacts(runs(tracker, run.name)[0].info.run_id)) == 1
+    assert len(experiment.client.list_artifacts(runs(experiment, run.name)[0].info.run_id)) == 1
 
 
 def test_a_deleted_run_is_refused_and_a_resumed_one_begins_anew(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
     scenario.write_journal(tmp_path / "train-d" / "journal.jsonl", 1, 5)
     with scenario.start(tmp_path, "train-d") as run:
-        courier = new()
-        assert courier.deliver()
-        first = courier.run_id(run)
-        tracker.client.delete_run(first)
+        relay = new()
+        assert relay.deliver()
+        first = relay.run_id(run)
+        experiment.client.delete_run(first)
         scenario.end(tmp_path, run)
-    assert courier.deliver()
-    assert "active" in courier.refused["train-d"]
+    assert relay.deliver()
+    assert "active" in relay.refused["train-d"]
     with scenario.start(tmp_path, "train-d") as run:
-        assert courier.deliver()
-        assert courier.run_id(run) != first
+        assert relay.deliver()
+        assert relay.run_id(run) != first
         scenario.end(tmp_path, run)
     again = new()
     assert again.deliver()
     assert again.refused == {}
-    (found,) = runs(tracker, "train-d")
+    (found,) = runs(experiment, "train-d")
     assert found.info.status == "FINISHED"
-    assert steps(tracker, found) == [1, 2, 3, 4, 5]
+    assert steps(experiment, found) == [1, 2, 3, 4, 5]
 
 
 def test_damage_is_named_and_holds_up_nothing_else(
-    tracker: Tracker, tmp_path: Path, new: Callable[..., Courier]
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
     recorded = scenario.record(tmp_path)
     for name in ("lost-file", "no-json", "bad-journal"):
-        with Writer(tmp_path / "tracking", "t", kind="t", name=name) as run:
+        with Recorder(tmp_path / "tracking", "t", kind="t", name=name) as run:
             run.artifact(Path(__file__))
             if name == "bad-journal":
                 run.curves(tmp_path / "journal")
@@ -464,21 +468,21 @@ def test_damage_is_named_and_holds_up_nothing_else(
     (box / "no-json" / "records.jsonl").write_bytes(b"\xff\xfe\n")
     # Noted again from the start, which changes nothing.
     (box / recorded.train / "delivered.json").write_text("{")
-    courier = new()
-    assert courier.deliver()
-    assert "is gone" in courier.refused["lost-file"]
-    assert "no-json/records.jsonl is damaged at byte 0" in courier.refused["no-json"]
-    assert "has a damaged line" in courier.refused["bad-journal"]
-    assert courier.refused.keys() == {"lost-file", "no-json", "bad-journal"}
+    relay = new()
+    assert relay.deliver()
+    assert "is gone" in relay.refused["lost-file"]
+    assert "no-json/records.jsonl is damaged at byte 0" in relay.refused["no-json"]
+    assert "has a damaged line" in relay.refused["bad-journal"]
+    assert relay.refused.keys() == {"lost-file", "no-json", "bad-journal"}
     for name in ("lost-file", "bad-journal"):
-        assert runs(tracker, name)[0].info.status == "FINISHED"
-    scenario.check(tracker, recorded)
+        assert runs(experiment, name)[0].info.status == "FINISHED"
+    scenario.check(experiment, recorded)
 
 
 def test_a_full_disk_stops_delivery_and_loses_nothing(
-    tracker: Tracker,
+    experiment: Experiment,
     tmp_path: Path,
-    new: Callable[..., Courier],
+    new: Callable[..., Relay],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def full(path: Path, text: str) -> None:
@@ -486,19 +490,73 @@ def test_a_full_disk_stops_delivery_and_loses_nothing(
 
     recorded = scenario.record(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(delivered, "write_whole", full)
-        with pytest.raises(Away, match=r"No space left on device: .*delivered\.json"):
+        patch.setattr(outbox, "write_whole", full)
+        with pytest.raises(UnavailableError, match=r"No space left on device: .*delivered\.json"):
             new().deliver()
     assert new().deliver()
-    scenario.check(tracker, recorded)
+    scenario.check(experiment, recorded)
 
 
 def test_no_password_is_noted(tmp_path: Path) -> None:
     box = Outbox(tmp_path)
-    Delivered.of(box, "http://ada:hunter2@host:5000", "e").save(box)
+    Cursor.load(box, "http://ada:hunter2@host:5000", "e").save(box)
     noted = (tmp_path / "delivered.json").read_text()
     assert json.loads(noted)["store"] == "http://***@host:5000"
     # Another password is no other store.
-    Delivered("http://***@host:5000", "e", run_id="1").save(box)
-    assert Delivered.of(box, "http://ada:other@host:5000", "e").run_id == "1"
-    assert Delivered.of(box, "http://ada:other@host:6000", "e").run_id is None
+    Cursor("http://***@host:5000", "e", run_id="1").save(box)
+    assert Cursor.load(box, "http://ada:other@host:5000", "e").run_id == "1"
+    assert Cursor.load(box, "http://ada:other@host:6000", "e").run_id is None
+
+
+# --- which points of a journal become curves ------------------------------------------------------
+
+
+def entry(kind: str, step: int, **figures: float | None) -> dict[str, Any]:
+    return {"kind": kind, "step": step, "time": 1000.0 + step, **figures}
+
+
+def test_curves_and_nothing_else() -> None:
+    entries = [
+        entry("logged", 1, loss=2.0, perplexity=4.0, seconds_left=3.0, epoch=1),
+        entry("validated", 1, valid_loss=1.0, valid_perplexity=2.0),
+        entry("checkpoint", 1, loss=99.0, valid_loss=99.0),
+        entry("finished", 1, wall_seconds=3.0, loss=99.0),
+    ]
+    points, last = new_points(entries, {})
+    assert points == [
+        (1001.0, 1, {"loss": 2.0, "perplexity": 4.0}),
+        (1001.0, 1, {"valid_loss": 1.0, "valid_perplexity": 2.0}),
+    ]
+    assert last == {"logged": 1, "validated": 1}
+
+
+def test_steps_that_are_repeated_are_passed_over() -> None:
+    first = [entry("logged", step, loss=1.0) for step in (1, 2, 3)]
+    again = [entry("logged", step, loss=1.0) for step in (2, 3, 4)]
+    before = {"logged": 2}
+    points, last = new_points([*first, *again], before)
+    assert [step for _, step, _ in points] == [3, 4]
+    assert last == {"logged": 4}
+    assert before == {"logged": 2}
+
+
+def test_null_is_not_a_number() -> None:
+    ((_, _, figures),), _ = new_points([entry("logged", 1, loss=None, perplexity=1.0)], {})
+    assert math.isnan(figures["loss"])
+    assert figures["perplexity"] == 1.0
+
+
+def test_names_of_the_curves() -> None:
+    """The names that reports and the README rely on."""
+    assert [name for names in CURVES.values() for name in names] == [
+        "loss",
+        "perplexity",
+        "gradient_norm",
+        "learning_rate",
+        "tokens_per_second",
+        "rss_bytes",
+        "peak_rss_bytes",
+        "peak_gpu_bytes",
+        "valid_loss",
+        "valid_perplexity",
+    ]

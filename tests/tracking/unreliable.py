@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from seq2sweep.tracking.runs import Tracker
+from seq2sweep.tracking.mlflow_store import Experiment
 
 READS = ("get_", "search_", "list_")
 
@@ -33,9 +33,9 @@ class Unreliable:
         return call
 
 
-def runs(tracker: Tracker, name: str) -> list[Any]:
-    return tracker._search(f"tags.`seq2sweep.key` LIKE '{name}.%'")
+def runs(experiment: Experiment, name: str) -> list[Any]:
+    return experiment.search(f"tags.`seq2sweep.key` LIKE '{name}.%'")
 
 
-def steps(tracker: Tracker, run: Any, key: str = "loss") -> list[int]:
-    return [m.step for m in tracker.client.get_metric_history(run.info.run_id, key)]
+def steps(experiment: Experiment, run: Any, key: str = "loss") -> list[int]:
+    return [m.step for m in experiment.client.get_metric_history(run.info.run_id, key)]

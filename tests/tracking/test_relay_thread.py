@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from seq2sweep.errors import Failure
-from seq2sweep.tracking import background
-from seq2sweep.tracking.background import Background, sync
-from seq2sweep.tracking.delivery import Away, Courier
-from seq2sweep.tracking.runs import Run, Tracker
-from seq2sweep.tracking.writer import Writer
+from seq2sweep.tracking import relay_thread
+from seq2sweep.tracking.mlflow_runs import Run
+from seq2sweep.tracking.mlflow_store import Experiment
+from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.relay import Relay, UnavailableError
+from seq2sweep.tracking.relay_thread import RelayThread, sync
 from tests.tracking import scenario
 from tests.tracking.servers import free_port
 
@@ -23,7 +25,7 @@ Place = tuple[Path, str, str, Path]
 
 
 @pytest.fixture
-def place(uri: str, folder: Path, tmp_path: Path, tracker: Tracker) -> Place:
+def place(uri: str, folder: Path, tmp_path: Path, experiment: Experiment) -> Place:
     return (tmp_path / "tracking", uri, "tests", folder / "artifacts")
 
 
@@ -45,40 +47,40 @@ def hanging(tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "PATIENCE", 0.3)
-    monkeypatch.setattr(background, "SHORT_PATIENCE", 0.3)
+    monkeypatch.setattr(relay_thread, "PATIENCE", 0.3)
+    monkeypatch.setattr(relay_thread, "SHORT_PATIENCE", 0.3)
 
 
 def test_all_is_delivered_at_the_end(
-    place: Place, tracker: Tracker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    place: Place, experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Background(*place):
+    with RelayThread(*place):
         recorded = scenario.record(tmp_path)
-    scenario.check(tracker, recorded)
+    scenario.check(experiment, recorded)
     captured = capsys.readouterr()
     assert "seq2sweep" not in captured.out + captured.err
 
 
 def test_curves_arrive_while_the_work_goes_on(
-    place: Place, tracker: Tracker, tmp_path: Path
+    place: Place, experiment: Experiment, tmp_path: Path
 ) -> None:
-    with Background(*place, every=0.05) as delivery, scenario.start(tmp_path, "train-b") as run:
+    with RelayThread(*place, every=0.05) as thread, scenario.start(tmp_path, "train-b") as run:
         scenario.write_journal(tmp_path / "train-b" / "journal.jsonl", 1, 5)
-        assert delivery.catch_up(100)
-        run_id = delivery.run_id(run)
+        assert thread.flush(100)
+        run_id = thread.run_id(run)
         assert run_id is not None
-        assert len(tracker.client.get_metric_history(run_id, "loss")) == 5
-        assert tracker.client.get_run(run_id).info.status == "RUNNING"
+        assert len(experiment.client.get_metric_history(run_id, "loss")) == 5
+        assert experiment.client.get_run(run_id).info.status == "RUNNING"
 
 
 def test_recording_never_waits(hanging: Place, tmp_path: Path, impatient: None) -> None:
     # Its own time limit is 30 s; the bounds here are far from what it takes, and from that.
     begun = time.monotonic()
-    with Background(*hanging, every=0.01) as delivery, scenario.start(tmp_path, "train-h") as run:
-        assert not delivery.catch_up(0.1)
+    with RelayThread(*hanging, every=0.01) as thread, scenario.start(tmp_path, "train-h") as run:
+        assert not thread.flush(0.1)
         for step in range(50):
             run.log({"loss": 1.0}, step)
-        assert delivery.run_id(run) is None
+        assert thread.run_id(run) is None
         assert time.monotonic() - begun < 15
     assert time.monotonic() - begun < 15
 
@@ -86,15 +88,15 @@ def test_recording_never_waits(hanging: Place, tmp_path: Path, impatient: None) 
 def test_an_outage_is_one_line_and_the_end_says_what_is_missing(
     dead: Place, tmp_path: Path, impatient: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Background(*dead, every=0.01) as delivery, scenario.start(tmp_path, "train-o") as run:
+    with RelayThread(*dead, every=0.01) as thread, scenario.start(tmp_path, "train-o") as run:
         for _ in range(5):
-            assert not delivery.catch_up(100)
-        assert delivery.run_id(run) is None
+            assert not thread.flush(100)
+        assert thread.run_id(run) is None
     first, last = capsys.readouterr().err.splitlines()
     assert first.startswith("seq2sweep: tracking.uri: the MLflow store http://***@127.0.0.1:")
     assert "Connection refused" in first
     assert first.endswith(
-        'the work goes on, and what MLflow misses is recorded later by "seq2sweep sync"'
+        'the work continues, and "seq2sweep sync" records later what MLflow misses'
     )
     assert last.startswith("seq2sweep: 5 step(s) are not recorded in MLflow yet")
 
@@ -104,15 +106,15 @@ def test_a_new_outage_is_a_new_line(
 ) -> None:
     answers = iter([True, False, False, True, False])
 
-    def deliver(courier: Courier) -> bool:
+    def deliver(relay: Relay) -> bool:
         if not next(answers, True):
-            raise Away("it is away")
+            raise UnavailableError("it is away")
         return True
 
-    monkeypatch.setattr(Courier, "deliver", deliver)
-    monkeypatch.setattr(background, "LONGEST_PAUSE", 0.01)
-    with Background(*place, every=0.01) as delivery:
-        while delivery._passes < 4:
+    monkeypatch.setattr(Relay, "deliver", deliver)
+    monkeypatch.setattr(relay_thread, "LONGEST_PAUSE", 0.01)
+    with RelayThread(*place, every=0.01) as thread:
+        while thread._passes < 4:
             time.sleep(0.01)
     assert capsys.readouterr().err.count("it is away") == 2
 
@@ -122,9 +124,9 @@ def test_a_database_that_cannot_be_used_holds_nothing_up(
 ) -> None:
     (tmp_path / "mlflow.db").write_text("this is a text file, long enough to be looked at" * 20)
     place = (tmp_path / "tracking", f"sqlite:///{tmp_path}/mlflow.db", "tests", tmp_path / "a")
-    with Background(*place) as delivery, Writer(place[0], "t", kind="test") as run:
+    with RelayThread(*place) as thread, Recorder(place[0], "t", kind="test") as run:
         run.log({"loss": 1.0}, 1)
-        assert not delivery.catch_up(100)
+        assert not thread.flush(100)
     line = capsys.readouterr().err.splitlines()[0]
     assert "file is not a database" in line
     assert "move it away to begin a new one" in line
@@ -132,16 +134,16 @@ def test_a_database_that_cannot_be_used_holds_nothing_up(
 
 def test_what_is_refused_is_said_once(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     with (
-        Background(*place, every=0.01) as delivery,
-        Writer(place[0], "t", kind="test", params={"a": 1}) as run,
+        RelayThread(*place, every=0.01) as thread,
+        Recorder(place[0], "t", kind="test") as run,
     ):
-        run.params({"a": 2})
-        assert delivery.catch_up(100)
+        run.log({"no$name": 1.0}, 1)
+        assert thread.flush(100)
         run.log({"loss": 1.0}, 1)
-        assert delivery.catch_up(100)
+        assert thread.flush(100)
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"seq2sweep: not all of the record in {run.folder} can be brought to ")
-    assert "Changing param values" in line
+    assert line.startswith(f"seq2sweep: not all of the record in {run.folder} can be delivered to ")
+    assert "no$name" in line
     with pytest.raises(Failure, match="not all of the record in"):
         sync(*place)
 
@@ -149,25 +151,78 @@ def test_what_is_refused_is_said_once(place: Place, capsys: pytest.CaptureFixtur
 def test_an_interrupted_stage_ends_soon(
     hanging: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "PATIENCE", 1000.0)
-    monkeypatch.setattr(background, "SHORT_PATIENCE", 0.2)
+    monkeypatch.setattr(relay_thread, "PATIENCE", 1000.0)
+    monkeypatch.setattr(relay_thread, "SHORT_PATIENCE", 0.2)
 
     def work() -> None:
-        with Background(*hanging), scenario.start(tmp_path, "train-i"):
+        with RelayThread(*hanging), scenario.start(tmp_path, "train-i"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         work()
 
 
+def test_an_interrupted_stage_does_not_wait_for_a_store_that_gets_on(
+    place: Place,
+    experiment: Experiment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(relay_thread, "SHORT_PATIENCE", 3.0)
+    thread = RelayThread(*place)
+    thread.relay._opened = experiment  # opening it anew takes its time
+    step = thread.relay.on_step
+
+    def slow(size: int) -> None:
+        step(size)
+        clock.now += 2.0
+        time.sleep(0.05)
+
+    def work() -> None:
+        with thread:
+            scenario.record(tmp_path)
+            raise KeyboardInterrupt
+
+    thread.relay.on_step = slow
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert "are not recorded in MLflow yet" in capsys.readouterr().err
+    thread._thread.join()
+
+
+def test_a_flush_waits_for_a_pass_that_begins_after_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that is under way may have been where the news is already."""
+    begun, done, go_on = list[float](), list[float](), threading.Event()
+
+    def deliver(relay: Relay) -> bool:
+        begun.append(time.monotonic())
+        go_on.wait(100)
+        time.sleep(0.2)
+        done.append(begun[-1])
+        return True
+
+    monkeypatch.setattr(Relay, "deliver", deliver)
+    with RelayThread(*place, every=1000.0) as thread:
+        while not begun:
+            time.sleep(0.01)
+        asked = time.monotonic()
+        threading.Timer(0.1, go_on.set).start()
+        assert thread.flush(100)
+        assert done[-1] > asked
+
+
 def test_a_parent_that_cannot_come_holds_no_stage_up(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(background, "PATIENCE", 1000.0)
-    with Writer(place[0], "parent", kind="test") as parent:
+    monkeypatch.setattr(relay_thread, "PATIENCE", 1000.0)
+    with Recorder(place[0], "parent", kind="test") as parent:
         pass
     (parent.folder / "records.jsonl").write_bytes(b"\xff\xfe\n")
-    with Background(*place), Writer(place[0], "child", kind="test", parent=parent.name):
+    with RelayThread(*place), Recorder(place[0], "child", kind="test", parent=parent.name):
         pass
     assert "2 step(s) are not recorded in MLflow yet" in capsys.readouterr().err
 
@@ -178,53 +233,53 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         shown = SimpleNamespace(monotonic=lambda: self.now, sleep=time.sleep)
-        monkeypatch.setattr(background, "time", shown)
+        monkeypatch.setattr(relay_thread, "time", shown)
 
 
 def test_a_store_that_comes_back_at_the_end_gets_all(
-    place: Place, tracker: Tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though what it missed takes longer than the patience with one that is away."""
     clock = Clock(monkeypatch)
-    monkeypatch.setattr(background, "SHORT_PATIENCE", 3.0)
-    deliver: Callable[[Courier], bool] = Courier.deliver
-    delivery = Background(*place, every=0.01)
-    delivery.courier._tracker = tracker  # opening it anew takes its time
-    step = delivery.courier.on_step
+    monkeypatch.setattr(relay_thread, "SHORT_PATIENCE", 3.0)
+    deliver: Callable[[Relay], bool] = Relay.deliver
+    thread = RelayThread(*place, every=0.01)
+    thread.relay._opened = experiment  # opening it anew takes its time
+    step = thread.relay.on_step
 
     def slow(size: int) -> None:
         step(size)
         clock.now += 2.0
 
-    def until_the_end(courier: Courier) -> bool:
-        if not delivery._closing:
-            raise Away("it is away")
-        return deliver(courier)
+    def until_the_end(relay: Relay) -> bool:
+        if not thread._closing:
+            raise UnavailableError("it is away")
+        return deliver(relay)
 
-    monkeypatch.setattr(Courier, "deliver", until_the_end)
-    delivery.courier.on_step = slow
-    with delivery:
+    monkeypatch.setattr(Relay, "deliver", until_the_end)
+    thread.relay.on_step = slow
+    with thread:
         recorded = scenario.record(tmp_path)
-        assert not delivery.catch_up(100)
-    scenario.check(tracker, recorded)
+        assert not thread.flush(100)
+    scenario.check(experiment, recorded)
 
 
 def test_a_store_that_gets_on_has_as_long_as_it_takes(
-    place: Place, tracker: Tracker, tmp_path: Path
+    place: Place, experiment: Experiment, tmp_path: Path
 ) -> None:
-    delivery = Background(*place, every=0.01)
-    delivery.courier._tracker = tracker  # opening it anew takes its time
-    step, seen = delivery.courier.on_step, list[float]()
+    thread = RelayThread(*place, every=0.01)
+    thread.relay._opened = experiment  # opening it anew takes its time
+    step, seen = thread.relay.on_step, list[float]()
 
     def slow(size: int) -> None:
         step(size)
         time.sleep(0.25)
         seen.append(time.monotonic())
 
-    delivery.courier.on_step = slow
-    with delivery:
+    thread.relay.on_step = slow
+    with thread:
         scenario.record(tmp_path)
-        assert delivery.catch_up(2.5)
+        assert thread.flush(2.5)
     assert seen[-1] - seen[0] > 2.5, "all steps together took longer"
 
 
@@ -232,21 +287,21 @@ def test_a_store_that_gets_on_has_as_long_as_it_takes(
 def bug(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """In the thread, or in what the end of the block asks."""
 
-    def fails(courier: Courier) -> bool:
+    def fails(relay: Relay) -> bool:
         raise RuntimeError("a bug at http://ada:hunter2@host\nand more of it")
 
-    monkeypatch.setattr(Courier, request.param, fails)
+    monkeypatch.setattr(Relay, request.param, fails)
 
 
 def test_a_bug_is_said_and_does_not_fail_the_stage(
     place: Place, bug: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Background(*place):
+    with RelayThread(*place):
         pass
     path = place[0] / "failure.log"
     line = (
         "seq2sweep: delivery to MLflow failed: RuntimeError: a bug at http://***@host "
-        f"(the traceback is in {path}); the work goes on"
+        f"(the traceback is in {path}); the work continues"
     )
     assert capsys.readouterr().err.count(line) == 1
     kept = path.read_text()
@@ -267,10 +322,10 @@ def test_a_bug_leaves_the_error_of_the_work_as_it_is(
         raise OSError(28, "No space left on device")
 
     def work() -> None:
-        with Background(*place):
+        with RelayThread(*place):
             raise ValueError("the work's own")
 
-    monkeypatch.setattr(background, "write_whole", full)
+    monkeypatch.setattr(relay_thread, "write_whole", full)
     with pytest.raises(ValueError, match="the work's own"):
         work()
     why = "a bug at http://***@host (the traceback cannot be kept: [Errno 28] No space left"
@@ -278,43 +333,43 @@ def test_a_bug_leaves_the_error_of_the_work_as_it_is(
 
 
 def test_what_a_bug_kept_back_is_delivered_by_the_next_stage(
-    place: Place, tracker: Tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(self: Run, values: object, only_new: bool) -> None:
         raise AssertionError("a bug")
 
     with monkeypatch.context() as patch:
         patch.setattr(Run, "params", fails)
-        with Background(*place) as delivery:
+        with RelayThread(*place) as thread:
             recorded = scenario.record(tmp_path)
-            assert not delivery.catch_up(100)
-    with Background(*place):
+            assert not thread.flush(100)
+    with RelayThread(*place):
         pass
-    scenario.check(tracker, recorded)
+    scenario.check(experiment, recorded)
 
 
 def test_an_upload_that_takes_long_is_waited_for(
-    place: Place, tmp_path: Path, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+    place: Place, tmp_path: Path, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as it gets on: each step may take its time, and all of them together longer."""
     clock = Clock(monkeypatch)
-    monkeypatch.setattr(background, "PATIENCE", 3.0)
-    deliver: Callable[[Courier], bool] = Courier.deliver
+    monkeypatch.setattr(relay_thread, "PATIENCE", 3.0)
+    deliver: Callable[[Relay], bool] = Relay.deliver
 
-    def slowly(courier: Courier) -> bool:
-        step = courier.on_step
+    def slowly(relay: Relay) -> bool:
+        step = relay.on_step
 
         def slow(size: int) -> None:
             step(size)
             clock.now += 2.0
 
-        courier.on_step = slow
+        relay.on_step = slow
         try:
-            return deliver(courier)
+            return deliver(relay)
         finally:
-            courier.on_step = step
+            relay.on_step = step
 
-    monkeypatch.setattr(Courier, "deliver", slowly)
-    with Background(*place):
+    monkeypatch.setattr(Relay, "deliver", slowly)
+    with RelayThread(*place):
         recorded = scenario.record(tmp_path)
-    scenario.check(tracker, recorded)
+    scenario.check(experiment, recorded)

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pipeline import tracking
+from seq2sweep import config as configuration
 from seq2sweep import console, hardware
-from seq2sweep.cluster.sweep_driver import INTERRUPTED
 from seq2sweep.config import SweepConfig
 from seq2sweep.model import flops
 from seq2sweep.report.aggregate import estimate
+from seq2sweep.sweep.trial_record import INTERRUPTED
 from seq2sweep.sweep.variants import Variant
-from seq2sweep.tracking.curves import CURVES
-from seq2sweep.tracking.values import param_text
-from seq2sweep.tracking.writer import Status, Writer
+from seq2sweep.tracking.lineage import dataset_name, origin_tags, with_params
+from seq2sweep.tracking.recorder import CURVES, Recorder, Status, clean_params
 
 CHANGES_NO_RESULT = "what is recorded of a result"
 
 SCORES = ("bleu", "bleu_paper", "chrf")
 COST = ("target_tokens", "wall_seconds", *hardware.COSTS)
+# Of a variant's seeds the first of these tells most of what the metrics are worth.
 MLFLOW_STATUS: dict[str, Status] = {
     "finished": "FINISHED",
     "stopped early": "FINISHED",
@@ -32,16 +32,26 @@ MLFLOW_STATUS: dict[str, Status] = {
 }
 
 
-class Recorder:
+@dataclass
+class Ended:
+    """How a trial ended, and the metrics that its run shows."""
+
+    outcome: str
+    step: int
+    metrics: dict[str, float]
+    cause: str | None
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+class SweepRecorder:
     """A run under the sweep's for each variant, under it one for each seed; and console lines."""
 
-    def __init__(self, parent: Writer, lineage: dict[str, str], header: dict[str, Any]) -> None:
+    def __init__(self, parent: Recorder, lineage: dict[str, str], header: dict[str, Any]) -> None:
         """lineage: of the sweep; header: of the encoded data."""
         self.parent, self.lineage, self.header = parent, lineage, header
         self.vocabulary_size = int(header["vocabulary"]["size"])
         self.variants: dict[str, VariantRun] = {}
-        self.runs: dict[str, Writer] = {}
-        self.steps: dict[str, int] = {}
+        self.runs: dict[str, Recorder] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -61,24 +71,22 @@ class Recorder:
 
     def hear(self, event: str, variant: Variant, figures: dict[str, Any]) -> None:
         """What run_sweep tells of a trial; see seq2sweep.cluster.sweep_driver.run_sweep."""
-        if event != "started" and variant.name not in self.runs:
+        if event == "started" or variant.name not in self.runs:
             self._start(variant)
         if event == "started":
-            self._start(variant)
-            done = " (trained before)" if figures["done_before"] else ""
-            console.say(f"{variant.name}: started{done}")
+            line = "started" + (" (trained before)" if figures["done_before"] else "")
         elif event == "result":
-            console.say(
-                f"{variant.name}: step {figures['step']}/{variant.config.train.steps}  "
+            line = (
+                f"step {figures['step']}/{variant.config.train.steps}  "
                 f"valid perplexity {figures['valid_perplexity']:.2f}"
             )
         elif event == "scored":
             self._score(variant, figures)
-            console.say(f"{variant.name}: BLEU {figures['bleu']:.2f} on the validation set")
+            line = f"BLEU {figures['bleu']:.2f} on the validation set"
         else:
             self._end(event, variant, figures)
-            cause = f" ({figures['cause']})" if figures["cause"] else ""
-            console.say(f"{variant.name}: {event}{cause}")
+            line = event + (f" ({figures['cause']})" if figures["cause"] else "")
+        console.say(f"{variant.name}: {line}")
 
     def tell_sharing(self, shared: Mapping[str, bool | None]) -> None:
         """Mark the device-hours of trials by name; see seq2sweep.report.sweep_report.sharing."""
@@ -87,31 +95,28 @@ class Recorder:
                 self.runs[name].tag({"run.shared_device": str(known).lower()})
 
     def _start(self, variant: Variant) -> None:
-        tags = variant_tags(variant)
-        params = tracking.logged_params(variant.config)
-        seedless = tracking.of_run(self.lineage, variant.config, without=["train.seed"])
+        config, tags = variant.config, variant_tags(variant)
+        params = configuration.flatten(config)
         if variant.variant not in self.variants:
-            self.variants[variant.variant] = VariantRun(
-                Writer(
-                    self.parent.folder.parent,
-                    variant.variant,
-                    kind="variant",
-                    parent=self.parent.name,
-                    params={key: value for key, value in params.items() if key != "train.seed"},
-                    tags=seedless | tags,
-                ),
-                variant.config.sweep.seeds,
+            run = Recorder(
+                self.parent.folder.parent,
+                variant.variant,
+                kind="variant",
+                parent=self.parent.name,
+                params={key: value for key, value in params.items() if key != "train.seed"},
+                tags=with_params(self.lineage, config, without=["train.seed"]) | tags,
             )
-        run = Writer(
+            self.variants[variant.variant] = VariantRun(run, config.sweep.seeds)
+        run = Recorder(
             self.parent.folder.parent,
             f"{variant.variant} seed={variant.seed}",
             kind="trial",
             parent=self.variants[variant.variant].run.name,
             params=params,
-            tags=tracking.of_run(self.lineage, variant.config) | tags | {"seed": str(variant.seed)},
+            tags=with_params(self.lineage, config) | tags | {"seed": str(variant.seed)},
         )
         self.runs[variant.name] = run
-        tracking.name_dataset(run, variant.config, self.header, "train")
+        run.dataset(dataset_name(config.data, "train"), self.header["fingerprint"], "train")
 
     def _end(self, status: str, variant: Variant, figures: dict[str, Any]) -> None:
         """Store the curve and the cost, and end the run with a true status at a true time."""
@@ -121,57 +126,45 @@ class Recorder:
         run.curves(Path(figures["journal"]), copy=True)
         cost = known(figures, COST)
         cost["parameters"] = flops.parameter_count(variant.config.model, self.vocabulary_size)
-        self.steps[variant.name] = int(figures.get("step", 0))
-        run.log(cost, step=self.steps[variant.name])
+        step = int(figures.get("step", 0))
+        run.log(cost, step=step)
         nodes = {"nodes": " ".join(figures["nodes"])} if figures["nodes"] else {}
-        run.tag({"outcome": outcome} | nodes | tracking.origin_tags(figures))
+        run.tag({"outcome": outcome} | nodes | origin_tags(figures))
         run.finish(MLFLOW_STATUS[outcome], cause)
         shown = known(figures, tuple(name for names in CURVES.values() for name in names)) | cost
-        ended = Ended(outcome, self.steps[variant.name], shown, cause)
-        self.variants[variant.variant].end(f"seed={variant.seed}", ended)
+        self.variants[variant.variant].end(variant.seed, Ended(outcome, step, shown, cause))
 
     def _score(self, variant: Variant, figures: dict[str, Any]) -> None:
         scores = {f"valid_{name}": score for name, score in known(figures, SCORES).items()}
-        for run in (self.runs[variant.name], self.variants[variant.variant].run):
-            run.tag({"bleu.signature": figures["signature"]})
-        self.runs[variant.name].log(scores, step=self.steps[variant.name])
-        self.variants[variant.variant].score(f"seed={variant.seed}", scores)
-
-
-@dataclass
-class Ended:
-    """How a trial ended, and the metrics that its run shows."""
-
-    outcome: str
-    step: int
-    metrics: dict[str, float]
-    cause: str | None
-    scores: dict[str, float] | None = None
+        run, parent = self.runs[variant.name], self.variants[variant.variant]
+        for each in (run, parent.run):
+            each.tag({"bleu.signature": figures["signature"]})
+        run.log(scores, step=parent.ended[variant.seed].step)
+        parent.score(variant.seed, scores)
 
 
 class VariantRun:
     """The run of a variant: of each metric of its seeds' runs the mean and the deviation."""
 
-    def __init__(self, run: Writer, seeds: int) -> None:
+    def __init__(self, run: Recorder, seeds: int) -> None:
         self.run, self.seeds = run, seeds
-        self.ended: dict[str, Ended] = {}
+        self.ended: dict[int, Ended] = {}
         self.scores_logged = False
 
-    def end(self, seed: str, ended: Ended) -> None:
+    def end(self, seed: int, ended: Ended) -> None:
         """A seed has ended; with the last one the variant has."""
         self.ended[seed] = ended
         if len(self.ended) < self.seeds:
             return
         self._log([trial.metrics for trial in self._measured()])
         outcomes = {trial.outcome for trial in self.ended.values()}
-        # Of several the one that tells most of what the figures are worth.
         outcome = next(outcome for outcome in MLFLOW_STATUS if outcome in outcomes)
         self.run.tag({"outcome": outcome})
-        causes = [f"{name}: {trial.cause}" for name, trial in self.ended.items() if trial.cause]
+        causes = [f"seed={n}: {trial.cause}" for n, trial in self.ended.items() if trial.cause]
         status = MLFLOW_STATUS["interrupted" if "interrupted" in outcomes else outcome]
         self.run.finish(status, "; ".join(causes) or None)
 
-    def score(self, seed: str, scores: dict[str, float]) -> None:
+    def score(self, seed: int, scores: dict[str, float]) -> None:
         """A seed has its scores; with the last one the variant has."""
         self.ended[seed].scores = scores
         if all(trial.scores for trial in self._measured()):
@@ -185,7 +178,7 @@ class VariantRun:
             self.scores_logged = True
 
     def _measured(self) -> list[Ended]:
-        """Whose figures are compared, as in the report: of the finished ones, if there are any."""
+        """Whose metrics are compared, as in the report: of the finished ones, if there are any."""
         for outcome in ("finished", "stopped early"):
             found = [trial for trial in self.ended.values() if trial.outcome == outcome]
             if found:
@@ -193,9 +186,8 @@ class VariantRun:
         return []
 
     def _log(self, trials: list[dict[str, float]]) -> None:
-        names = dict.fromkeys(name for metrics in trials for name in metrics)
         pooled: dict[str, float] = {}
-        for name in names:
+        for name in dict.fromkeys(name for metrics in trials for name in metrics):
             values = [metrics[name] for metrics in trials if name in metrics]
             if all(map(math.isfinite, values)):
                 found = estimate(values)
@@ -209,7 +201,7 @@ class VariantRun:
 def variant_tags(variant: Variant) -> dict[str, str]:
     """What tells variants apart in MLflow; what is the base's is left out."""
     row, sweep = variant.row, variant.config.sweep
-    changes = {key: param_text(value) for key, value in variant.changes.items()}
+    changes = clean_params(variant.changes)
     tags = {
         "variant": variant.variant,
         "row": row.name if row else "",

@@ -1,0 +1,226 @@
+"""The MLflow store: its address, how it is opened, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import sqlalchemy
+from alembic.util.exc import CommandError
+from google.protobuf.json_format import ParseError
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+from sqlalchemy.exc import SQLAlchemyError
+
+from seq2sweep.config import Config, TrackingConfig
+from seq2sweep.errors import UserError
+from seq2sweep.health import Finding
+from seq2sweep.redaction import redact
+from seq2sweep.tracking.outbox import outboxes_folder
+
+SERVERS = ("http", "https")
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+
+# What the store may raise when it is away, is something else, or refuses a record.
+STORE_ERRORS = (MlflowException, ParseError, SQLAlchemyError, CommandError, OSError)
+
+# Not BAD_REQUEST: MLflow says that of a database that has gone away, too.
+REFUSALS = (
+    "INVALID_PARAMETER_VALUE",
+    "INVALID_STATE",
+    "RESOURCE_ALREADY_EXISTS",
+    "RESOURCE_DOES_NOT_EXIST",
+)
+
+KEY = "seq2sweep.key"
+"""The tag by which a run is found again: its outbox's name, a dot and what makes it unique."""
+
+
+class Experiment:
+    """One experiment in one MLflow store, with its client."""
+
+    def __init__(self, uri: str, name: str, artifacts: Path) -> None:
+        """Open or create the experiment `name` at `uri` (as `resolve_uri` gives it).
+
+        Files of runs go below the folder `artifacts`; a server (http) chooses their place itself.
+        Raises UserError when the store cannot be used.
+        """
+        remote = uri.partition("://")[0] in SERVERS
+        location = artifacts.resolve().as_uri()
+        try:
+            if not remote:
+                _open_database(uri, location)
+            # The registry's address is given too, else MLflow opens a default one for it.
+            self.client: Any = MlflowClient(tracking_uri=uri, registry_uri=uri)
+            self.id = _open_experiment(self.client, name, None if remote else location)
+        except (*STORE_ERRORS, ImportError) as error:
+            raise UserError(unusable(uri, error)) from None
+
+    def find(self, key: str) -> Any | None:
+        """The run of this key as MLflow has it; None if it was never created, or deleted."""
+        return next(iter(self.search(f"tags.`{KEY}` = '{key}'")), None)
+
+    def delete_duplicates(self, key: str, run_id: str) -> None:
+        """Delete other runs of a run's key: a request answered too late may have created two."""
+        for found in self.search(f"tags.`{KEY}` = '{key}'"):
+            if found.info.run_id != run_id:
+                self.client.delete_run(found.info.run_id)
+
+    def newest(self, name: str) -> str | None:
+        """The id of the newest run of an outbox's name."""
+        found = self.search(f"tags.`{KEY}` LIKE '{name}.%'")
+        return str(found[-1].info.run_id) if found else None
+
+    def search(self, filter_string: str) -> list[Any]:
+        """The active runs that a filter finds, the oldest first; at most 1000."""
+        order = ["attributes.start_time ASC"]  # then by id
+        return list(self.client.search_runs([self.id], filter_string, order_by=order))
+
+
+def _open_database(uri: str, artifacts: str) -> None:
+    """Connect once, since MLflow would retry for minutes, and make a missing SQLite file.
+
+    Making the tables takes seconds. Two processes at it at once, or one that is interrupted,
+    leave a file that is broken for good: so they are made in a file of our own, and the whole
+    is put in place only if no other process was faster.
+    """
+    url = sqlalchemy.make_url(uri)
+    path = Path(url.database or "")
+    if url.drivername == "sqlite" and not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
+            beside = Path(folder) / path.name
+            SqlAlchemyStore(f"sqlite:///{beside}", artifacts).engine.dispose()
+            try:
+                os.link(beside, path)
+            except FileExistsError:
+                pass  # another process was faster
+            except OSError:
+                beside.rename(path)  # a file system without hard links
+    engine = sqlalchemy.create_engine(url)
+    try:
+        with engine.connect() as connection:
+            sqlalchemy.inspect(connection).get_table_names()
+    finally:
+        engine.dispose()
+
+
+def _open_experiment(client: Any, name: str, location: str | None) -> str:
+    """The id of an experiment, created if missing with its artifacts at `location`."""
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return str(client.create_experiment(name, artifact_location=location))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            found = client.get_experiment_by_name(name)  # another process was faster
+    if found.lifecycle_stage != "active":
+        raise UserError(
+            f"tracking.experiment: {name!r} was deleted in MLflow; restore it "
+            f"(`mlflow experiments restore -x {found.experiment_id}`) or choose another name"
+        )
+    return str(found.experiment_id)
+
+
+# --- its address ---------------------------------------------------------------------------------
+
+
+def destination(config: Config, project: Path) -> tuple[Path, str, str, Path]:
+    """The folder of all outboxes, and what they go to: URI, experiment and folder of artifacts."""
+    return (
+        outboxes_folder(config.cluster, project),
+        resolve_uri(config.tracking, project),
+        config.tracking.experiment,
+        project / "mlartifacts",
+    )
+
+
+def resolve_uri(config: TrackingConfig, project: Path) -> str:
+    """Where runs are recorded: `tracking.uri`, else $MLFLOW_TRACKING_URI, else mlflow.db.
+
+    A path in a sqlite address is made absolute from the `project` folder, since workers run in
+    folders of their own; for PostgreSQL the driver is named that the extra `postgresql` installs,
+    since SQLAlchemy would choose another. Raises UserError for an address that is neither a
+    database nor a server.
+    """
+    if config.uri:
+        uri, key = config.uri, "params.yaml: tracking.uri"
+    else:
+        uri, key = os.environ.get("MLFLOW_TRACKING_URI", ""), "environment: MLFLOW_TRACKING_URI"
+    if not uri:
+        return f"sqlite:///{project.resolve() / 'mlflow.db'}"
+    scheme, separator, rest = uri.partition("://")
+    # A database's driver may be named too: postgresql+psycopg2.
+    if not separator or scheme.partition("+")[0] not in SERVERS + DATABASES:
+        raise UserError(
+            f"{key} must be a database or a server, such as sqlite:///mlflow.db or "
+            f"http://host:5000, not {redact(uri)!r}"
+        )
+    if scheme == "sqlite" and rest.startswith("/"):
+        return f"sqlite:///{project.resolve() / rest[1:]}"
+    if scheme == "postgresql":
+        return f"postgresql+psycopg2://{rest}"
+    return uri
+
+
+# --- its errors ----------------------------------------------------------------------------------
+
+
+class RefusedError(Exception):
+    """A record cannot be delivered as it is; the message says why."""
+
+
+def reason(error: BaseException) -> str:
+    """What an error says, as one short line without passwords."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    line = redact(lines[0])
+    return line if len(line) <= 200 else f"{line[:197]}..."
+
+
+def refuses(error: BaseException) -> bool:
+    """Whether the store has answered that it will never take a request as it is."""
+    return isinstance(error, MlflowException) and error.error_code in REFUSALS
+
+
+def unusable(uri: str, error: BaseException) -> str:
+    """The line that tells a user why a store cannot be used and how to mend it."""
+    # MLflow wraps "connection refused" in four layers of text.
+    while error.__cause__ or error.__context__:
+        error = error.__cause__ or error.__context__ or error
+    if uri.startswith("sqlite:"):
+        mend = (
+            "make sure that you may read and write it, move it away to begin a new one, "
+            "or name another in tracking.uri"
+        )
+    else:
+        mend = (
+            "start it, fix tracking.uri (or $MLFLOW_TRACKING_URI), "
+            "or set it to null to record in mlflow.db"
+        )
+    return f"tracking.uri: the MLflow store {redact(uri)} cannot be used ({reason(error)}): {mend}"
+
+
+def examine(config: Config, project: Path) -> Finding:
+    """Whether MLflow can be reached and written to, for `seq2sweep doctor`.
+
+    Opens the experiment, which is created if it is missing, and sets a tag of it.
+    """
+    _, uri, name, artifacts = destination(config, project)
+    file = Path(uri.removeprefix("sqlite:///"))
+    if uri.startswith("sqlite:") and not file.exists() and os.access(project, os.W_OK):
+        text = f"{file} is made by the first stage that trains"
+        return Finding("MLflow", "store", "well", text)
+    try:
+        experiment = Experiment(uri, name, artifacts)
+        try:
+            experiment.client.set_experiment_tag(experiment.id, "seq2sweep.doctor", "was here")
+        except STORE_ERRORS as error:
+            raise UserError(unusable(uri, error)) from None
+    except UserError as error:
+        text, _, remedy = str(error).rpartition(": ")
+        return Finding("MLflow", "store", "problem", text, remedy)
+    return Finding("MLflow", "store", "well", f"{redact(uri)} answers and takes records")

@@ -1,0 +1,227 @@
+"""Delivery beside the work of a stage, and on demand (`seq2sweep sync`)."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from traceback import format_exception
+from types import TracebackType
+from typing import Self
+
+from tqdm import tqdm
+
+from seq2sweep import console
+from seq2sweep.errors import Failure
+from seq2sweep.redaction import redact
+from seq2sweep.storage.atomic import write_whole
+from seq2sweep.tracking.mlflow_store import reason
+from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.relay import BUSY, Relay, UnavailableError
+
+EVERY = 5.0
+LONGEST_PAUSE = 60.0
+# What the end of a stage waits for a store that does not answer, and for one file of a megabyte.
+PATIENCE = 10.0
+# For one that did not answer before either, and for a stage that was told to end.
+SHORT_PATIENCE = 2.0
+SLOWEST_UPLOAD = 1e6
+POLL = 0.02
+
+FAILURE = "failure.log"
+LATER = 'the work continues, and "seq2sweep sync" records later what MLflow misses'
+
+
+class RelayThread:
+    """Deliver every few seconds from a thread, for as long as the context manager's block runs.
+
+    Nothing of MLflow reaches the block: what fails is said in one line on stderr, and tried again
+    unless it is a bug. At the end delivery is finished, unless the store does not answer: then the
+    rest stays where it is, for whoever delivers next.
+    """
+
+    def __init__(
+        self, root: Path, uri: str, experiment: str, artifacts: Path, every: float = EVERY
+    ) -> None:
+        """The first four as `destination` gives them. every: seconds between two looks for news."""
+        self.relay = Relay(root, uri, experiment, artifacts)
+        self.relay.on_step = self._before_step
+        self.root, self.every = root, every
+        self._news = threading.Event()
+        self._passes = 0  # over all outboxes, without a failure
+        self._wanted = 0  # passes that `flush` waits for
+        self._failing = self._closing = self._given_up = self._broken = False
+        self._steps = 0
+        self._applied = 0  # when the store began to fail
+        self._patience, self._deadline = PATIENCE, 0.0
+        self._told: set[str] = set()
+        self._thread = threading.Thread(target=self._work, name="mlflow-delivery", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self._close(interrupted=isinstance(error, KeyboardInterrupt | SystemExit))
+        except Exception as bug:
+            self._breaks(bug)
+
+    def flush(self, patience: float = PATIENCE) -> bool:
+        """Wait until MLflow has all recorded so far; False if it fails.
+
+        patience: seconds to wait for a store that gets nothing done; one that gets on has as long
+        as it takes.
+        """
+        # The pass that is under way may have been where the news is already.
+        wanted = self._wanted = self._passes + 2
+        self._news.set()
+        self._wait(patience, lambda: self._passes >= wanted or self._failing)
+        return self._passes >= wanted and not self._failing
+
+    def run_id(self, run: Recorder) -> str | None:
+        """The id that MLflow gave a run, as far as it is known."""
+        return self.relay.run_id(run)
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        pause = 0.0
+        try:
+            while not self._given_up:
+                if self._failing and (self._closing or self._passes < self._wanted):
+                    self._news.wait(min(pause, 1.0))
+                elif not self._closing and self._passes >= self._wanted:
+                    self._news.wait(pause)
+                self._news.clear()
+                last = self._closing
+                try:
+                    self.relay.deliver()
+                except UnavailableError as error:
+                    self._fails(f"{error}; {LATER}")
+                    pause = min(2 * max(pause, self.every), LONGEST_PAUSE)
+                    continue
+                self._tell_refused()
+                self._failing, pause = False, self.every
+                self._passes += 1
+                if last and BUSY not in self.relay.waiting.values():
+                    return
+                if last:
+                    time.sleep(0.2)
+        except Exception as bug:
+            self._breaks(bug)
+
+    def _fails(self, line: str) -> None:
+        before, self._failing = self._failing, True
+        self._applied, self._wanted = self.relay.applied, 0
+        if not before and not self._given_up:
+            _say(line)
+
+    def _breaks(self, bug: Exception) -> None:
+        """Say what must not happen, but is no reason to fail a stage that did its work."""
+        self._broken = self._failing = True
+        path = self.root / FAILURE
+        try:
+            write_whole(path, redact("".join(format_exception(bug))))
+            where = f"the traceback is in {path}"
+        except OSError as error:
+            where = f"the traceback cannot be kept: {error}"
+        _say(f"delivery to MLflow failed: {type(bug).__name__}: {reason(bug)} ({where}); {LATER}")
+
+    def _tell_refused(self) -> None:
+        for name, why in self.relay.refused.items():
+            if name not in self._told:
+                self._told.add(name)
+                _say(_refusal(self.root / name, why))
+
+    def _before_step(self, size: int) -> None:
+        self._steps += 1
+        # Trying alone is not getting on.
+        if not self._failing or self.relay.applied > self._applied:
+            self._deadline = time.monotonic() + self._patience + size / SLOWEST_UPLOAD
+
+    # --- who waits for it ------------------------------------------------------------------------
+
+    def _wait(
+        self,
+        patience: float,
+        done: Callable[[], bool],
+        at_most: float = math.inf,
+        on_poll: Callable[[], object] = lambda: None,
+    ) -> bool:
+        """Wait until `done`; False after `patience` seconds without a step, or after `at_most`."""
+        begun = time.monotonic()
+        self._patience, self._deadline = patience, begun + patience
+        while not done():
+            # Each step moves the deadline.
+            if time.monotonic() > min(self._deadline, begun + at_most):
+                return False
+            time.sleep(POLL)
+            on_poll()
+        return True
+
+    def _close(self, interrupted: bool) -> None:
+        patience = SHORT_PATIENCE if interrupted or self._failing else PATIENCE
+        before, total = self._steps, self.relay.steps_left()
+        self._closing = True
+        self._news.set()
+        look = console.bar("record in MLflow", "steps")
+        with tqdm(total=total, disable=self._failing, **look) as bar:
+            self._given_up = not self._wait(
+                patience,
+                lambda: not self._thread.is_alive(),
+                patience if interrupted else math.inf,
+                lambda: bar.update(min(self._steps - before, total) - bar.n),
+            )
+        left = self.relay.steps_left()
+        if left and not self._broken:
+            _say(f'{left} step(s) are not recorded in MLflow yet: "seq2sweep sync" does it')
+
+
+def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
+    """Deliver all there is; what was done, as a line. Raises Failure if something is left."""
+    relay = Relay(root, uri, experiment, artifacts)
+    total = relay.steps_left()
+    with tqdm(total=total, **console.bar("record in MLflow", "steps")) as bar:
+
+        def on_step(size: int) -> None:
+            bar.update(int(bar.n < total))
+
+        relay.on_step = on_step
+        try:
+            whole = relay.deliver()
+        except UnavailableError as error:
+            left = relay.steps_left()
+            raise Failure(f"{error}; {left} step(s) of the record wait in {root}") from None
+    if relay.refused:
+        (name, why), *others = relay.refused.items()
+        more = f"; and so for {len(others)} more" if others else ""
+        raise Failure(_refusal(root / name, why) + more)
+    done = f"recorded {relay.applied} step(s) in MLflow" if relay.applied else ""
+    if not whole:
+        counts = Counter(relay.waiting.values())
+        why = "; ".join(f"{count} run(s) wait: {what}" for what, count in counts.items())
+        return f"{done or 'nothing recorded'}; {why}"
+    return done or "nothing is left to record"
+
+
+def _refusal(folder: Path, why: str) -> str:
+    """A line that says what became of a record that could not be delivered to MLflow."""
+    return (
+        f"not all of the record in {folder} can be delivered to MLflow ({why}); it is "
+        'kept, "seq2sweep sync" tries it again, and removing that folder gives it up'
+    )
+
+
+def _say(line: str) -> None:
+    tqdm.write(f"seq2sweep: {line}", file=sys.stderr)
+    sys.stderr.flush()

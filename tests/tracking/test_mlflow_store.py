@@ -1,0 +1,187 @@
+"""The store is opened, made if missing, and told of in one line if it cannot be used."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import (
+    BAD_REQUEST,
+    INVALID_PARAMETER_VALUE,
+    RESOURCE_DOES_NOT_EXIST,
+)
+
+from seq2sweep.config import TrackingConfig
+from seq2sweep.errors import UserError
+from seq2sweep.tracking.mlflow_runs import Run
+from seq2sweep.tracking.mlflow_store import Experiment, reason, refuses, resolve_uri
+
+
+def test_unreachable_server_is_one_line_without_its_password(
+    tmp_path: Path,
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(UserError) as caught:
+        Experiment(f"http://ada:hunter2@127.0.0.1:{port}", "tests", tmp_path)
+    text = str(caught.value)
+    assert "tracking.uri" in text
+    assert f"127.0.0.1:{port}" in text
+    assert "refused" in text
+    assert "null" in text
+    assert "\n" not in text
+    assert "hunter2" not in text
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_file_that_is_no_database_is_a_user_error(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("this is a text file, long enough to be looked at" * 20)
+    with pytest.raises(UserError, match=r"tracking\.uri: .*file is not a database.*read and write"):
+        Experiment(f"sqlite:///{tmp_path}/mlflow.db", "tests", tmp_path)
+
+
+def test_missing_database_driver_is_a_user_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"tracking\.uri: .*load plugin") as caught:
+        Experiment("mysql+nosuchdriver://ada:hunter2@host/db", "tests", tmp_path)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_broken_database_is_a_user_error(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as half_made:
+        half_made.execute("create table experiments (experiment_id integer)")
+        half_made.commit()
+    with pytest.raises(UserError, match=r"tracking\.uri: .*mlflow\.db.*move it away"):
+        Experiment(f"sqlite:///{tmp_path}/mlflow.db", "tests", tmp_path)
+
+
+def test_processes_that_make_the_store_together(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from seq2sweep.tracking.mlflow_runs import Run\n"
+        "from seq2sweep.tracking.mlflow_store import Experiment\n"
+        "experiment = Experiment(sys.argv[1], 'tests', Path(sys.argv[2]))\n"
+        "run = Run.begin(experiment, sys.argv[3], 'a', started=1.0)\n"
+        "run.log([(1.0, 1, {'loss': 1.0})]); run.end('FINISHED')\n"
+    )
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    command = [sys.executable, "-c", program, uri, str(tmp_path / "artifacts")]
+    children = [
+        subprocess.Popen([*command, key], stderr=subprocess.PIPE, text=True)
+        for key in ("a.1", "a.2")
+    ]
+    assert [child.communicate()[1] for child in children] == ["", ""]
+    runs = Experiment(uri, "tests", tmp_path / "artifacts")
+    found = runs.search("")
+    assert [run.info.status for run in found] == ["FINISHED", "FINISHED"]
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
+
+
+def test_experiment_is_made_once_and_found_again(
+    experiment: Experiment, uri: str, folder: Path
+) -> None:
+    again = Experiment(uri, "tests", folder / "elsewhere")
+    assert again.id == experiment.id
+    location = experiment.client.get_experiment(experiment.id).artifact_location
+    assert location == (folder / "artifacts").as_uri()
+
+
+def test_deleted_experiment_is_a_user_error(experiment: Experiment, uri: str, folder: Path) -> None:
+    gone = Experiment(uri, "gone", folder / "artifacts")
+    experiment.client.delete_experiment(gone.id)
+    with pytest.raises(UserError, match=r"tracking\.experiment: 'gone' was deleted.*restore"):
+        Experiment(uri, "gone", folder / "artifacts")
+
+
+def test_nothing_is_written_into_the_working_folder(
+    uri: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    experiment = Experiment(uri, "tests", folder / "artifacts")
+    run = Run.begin(experiment, "else.1", "elsewhere", started=1.0)
+    run.log([(1.0, 1, {"loss": 1.0})])
+    (folder / "note.txt").write_text("hello")
+    run.artifact(folder / "note.txt")
+    run.end("FINISHED")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mlflow_is_silent(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from seq2sweep.tracking.mlflow_runs import Run\n"
+        "from seq2sweep.tracking.mlflow_store import Experiment\n"
+        "folder = Path(sys.argv[1])\n"
+        "experiment = Experiment(f'sqlite:///{folder}/new/mlflow.db', 'first', folder)\n"
+        "run = Run.begin(experiment, 'a.1', 'a', started=1.0)\n"
+        "run.log([(1.0, 1, {'loss': 1.0})]); run.end('FINISHED')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=200
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "new" / "mlflow.db").is_file()
+
+
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        (MlflowException("no", INVALID_PARAMETER_VALUE), True),
+        (MlflowException("no", RESOURCE_DOES_NOT_EXIST), True),
+        (MlflowException("the connection is gone"), False),
+        (MlflowException("the database is gone", BAD_REQUEST), False),
+        (OSError("refused"), False),
+    ],
+)
+def test_what_a_store_refuses_is_no_outage(error: Exception, refused: bool) -> None:
+    assert refuses(error) is refused
+
+
+# --- its address and its errors -------------------------------------------------------------------
+
+
+def test_uri_of_configuration_wins_over_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://environment:5000")
+    assert resolve_uri(TrackingConfig("http://here:1", "e"), tmp_path) == "http://here:1"
+    assert resolve_uri(TrackingConfig(None, "e"), tmp_path) == "http://environment:5000"
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert resolve_uri(TrackingConfig(None, "e"), tmp_path) == f"sqlite:///{tmp_path}/mlflow.db"
+
+
+def test_relative_sqlite_paths_become_absolute(tmp_path: Path) -> None:
+    relative = resolve_uri(TrackingConfig("sqlite:///runs/x.db", "e"), tmp_path)
+    assert relative == f"sqlite:///{tmp_path}/runs/x.db"
+    absolute = "sqlite:////somewhere/x.db"
+    assert resolve_uri(TrackingConfig(absolute, "e"), tmp_path) == absolute
+
+
+def test_a_driver_is_named_where_there_is_a_choice(tmp_path: Path) -> None:
+    for given, used in (
+        ("postgresql://ada@host/runs", "postgresql+psycopg2://ada@host/runs"),
+        ("postgresql+psycopg://ada@host/runs", "postgresql+psycopg://ada@host/runs"),
+        ("mysql://ada@host/runs", "mysql://ada@host/runs"),
+    ):
+        assert resolve_uri(TrackingConfig(given, "e"), tmp_path) == used
+
+
+@pytest.mark.parametrize(
+    "uri", ["mlruns", "file:///tmp/mlruns", "localhost:5000", "htp://host:5000", "://"]
+)
+def test_uri_that_is_no_store_is_a_user_error(uri: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"tracking\.uri must be a database or a server"):
+        resolve_uri(TrackingConfig(uri, "e"), tmp_path)
+
+
+def test_reason_is_one_short_line_without_passwords() -> None:
+    assert (
+        reason(OSError("http://ada:hunter2@host is away\nTraceback")) == "http://***@host is away"
+    )
+    assert reason(TimeoutError()) == "TimeoutError"
+    assert len(reason(OSError("x" * 1000))) == 200
