@@ -218,12 +218,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         "pipeline/evaluate.py": [
             (
-                "run.log(shown(metrics), step, on_parent=True)",
-                'run.log(shown(metrics) | {"test_perplexity": 1.5}, step, on_parent=True)',
+                "run.log(figures, last_step, on_parent=True)",
+                'run.log(figures | {"test_perplexity": 1.5}, last_step, on_parent=True)',
             ),
             (
-                "metrics=shown(metrics),",
-                'metrics=shown(metrics) | {"bleu": shown(metrics)["bleu_paper"]},',
+                "metrics=figures,",
+                'metrics=figures | {"bleu": figures["bleu_paper"]},',
             ),
             ("chrF {metrics['chrf']['score']:.2f}", "chrF {metrics['exact_match']:.2f}"),
             ("result.table)\n", 'result.table.lower().replace("e", "i"))\n'),
@@ -241,7 +241,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
             ('trial["name"]: trial["bleu"] for', 'trial["name"]: trial["bleu_paper"] for'),
         ],
-        f"{PACKAGE}/sweep/sweep_runs.py": [
+        f"{PACKAGE}/tracking/sweep_runs.py": [
             (
                 'f"valid_{name}": score for name, score in known(figures, SCORES).items()',
                 'f"valid_{name}": figures["bleu"] for name in SCORES',
