@@ -16,7 +16,7 @@ HOME = "runs"
 BUCKETS = ("s3", "gs")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SweepConfig:
     method: Literal["none", "table3", "one_at_a_time", "grid", "random", "optuna"] = field(
         "none (trains no variants), table3 (the paper's rows), one_at_a_time, grid (all "
@@ -99,7 +99,7 @@ class SweepConfig:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ClusterConfig:
     address: str | None = field("null starts Ray on this machine; else a running cluster's address")
     job_server: str | None = field(
@@ -161,7 +161,7 @@ class ClusterConfig:
                 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TrackingConfig:
     uri: str | None = field("null: $MLFLOW_TRACKING_URI, else mlflow.db in this folder")
     experiment: str = field("name of the MLflow experiment")

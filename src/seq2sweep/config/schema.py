@@ -30,7 +30,7 @@ PHRASEBOOK_LANGUAGES = (("en", "de"), ("de", "en"))
 SHOWN_STEPS = 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PhrasebookConfig:
     train: int = field("sentence pairs to generate for training", at_least=1)
     valid: int = field("pairs for validation", at_least=1)
@@ -38,7 +38,7 @@ class PhrasebookConfig:
     seed: int = field("another seed, other sentences", at_least=0, rule=SEED)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FilesConfig:
     train: tuple[str, ...] = field(
         "[source, target]: aligned text, plain or .gz, inside data.folder"
@@ -64,7 +64,7 @@ class FilesConfig:
                     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DataConfig:
     dataset: str = field(
         "phrasebook (built in), files (your own), or one that data.folder's registry describes: "
@@ -94,7 +94,7 @@ class DataConfig:
             yield from self.files.problems()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DownloadConfig:
     folder: str = field(
         "where archives are kept; one put there by hand is taken as well", rule=NOT_EMPTY
@@ -122,7 +122,7 @@ class DownloadConfig:
                 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PrepareConfig:
     normalise: tuple[Literal["invisible", "unicode", "whitespace"], ...] = field(
         "how every text is written anew: of invisible, unicode, whitespace"
@@ -140,7 +140,7 @@ class PrepareConfig:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class VocabularyConfig:
     kind: Literal["bpe", "unigram", "word_piece"] = field(
         "bpe (paper, English-German), unigram or word_piece (paper, English-French)"
@@ -199,7 +199,7 @@ class ModelConfig:
             yield must("model.d_model", "even for sinusoidal positions", self.d_model)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TrainConfig:
     seed: int = field("fixes initial weights, order of the data and dropout", at_least=0, rule=SEED)
     steps: int = field("updates in all", at_least=1)
@@ -256,7 +256,7 @@ class TrainConfig:
         return newest, range(often, self.steps, often) if often else range(0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class EvaluateConfig:
     average_checkpoints: int = field(
         "checkpoints averaged (paper: 5 for base, 20 for big)", at_least=1
@@ -284,7 +284,7 @@ class EvaluateConfig:
     tokens_per_batch: int = field("source tokens times beam decoded at once", at_least=1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Config:
     """All of params.yaml."""
 
