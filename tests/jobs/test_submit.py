@@ -18,7 +18,6 @@ from typing import Any, cast
 import pytest
 import requests
 import yaml
-from fsspec.implementations.memory import MemoryFileSystem
 from ray.job_submission import JobStatus
 
 from seq2sweep import cli, console
@@ -28,7 +27,6 @@ from seq2sweep.errors import Failure, UserError
 from seq2sweep.jobs import bundle, dvc_stages, entrypoint, results
 from seq2sweep.jobs import submit as jobs
 from seq2sweep.jobs.results import SharedFolder, Storage
-from seq2sweep.storage.object_store import Bucket
 from tests.jobs.job_cluster import ROOT, Head, Project
 
 NOBODY = "http://127.0.0.1:1"
@@ -42,10 +40,8 @@ def stub(tmp_path: Path) -> Project:
 @pytest.fixture(params=["folder", "bucket"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "folder":
-        return Storage(SharedFolder(tmp_path / "storage"))
-    memory = MemoryFileSystem(skip_instance_cache=True)
-    memory.store = {}  # its own, not that of all
-    return Storage(Bucket("memory://bucket/runs", memory))
+        return Storage.at(str(tmp_path / "storage"))
+    return Storage.at(request.getfixturevalue("bucket"))
 
 
 def load(stub: Project) -> configuration.Config:
@@ -227,9 +223,7 @@ def test_results_come_home_complete_or_not_at_all(storage: Storage, tmp_path: Pa
     assert results.is_complete(storage, job)
 
     storage.write("jobs/train-1/models/train/deep/weights", b"bad")
-    with pytest.raises(
-        Failure, match=r"weights is not what was put there: .*manifest\.json"
-    ):
+    with pytest.raises(Failure, match=r"weights is not what was put there: .*manifest\.json"):
         results.get(storage, job, here, outputs)
     assert (here / "models/train/deep/weights").read_text() == "old"
 
@@ -359,7 +353,7 @@ def test_values_that_no_job_takes_any_more_are_removed(
 def test_another_users_values_are_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage = Storage(SharedFolder(tmp_path))
+    storage = Storage.at(str(tmp_path))
     storage.write("environment/train-1.1.a", b"{}", private=True)
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     results.remove_values(storage, lambda attempt: True)
@@ -456,7 +450,7 @@ def test_who_comes_second_in_the_same_moment_attaches(
             Attempt(f"{wanted.job}-5", JobStatus.PENDING, here),
         ]
     )
-    storage = Storage(SharedFolder(stub.storage))
+    storage = Storage.at(str(stub.storage))
     storage.write(f"environment/{wanted.job}-4.1.a", b"{}", private=True)
     fake.never_began = f"{wanted.job}-4"
     found = jobs._submit_or_attach(fake, load(stub), wanted, storage)
@@ -471,7 +465,7 @@ def test_a_job_that_works_elsewhere_is_not_followed(stub: Project) -> None:
     wanted = order(stub)
     fake: Any = FakeServer([Attempt(wanted.job, JobStatus.RUNNING, {"storage": "/elsewhere"})])
     with pytest.raises(UserError, match=r"is running already, with cluster\.storage /elsewhere"):
-        jobs._submit_or_attach(fake, load(stub), wanted, Storage(SharedFolder(stub.storage)))
+        jobs._submit_or_attach(fake, load(stub), wanted, Storage.at(str(stub.storage)))
 
 
 NAMED = {"cluster.job_environment": ["MLFLOW_TRACKING_URI"]}
@@ -544,14 +538,14 @@ def test_records_that_stay_are_submitted(
     stub.set({"tracking.uri": None} | change)
     fake: Any = FakeServer([None])
     wanted = order(stub, stage)
-    jobs._submit(fake, load(stub), wanted, Storage(SharedFolder(stub.storage)), wanted.job)
+    jobs._submit(fake, load(stub), wanted, Storage.at(str(stub.storage)), wanted.job)
     assert fake.asked == [wanted.job]
 
 
 def test_a_job_that_runs_or_has_finished_is_found_whatever_is_recorded_now(stub: Project) -> None:
     stub.set({"tracking.uri": None})
     wanted, here = order(stub), {"storage": str(stub.storage)}
-    storage = Storage(SharedFolder(stub.storage))
+    storage = Storage.at(str(stub.storage))
     fake: Any = FakeServer([Attempt(wanted.job, JobStatus.RUNNING, here)])
     assert jobs._submit_or_attach(fake, load(stub), wanted, storage) == wanted.job
     results.put(stub.folder, ["dvc.yaml"], storage, results.of_job(wanted.job))
