@@ -499,7 +499,7 @@ def test_records_that_would_be_lost_are_refused_before_anything_is_uploaded(
     if variable is not None:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", variable)
     make_data(stub, "aaaa")
-    monkeypatch.setattr(dvc_stages, "is_current", lambda *_: True)
+    monkeypatch.setattr(dvc_stages, "changes", lambda *_: {})
     monkeypatch.chdir(stub.folder)
     stub.set({"tracking.uri": None} | change)
     fake = FakeServer([None])

@@ -163,7 +163,7 @@ def _inputs(project: Path, stage: str, current: bool | None) -> dict[str, str]:
     if not read or not all(path in sums and (project / path).exists() for path in read):
         return {}
     if current is None:
-        current = dvc_stages.is_current(project, set(read.values()))
+        current = not dvc_stages.changes(project, *sorted(set(read.values())))
     return {path: sums[path] for path in read} if current else {}
 
 
