@@ -367,9 +367,9 @@ def test_inside_of_a_job_nothing_is_submitted(
     stub: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(entrypoint.JOB_CONFIG, raising=False)
-    assert jobs.goes_elsewhere(load(stub))
+    assert jobs.runs_as_job(load(stub))
     monkeypatch.setenv(entrypoint.JOB_CONFIG, "{}")
-    assert not jobs.goes_elsewhere(load(stub))
+    assert not jobs.runs_as_job(load(stub))
 
 
 def test_workers_on_other_nodes_see_what_was_made_on_the_head(
@@ -399,7 +399,7 @@ def test_workers_on_other_nodes_see_what_was_made_on_the_head(
         ),
         ("Traceback\nValueError: x\nERROR: exited with 3", "ERROR: exited with 3", 1),
         ("step 50\nERROR: exited with -9", "ERROR: exited with -9", entrypoint.KILLED),
-        ("", "it left no word", 1),
+        ("", "no output", 1),
     ],
 )
 def test_the_reason_and_the_status_of_a_stage(log: str, line: str, status: int) -> None:

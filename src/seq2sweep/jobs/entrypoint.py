@@ -70,7 +70,7 @@ def reason(log: str) -> str:
     """The line that says why a job ended: a stage's own, or else its last."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     own = [line for line in lines[-50:] if re.match(r"seq2sweep \w+: ", line)]
-    return (own or lines or ["it left no word"])[-1]
+    return (own or lines or ["no output"])[-1]
 
 
 def main() -> int:

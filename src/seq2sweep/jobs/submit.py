@@ -1,7 +1,7 @@
 """Submit or attach: a stage as a job on a cluster, once for the same code, parameters and data.
 
 The job's id is made from these three. Whoever asks for it again, from whichever machine, gets the
-finished one's results, follows the one that is running, or starts the one that failed anew.
+finished one's results, follows the one that is running, or restarts the one that failed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Order:
     inputs: dict[str, str]
 
 
-def goes_elsewhere(config: Config) -> bool:
+def runs_as_job(config: Config) -> bool:
     """Whether a stage is to run as a job: a job server is set, and this is not yet one."""
     return config.cluster.job_server is not None and not entrypoint.is_inside()
 
@@ -103,46 +103,43 @@ def overview(wanted: Order) -> str:
     return "\n".join(lines)
 
 
-def run(config: Config, wanted: Order, address: str | None = None, *, detach: bool = False) -> bool:
-    """Submit or attach, and follow to the end; True: its results are in the storage.
+def run(config: Config, wanted: Order, address: str | None = None, *, detach: bool = False) -> None:
+    """Submit or attach, and follow until the results are in the storage; detach: do not follow.
 
-    detach: do not follow; gives False unless the job has finished already.
     Raises UserError and Failure with the job's own reason, and KeyboardInterrupt (after a line)
-    when the job was interrupted or goes on without being followed.
+    when the job was interrupted or keeps running without being followed.
     """
     storage, made = Storage.of(config.cluster), results.of_job(wanted.job)
     if results.is_complete(storage, made):
         say(f"{wanted.job} has finished; its results are in {storage.address}/{made}")
-        return True
+        return
     # Ray takes a second to load.
     from seq2sweep.cluster.job_client import JobServer
 
     server = JobServer(_address(config, address))
-    failures = 0
+    failures, most = 0, config.cluster.max_failures
     submitting = f"submitting {wanted.job}"
     with console.never_silent(submitting):
         while (name := _submit_or_attach(server, config, wanted, storage)) is not None:
             if detach:
-                say(_how_to_go_on(server, name, wanted.stage))
-                return False
-            try:
-                _follow(server, name, wanted.stage, storage)
+                say(_how_to_attach(server, name, wanted.stage))
+                return
+            killed = _follow(server, name, wanted.stage, storage)
+            if killed is None:
                 break
-            except _Killed as killed:
-                failures, most = failures + 1, config.cluster.max_failures
-                if failures > most:
-                    raise Failure(f"{killed}; submit again to start it anew") from None
-                say(f"{killed}; it is started anew ({failures} of {most}: cluster.max_failures)")
-                console.doing(submitting)
+            failures += 1
+            if failures > most:
+                raise Failure(f"{killed}; submit again to restart it")
+            say(f"{killed}; restart {failures} of {most} (cluster.max_failures)")
+            console.doing(submitting)
     if not results.wait_for(storage, made + results.MANIFEST, entrypoint.LAG_SECONDS):
         raise Failure(
             f"{name} has finished, but its results are not in {storage.address}/{made} as seen here"
         )
-    return True
 
 
-def bring_home(project: Path, config: Config, stage: str) -> None:
-    """A stage's work by a job: submit or attach, follow, and put the outputs in their places.
+def run_stage(project: Path, config: Config, stage: str) -> None:
+    """Run a stage as a job: submit or attach, follow, and download the outputs to their places.
 
     For a stage that DVC has called, so all that it reads is up to date.
     """
@@ -150,7 +147,7 @@ def bring_home(project: Path, config: Config, stage: str) -> None:
     run(config, wanted)
     storage, expected = Storage.of(config.cluster), dvc_stages.outputs(project, stage)
     made = results.get(storage, results.of_job(wanted.job), project, expected)
-    say(f"from {storage.address}: {', '.join(made)}")
+    say(f"downloaded from {storage.address}: {', '.join(made)}")
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -243,14 +240,11 @@ def _submit_or_attach(
             return None
         name = attempt_name(wanted.job, number + 1)
         if _submit(server, config, wanted, storage, name):
-            why = f" anew, as {newest.submission_id} {_ended(newest.status)}" if newest else ""
-            say(f"{name} submitted{why}")
+            ended = {"FAILED": "failed", "STOPPED": "was stopped"}
+            why = newest and ended.get(newest.status, "has left no results here")
+            say(f"{name} submitted" + (f", as {newest.submission_id} {why}" if newest else ""))
             return name
         # Somebody else submitted it in this moment.
-
-
-def _ended(status: str) -> str:
-    return {"FAILED": "failed", "STOPPED": "was stopped"}.get(status, "has left no results here")
 
 
 def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, name: str) -> bool:
@@ -294,12 +288,11 @@ def _files(wanted: Order, storage: Storage) -> dict[str, bytes]:
     return files
 
 
-class _Killed(Exception):  # noqa: N818 - it names the outcome
-    """The job's program, or Ray's process above it, ended without a reason of its own."""
+def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str | None:
+    """Show the log until the job ends well (None) or is killed: gives the line that says so.
 
-
-def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> None:
-    """Show the log until the job ends; its reason when it did not end well."""
+    Raises what `run` does for a job that ended otherwise, or is followed no longer.
+    """
     from seq2sweep.cluster.job_client import Away
 
     tail = [""]
@@ -311,18 +304,16 @@ def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> None:
         tail[0] = (tail[0] + text)[-entrypoint.TAIL :]
 
     try:
-        console.doing(f"{name} has not ended, and its log says nothing new")
+        console.doing(f"{name} is running, and its log says nothing new")
         ended = server.follow(name, write)
-    except KeyboardInterrupt:
-        say(f"\ndetached. {_how_to_go_on(server, name, stage)}")
-        raise
-    except Away:
-        say(f"\nno answer any more. {_how_to_go_on(server, name, stage)}")
+    except (KeyboardInterrupt, Away) as error:
+        why = "the job server does not answer" if isinstance(error, Away) else "detached"
+        say(f"\n{why}. {_how_to_attach(server, name, stage)}")
         raise KeyboardInterrupt from None
     # It may never have begun.
     results.remove_values(storage, lambda attempt: attempt == name)
     if ended.status == "SUCCEEDED":
-        return
+        return None
     line = entrypoint.reason(tail[0] or ended.message or "")
     line = re.sub(r"^seq2sweep \w+: ", "", line)
     if ended.status == "STOPPED" or ended.driver_exit_code == EXIT_INTERRUPTED:
@@ -331,12 +322,12 @@ def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> None:
     if ended.driver_exit_code == EXIT_USER_ERROR:
         raise UserError(line)
     if entrypoint.was_killed(ended.driver_exit_code):
-        raise _Killed(f"{name} was killed, by hand or by the system (out of memory?): {line}")
-    raise Failure(f"{name} failed: {line}; submit again to start it anew")
+        return f"{name} was killed, by hand or by the system (out of memory?): {line}"
+    raise Failure(f"{name} failed: {line}; submit again to restart it")
 
 
-def _how_to_go_on(server: JobServer, name: str, stage: str) -> str:
+def _how_to_attach(server: JobServer, name: str, stage: str) -> str:
     return (
-        f"{name} goes on. Attach: seq2sweep submit {stage} --address {server.address}. Stop it: "
-        f"ray job stop --address {server.address} {name}"
+        f"{name} keeps running. Attach: seq2sweep submit {stage} --address {server.address}. "
+        f"Stop it: ray job stop --address {server.address} {name}"
     )
