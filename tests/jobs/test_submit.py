@@ -293,6 +293,22 @@ def test_an_upload_that_is_interrupted_is_not_taken_for_complete(
     assert results.get(storage, "jobs/train-1/", tmp_path / "home", ["a", "b"]) == ["a", "b"]
 
 
+def test_a_file_in_a_folder_is_replaced_when_all_of_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Storage.at(str(tmp_path))
+    storage.write("jobs/manifest.json", b"old")
+
+    def stop(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", stop)
+    with pytest.raises(KeyboardInterrupt):
+        storage.write("jobs/manifest.json", b"new")
+    assert storage.read("jobs/manifest.json") == b"old"
+    assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["manifest.json"]
+
+
 def test_values_are_for_this_user_and_taken_once(storage: Storage) -> None:
     name = results.values_name("train-1-2")
     storage.write(name, b'{"A_SECRET": "value"}', private=True)
