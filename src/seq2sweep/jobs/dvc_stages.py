@@ -50,10 +50,9 @@ def code(project: Path, stage: str) -> dict[str, str]:
 
 def code_of_all(project: Path) -> dict[str, str]:
     """What `code` says of each stage, in one hash: the content of CODE_FILE."""
-    stages = _stages(project)
     return {
         stage: code_fingerprint.of_parts(code(project, stage))
-        for stage in stages
+        for stage in stage_names(project)
         if stage != FINGERPRINT
     }
 

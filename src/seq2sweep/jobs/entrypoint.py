@@ -1,4 +1,4 @@
-"""The program of a job: fetch what was made at home, run the stages, leave the results.
+"""The program of a job: download the inputs made at home, run the stages, upload the results.
 
 It runs in the job's copy of the project, in the cluster, as `python -m seq2sweep.jobs.entrypoint`.
 Its exit status is that of the stage that failed, where DVC tells it: 2 and 75 as everywhere.

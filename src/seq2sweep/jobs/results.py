@@ -188,7 +188,7 @@ def put(project: Path, paths: Sequence[str], storage: Storage, where: str) -> No
     files = [file for path in there for file in _files_of(project / path)]
     total = sum(file.stat().st_size for file in files)
     sums: dict[str, str] = {}
-    with tqdm(total=total, **console.bar(f"upload {', '.join(there)}", "B")) as bar:
+    with tqdm(total=total, **console.bar(f"upload {where}", "B")) as bar:
         for file in files:
             name = file.relative_to(project).as_posix()
             sums[name] = sha256(file)
