@@ -85,7 +85,8 @@ class SharedFolder:
         """A file that takes its name when all of it is on the disk."""
         place = self.folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        beside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}.partial")
+        # Not in the same folder: what a kill leaves would be part of a stage's input there.
+        beside = self.folder / f".{uuid.uuid4().hex}.partial"
         try:
             made = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, rights)
             with open(made, "wb") as stream:
