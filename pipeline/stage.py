@@ -55,8 +55,8 @@ def run(
         variants(config)
         console.banner(name, about)
         with unchanged(name, config, PARAMS), console.never_silent(name):
-            if as_job(config) and submit.goes_elsewhere(config):
-                submit.bring_home(Path.cwd(), config, name)
+            if as_job(config) and submit.runs_as_job(config):
+                submit.run_stage(Path.cwd(), config, name)
             else:
                 work(config)
     except (UserError, Failure, OSError) as error:

@@ -213,7 +213,7 @@ def _doctor(options: argparse.Namespace) -> None:
 
     config = configuration.load(Path("params.yaml"))
     project = Path.cwd()
-    if submit.goes_elsewhere(config):
+    if submit.runs_as_job(config):
         from seq2sweep.jobs import job_doctor
 
         address = config.cluster.job_server

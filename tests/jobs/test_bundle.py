@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seq2sweep.errors import UserError
-from seq2sweep.jobs import bundle, secrets
+from seq2sweep.jobs import bundle
 
 ROOT = Path(__file__).parents[2]
 
@@ -185,7 +185,7 @@ def test_an_address_without_one_is_not(repository: Path, harmless: str) -> None:
 
 
 def test_every_pattern_has_an_example() -> None:
-    assert SECRETS.keys() == secrets.CONTENT.keys()
+    assert SECRETS.keys() == bundle.SECRET_CONTENT.keys()
 
 
 def test_an_archive_depends_on_its_content_alone(tmp_path: Path) -> None:

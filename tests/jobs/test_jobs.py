@@ -67,7 +67,7 @@ def test_the_same_is_one_job_and_what_differs_another(stub: Project) -> None:
     assert stub.runs == ["1"]
 
     stub.set({"train.seed": 2})
-    assert "goes on. Attach:" in ended(stub.submit("--detach"), 0)
+    assert "keeps running. Attach:" in ended(stub.submit("--detach"), 0)
     has_begun(stub, times=2)
     assert stub.runs == ["1", "2"]
 
@@ -94,14 +94,14 @@ def test_a_killed_client_harms_nothing_and_ctrl_c_detaches(stub: Project, head: 
     assert stub.runs == ["1"]
 
 
-def test_what_failed_is_started_anew(stub: Project) -> None:
+def test_what_failed_is_restarted(stub: Project) -> None:
     (stub.meet / "status").write_text("2")
     stub.go()
     output = ended(stub.submit(), 2)
     assert output.splitlines()[-1] == "seq2sweep submit: the stub says no"
     (stub.meet / "status").unlink()
     output = ended(stub.submit(), 0)
-    assert re.search(r"(train-\w+)-2 submitted anew, as \1 failed", output)
+    assert re.search(r"(train-\w+)-2 submitted, as \1 failed", output)
     assert stub.runs == ["1", "1"]
 
 
@@ -114,7 +114,7 @@ def kill(head: Head, word: str) -> None:
             victim.kill()
 
 
-def test_a_job_that_is_killed_is_started_anew(stub: Project, head: Head) -> None:
+def test_a_job_that_is_killed_is_restarted(stub: Project, head: Head) -> None:
     """Ray's process above it, and then its stage, as for lack of memory."""
     stub.set({"cluster.max_failures": 1})
     following = stub.submit()
@@ -123,10 +123,10 @@ def test_a_job_that_is_killed_is_started_anew(stub: Project, head: Head) -> None
         kill(head, word)
     output = ended(following, 1)
     assert "Traceback" not in output
-    assert output.count("it is started anew (1 of 1: cluster.max_failures)") == 1
+    assert output.count("restart 1 of 1 (cluster.max_failures)") == 1
     last = output.splitlines()[-1]
     assert re.match(r"seq2sweep submit: train-\w+-2 was killed, by hand or by the system", last)
-    assert last.endswith("submit again to start it anew")
+    assert last.endswith("submit again to restart it")
     stub.go()
     ended(stub.submit(), 0)
 

@@ -13,12 +13,11 @@ import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import requests
 import yaml
-from fsspec.implementations.memory import MemoryFileSystem
 from ray.job_submission import JobStatus
 
 from seq2sweep import cli, console
@@ -27,8 +26,7 @@ from seq2sweep.cluster import job_client
 from seq2sweep.errors import Failure, UserError
 from seq2sweep.jobs import bundle, dvc_stages, entrypoint, results
 from seq2sweep.jobs import submit as jobs
-from seq2sweep.storage.object_store import ObjectStore
-from seq2sweep.storage.transfer import BucketShelf, FolderShelf, Shelf, files_of
+from seq2sweep.jobs.results import SharedFolder, Storage
 from tests.jobs.job_cluster import ROOT, Head, Project
 
 NOBODY = "http://127.0.0.1:1"
@@ -40,12 +38,10 @@ def stub(tmp_path: Path) -> Project:
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "folder":
-        return FolderShelf(tmp_path / "storage")
-    memory = MemoryFileSystem(skip_instance_cache=True)
-    memory.store = {}  # its own, not that of all
-    return BucketShelf(ObjectStore("memory://bucket/runs", memory))
+        return Storage.at(str(tmp_path / "storage"))
+    return Storage.at(request.getfixturevalue("bucket"))
 
 
 def load(stub: Project) -> configuration.Config:
@@ -214,114 +210,154 @@ def test_the_storage_must_be_one_that_both_see(stub: Project) -> None:
         jobs.run(load(stub), order(stub))
 
 
-def test_results_come_home_whole_or_not_at_all(storage: Shelf, tmp_path: Path) -> None:
-    there, here = tmp_path / "there", tmp_path / "here"
+def test_results_come_home_complete_or_not_at_all(storage: Storage, tmp_path: Path) -> None:
+    there, here, job = tmp_path / "there", tmp_path / "here", results.of_job("train-1")
     for project, text in ((there, "new"), (here, "old")):
         (project / "models/train/deep").mkdir(parents=True)
         (project / "models/train/deep/weights").write_text(text)
     (here / "models/train/older").write_text("older")
     (there / "metrics.json").write_text("{}")
     outputs = ["models/train", "metrics.json", "missing.csv"]
-    results.put_results(there, outputs, storage, "train-1")
-    assert results.has_results(storage, "train-1")
+    assert not results.is_complete(storage, job)
+    results.put(there, outputs, storage, job)
+    assert results.is_complete(storage, job)
 
     storage.write("jobs/train-1/models/train/deep/weights", b"bad")
-    with pytest.raises(Failure, match="weights is not what the job wrote"):
-        results.bring_home(storage, "train-1", here, outputs)
+    with pytest.raises(Failure, match=r"weights is not what was put there: .*manifest\.json"):
+        results.get(storage, job, here, outputs)
     assert (here / "models/train/deep/weights").read_text() == "old"
 
-    results.put_results(there, outputs, storage, "train-1")
+    storage.delete("jobs/train-1/manifest.json")  # as the error says
+    results.put(there, outputs, storage, job)
     with pytest.raises(Failure, match=r"names metrics\.json, which its stage does not make"):
-        results.bring_home(storage, "train-1", here, outputs[:1])
-    brought = results.bring_home(storage, "train-1", here, outputs)
-    assert brought == ["models/train", "metrics.json"]
+        results.get(storage, job, here, outputs[:1])
+    assert results.get(storage, job, here, outputs) == ["models/train", "metrics.json"]
     assert [path.name for path in (here / "models/train").rglob("*")] == ["deep", "weights"]
     assert (here / "models/train/deep/weights").read_text() == "new"
     assert not list((here / ".dvc/tmp").iterdir())
 
 
 @pytest.mark.parametrize(
-    ("outputs", "files", "reason"),
+    ("outputs", "files"),
     [
-        (["../out"], {}, "outside of the project"),
-        (["out"], {"out/../../x": "sum"}, "outside of the project"),
-        (["out"], {"/etc/passwd": "sum"}, "outside of the project"),
-        (["out"], {"outer/x": "sum"}, "belongs to no output"),
+        (["../out"], {}),
+        (["out"], {"out/../../x": "sum"}),
+        (["out"], {"/etc/passwd": "sum"}),
+        (["out"], {"outer/x": "sum"}),
     ],
 )
 def test_nothing_is_written_beside_the_outputs(
-    tmp_path: Path, outputs: list[str], files: dict[str, str], reason: str
+    storage: Storage, tmp_path: Path, outputs: list[str], files: dict[str, str]
 ) -> None:
-    storage = FolderShelf(tmp_path / "storage")
     manifest = json.dumps({"outputs": outputs, "files": files}).encode()
     storage.write("jobs/train-1/manifest.json", manifest)
-    with pytest.raises(Failure, match=reason):
-        results.bring_home(storage, "train-1", tmp_path / "project", outputs)
+    with pytest.raises(Failure, match="which its stage does not make"):
+        results.get(storage, results.of_job("train-1"), tmp_path / "project", ["out"])
     assert not (tmp_path / "project").exists()
 
 
-def test_data_is_published_once(storage: Shelf, tmp_path: Path) -> None:
+def test_data_is_uploaded_once(storage: Storage, tmp_path: Path) -> None:
+    home, copy = tmp_path / "home", tmp_path / "copy"
     for inner in ("a", "deep/b"):
-        (tmp_path / "encoded" / inner).parent.mkdir(exist_ok=True, parents=True)
-        (tmp_path / "encoded" / inner).write_text("first")
-    storage.publish(tmp_path / "encoded", "data/sum")
-    (tmp_path / "encoded" / "a").write_text("second")
-    storage.publish(tmp_path / "encoded", "data/sum")
+        (home / "data/encoded" / inner).parent.mkdir(exist_ok=True, parents=True)
+        (home / "data/encoded" / inner).write_text("first")
+    where = results.of_input("sum", "data/encoded")
+    results.put(home, ["data/encoded"], storage, where)
+    (home / "data/encoded/a").write_text("second")
+    results.put(home, ["data/encoded"], storage, where)
     for _ in range(2):  # an earlier attempt of a job leaves its own there
-        storage.lay_out("data/sum", tmp_path / "copy/encoded")
-        place = (tmp_path / "copy/encoded").resolve()  # a link into the storage, or a copy
-        assert [path.relative_to(place).as_posix() for path in files_of(place)] == ["a", "deep/b"]
-        assert {path.read_text() for path in files_of(place)} == {"first"}
+        results.get_input(storage, "sum", "data/encoded", copy)
+        place = (copy / "data/encoded").resolve()  # a link into the storage, or a copy
+        found = {path.relative_to(place).as_posix(): path for path in place.rglob("*")}
+        assert sorted(found) == ["a", "deep", "deep/b"]
+        assert {found[name].read_text() for name in ("a", "deep/b")} == {"first"}
 
 
-def test_values_are_for_this_user_and_taken_once(
-    storage: Shelf, monkeypatch: pytest.MonkeyPatch
+def test_an_upload_that_is_interrupted_is_not_taken_for_complete(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("A_SECRET", "value")
-    with results.values_for(["A_SECRET"], storage, "train-1-2") as values:
-        assert values.name is not None
-        if isinstance(storage, FolderShelf):
-            assert (storage.folder / values.name).stat().st_mode & 0o777 == 0o600
-        values.taken = True
-    assert results.take_values(storage, values.name) == {"A_SECRET": "value"}
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("text")
+
+    def stop(path: Path) -> str:
+        if path.name == "b":
+            raise KeyboardInterrupt
+        return "sum"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(results, "sha256", stop)
+        with pytest.raises(KeyboardInterrupt):
+            results.put(tmp_path, ["a", "b"], storage, "jobs/train-1/")
+    assert not results.is_complete(storage, "jobs/train-1/")
+    results.put(tmp_path, ["a", "b"], storage, "jobs/train-1/")
+    assert results.get(storage, "jobs/train-1/", tmp_path / "home", ["a", "b"]) == ["a", "b"]
+
+
+def test_a_file_in_a_folder_is_replaced_when_all_of_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Storage.at(str(tmp_path))
+    storage.write("jobs/manifest.json", b"old")
+
+    def stop(descriptor: int) -> None:
+        # A kill in this moment leaves nothing among a stage's inputs.
+        assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["manifest.json"]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", stop)
+    with pytest.raises(KeyboardInterrupt):
+        storage.write("jobs/manifest.json", b"new")
+    assert storage.read("jobs/manifest.json") == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["jobs"]
+
+
+def test_values_are_for_this_user_and_taken_once(storage: Storage) -> None:
+    name = results.values_name("train-1-2")
+    storage.write(name, b'{"A_SECRET": "value"}', private=True)
+    if isinstance(storage.backend, SharedFolder):
+        assert (storage.backend.folder / name).stat().st_mode & 0o777 == 0o600
+    assert results.take_values(storage, name) == {"A_SECRET": "value"}
     with pytest.raises(Failure, match="submit again"):
-        results.take_values(storage, values.name)
-    with (
-        pytest.raises(UserError, match=r"job_environment names NOT_SET, which is not set"),
-        results.values_for(["NOT_SET"], storage, "train-1"),
-    ):
-        pass
-    with results.values_for([], storage, "train-1") as values:
-        assert values.name is None
+        results.take_values(storage, name)
+    with pytest.raises(UserError, match=r"job_environment names NOT_SET, which is not set"):
+        results.values_of(["PATH", "NOT_SET"])
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, Failure, None])
+@pytest.mark.parametrize("outcome", [KeyboardInterrupt, Failure, False, True])
 def test_values_of_a_job_that_was_not_taken_are_removed(
-    storage: Shelf, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None
+    stub: Project, storage: Storage, outcome: type[BaseException] | bool
 ) -> None:
-    monkeypatch.setenv("A_SECRET", "value")
-    with (
-        contextlib.suppress(KeyboardInterrupt, Failure),
-        results.values_for(["A_SECRET"], storage, "train-1"),
-    ):
-        assert len(storage.names("environment")) == 1
-        if error is not None:
-            raise error
-    assert storage.names("environment") == []
+    stub.set({"cluster.job_environment": ["PATH"]})
+    seen: list[str] = []
+
+    class Server:
+        def ended(self) -> dict[str, bool]:
+            return {}
+
+        def submit(self, *arguments: object, environment: str, **about: str) -> bool:
+            seen.append(environment)
+            assert storage.read(environment) == results.values_of(["PATH"])
+            if isinstance(outcome, bool):
+                return outcome
+            raise outcome
+
+    wanted, server = order(stub), cast(Any, Server())
+    with contextlib.suppress(KeyboardInterrupt, Failure):
+        jobs._submit(server, load(stub), wanted, storage, wanted.job)
+    kept = [f"environment/{name}" for name in storage.values()]
+    assert kept == (seen if outcome is True else [])
 
 
 def test_values_that_no_job_takes_any_more_are_removed(
-    storage: Shelf, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("A_SECRET", "value")
     for attempt in ("train-1", "train-1-2", "sweep-3", "unknown-4"):
-        with results.values_for(["A_SECRET"], storage, attempt) as values:
-            values.taken = True
+        storage.write(results.values_name(attempt), b"{}", private=True)
     storage.write("environment/readme", b"of somebody else")
     known = {"train-1": True, "train-1-2": False, "sweep-3": True}
 
     def left() -> list[str]:
-        return [name.partition(".")[0] for name in storage.names("environment")]
+        return [name.partition(".")[0] for name in storage.values()]
 
     results.remove_values(storage, known.get)
     assert left() == ["readme", "train-1-2", "unknown-4"]
@@ -335,8 +371,8 @@ def test_values_that_no_job_takes_any_more_are_removed(
 def test_another_users_values_are_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage = FolderShelf(tmp_path)
-    storage.write_private("environment/train-1.1.a", b"{}")
+    storage = Storage.at(str(tmp_path))
+    storage.write("environment/train-1.1.a", b"{}", private=True)
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     results.remove_values(storage, lambda attempt: True)
     assert [path.name for path in tmp_path.rglob("train*")] == ["train-1.1.a"]
@@ -349,9 +385,9 @@ def test_inside_of_a_job_nothing_is_submitted(
     stub: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(entrypoint.JOB_CONFIG, raising=False)
-    assert jobs.goes_elsewhere(load(stub))
+    assert jobs.runs_as_job(load(stub))
     monkeypatch.setenv(entrypoint.JOB_CONFIG, "{}")
-    assert not jobs.goes_elsewhere(load(stub))
+    assert not jobs.runs_as_job(load(stub))
 
 
 def test_workers_on_other_nodes_see_what_was_made_on_the_head(
@@ -381,7 +417,7 @@ def test_workers_on_other_nodes_see_what_was_made_on_the_head(
         ),
         ("Traceback\nValueError: x\nERROR: exited with 3", "ERROR: exited with 3", 1),
         ("step 50\nERROR: exited with -9", "ERROR: exited with -9", entrypoint.KILLED),
-        ("", "it left no word", 1),
+        ("", "no output", 1),
     ],
 )
 def test_the_reason_and_the_status_of_a_stage(log: str, line: str, status: int) -> None:
@@ -432,22 +468,22 @@ def test_who_comes_second_in_the_same_moment_attaches(
             Attempt(f"{wanted.job}-5", JobStatus.PENDING, here),
         ]
     )
-    storage = FolderShelf(stub.storage)
-    storage.write_private(f"environment/{wanted.job}-4.1.a", b"{}")
+    storage = Storage.at(str(stub.storage))
+    storage.write(f"environment/{wanted.job}-4.1.a", b"{}", private=True)
     fake.never_began = f"{wanted.job}-4"
     found = jobs._submit_or_attach(fake, load(stub), wanted, storage)
     assert found == f"{wanted.job}-5"
     assert fake.asked == [found]
     assert f"{found} is pending: attached" in capsys.readouterr().out
     # Neither the values that it would have got, nor those of an attempt that never began.
-    assert storage.names("environment") == []
+    assert storage.values() == []
 
 
 def test_a_job_that_works_elsewhere_is_not_followed(stub: Project) -> None:
     wanted = order(stub)
     fake: Any = FakeServer([Attempt(wanted.job, JobStatus.RUNNING, {"storage": "/elsewhere"})])
     with pytest.raises(UserError, match=r"is running already, with cluster\.storage /elsewhere"):
-        jobs._submit_or_attach(fake, load(stub), wanted, FolderShelf(stub.storage))
+        jobs._submit_or_attach(fake, load(stub), wanted, Storage.at(str(stub.storage)))
 
 
 NAMED = {"cluster.job_environment": ["MLFLOW_TRACKING_URI"]}
@@ -481,7 +517,7 @@ def test_records_that_would_be_lost_are_refused_before_anything_is_uploaded(
     if variable is not None:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", variable)
     make_data(stub, "aaaa")
-    monkeypatch.setattr(dvc_stages, "is_current", lambda *_: True)
+    monkeypatch.setattr(dvc_stages, "changes", lambda *_: {})
     monkeypatch.chdir(stub.folder)
     stub.set({"tracking.uri": None} | change)
     fake = FakeServer([None])
@@ -520,17 +556,17 @@ def test_records_that_stay_are_submitted(
     stub.set({"tracking.uri": None} | change)
     fake: Any = FakeServer([None])
     wanted = order(stub, stage)
-    jobs._submit(fake, load(stub), wanted, FolderShelf(stub.storage), wanted.job)
+    jobs._submit(fake, load(stub), wanted, Storage.at(str(stub.storage)), wanted.job)
     assert fake.asked == [wanted.job]
 
 
 def test_a_job_that_runs_or_has_finished_is_found_whatever_is_recorded_now(stub: Project) -> None:
     stub.set({"tracking.uri": None})
     wanted, here = order(stub), {"storage": str(stub.storage)}
-    storage = FolderShelf(stub.storage)
+    storage = Storage.at(str(stub.storage))
     fake: Any = FakeServer([Attempt(wanted.job, JobStatus.RUNNING, here)])
     assert jobs._submit_or_attach(fake, load(stub), wanted, storage) == wanted.job
-    results.put_results(stub.folder, ["dvc.yaml"], storage, wanted.job)
+    results.put(stub.folder, ["dvc.yaml"], storage, results.of_job(wanted.job))
     fake.attempts = [Attempt(wanted.job, JobStatus.SUCCEEDED, here)]
     assert jobs._submit_or_attach(fake, load(stub), wanted, storage) is None
 
@@ -676,7 +712,7 @@ def test_a_job_that_the_cluster_has_forgotten_is_one_line() -> None:
 
 
 def test_an_interrupted_job_is_told_as_that(
-    storage: Shelf, capsys: pytest.CaptureFixture[str]
+    storage: Storage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     client = FakeClient([["seq2sweep train: saved\n"]], JobStatus.FAILED)
     client.log = "seq2sweep train: saved\n"
@@ -686,14 +722,14 @@ def test_an_interrupted_job_is_told_as_that(
 
 
 def test_a_stopped_job_may_be_submitted_again_and_leaves_no_values(
-    storage: Shelf, capsys: pytest.CaptureFixture[str]
+    storage: Storage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    storage.write_private("environment/train-1.1.a", b"{}")
-    storage.write_private("environment/train-1-2.1.a", b"{}")
+    storage.write("environment/train-1.1.a", b"{}", private=True)
+    storage.write("environment/train-1-2.1.a", b"{}", private=True)
     stopped = FakeClient([[]], JobStatus.STOPPED)
     with pytest.raises(KeyboardInterrupt):
         jobs._follow(job_server(stopped), "train-1", "train", storage)
-    assert storage.names("environment") == ["train-1-2.1.a"]
+    assert storage.values() == ["train-1-2.1.a"]
     assert capsys.readouterr().out.splitlines()[-1] == "train-1 was stopped"
 
 

@@ -1,21 +1,24 @@
 """What of the project goes to a cluster with a job: the files that git knows or would.
 
-Data and results are not among them: those go by the storage (parcels.py).
+Data and results are not among them: those go by the storage (results.py). What looks like a secret,
+by a file's name or content, is refused: it must not go to a cluster unnoticed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 
 from seq2sweep.config import DECISIVE
 from seq2sweep.errors import UserError
-from seq2sweep.jobs import secrets
+from seq2sweep.redaction import secrets_in
 
 LARGEST = 20 * 2**20
 """Bytes of all files. Ray takes some hundreds of MiB, but keeps them in the head's memory, and code
@@ -24,6 +27,30 @@ IGNORE = ".rayignore"
 MEND = f"name it in .gitignore or {IGNORE}"
 NOT_CODE = ("params.yaml", "dvc.lock")
 """What says no more than params.yaml's values and the data's sums, which count by themselves."""
+
+SECRET_NAMES = (
+    ".env .env.* .netrc .pgpass .pypirc .htpasswd *.pem *.key *.p12 *.pfx *.jks *.keystore *.kdbx "
+    "id_rsa* id_dsa* id_ecdsa* id_ed25519* *credentials* auth_token kubeconfig"
+).split()
+HARMLESS_NAMES = ("*.example", "*.sample", "*.template", "*.pub")
+
+SECRET_CONTENT = {
+    "a private key": rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----",
+    "an AWS key": rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    "an AWS secret": rb"(?i)aws_secret_access_key\W{1,4}[a-z0-9/+]{40}(?![a-z0-9/+])",
+    "a GitHub token": rb"\b(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{22})",
+    "a GitLab token": rb"\bglpat-[\w-]{20}",
+    "a Slack token": rb"\bxox[abeprs]-[\w-]{10}",
+    "a Google key": rb"\bAIza[\w-]{35}",
+    "a Hugging Face token": rb"\bhf_[A-Za-z0-9]{30}",
+    "an API key": rb"\bsk-[\w-]{32}",
+}
+LOGINS = ("ssh", "git", "sftp", "rsync", "postgresql", "mysql", "mssql")
+"""Schemes whose addresses name a user by custom: without a `:` that is no secret."""
+_PLACEHOLDER = re.compile(
+    r"(?:[^:@/]*:)?(?:[<{$%\\\[].*|password|passwd|token|secret|)\W*", re.IGNORECASE
+)
+"""`***`, `$TOKEN`, `{user}`, `user:password`: an example, or where a program puts one in."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +95,9 @@ def collect(project: Path) -> Upload:
         elif (project / path).exists():  # what is deleted and not committed is still listed
             sizes[path] = (project / path).stat().st_size
     _check_size(sizes)
-    named = [f"{path} (by its name)" for path in sizes if secrets.by_name(path)]
-    _refuse(named)
+    _refuse([f"{path} (by its name)" for path in sizes if _is_secret_by_name(path)])
     files = {path: (project / path).read_bytes() for path in sizes}
-    found = {path: secrets.in_content(content) for path, content in files.items()}
+    found = {path: _secret_in(content) for path, content in files.items()}
     _refuse([f"{path} ({what})" for path, what in found.items() if what is not None])
     return Upload(files, left_out)
 
@@ -131,6 +157,31 @@ def _refuse(found: list[str]) -> None:
             f"what looks like a secret would be uploaded: {', '.join(found[:3])}{more}: {MEND}, "
             "or move the secret out of the project"
         )
+
+
+def _is_secret_by_name(path: str) -> bool:
+    """Whether files of such a name usually hold secrets."""
+    name = PurePosixPath(path).name.lower()
+    if any(fnmatchcase(name, pattern) for pattern in HARMLESS_NAMES):
+        return False
+    return any(fnmatchcase(name, pattern) for pattern in SECRET_NAMES)
+
+
+def _secret_in(content: bytes) -> str | None:
+    """What a file holds and in which line, such as `an AWS key in line 3`; never the secret."""
+    for what, pattern in SECRET_CONTENT.items():
+        found = re.search(pattern, content)
+        if found:
+            line = content.count(b"\n", 0, found.start()) + 1
+            return f"{what} in line {line}"
+    text = content.decode(errors="replace")
+    for secret in secrets_in(text):
+        value = text[secret.start : secret.end]
+        login = ":" not in value and secret.scheme in LOGINS
+        if secret.certain and not login and not _PLACEHOLDER.fullmatch(value):
+            line = text.count("\n", 0, secret.start) + 1
+            return f"an address with {secret.what} in line {line}"
+    return None
 
 
 def mebibytes(size: int) -> str:

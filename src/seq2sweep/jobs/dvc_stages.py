@@ -1,9 +1,8 @@
-"""What DVC knows of the pipeline, read from its files and its command; nothing is run here but
-`dvc status`.
-"""
+"""What DVC knows of the pipeline, from its files and `dvc status`; nothing else is run here."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -25,7 +24,6 @@ FINGERPRINT, CODE_FILE = "fingerprint", "code.json"
 """The stage that tells what the code of the others means, and its output, by stage."""
 DATA = "data/"
 """What lies here is made from texts, not by training."""
-DAMAGED = "dvc.lock is damaged: restore it from git, or remove it and run `dvc repro`"
 
 
 def stage_names(project: Path) -> list[str]:
@@ -60,10 +58,9 @@ def code(project: Path, stage: str) -> dict[str, str]:
 
 def code_of_all(project: Path) -> dict[str, str]:
     """What `code` says of each stage, in one hash: the content of CODE_FILE."""
-    stages = _stages(project)
     return {
         stage: code_fingerprint.of_parts(code(project, stage))
-        for stage in stages
+        for stage in stage_names(project)
         if stage != FINGERPRINT
     }
 
@@ -100,34 +97,29 @@ def inputs(project: Path, stage: str) -> dict[str, str]:
     }
 
 
-def is_current(project: Path, stages: set[str]) -> bool:
-    """Whether these stages and all before them have nothing to do, as `changes` says."""
-    return not changes(project, *sorted(stages))
-
-
 def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
     """What `dvc status` finds changed, by stage; a stage that only follows another is not there.
 
     Of code what it means is compared, as if the stage FINGERPRINT had just run, which is not told.
-    stages: those alone and all before them.
+    stages: those alone and all before them. Raises Failure when DVC cannot say.
     """
     targets = ("--with-deps", *stages) if stages else ()
-    found = dict(json.loads(_dvc_status(project, "--json", *targets).stdout or "{}"))
+    command = [sys.executable, "-m", "dvc", "status", "--json", *targets]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        said = done.stderr.strip().splitlines()
+        raise Failure(f"dvc status failed: {said[-1] if said else f'status {done.returncode}'}")
+    found: dict[str, list[Any]] = json.loads(done.stdout or "{}")
     if FINGERPRINT not in _stages(project):
         return found
-    found.pop(FINGERPRINT, None)
-    for stage, entries in list(found.items()):
-        told = [entry for entry in entries if not _is_of_code(entry)]
-        if told:
-            found[stage] = told
-        else:
-            del found[stage]
     for stage in _with_those_before(project, stages):
+        told = [entry for entry in found.pop(stage, []) if not _is_of_code(entry)]
         made_by = params(project, stage, CODE_FILE).get(stage)
         if made_by and made_by != code_fingerprint.of_parts(code(project, stage)):
-            found.setdefault(stage, []).insert(
-                0, {"changed deps": {CODE_FILE: {"code": "modified"}}}
-            )
+            told.insert(0, {"changed deps": {CODE_FILE: {"code": "modified"}}})
+        if told:
+            found[stage] = told
+    found.pop(FINGERPRINT, None)
     return found
 
 
@@ -137,61 +129,50 @@ def _is_of_code(entry: Any) -> bool:
 
 def _with_those_before(project: Path, wanted: Iterable[str]) -> list[str]:
     """These stages and all that they depend on, or all; FINGERPRINT left out."""
-    every = _stages(project)
-    waiting, found = list(wanted) or list(every), set()
+    every = stage_names(project)
+    waiting, found = list(wanted) or every.copy(), {FINGERPRINT}
     while waiting:
         name = waiting.pop()
         if name not in found:
             found.add(name)
             waiting += inputs(project, name).values()
-    return [name for name in every if name in found and name != FINGERPRINT]
-
-
-def _dvc_status(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dvc", "status", *options]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
-    if done.returncode not in (0, 1):
-        said = done.stderr.strip().splitlines()
-        raise Failure(f"dvc status failed: {said[-1] if said else f'status {done.returncode}'}")
-    return done
+    return [name for name in every if name in found - {FINGERPRINT}]
 
 
 def sums(project: Path) -> dict[str, str]:
     """The sum of every output, as dvc.lock has it."""
-    try:
+    with _reading_lock(project) as stages:
         return {
             out["path"]: out[out.get("hash", "md5")]
-            for stage in _lock(project)["stages"].values()
+            for stage in stages.values()
             for out in stage.get("outs", ())
         }
-    except (AttributeError, KeyError, TypeError):
-        raise UserError(DAMAGED) from None
 
 
 def params(project: Path, stage: str, file: str = "params.yaml") -> dict[str, Any]:
     """The keys of a file that a stage last ran with, as dvc.lock has them; none if never."""
-    try:
-        locked = _lock(project)["stages"].get(stage, {})
-        return dict(locked.get("params", {}).get(file, {}))
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise UserError(DAMAGED) from None
+    with _reading_lock(project) as stages:
+        return dict(stages.get(stage, {}).get("params", {}).get(file, {}))
 
 
 def lock_of_inputs(project: Path, stage: str) -> bytes:
     """dvc.lock without what is to run, which DVC might take for done."""
-    lock = _lock(project)
-    for name in _running(_stages(project), stage):
-        lock["stages"].pop(name, None)
-    return yaml.safe_dump(lock).encode()
+    running = _running(_stages(project), stage)
+    with _reading_lock(project) as stages:
+        kept = {name: about for name, about in stages.items() if name not in running}
+    return yaml.safe_dump({"schema": "2.0", "stages": kept}).encode()
 
 
-def _lock(project: Path) -> dict[str, Any]:
+@contextlib.contextmanager
+def _reading_lock(project: Path) -> Iterator[dict[str, Any]]:
+    """The stages of dvc.lock. Raises UserError where the block finds them damaged."""
+    file = project / "dvc.lock"
     try:
-        return dict(yaml.safe_load((project / "dvc.lock").read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return {"schema": "2.0", "stages": {}}
-    except (yaml.YAMLError, TypeError, ValueError):
-        raise UserError(DAMAGED) from None
+        yield dict(yaml.safe_load(file.read_text("utf-8"))["stages"]) if file.exists() else {}
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
+        raise UserError(
+            "dvc.lock is damaged: restore it from git, or remove it and run `dvc repro`"
+        ) from None
 
 
 def _running(stages: dict[str, dict[str, Any]], stage: str) -> list[str]:

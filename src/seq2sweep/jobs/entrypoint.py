@@ -1,4 +1,4 @@
-"""The program of a job: fetch what was made at home, run the stages, leave the results.
+"""The program of a job: download the inputs made at home, run the stages, upload the results.
 
 It runs in the job's copy of the project, in the cluster, as `python -m seq2sweep.jobs.entrypoint`.
 Its exit status is that of the stage that failed, where DVC tells it: 2 and 75 as everywhere.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
 from seq2sweep.jobs import dvc_stages, results
-from seq2sweep.storage.transfer import FolderShelf, shelf
+from seq2sweep.jobs.results import Storage
 
 DESCRIPTION = ".seq2sweep-job.json"
 """In the uploaded project, so that each job has a copy of its own: Ray keeps one for the same
@@ -27,14 +27,15 @@ VALUES = "environment"
 """Key of the job's metadata: the file with the variables that it gets."""
 KILLED = 137
 """The exit status of a job whose stage was killed by SIGKILL, as shells have it."""
-PATIENCE = 60.0
+LAG_SECONDS = 60.0
+"""How long a network file system may take to show here what another machine has written."""
 TAIL = 1 << 16
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a job is told: its id, the stage, the storage, and for each path that comes from home
-    its name there."""
+    """What a job is told: its id, the stage, the storage, and the sum of each path that comes from
+    home."""
 
     job: str
     stage: str
@@ -60,32 +61,35 @@ def seen_by_all_nodes(made: Path, storage: Path, name: str) -> Path:
     place = made.resolve()
     if not is_inside() or place.is_relative_to(storage.resolve()):
         return place
-    FolderShelf(storage).publish(place, results.of_data(name))
-    return storage / results.of_data(name)
+    where = results.of_input(name, place.name)
+    results.put(place.parent, [place.name], Storage.at(str(storage)), where)
+    return storage / where / place.name
 
 
 def reason(log: str) -> str:
     """The line that says why a job ended: a stage's own, or else its last."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     own = [line for line in lines[-50:] if re.match(r"seq2sweep \w+: ", line)]
-    return (own or lines or ["it left no word"])[-1]
+    return (own or lines or ["no output"])[-1]
 
 
 def main() -> int:
     """Do what the description says; gives the exit status."""
-    told = json.loads(Path(DESCRIPTION).read_text(encoding="utf-8"))
-    description = Description(**told)
+    description = Description(**json.loads(Path(DESCRIPTION).read_text(encoding="utf-8")))
     try:
-        return _work(description)
-    except UserError as error:
-        return _end(f"seq2sweep {description.stage}: {error}", EXIT_USER_ERROR)
-    except (Failure, OSError) as error:
-        return _end(f"seq2sweep {description.stage}: {error}", EXIT_FAILURE)
+        line, status = _work(description)
+    except (UserError, Failure, OSError) as error:
+        line = f"seq2sweep {description.stage}: {error}"
+        status = EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_FAILURE
+    print(line, flush=True)  # the last of the log
+    return status
 
 
-def _work(description: Description) -> int:
-    project, storage = Path.cwd(), shelf(description.storage)
-    if not results.wait_for(storage, results.of_job(description.job, results.ORDER), PATIENCE):
+def _work(description: Description) -> tuple[str, int]:
+    """The last line of the log, and the exit status."""
+    project, storage = Path.cwd(), Storage.at(description.storage)
+    order = results.of_job(description.job, results.ORDER)
+    if not results.wait_for(storage, order, LAG_SECONDS):
         raise UserError(
             f"cluster.storage {storage.address} is another on this node than where the job was "
             "submitted: mount the same folder on both, or name the same bucket of the same server"
@@ -93,7 +97,7 @@ def _work(description: Description) -> int:
     values = json.loads(os.environ[JOB_CONFIG])["metadata"].get(VALUES)
     environment = os.environ | (results.take_values(storage, values) if values else {})
     for path, total in description.inputs.items():
-        storage.lay_out(results.of_data(total), project / path)
+        results.get_input(storage, total, path, project)
     # The copy has no git. What lies before the inputs is not here, and nothing needs it.
     (project / ".dvc").mkdir(exist_ok=True)
     (project / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
@@ -101,12 +105,10 @@ def _work(description: Description) -> int:
     command += [description.stage] * (description.stage != dvc_stages.ALL)
     status, tail = _run(command, environment)
     if status != 0:
-        return _end(reason(tail), KILLED if status < 0 else _status_of_stage(tail))
-    outputs = dvc_stages.outputs(project, description.stage)
-    results.put_results(project, outputs, storage, description.job)
-    place = f"{storage.address}/{results.of_job(description.job, '')}"
-    print(f"results are in {place}", flush=True)
-    return 0
+        return reason(tail), KILLED if status < 0 else _status_of_stage(tail)
+    where = results.of_job(description.job)
+    results.put(project, dvc_stages.outputs(project, description.stage), storage, where)
+    return f"results are in {storage.address}/{where}", 0
 
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
@@ -142,12 +144,6 @@ def _status_of_stage(tail: str) -> int:
 def was_killed(status: int | None) -> bool:
     """By the exit status of a job or stage; None: Ray's process above it has ended before."""
     return status is None or status < 0 or status == KILLED
-
-
-def _end(line: str, status: int) -> int:
-    """Say why, as the last line of the log."""
-    print(line, flush=True)
-    return status
 
 
 if __name__ == "__main__":

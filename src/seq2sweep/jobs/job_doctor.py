@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from seq2sweep.cluster.job_client import JobServer
@@ -10,15 +11,27 @@ from seq2sweep.errors import UserError
 from seq2sweep.health import Finding
 from seq2sweep.jobs import bundle, submit
 
-HERE = "this machine"
-
 
 def examine(config: Config, address: str, project: Path) -> list[Finding]:
     """What would be uploaded, what records, and whether the job server answers and takes our token.
 
     Nothing leaves this machine but a question to the server.
     """
-    return [_package(project), _records(config), _server(address)]
+
+    def package() -> str:
+        content = bundle.collect(project)
+        return f"{len(content.files)} files, {bundle.mebibytes(content.bytes)}"
+
+    def records() -> str:
+        submit.check_records_stay(config)
+        return "go to a store that outlives the job"
+
+    def server() -> str:
+        JobServer(address)
+        return f"{address} answers, and takes our token"
+
+    checks = {"package": package, "records of a job": records, "job server": server}
+    return [_finding(what, check) for what, check in checks.items()]
 
 
 def nodes_line(address: str) -> str:
@@ -29,31 +42,9 @@ def nodes_line(address: str) -> str:
     )
 
 
-def _package(project: Path) -> Finding:
+def _finding(what: str, check: Callable[[], str]) -> Finding:
     try:
-        content = bundle.collect(project)
+        return Finding("this machine", what, "well", check())
     except UserError as error:
-        return _problem("package", error)
-    text = f"{len(content.files)} files, {bundle.mebibytes(content.bytes)}"
-    return Finding(HERE, "package", "well", text)
-
-
-def _records(config: Config) -> Finding:
-    try:
-        submit.check_records_stay(config)
-    except UserError as error:
-        return _problem("records of a job", error)
-    return Finding(HERE, "records of a job", "well", "go to a store that outlives the job")
-
-
-def _server(address: str) -> Finding:
-    try:
-        JobServer(address)
-    except UserError as error:
-        return _problem("job server", error)
-    return Finding(HERE, "job server", "well", f"{address} answers, and takes our token")
-
-
-def _problem(what: str, error: UserError) -> Finding:
-    text, _, remedy = str(error).rpartition(": ")
-    return Finding(HERE, what, "problem", text, remedy)
+        text, _, remedy = str(error).rpartition(": ")
+        return Finding("this machine", what, "problem", text, remedy)

@@ -1,12 +1,11 @@
 """Submit or attach: a stage as a job on a cluster, once for the same code, parameters and data.
 
 The job's id is made from these three. Whoever asks for it again, from whichever machine, gets the
-finished one's results, follows the one that is running, or starts the one that failed anew.
+finished one's results, follows the one that is running, or restarts the one that failed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -14,7 +13,6 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,10 +22,9 @@ from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.console import say
 from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
-from seq2sweep.jobs import bundle, dvc_stages, entrypoint
-from seq2sweep.jobs import results as parcels
+from seq2sweep.jobs import bundle, dvc_stages, entrypoint, results
+from seq2sweep.jobs.results import Storage
 from seq2sweep.redaction import redact, secrets_in
-from seq2sweep.storage.transfer import Shelf, shelf_of
 
 if TYPE_CHECKING:
     from seq2sweep.cluster.job_client import JobServer
@@ -37,7 +34,6 @@ NO_RESULT = ("cluster", "download", "tracking")
 ENTRY = "python -m seq2sweep.jobs.entrypoint"
 # As in the environment of `make`; the copy's library comes before an installed one.
 VARIABLES = {"PYTHONPATH": "src", "DVC_NO_ANALYTICS": "1"}
-LAG_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ class Order:
     inputs: dict[str, str]
 
 
-def goes_elsewhere(config: Config) -> bool:
+def runs_as_job(config: Config) -> bool:
     """Whether a stage is to run as a job: a job server is set, and this is not yet one."""
     return config.cluster.job_server is not None and not entrypoint.is_inside()
 
@@ -107,55 +103,51 @@ def overview(wanted: Order) -> str:
     return "\n".join(lines)
 
 
-def run(config: Config, wanted: Order, address: str | None = None, *, detach: bool = False) -> bool:
-    """Submit or attach, and follow to the end; True: its results are in the storage.
+def run(config: Config, wanted: Order, address: str | None = None, *, detach: bool = False) -> None:
+    """Submit or attach, and follow until the results are in the storage; detach: do not follow.
 
-    detach: do not follow; gives False unless the job has finished already.
     Raises UserError and Failure with the job's own reason, and KeyboardInterrupt (after a line)
-    when the job was interrupted or goes on without being followed.
+    when the job was interrupted or keeps running without being followed.
     """
-    storage = shelf_of(config.cluster)
-    results = f"{storage.address}/{parcels.of_job(wanted.job, '')}"
-    if parcels.has_results(storage, wanted.job):
-        say(f"{wanted.job} has finished; its results are in {results}")
-        return True
+    storage, made = Storage.of(config.cluster), results.of_job(wanted.job)
+    if results.is_complete(storage, made):
+        say(f"{wanted.job} has finished; its results are in {storage.address}/{made}")
+        return
     # Ray takes a second to load.
     from seq2sweep.cluster.job_client import JobServer
 
     server = JobServer(_address(config, address))
-    failures = 0
+    failures, most = 0, config.cluster.max_failures
     submitting = f"submitting {wanted.job}"
     with console.never_silent(submitting):
         while (name := _submit_or_attach(server, config, wanted, storage)) is not None:
             if detach:
-                say(_how_to_go_on(server, name, wanted.stage))
-                return False
-            try:
-                _follow(server, name, wanted.stage, storage)
+                say(_how_to_attach(server, name, wanted.stage))
+                return
+            killed = _follow(server, name, wanted.stage, storage)
+            if killed is None:
                 break
-            except _Killed as killed:
-                failures, most = failures + 1, config.cluster.max_failures
-                if failures > most:
-                    raise Failure(f"{killed}; submit again to start it anew") from None
-                say(f"{killed}; it is started anew ({failures} of {most}: cluster.max_failures)")
-                console.doing(submitting)
-    if name is None:
-        return True
-    if not parcels.wait_for(storage, parcels.of_job(wanted.job, parcels.MANIFEST), LAG_SECONDS):
-        raise Failure(f"{name} has finished, but its results are not in {results} as seen here")
-    return True
+            failures += 1
+            if failures > most:
+                raise Failure(f"{killed}; submit again to restart it")
+            say(f"{killed}; restart {failures} of {most} (cluster.max_failures)")
+            console.doing(submitting)
+    if not results.wait_for(storage, made + results.MANIFEST, entrypoint.LAG_SECONDS):
+        raise Failure(
+            f"{name} has finished, but its results are not in {storage.address}/{made} as seen here"
+        )
 
 
-def bring_home(project: Path, config: Config, stage: str) -> None:
-    """A stage's work by a job: submit or attach, follow, and put the outputs in their places.
+def run_stage(project: Path, config: Config, stage: str) -> None:
+    """Run a stage as a job: submit or attach, follow, and download the outputs to their places.
 
     For a stage that DVC has called, so all that it reads is up to date.
     """
     wanted = order(project, config, stage, current=True)
     run(config, wanted)
-    storage, expected = shelf_of(config.cluster), dvc_stages.outputs(project, stage)
-    brought = parcels.bring_home(storage, wanted.job, project, expected)
-    say(f"from {storage.address}: {', '.join(brought)}")
+    storage, expected = Storage.of(config.cluster), dvc_stages.outputs(project, stage)
+    made = results.get(storage, results.of_job(wanted.job), project, expected)
+    say(f"downloaded from {storage.address}: {', '.join(made)}")
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -168,7 +160,7 @@ def _inputs(project: Path, stage: str, current: bool | None) -> dict[str, str]:
     if not read or not all(path in sums and (project / path).exists() for path in read):
         return {}
     if current is None:
-        current = dvc_stages.is_current(project, set(read.values()))
+        current = not dvc_stages.changes(project, *sorted(set(read.values())))
     return {path: sums[path] for path in read} if current else {}
 
 
@@ -226,7 +218,7 @@ def _address(config: Config, address: str | None) -> str:
 
 
 def _submit_or_attach(
-    server: JobServer, config: Config, wanted: Order, storage: Shelf
+    server: JobServer, config: Config, wanted: Order, storage: Storage
 ) -> str | None:
     """The name of the attempt to follow; None if the job has finished meanwhile."""
     from seq2sweep.cluster.job_client import attempt, attempt_name
@@ -244,65 +236,63 @@ def _submit_or_attach(
                 )
             say(f"{name} is {newest.status.value.lower()}: attached; its log from the beginning:")
             return name
-        if parcels.has_results(storage, wanted.job):
+        if results.is_complete(storage, results.of_job(wanted.job)):
             return None
         name = attempt_name(wanted.job, number + 1)
         if _submit(server, config, wanted, storage, name):
-            why = f" anew, as {newest.submission_id} {_ended(newest.status)}" if newest else ""
-            say(f"{name} submitted{why}")
+            ended = {"FAILED": "failed", "STOPPED": "was stopped"}
+            why = newest and ended.get(newest.status, "has left no results here")
+            say(f"{name} submitted" + (f", as {newest.submission_id} {why}" if newest else ""))
             return name
         # Somebody else submitted it in this moment.
 
 
-def _ended(status: str) -> str:
-    return {"FAILED": "failed", "STOPPED": "was stopped"}.get(status, "has left no results here")
-
-
-def _submit(server: JobServer, config: Config, wanted: Order, storage: Shelf, name: str) -> bool:
+def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, name: str) -> bool:
     # Not of a job that is attached to or has finished: where it records has been decided.
     check_records_stay(config, wanted)
     for path, total in wanted.inputs.items():
-        storage.publish(wanted.project / path, parcels.of_data(total))
+        results.put(wanted.project, [path], storage, results.of_input(total, path))
     about = {"stage": wanted.stage, "commit": wanted.commit, "storage": storage.address}
     dated = about | {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-    order = (json.dumps(dated, indent=2) + "\n").encode()
-    storage.write(parcels.of_job(wanted.job, parcels.ORDER), order)
+    text = json.dumps(dated, indent=2) + "\n"
+    storage.write(results.of_job(wanted.job, results.ORDER), text.encode())
     # Those of attempts that ended before they had begun.
-    parcels.remove_values(storage, server.ended().get)
-    with (
-        parcels.values_for(config.cluster.job_environment, storage, name) as values,
-        _archive(wanted, storage) as archive,
-    ):
-        values.taken = server.submit(
-            name,
-            ENTRY,
-            archive,
-            VARIABLES | {"SEQ2SWEEP_COMMIT": wanted.commit},
-            **about,
-            **({entrypoint.VALUES: values.name} if values.name else {}),
-        )
-    return values.taken
+    results.remove_values(storage, server.ended().get)
+    variables = VARIABLES | {"SEQ2SWEEP_COMMIT": wanted.commit}
+    values = None
+    if config.cluster.job_environment:
+        # Not in the job's settings: Ray writes them into its logs.
+        values = about[entrypoint.VALUES] = results.values_name(name)
+    taken = False
+    try:
+        if values is not None:
+            content = results.values_of(config.cluster.job_environment)
+            storage.write(values, content, private=True)
+        with tempfile.TemporaryDirectory(prefix="s2s-job-") as folder:
+            archive = Path(folder) / "project.zip"
+            bundle.write_zip(archive, _files(wanted, storage))
+            taken = server.submit(name, ENTRY, archive, variables, **about)
+    finally:
+        if values is not None and not taken:
+            storage.delete(values)
+    return taken
 
 
-@contextlib.contextmanager
-def _archive(wanted: Order, storage: Shelf) -> Iterator[Path]:
+def _files(wanted: Order, storage: Storage) -> dict[str, bytes]:
+    """What the job's copy of the project is made of."""
     description = entrypoint.Description(wanted.job, wanted.stage, storage.address, wanted.inputs)
     files = wanted.content.files | {entrypoint.DESCRIPTION: description.to_json()}
     files.pop("dvc.lock", None)
     if wanted.inputs:
         files["dvc.lock"] = dvc_stages.lock_of_inputs(wanted.project, wanted.stage)
-    with tempfile.TemporaryDirectory(prefix="s2s-job-") as folder:
-        file = Path(folder) / "project.zip"
-        bundle.write_zip(file, files)
-        yield file
+    return files
 
 
-class _Killed(Exception):  # noqa: N818 - it names the outcome
-    """The job's program, or Ray's process above it, ended without a reason of its own."""
+def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str | None:
+    """Show the log until the job ends well (None) or is killed: gives the line that says so.
 
-
-def _follow(server: JobServer, name: str, stage: str, storage: Shelf) -> None:
-    """Show the log until the job ends; its reason when it did not end well."""
+    Raises what `run` does for a job that ended otherwise, or is followed no longer.
+    """
     from seq2sweep.cluster.job_client import Away
 
     tail = [""]
@@ -314,18 +304,16 @@ def _follow(server: JobServer, name: str, stage: str, storage: Shelf) -> None:
         tail[0] = (tail[0] + text)[-entrypoint.TAIL :]
 
     try:
-        console.doing(f"{name} has not ended, and its log says nothing new")
+        console.doing(f"{name} is running, and its log says nothing new")
         ended = server.follow(name, write)
-    except KeyboardInterrupt:
-        say(f"\ndetached. {_how_to_go_on(server, name, stage)}")
-        raise
-    except Away:
-        say(f"\nno answer any more. {_how_to_go_on(server, name, stage)}")
+    except (KeyboardInterrupt, Away) as error:
+        why = "the job server does not answer" if isinstance(error, Away) else "detached"
+        say(f"\n{why}. {_how_to_attach(server, name, stage)}")
         raise KeyboardInterrupt from None
     # It may never have begun.
-    parcels.remove_values(storage, lambda attempt: attempt == name)
+    results.remove_values(storage, lambda attempt: attempt == name)
     if ended.status == "SUCCEEDED":
-        return
+        return None
     line = entrypoint.reason(tail[0] or ended.message or "")
     line = re.sub(r"^seq2sweep \w+: ", "", line)
     if ended.status == "STOPPED" or ended.driver_exit_code == EXIT_INTERRUPTED:
@@ -334,12 +322,12 @@ def _follow(server: JobServer, name: str, stage: str, storage: Shelf) -> None:
     if ended.driver_exit_code == EXIT_USER_ERROR:
         raise UserError(line)
     if entrypoint.was_killed(ended.driver_exit_code):
-        raise _Killed(f"{name} was killed, by hand or by the system (out of memory?): {line}")
-    raise Failure(f"{name} failed: {line}; submit again to start it anew")
+        return f"{name} was killed, by hand or by the system (out of memory?): {line}"
+    raise Failure(f"{name} failed: {line}; submit again to restart it")
 
 
-def _how_to_go_on(server: JobServer, name: str, stage: str) -> str:
+def _how_to_attach(server: JobServer, name: str, stage: str) -> str:
     return (
-        f"{name} goes on. Attach: seq2sweep submit {stage} --address {server.address}. Stop it: "
-        f"ray job stop --address {server.address} {name}"
+        f"{name} keeps running. Attach: seq2sweep submit {stage} --address {server.address}. "
+        f"Stop it: ray job stop --address {server.address} {name}"
     )
