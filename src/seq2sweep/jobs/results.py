@@ -40,7 +40,7 @@ BLOCK_BYTES = 1 << 22
 
 
 class SharedFolder:
-    """A folder that this machine and all nodes see under the same path, used as an `ObjectStore` is."""
+    """A folder that this machine and all nodes see under one path, used as an `ObjectStore` is."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.address = folder, str(folder)
