@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from pipeline.unchanged import unchanged
 from seq2sweep import code_fingerprint, console
 from seq2sweep import config as configuration
-from seq2sweep.errors import EXIT_INTERRUPTED, Failure, UserError, ending
+from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, ending
 from seq2sweep.jobs import dvc_stages, submit
 from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import write_whole
@@ -59,10 +59,10 @@ def run(
                 submit.run_stage(Path.cwd(), config, name)
             else:
                 work(config)
-    except (UserError, Failure, OSError) as error:
+    except (UserError, OperationalError, OSError) as error:
         line, status = ending(error)
         print(redact(f"seq2sweep {name}: {line}"), file=sys.stderr)
-        if isinstance(error, Failure) and error.unclean:
+        if isinstance(error, OperationalError) and error.unclean:
             sys.stderr.flush()
             os._exit(status)
         sys.exit(status)

@@ -28,7 +28,7 @@ from seq2sweep.config import Config
 from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.decode.receipt import receipt, weights_entry
-from seq2sweep.errors import Failure
+from seq2sweep.errors import OperationalError
 from seq2sweep.evaluate.evaluation import score_checkpoint
 from seq2sweep.report.formats import table_files
 from seq2sweep.report.sweep_report import (
@@ -214,11 +214,11 @@ def say_summary(summary: dict[str, Any], refused: int, seconds: float) -> None:
 
 
 def say_failed(results: Sequence[TrialResult]) -> None:
-    """How to have failed trials tried again; Failure when there is no other."""
+    """How to have failed trials tried again; OperationalError when there is no other."""
     failed = [result for result in results if result.status == "failed"]
     if failed and len(failed) == len(results):
         first = failed[0]
-        raise Failure(
+        raise OperationalError(
             f"all {len(failed)} trials failed, the first ({first.variant.name}) as: {first.cause}; "
             f"their logs are in {first.journal.parent.parent}; run `dvc repro` again to resume"
         )

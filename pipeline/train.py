@@ -24,7 +24,7 @@ from seq2sweep.data import files
 from seq2sweep.data.bitext import read_training_header
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.decode.receipt import receipt, weights_entry
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.jobs import entrypoint
 from seq2sweep.model import flops
 from seq2sweep.runs import journal
@@ -122,7 +122,7 @@ def train(config: Config, name: str, folder: Path, data: str) -> RunStatus:
             on_event=functools.partial(say_progress, steps=config.train.steps),
         )
     except KeyboardInterrupt:
-        with contextlib.suppress(OSError, Failure, UserError):
+        with contextlib.suppress(OSError, OperationalError, UserError):
             step = driver_store(config.cluster.storage, folder).step()
             console.say(f"stopped; training resumes after step {step}")
         raise

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from seq2sweep.errors import Failure, UserError, ending
+from seq2sweep.errors import OperationalError, UserError, ending
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_an_error_without_a_path_is_a_failure() -> None:
 
 
 def test_lines_are_those_that_are_meant() -> None:
-    assert ending(Failure("a\nb")) == ("a\\nb", 1)
+    assert ending(OperationalError("a\nb")) == ("a\\nb", 1)
     listed = UserError("one:\n  \x1b[31m")
     assert ending(listed) == ("one:\\n  \\x1b[31m", 2)
     listed.lines = True

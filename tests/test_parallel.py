@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.parallel import IN_FLIGHT, Processes, available_cpus, serial
 
 
@@ -73,7 +73,9 @@ def end_itself(x: int) -> int:
 
 
 def test_a_killed_worker_is_said_in_one_line() -> None:
-    with pytest.raises(Failure, match="a process of this stage was killed, perhaps for want of"):
+    with pytest.raises(
+        OperationalError, match="a process of this stage was killed, perhaps for want of"
+    ):
         list(Processes(2)(end_itself, range(10)))
 
 

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from seq2sweep import config as configuration
 from seq2sweep import console, presets, yaml_text
 from seq2sweep.arguments import parser
-from seq2sweep.errors import EXIT_INTERRUPTED, Failure, UserError, ending
+from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, ending
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.redaction import redact
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader (`| head`) has seen enough.
         _leave_standard_output()
-    except (UserError, Failure, OSError) as error:
+    except (UserError, OperationalError, OSError) as error:
         line, status = ending(error)
         print(redact(f"seq2sweep {options.command}: {line}"), file=sys.stderr)
         if isinstance(error, OSError):
@@ -160,7 +160,7 @@ def _evaluate(options: argparse.Namespace) -> None:
         return
     print(overview(figures))
     if differ := sum(not figure.same for figure in figures):
-        raise Failure(
+        raise OperationalError(
             f"{differ} of {len(figures)} figures differ: run `dvc repro -f evaluate` to write them "
             "anew, and find out what changed them"
         )
@@ -232,7 +232,7 @@ def _doctor(options: argparse.Namespace) -> None:
     print(json.dumps(shown, indent=2) if options.json else health.overview(findings))
     problems = sum(finding.level == "problem" for finding in findings)
     if problems:
-        raise Failure(f"{problems} problem(s) found")
+        raise OperationalError(f"{problems} problem(s) found")
 
 
 def _submit(options: argparse.Namespace) -> None:

@@ -44,7 +44,7 @@ class UserError(Exception):
     lines = False
 
 
-class Failure(Exception):  # noqa: N818 - it names the outcome, as UserError names the cause
+class OperationalError(Exception):
     """Something went wrong that is not the user's input, and the message says all there is to say.
 
     Printed as one line, exit status 1; details are where the message points.
@@ -54,7 +54,7 @@ class Failure(Exception):  # noqa: N818 - it names the outcome, as UserError nam
     unclean = False
 
 
-def ending(error: UserError | Failure | OSError) -> tuple[str, int]:
+def ending(error: UserError | OperationalError | OSError) -> tuple[str, int]:
     """What to print of an error that ends a command or a stage, one line, and its exit status.
 
     An OSError that names a path is the user's to mend, if PATH_REMEDIES knows it; else (a disk

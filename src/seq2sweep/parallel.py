@@ -16,7 +16,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol, TypeVar
 
-from seq2sweep.errors import Failure
+from seq2sweep.errors import OperationalError
 
 CHANGES_NO_RESULT = "how many processes share work"
 
@@ -62,7 +62,7 @@ class Processes:
         try:
             yield from in_order(lambda item: _submitted(pool, item), items, self.count)
         except BrokenProcessPool:
-            raise Failure(
+            raise OperationalError(
                 "a process of this stage was killed, perhaps for want of memory: free some and run "
                 "`dvc repro` again"
             ) from None

@@ -104,16 +104,16 @@ def test_a_node_that_does_not_answer(cluster: None, monkeypatch: pytest.MonkeyPa
         time.sleep(1.0)
 
     (machine,) = doctor._machines()
-    with pytest.raises(doctor._Silent) as caught:
+    with pytest.raises(doctor._NoAnswerError) as caught:
         doctor._answer(machine, doctor._ask(machine, fails))
     assert caught.value.finding.text == "No module named 'seq2sweep'"
     monkeypatch.setattr(doctor, "PATIENCE", 0.1)
-    with pytest.raises(doctor._Silent) as caught:
+    with pytest.raises(doctor._NoAnswerError) as caught:
         doctor._answer(machine, doctor._ask(machine, sleeps))
     assert caught.value.finding.text == "none in 0.1 s"
     gone = doctor._Machine("gone", "ab" * 28, 0.0)
     monkeypatch.setattr(doctor, "PATIENCE", 60.0)
-    with pytest.raises(doctor._Silent):
+    with pytest.raises(doctor._NoAnswerError):
         doctor._answer(gone, doctor._ask(gone, node.clock))
 
 

@@ -171,7 +171,7 @@ def test_a_start_that_never_comes_is_given_up(
     assert watched.after(10_000)
     watched.alive = 0  # as when Ray starts them again itself
     assert not watched.after(workers_start.START_SECONDS)
-    with pytest.raises(workers_start.NeverStarted, match="did not start within 5m"):
+    with pytest.raises(workers_start.WorkersNotStartedError, match="did not start within 5m"):
         watched.after(10)
 
 
@@ -197,5 +197,5 @@ def test_nodes_and_room_are_waited_for(
     assert not watched.after(10_000)
     assert console._heartbeat.doing.endswith("free is 1 node of 0 CPUs, 0 GPUs")
     watched.placed = True  # the room is taken by these very workers
-    with pytest.raises(workers_start.NeverStarted):
+    with pytest.raises(workers_start.WorkersNotStartedError):
         watched.after(10_000)

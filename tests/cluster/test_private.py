@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 from seq2sweep.cluster import private, reaper
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 
 STRANGER = Path(__file__).with_name("stranger.py")
 NOBODY = 65534
@@ -238,5 +238,5 @@ def test_a_ray_without_tokens_is_refused(version: str, good: bool) -> None:
 
 def test_a_ray_that_lets_anybody_in_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(private, "wants_token", lambda channel, seconds: False)
-    with pytest.raises(Failure, match=r"started at 127\.0\.0\.1:1 asks for no token"):
+    with pytest.raises(OperationalError, match=r"started at 127\.0\.0\.1:1 asks for no token"):
         private.check_private("127.0.0.1:1")

@@ -25,7 +25,7 @@ from seq2sweep.cluster import local_cluster as local_ray
 from seq2sweep.cluster import private, reaper, session, signals
 from seq2sweep.cluster.session import Node, cpus_per_worker, places, while_waiting
 from seq2sweep.config import ClusterConfig
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 
 # --- what fits -----------------------------------------------------------------------------------
 
@@ -314,7 +314,7 @@ def test_a_start_that_fails_twice_is_a_failure_of_one_line(
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     starts = Starts(ConnectionError("first"), TimeoutError())
     monkeypatch.setattr(local_ray, "_init", starts)
-    with pytest.raises(Failure) as caught, local_ray.local_ray():
+    with pytest.raises(OperationalError) as caught, local_ray.local_ray():
         pytest.fail("it began")
     assert starts.left() == []
     (kept,) = temporary.glob("seq2sweep-*/ray-logs/*")

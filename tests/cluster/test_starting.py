@@ -62,7 +62,10 @@ def test_one_that_never_starts_is_given_up_at_last(
     monkeypatch.setattr(services, "get_node", never)
     began = time.monotonic()
     since = began - starting.PATIENCE_SECONDS + 0.5
-    with starting.waiting(since), pytest.raises(starting.Ended, match="raylet did not get ready"):
+    with (
+        starting.waiting(since),
+        pytest.raises(starting.ProcessEndedError, match="raylet did not get ready"),
+    ):
         services.get_node("127.0.0.1:1", "ours")
     assert time.monotonic() - began > 0.5
 
@@ -76,10 +79,10 @@ def test_one_that_is_gone_is_not_waited_for(
     monkeypatch.setattr(services, "get_node", never)
     monkeypatch.setattr(starting, "_alive", lambda name: False)
     with starting.waiting(time.monotonic()):
-        with pytest.raises(starting.Ended, match="raylet ended"):
+        with pytest.raises(starting.ProcessEndedError, match="raylet ended"):
             services.get_node("127.0.0.1:1", "ours")
         # Ray's own, which takes its half minute without.
-        with pytest.raises(starting.Ended, match="gcs_server ended"):
+        with pytest.raises(starting.ProcessEndedError, match="gcs_server ended"):
             node.wait_for_persisted_port(str(tmp_path), "00" * 28, "gcs_server_port")
 
 

@@ -14,9 +14,9 @@ from ray.train import ControllerError, TrainingFailedError
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import train_driver
-from seq2sweep.cluster.train_driver import TrainingFailed, run_training
+from seq2sweep.cluster.train_driver import TrainingError, run_training
 from seq2sweep.config import Config
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import checkpoint_name
 from seq2sweep.runs.run_store import RunStore
@@ -177,7 +177,7 @@ def test_a_full_disk_is_said_and_training_goes_on_when_there_is_room(
     full = configuration.with_changes(
         config, {"cluster.storage": str(small_disk), "cluster.max_failures": 0}
     )
-    with pytest.raises(Failure) as caught:
+    with pytest.raises(OperationalError) as caught:
         train(full, tiny_corpus, tmp_path, lambda entry: None)
     message = str(caught.value)
     assert f"no room left in {small_disk / 'run'}" in message
@@ -210,7 +210,7 @@ def test_the_true_cause_of_a_failure_is_told(
     cluster: None, config: Config, tiny_corpus: Corpus, project: Path
 ) -> None:
     huge = configuration.with_changes(config, {"model.d_ff": 10**13, "cluster.max_failures": 0})
-    with pytest.raises(TrainingFailed) as caught:
+    with pytest.raises(TrainingError) as caught:
         train(huge, tiny_corpus, project, pytest.fail)
     assert "out of memory" in caught.value.cause
     assert "can't allocate memory" in caught.value.cause
@@ -293,6 +293,6 @@ def test_storage_that_goes_away_has_not_got_on(
 
     monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
     monkeypatch.setattr(train_driver, "_trainer", Vanishes)
-    with pytest.raises(Failure, match=r"run cannot be used \(No such file"):
+    with pytest.raises(OperationalError, match=r"run cannot be used \(No such file"):
         train(config, tiny_corpus, project, pytest.fail)
     assert len(attempts) == 1

@@ -285,7 +285,7 @@ def test_a_server_may_ask_for_a_pause_of_up_to_a_minute(
     server: Server, retry_after: str, wait: float
 ) -> None:
     server.pages["/x"] = Page(statuses=[503], retry_after=retry_after)
-    with pytest.raises(remote.Unavailable) as caught:
+    with pytest.raises(remote.UnavailableError) as caught:
         remote.open_at(server.address("/x"), 0, None)
     assert caught.value.wait == wait
 

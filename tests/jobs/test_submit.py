@@ -23,7 +23,7 @@ from ray.job_submission import JobStatus
 from seq2sweep import cli, console
 from seq2sweep import config as configuration
 from seq2sweep.cluster import job_client
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.jobs import bundle, dvc_stages, entrypoint, results
 from seq2sweep.jobs import submit as jobs
 from seq2sweep.jobs.results import SharedFolder, Storage
@@ -223,13 +223,17 @@ def test_results_come_home_complete_or_not_at_all(storage: Storage, tmp_path: Pa
     assert results.is_complete(storage, job)
 
     storage.write("jobs/train-1/models/train/deep/weights", b"bad")
-    with pytest.raises(Failure, match=r"weights is not what was put there: .*manifest\.json"):
+    with pytest.raises(
+        OperationalError, match=r"weights is not what was put there: .*manifest\.json"
+    ):
         results.get(storage, job, here, outputs)
     assert (here / "models/train/deep/weights").read_text() == "old"
 
     storage.delete("jobs/train-1/manifest.json")  # as the error says
     results.put(there, outputs, storage, job)
-    with pytest.raises(Failure, match=r"names metrics\.json, which its stage does not make"):
+    with pytest.raises(
+        OperationalError, match=r"names metrics\.json, which its stage does not make"
+    ):
         results.get(storage, job, here, outputs[:1])
     assert results.get(storage, job, here, outputs) == ["models/train", "metrics.json"]
     assert [path.name for path in (here / "models/train").rglob("*")] == ["deep", "weights"]
@@ -251,7 +255,7 @@ def test_nothing_is_written_beside_the_outputs(
 ) -> None:
     manifest = json.dumps({"outputs": outputs, "files": files}).encode()
     storage.write("jobs/train-1/manifest.json", manifest)
-    with pytest.raises(Failure, match="which its stage does not make"):
+    with pytest.raises(OperationalError, match="which its stage does not make"):
         results.get(storage, results.of_job("train-1"), tmp_path / "project", ["out"])
     assert not (tmp_path / "project").exists()
 
@@ -317,13 +321,13 @@ def test_values_are_for_this_user_and_taken_once(storage: Storage) -> None:
     if isinstance(storage.backend, SharedFolder):
         assert (storage.backend.folder / name).stat().st_mode & 0o777 == 0o600
     assert results.take_values(storage, name) == {"A_SECRET": "value"}
-    with pytest.raises(Failure, match="submit again"):
+    with pytest.raises(OperationalError, match="submit again"):
         results.take_values(storage, name)
     with pytest.raises(UserError, match=r"job_environment names NOT_SET, which is not set"):
         results.values_of(["PATH", "NOT_SET"])
 
 
-@pytest.mark.parametrize("outcome", [KeyboardInterrupt, Failure, False, True])
+@pytest.mark.parametrize("outcome", [KeyboardInterrupt, OperationalError, False, True])
 def test_values_of_a_job_that_was_not_taken_are_removed(
     stub: Project, storage: Storage, outcome: type[BaseException] | bool
 ) -> None:
@@ -342,7 +346,7 @@ def test_values_of_a_job_that_was_not_taken_are_removed(
             raise outcome
 
     wanted, server = order(stub), cast(Any, Server())
-    with contextlib.suppress(KeyboardInterrupt, Failure):
+    with contextlib.suppress(KeyboardInterrupt, OperationalError):
         jobs._submit(server, load(stub), wanted, storage, wanted.job)
     kept = [f"environment/{name}" for name in storage.values()]
     assert kept == (seen if outcome is True else [])
@@ -677,7 +681,7 @@ def test_a_server_that_takes_no_job_is_given_up(
 ) -> None:
     monkeypatch.setattr(job_client, "START_SECONDS", 2.5)
     monkeypatch.setattr(console, "SILENT_SECONDS", 0.2)
-    with console.never_silent("submitting train-1"), pytest.raises(Failure, match=said):
+    with console.never_silent("submitting train-1"), pytest.raises(OperationalError, match=said):
         job_server(FakeTaker([answer] * 9, {})).submit("train-1", "true", Path("p.zip"), {})
     assert re.search(
         r"(?m)^waiting .* the (cluster can start jobs|job server), ", capsys.readouterr().out
@@ -701,13 +705,13 @@ def test_a_log_is_shown_once_however_often_the_connection_breaks(
 def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_client, "PATIENCE_SECONDS", 0.0)
     client = FakeClient([[ConnectionResetError("gone")]] * 2)
-    with pytest.raises(job_client.Away):
+    with pytest.raises(job_client.JobServerAwayError):
         job_server(client).follow("train-1", lambda text: None)
 
 
 def test_a_job_that_the_cluster_has_forgotten_is_one_line() -> None:
     client = FakeClient([[RuntimeError("Request failed with status code 404: no")]])
-    with pytest.raises(Failure, match=r"knows train-1 no more.*submit again"):
+    with pytest.raises(OperationalError, match=r"knows train-1 no more.*submit again"):
         job_server(client).follow("train-1", lambda text: None)
 
 
@@ -754,7 +758,7 @@ def test_a_wrong_address_is_one_line_without_its_password(stub: Project, address
         stub.set({"cluster.job_server": address})
 
 
-@pytest.mark.parametrize(("kind", "status"), [(UserError, 2), (Failure, 1), (OSError, 1)])
+@pytest.mark.parametrize(("kind", "status"), [(UserError, 2), (OperationalError, 1), (OSError, 1)])
 def test_no_error_shows_a_password(
     stub: Project,
     monkeypatch: pytest.MonkeyPatch,

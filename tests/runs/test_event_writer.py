@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from seq2sweep.config import Config
-from seq2sweep.errors import Failure
+from seq2sweep.errors import OperationalError
 from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.journal import entries
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
@@ -121,7 +121,7 @@ def test_what_could_not_be_kept_elsewhere_stays_here(tiny_config: Config, tmp_pa
     class Fails(RunStore):
         def keep(self, checkpoint: Path) -> None:
             if checkpoint.name == checkpoint_name(12):
-                raise Failure("away")
+                raise OperationalError("away")
 
         def prune(self, config: Config, newest: Path) -> None:
             pruned.append(newest.name)
@@ -133,7 +133,7 @@ def test_what_could_not_be_kept_elsewhere_stays_here(tiny_config: Config, tmp_pa
     writer = EventWriter(Fails(tmp_path), tiny_config)
     for step in (4, 8, 12):
         writer.write(CheckpointDue(step, {}, snapshot))
-    with pytest.raises(Failure, match="away"):
+    with pytest.raises(OperationalError, match="away"):
         writer.__exit__(None, None, None)
     assert there() == [checkpoint_name(step) for step in (4, 8, 12)], "two are kept otherwise"
     assert pruned == [checkpoint_name(4), checkpoint_name(8)]

@@ -12,7 +12,7 @@ import pytest
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
 from seq2sweep.runs.remote_run_store import (
     RemoteRunStore,
@@ -482,7 +482,7 @@ def test_a_worker_that_still_writes_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("seq2sweep.runs.remote_run_store.OLD_WRITER_SECONDS", 0.0)
-    with worker._writer_lease(), pytest.raises(Failure, match="is working in s3://"):
+    with worker._writer_lease(), pytest.raises(OperationalError, match="is working in s3://"):
         driver.status(short)
     assert driver.status(short).step == 0
 
@@ -496,7 +496,9 @@ def test_a_store_that_is_away(
     monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
     for action in ("sizes", "size", "read", "write", "create"):
         monkeypatch.setattr(ObjectStore, action, away)
-    with pytest.raises(Failure, match=f"{driver.location} cannot be used .* fix the storage"):
+    with pytest.raises(
+        OperationalError, match=f"{driver.location} cannot be used .* fix the storage"
+    ):
         driver.status(short)
     driver.begin_attempt("1")
     driver.follow_journal()
@@ -515,7 +517,9 @@ def test_no_space_at_home(
 
     leave(worker, 8, 12, end=True)
     monkeypatch.setattr(ObjectStore, "download", full)
-    with pytest.raises(Failure, match=f"no space left in {driver.folder} for the checkpoints"):
+    with pytest.raises(
+        OperationalError, match=f"no space left in {driver.folder} for the checkpoints"
+    ):
         driver.status(short)
 
 

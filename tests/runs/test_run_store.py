@@ -14,7 +14,7 @@ import pytest
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs import layout, run_store
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
 from seq2sweep.runs.retention import always_kept
@@ -157,7 +157,9 @@ def test_an_error_of_the_storage_is_waited_out(
 def test_storage_that_stays_away_is_one_line(config: Config, folder: Path, no_pauses: None) -> None:
     shutil.rmtree(folder)
     for work in (lambda: RunStore(folder).status(config), RunStore(folder).step):
-        with pytest.raises(Failure, match=r"cannot be used \(No such file.*fix the storage"):
+        with pytest.raises(
+            OperationalError, match=r"cannot be used \(No such file.*fix the storage"
+        ):
             work()
 
 
@@ -175,7 +177,7 @@ def test_a_worker_that_still_writes_is_waited_for(
     assert held.wait(60)
     damage(folder / checkpoint_name(900))
     monkeypatch.setattr(locks, "OLD_WRITER_SECONDS", 0.5)
-    with pytest.raises(Failure, match=r"another worker holds .*writer\.lock"):
+    with pytest.raises(OperationalError, match=r"another worker holds .*writer\.lock"):
         RunStore(folder).status(config)
     assert (folder / checkpoint_name(900)).exists()
     worker.kill()

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from seq2sweep.errors import Failure
+from seq2sweep.errors import OperationalError
 from seq2sweep.tracking import relay_thread
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import Experiment
@@ -144,7 +144,7 @@ def test_what_is_refused_is_said_once(place: Place, capsys: pytest.CaptureFixtur
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"seq2sweep: not all of the record in {run.folder} can be delivered to ")
     assert "no$name" in line
-    with pytest.raises(Failure, match="not all of the record in"):
+    with pytest.raises(OperationalError, match="not all of the record in"):
         sync(*place)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2sweep.errors import Failure
+from seq2sweep.errors import OperationalError
 from seq2sweep.tracking import relay_thread
 from seq2sweep.tracking.mlflow_store import Experiment
 from seq2sweep.tracking.recorder import Recorder
@@ -107,5 +107,7 @@ def test_a_postgresql_database_without_a_server(tmp_path: Path) -> None:
         scenario.check(Experiment(*place[1:]), recorded)
     with Recorder(tmp_path / "tracking", "t", kind="test"):
         pass
-    with pytest.raises(Failure, match=r"the MLflow store postgresql.*refused.*2 step\(s\)"):
+    with pytest.raises(
+        OperationalError, match=r"the MLflow store postgresql.*refused.*2 step\(s\)"
+    ):
         sync(*place)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from seq2sweep.errors import Failure
+from seq2sweep.errors import OperationalError
 from seq2sweep.tracking import outbox, recorder
 from seq2sweep.tracking.mlflow_store import Experiment
 from seq2sweep.tracking.outbox import Outbox
@@ -137,7 +137,9 @@ def test_another_users_record_stops_neither_others_nor_the_stage(
     said = f"seq2sweep: not all of the record in {theirs.folder} can be delivered to MLflow ("
     (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith(said)]
     assert "Permission denied" in line
-    with pytest.raises(Failure, match=f"{theirs.name} can be delivered .*Permission denied"):
+    with pytest.raises(
+        OperationalError, match=f"{theirs.name} can be delivered .*Permission denied"
+    ):
         sync(*place)
 
 

@@ -85,7 +85,7 @@ def _of_all(machines: list[_Machine], meeting: str, config: Config) -> Iterator[
     for machine, reference in asked.items():
         try:
             told[machine] = _answer(machine, reference)
-        except _Silent as silent:
+        except _NoAnswerError as silent:
             yield silent.finding
     for machine in told:
         try:
@@ -94,7 +94,7 @@ def _of_all(machines: list[_Machine], meeting: str, config: Config) -> Iterator[
             yield _clock(machine)
             if machine is not (first := next(iter(told))):
                 yield _bandwidth(first, machine)
-        except _Silent as silent:
+        except _NoAnswerError as silent:
             yield silent.finding
 
 
@@ -119,7 +119,7 @@ def _ask(machine: _Machine, question: Callable[..., Any], *about: Any) -> ray.Ob
     return ask(machine.id, question, *about)
 
 
-class _Silent(Exception):  # noqa: N818 - what the node is
+class _NoAnswerError(Exception):
     """A node did not answer."""
 
     def __init__(self, machine: _Machine, text: str) -> None:
@@ -135,11 +135,11 @@ def _answer(machine: _Machine, reference: ray.ObjectRef[Any]) -> Any:
     try:
         return ray.get(reference, timeout=PATIENCE)
     except ray.exceptions.GetTimeoutError:
-        raise _Silent(machine, f"none in {PATIENCE:g} s") from None
+        raise _NoAnswerError(machine, f"none in {PATIENCE:g} s") from None
     except ray.exceptions.RayError as error:
         cause = getattr(error, "cause", None) or error
         lines = str(cause).strip().splitlines() or [type(cause).__name__]
-        raise _Silent(machine, lines[-1]) from None
+        raise _NoAnswerError(machine, lines[-1]) from None
 
 
 # --- each machine --------------------------------------------------------------------------------

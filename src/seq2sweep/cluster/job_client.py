@@ -23,7 +23,7 @@ from ray._private.authentication.authentication_token_setup import (
 from ray.job_submission import JobDetails, JobSubmissionClient, JobType
 
 from seq2sweep import console
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.redaction import secrets_in
 
 CONNECT_SECONDS = 5.0
@@ -41,7 +41,7 @@ OVERRIDES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 _TROUBLE = (OSError, RuntimeError, requests.RequestException, aiohttp.ClientError, TimeoutError)
 
 
-class Away(Exception):  # noqa: N818 - what the server is
+class JobServerAwayError(Exception):
     """The job server has not answered for PATIENCE_SECONDS."""
 
 
@@ -96,7 +96,9 @@ class JobServer:
         try:
             return list(self._client.list_jobs())
         except _TROUBLE as error:
-            raise Failure(f"the job server does not say its jobs: {_first_line(error)}") from None
+            raise OperationalError(
+                f"the job server does not say its jobs: {_first_line(error)}"
+            ) from None
 
     def submit(
         self, name: str, entry: str, archive: Path, variables: Mapping[str, str], **about: str
@@ -104,7 +106,7 @@ class JobServer:
         """Upload the project and start an attempt; False if one of that name is there already.
 
         Tries again for START_SECONDS where the cluster cannot start jobs yet, or does not answer.
-        Raises Failure.
+        Raises OperationalError.
         """
         give_up = time.monotonic() + START_SECONDS
         lost = False  # an answer: the job may have been taken
@@ -122,11 +124,11 @@ class JobServer:
                     return lost and self._is_of(name, about)
                 if "No available agent" not in str(error) or time.monotonic() > give_up:
                     reason = _first_line(error)
-                    raise Failure(f"the job server refused the job: {reason}") from None
+                    raise OperationalError(f"the job server refused the job: {reason}") from None
                 console.doing("waiting until the cluster can start jobs")
             except OSError as error:
                 if time.monotonic() > give_up:
-                    raise Failure(
+                    raise OperationalError(
                         f"the job server did not answer ({_first_line(error)}): submit again, "
                         "which attaches to the job if it has been taken"
                     ) from None
@@ -139,13 +141,15 @@ class JobServer:
         try:
             return bool(self._client.get_job_info(name).metadata == about)
         except _TROUBLE as error:
-            raise Failure(f"the job server does not tell of {name}: {_first_line(error)}") from None
+            raise OperationalError(
+                f"the job server does not tell of {name}: {_first_line(error)}"
+            ) from None
 
     def follow(self, name: str, write: Callable[[str], object]) -> JobDetails:
         """Hand on a job's log from its beginning until the job ends; gives how it ended.
 
-        Goes on by itself after a broken connection. Raises Away when the server stays silent, and
-        Failure when it knows the job no more.
+        Goes on by itself after a broken connection. Raises JobServerAwayError when the server stays
+        silent, and OperationalError when it knows the job no more.
         """
         log = _Log(write)
         answered = time.monotonic()
@@ -159,11 +163,11 @@ class JobServer:
                     return details
             except _TROUBLE as error:
                 if "status code 404" in str(error):
-                    raise Failure(
+                    raise OperationalError(
                         f"the cluster knows {name} no more, as it was started anew: submit again"
                     ) from None
                 if time.monotonic() - answered > PATIENCE_SECONDS:
-                    raise Away from None
+                    raise JobServerAwayError from None
                 time.sleep(1)
 
     async def _tail(self, name: str, log: _Log) -> None:

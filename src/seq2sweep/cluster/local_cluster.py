@@ -15,7 +15,7 @@ import ray
 from seq2sweep import console
 from seq2sweep.cluster import private, reaper, starting
 from seq2sweep.cluster.signals import ENDINGS, held_back, undisturbed
-from seq2sweep.errors import Failure
+from seq2sweep.errors import OperationalError
 from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
 
 NAMESPACE = "seq2sweep"
@@ -36,26 +36,26 @@ def local_ray() -> Iterator[None]:
     """A Ray that nobody else sees, connected to, for the time of a `with` block.
 
     A busy machine has time to start it (starting.py); a start that fails before is tried once more.
-    Raises Failure, with the folder of Ray's logs, when that fails too.
+    Raises OperationalError, with the folder of Ray's logs, when that fails too.
     """
     since = time.monotonic()
     with contextlib.ExitStack() as stack:
         stack.enter_context(environment(LOCAL_ENVIRONMENT | starting.PATIENT))
         try:
             stack.enter_context(_session(since))
-        except _NotStarted as first:
+        except _NotStartedError as first:
             if time.monotonic() - since > starting.PATIENCE_SECONDS:
                 raise _failure(first) from None
             console.say(f"{first}; once more")
             shutil.rmtree(first.logs, ignore_errors=True)
             try:
                 stack.enter_context(_session(since))
-            except _NotStarted as error:
+            except _NotStartedError as error:
                 raise _failure(error) from None
         yield
 
 
-class _NotStarted(Exception):  # noqa: N818 - it names the outcome
+class _NotStartedError(Exception):
     """Ray did not start; logs: a folder with what its processes wrote."""
 
     def __init__(self, reason: str, logs: Path) -> None:
@@ -63,8 +63,10 @@ class _NotStarted(Exception):  # noqa: N818 - it names the outcome
         self.logs = logs
 
 
-def _failure(error: _NotStarted) -> Failure:
-    return Failure(f"{error}; its logs are in {error.logs}; free the machine and run again")
+def _failure(error: _NotStartedError) -> OperationalError:
+    return OperationalError(
+        f"{error}; its logs are in {error.logs}; free the machine and run again"
+    )
 
 
 @contextlib.contextmanager
@@ -88,12 +90,12 @@ def _session(since: float) -> Iterator[None]:
                 starting.waiting(since),
             ):
                 _init(folder)
-        except Failure:
+        except OperationalError:
             raise
         # Ray raises a plain Exception for a node that is not up in time.
         except Exception as error:
             logs = starting.keep_logs(Path(folder))
-            raise _NotStarted(starting.reason(error, since), logs) from error
+            raise _NotStartedError(starting.reason(error, since), logs) from error
         yield
 
 

@@ -14,7 +14,7 @@ from ray._private import ray_constants
 from ray.core.generated.gcs_service_pb2 import GetClusterIdRequest
 from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
 
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 
 LOOPBACK = "127.0.0.1"
 LEAST_RAY = (2, 60)
@@ -94,12 +94,12 @@ def wants_token(channel: grpc.Channel, seconds: float) -> bool:
 
 
 def check_private(address: str) -> None:
-    """Raises Failure where the Ray that we started lets anybody in."""
+    """Raises OperationalError where the Ray that we started lets anybody in."""
     # Not a channel of Ray's, which would show the token.
     with grpc.insecure_channel(address) as channel:
         asks = wants_token(channel, REPLY_SECONDS)
     if not asks:
-        raise Failure(
+        raise OperationalError(
             f"the Ray that was started at {address} asks for no token, so it was ended: any user "
             f"of this machine could run programs as you (Ray {ray.__version__})"
         )

@@ -26,7 +26,7 @@ from seq2sweep.cluster.local_cluster import NAMESPACE, WORKER_ENVIRONMENT, local
 from seq2sweep.cluster.private import check_version, wants_token
 from seq2sweep.cluster.signals import interrupts, signals_as_interrupts, undisturbed
 from seq2sweep.config import ClusterConfig
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 
 CHANGES_NO_RESULT = "how Ray is started"
 
@@ -53,14 +53,16 @@ def ray_session(config: ClusterConfig) -> Iterator[None]:
     An address, or RAY_ADDRESS (set in every job that `ray job submit` starts), joins a running
     cluster. A Ray that this process is connected to already is used as it is.
 
-    Raises UserError when the cluster cannot be reached, Failure when none can be started here, or
-    when Ray reports something that nobody in the block expected.
+    Raises UserError when the cluster cannot be reached, OperationalError when none can be started
+    here, or when Ray reports something that nobody in the block expected.
     """
     try:
         with _session(config):
             yield
     except ray.exceptions.RayError as error:
-        raise Failure(f"{failures.describe(error)}; run `dvc repro` again to resume") from error
+        raise OperationalError(
+            f"{failures.describe(error)}; run `dvc repro` again to resume"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -185,7 +187,9 @@ class _Alive:
         node = ray._private.worker._global_node
         for name, process in node.dead_processes() if node is not None else ():
             if name in ("gcs_server", "raylet"):
-                raise RayDied(f"Ray's {name} on this machine ended ({_ended(process.returncode)})")
+                raise RayDiedError(
+                    f"Ray's {name} on this machine ended ({_ended(process.returncode)})"
+                )
         host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
         try:
             with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS):
@@ -193,14 +197,14 @@ class _Alive:
                 return True
         except OSError as error:
             if now - self.answered > HEAD_SECONDS:
-                raise RayDied(
+                raise RayDiedError(
                     f"Ray's head at {host}:{port} has not answered for "
                     f"{console.duration(now - self.answered)} ({error})"
                 ) from None
         return False
 
 
-class RayDied(Failure):
+class RayDiedError(OperationalError):
     """Ray itself, without which nothing goes on, has ended."""
 
     # Ray's threads in this process crash it (SIGSEGV) when they end after what they talked to.
@@ -217,7 +221,7 @@ def _ended(status: int) -> str:
 
 
 require_alive = _Alive()
-"""Raises RayDied when the Ray of this process has ended; looks once in ALIVE_SECONDS."""
+"""Raises RayDiedError when the Ray of this process has ended; looks once in ALIVE_SECONDS."""
 
 
 LAST_WORDS_SECONDS = 90.0

@@ -40,7 +40,7 @@ KEPT_BYTES = 1 << 20
 NOISE = "terminal.log"
 
 
-class Ended(Exception):  # noqa: N818 - it names the outcome
+class ProcessEndedError(Exception):
     """A process of Ray ended while the others waited for it."""
 
 
@@ -78,8 +78,8 @@ def waiting(since: float) -> Iterator[None]:
 def _until(give_up: float, server: str, look: Callable[[], Any]) -> Any:
     """What `look` gives, once it does.
 
-    Raises Ended when the server that makes it so is gone, KeyboardInterrupt when this process is
-    asked to end: such signals are held back while Ray starts.
+    Raises ProcessEndedError when the server that makes it so is gone, KeyboardInterrupt when this
+    process is asked to end: such signals are held back while Ray starts.
     """
     while True:
         if signal.sigpending() & set(ENDINGS):
@@ -90,9 +90,9 @@ def _until(give_up: float, server: str, look: Callable[[], Any]) -> Any:
             return look()
         except RuntimeError:
             if not alive:
-                raise Ended(f"its process {server} ended") from None
+                raise ProcessEndedError(f"its process {server} ended") from None
             if time.monotonic() > give_up:
-                raise Ended(f"its process {server} did not get ready") from None
+                raise ProcessEndedError(f"its process {server} did not get ready") from None
         time.sleep(LOOK_SECONDS)
 
 

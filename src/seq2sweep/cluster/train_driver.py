@@ -33,9 +33,9 @@ from seq2sweep.cluster.failures import (
 from seq2sweep.cluster.ray_trainer import RayTrainer
 from seq2sweep.cluster.torch_backend import NodeToNode
 from seq2sweep.cluster.train_worker import train_worker
-from seq2sweep.cluster.workers_start import NeverStarted, Start
+from seq2sweep.cluster.workers_start import Start, WorkersNotStartedError
 from seq2sweep.config import Config
-from seq2sweep.errors import NO_ROOM, Failure, UserError
+from seq2sweep.errors import NO_ROOM, OperationalError, UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME, run_folder
 from seq2sweep.runs.remote_run_store import driver_store
@@ -46,7 +46,7 @@ FAILURE_LOG_NAME = "failure.log"
 AGAIN = "run `dvc repro` again to resume"
 
 
-class TrainingFailed(Failure):
+class TrainingError(OperationalError):
     """Workers failed too often without getting on; the message is one line.
 
     cause: the error that ended it; final: starting the workers again would be in vain; step: that
@@ -76,7 +76,7 @@ def run_training(
     on_event: gets each entry that the journal receives meanwhile, in order, in this thread.
 
     Raises UserError when the workers do not fit the cluster or one of them raised it,
-    TrainingFailed for any other end.
+    TrainingError for any other end.
     """
     folder = run_folder(config.cluster, project, name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def _train(
 
 def _attempt(
     store: RunStore, make_trainer: Callable[[str], RayTrainer], meanwhile: _Meanwhile
-) -> TrainingFailed | None:
+) -> TrainingError | None:
     """Start the workers once; gives how they failed, None when they did not."""
     attempt = uuid.uuid4().hex
     store.begin_attempt(attempt)
@@ -162,9 +162,9 @@ def _attempt(
         session.while_waiting(work, meanwhile, store.request_stop, last_words=store.save_seconds)
     except (TrainingFailedError, RayError) as error:
         return _failure(error, store, store.step(), system_kills() - killed)
-    except NeverStarted as hung:
+    except WorkersNotStartedError as hung:
         trainer.give_up()
-        return TrainingFailed(str(hung), AGAIN, step=store.step())
+        return TrainingError(str(hung), AGAIN, step=store.step())
     finally:
         store.end_attempt()
     return None
@@ -262,7 +262,7 @@ def _trainer(
     )
 
 
-def _failure(error: Exception, store: RunStore, step: int, killed: int = 0) -> TrainingFailed:
+def _failure(error: Exception, store: RunStore, step: int, killed: int = 0) -> TrainingError:
     """Ray's wall of frames as the one error that started it; the wall is kept in a file.
 
     killed: as of `describe`. Raises the UserError that a worker raised.
@@ -272,7 +272,7 @@ def _failure(error: Exception, store: RunStore, step: int, killed: int = 0) -> T
         raise UserError(str(cause)) from None
     if isinstance(cause, OSError) and cause.errno in NO_ROOM:
         # Its log would find no room either.
-        return TrainingFailed(store.disk_full(cause), AGAIN, final=True, step=step)
+        return TrainingError(store.disk_full(cause), AGAIN, final=True, step=step)
     hung = store.stack_traces(on_all_nodes) if is_death(cause) else []
     if hung:
         logs = ", ".join(map(str, hung))
@@ -286,13 +286,13 @@ def _failure(error: Exception, store: RunStore, step: int, killed: int = 0) -> T
         log.write_text(f"{error}\n", encoding="utf-8")
     except OSError as failure:
         further = f"{log} could not be written ({failure.strerror})"
-        return TrainingFailed(what, further, step=step)
-    return TrainingFailed(what, f"stack traces are in {log}; {AGAIN}", step=step)
+        return TrainingError(what, further, step=step)
+    return TrainingError(what, f"stack traces are in {log}; {AGAIN}", step=step)
 
 
 def plain_cause(error: BaseException, killed: int = 0) -> str:
     """An error of a training in one line, with what to do where that is known; as `describe`."""
-    return error.cause if isinstance(error, TrainingFailed) else describe(error, killed)
+    return error.cause if isinstance(error, TrainingError) else describe(error, killed)
 
 
 def _cause(error: Exception) -> tuple[str, BaseException]:

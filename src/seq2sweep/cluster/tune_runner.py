@@ -30,7 +30,7 @@ from seq2sweep.cluster.tune_scheduler import OrderedScheduler
 from seq2sweep.cluster.tune_trial import FAILURE_NAME, METRIC, run_trial
 from seq2sweep.cluster.workers_start import START_SECONDS
 from seq2sweep.config import Config, SweepConfig
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import OnTrial, TrialRecord
@@ -117,7 +117,7 @@ class _Waiting:
             self.busy += now - before
         console.doing(lack or "waiting for a trial to start")
         if now - self.busy > START_SECONDS:
-            raise Failure(
+            raise OperationalError(
                 f"no trial started within {console.duration(now - self.busy)}, though there was "
                 "room for one; run `dvc repro` again to resume"
             )

@@ -28,12 +28,12 @@ class Trainer(Protocol):
     def controller(self) -> str | None: ...
 
 
-class NeverStarted(Exception):  # noqa: N818 - it names the outcome
+class WorkersNotStartedError(Exception):
     """Workers did not start, though there was room for them."""
 
 
 class Start:
-    """Called again and again while an attempt runs; raises NeverStarted when it hangs.
+    """Called again and again while an attempt runs; raises WorkersNotStartedError when it hangs.
 
     Time without live workers is counted, from the beginning of an attempt or from when they were
     last seen, but not while they wait for room: for nodes that are to come, or for other jobs.
@@ -64,7 +64,7 @@ class Start:
             self.alive += now - before
         console.doing(lack or f"waiting for {self.cluster.workers} workers to start")
         if now - self.alive > START_SECONDS:
-            raise NeverStarted(
+            raise WorkersNotStartedError(
                 f"the workers did not start within {console.duration(now - self.alive)}, though "
                 "there was room for them"
             )

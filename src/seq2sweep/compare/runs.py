@@ -9,7 +9,7 @@ from typing import Any
 
 from seq2sweep import config as configuration
 from seq2sweep.compare import trials, weights
-from seq2sweep.compare.scored_run import Missing, ScoredRun, Scores
+from seq2sweep.compare.scored_run import NotComparableError, ScoredRun, Scores
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES
 from seq2sweep.evaluate.significance import against_base
@@ -143,12 +143,12 @@ def _difference(
     """How the second's BLEU differs from the first's, and why it was not tested, if it was not."""
     try:
         one, other, test_set = _comparable(first, second)
-    except Missing as unlike:
+    except NotComparableError as unlike:
         return None, str(unlike)
     ours, theirs = estimate(other.bleu), estimate(one.bleu)
     try:
         (base, references), (system, _) = one.texts(), other.texts()
-    except Missing as why:
+    except NotComparableError as why:
         return dataclasses.replace(against(ours, theirs, None), seen=None), str(why)
     language, lowercase = test_set["to"], test_set["lowercase"]
     significance = against_base(
@@ -158,17 +158,17 @@ def _difference(
 
 
 def _comparable(first: ScoredRun, second: ScoredRun) -> tuple[Scores, Scores, dict[str, Any]]:
-    """The scores of both and their test set, if it is the same; else raises Missing."""
+    """The scores of both and their test set, if it is the same; else raises NotComparableError."""
     found = []
     for letter, run in zip("AB", (first, second), strict=True):
         if run.scores is None:
-            raise Missing(f"{letter} ({run.name}) has no known score: {run.unknown}")
+            raise NotComparableError(f"{letter} ({run.name}) has no known score: {run.unknown}")
         if run.scores.test_set is None:
-            raise Missing(str(run.unknown))
+            raise NotComparableError(str(run.unknown))
         found.append((run.scores, run.scores.test_set))
     (one, test_set), (other, test_set_of_other) = found
     if test_set != test_set_of_other:
-        raise Missing("their test sets are not the same")
+        raise NotComparableError("their test sets are not the same")
     return one, other, test_set
 
 

@@ -22,8 +22,8 @@ class Scores:
 
     bleu: sacreBLEU's of each of its trainings; figures: means over them by name, such as `chrf`,
     None where not known; test_set: what was translated, the same exactly where scores can be
-    compared, None if not known; texts: reads translations and references, raises Missing where they
-    are not there, or should not be tested.
+    compared, None if not known; texts: reads translations and references, raises NotComparableError
+    where they are not there, or should not be tested.
     """
 
     bleu: list[float]
@@ -51,21 +51,21 @@ class ScoredRun:
     unknown: str | None = None
 
 
-class Missing(Exception):  # noqa: N818 - no error: it says why two runs cannot be tested
+class NotComparableError(Exception):
     """A text is not there, or is not the one that was scored."""
 
 
 def read_scored(path: Path, wanted: str, remedy: str) -> list[str]:
-    """The lines of a text, if it is the one with this sha256; raises Missing."""
+    """The lines of a text, if it is the one with this sha256; raises NotComparableError."""
     if not path.is_file():
-        raise Missing(f"{path} is missing: {remedy}")
+        raise NotComparableError(f"{path} is missing: {remedy}")
     if sha256(path) != wanted:
-        raise Missing(f"{path} is not the text that was scored: {remedy}")
+        raise NotComparableError(f"{path} is not the text that was scored: {remedy}")
     return list(read_lines(path))
 
 
 def read_references(project: Path, test_set: Mapping[str, Any]) -> list[str]:
-    """What the translations of a test set were scored against; raises Missing."""
+    """What the translations of a test set were scored against; raises NotComparableError."""
     file = project / CLEAN / text_name(test_set["split"], "target")
     return read_scored(file, test_set["target"], "run `dvc checkout data/clean`, or `dvc repro`")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep.compare.scored_run import (
-    Missing,
+    NotComparableError,
     ScoredRun,
     Scores,
     Texts,
@@ -119,10 +119,10 @@ def _scores(
 
 
 def _texts(project: Path, test_set: Mapping[str, Any], trials: Sequence[Trial]) -> Texts:
-    """Raises Missing where there are none that should be tested."""
+    """Raises NotComparableError where there are none that should be tested."""
     for trial in trials:
         if trial["status"] != "finished":
-            raise Missing(f"{_remark(trial)}, and only what finished is compared")
+            raise NotComparableError(f"{_remark(trial)}, and only what finished is compared")
     remedy = "run `dvc repro -f sweep`, which trains again only what cluster.storage has lost"
     places = [trial["translations"] for trial in trials]
     translations = [read_scored(project / p["file"], p["sha256"], remedy) for p in places]

@@ -102,7 +102,7 @@ def _scores(project: Path, metrics: Mapping[str, Any], config: Mapping[str, Any]
 
 
 def _texts(project: Path, made_from: Mapping[str, Any]) -> Texts:
-    """Raises Missing where they are not those that were scored."""
+    """Raises NotComparableError where they are not those that were scored."""
     remedy = "run `dvc checkout reports/translations.tsv`, or `dvc repro -f evaluate`"
     table = read_scored(project / TRANSLATIONS, made_from["translations"], remedy)
     translations = [line.split("\t")[2] for line in table[1:]]

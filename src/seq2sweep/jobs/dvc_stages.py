@@ -16,7 +16,7 @@ import yaml
 import seq2sweep
 from seq2sweep import code_fingerprint
 from seq2sweep import config as configuration
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 
 ALL = "all"
 """Stands for every stage."""
@@ -101,14 +101,16 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
     """What `dvc status` finds changed, by stage; a stage that only follows another is not there.
 
     Of code what it means is compared, as if the stage FINGERPRINT had just run, which is not told.
-    stages: those alone and all before them. Raises Failure when DVC cannot say.
+    stages: those alone and all before them. Raises OperationalError when DVC cannot say.
     """
     targets = ("--with-deps", *stages) if stages else ()
     command = [sys.executable, "-m", "dvc", "status", "--json", *targets]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True)
     if done.returncode not in (0, 1):
         said = done.stderr.strip().splitlines()
-        raise Failure(f"dvc status failed: {said[-1] if said else f'status {done.returncode}'}")
+        raise OperationalError(
+            f"dvc status failed: {said[-1] if said else f'status {done.returncode}'}"
+        )
     found: dict[str, list[Any]] = json.loads(done.stdout or "{}")
     if FINGERPRINT not in _stages(project):
         return found

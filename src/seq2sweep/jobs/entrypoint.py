@@ -14,7 +14,13 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from seq2sweep.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
+from seq2sweep.errors import (
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_USER_ERROR,
+    OperationalError,
+    UserError,
+)
 from seq2sweep.jobs import dvc_stages, results
 from seq2sweep.jobs.results import Storage
 
@@ -78,7 +84,7 @@ def main() -> int:
     description = Description(**json.loads(Path(DESCRIPTION).read_text(encoding="utf-8")))
     try:
         line, status = _work(description)
-    except (UserError, Failure, OSError) as error:
+    except (UserError, OperationalError, OSError) as error:
         line = f"seq2sweep {description.stage}: {error}"
         status = EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_FAILURE
     print(line, flush=True)  # the last of the log

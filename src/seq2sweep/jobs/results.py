@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from seq2sweep import console
 from seq2sweep.config import ClusterConfig, is_address
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.storage.object_store import ObjectStore
 from seq2sweep.storage.retry import with_retries
@@ -102,7 +102,7 @@ class Storage:
     """The storage that this machine and the cluster share; names are relative, with slashes.
 
     A file has its name when all of it is there. Tries again for two minutes what fails; then raises
-    Failure, and UserError for what waiting does not mend.
+    OperationalError, and UserError for what waiting does not mend.
     """
 
     def __init__(self, backend: SharedFolder | ObjectStore) -> None:
@@ -159,7 +159,7 @@ class Storage:
         try:
             return with_retries(work)
         except OSError as error:
-            raise Failure(
+            raise OperationalError(
                 f"{self.address} cannot be used ({error.strerror}): fix the storage, and submit "
                 "again"
             ) from None
@@ -207,19 +207,19 @@ def is_complete(storage: Storage, where: str) -> bool:
 def get(storage: Storage, where: str, project: Path, expected: Sequence[str]) -> list[str]:
     """Put what lies there in its places in the project, each complete; gives their names.
 
-    expected: the outputs that may be among it. Raises Failure, and leaves all as it was, when a sum
-    does not match.
+    expected: the outputs that may be among it. Raises OperationalError, and leaves all as it was,
+    when a sum does not match.
     """
     told = f"{storage.address}/{where}{MANIFEST}"
     content = storage.read(where + MANIFEST)
     if content is None:
-        raise Failure(f"{told} is gone: submit again, which runs what is missing")
+        raise OperationalError(f"{told} is gone: submit again, which runs what is missing")
     manifest = json.loads(content)
     outputs, sums = list(manifest["outputs"]), dict(manifest["files"])
     for name in (*outputs, *sums):
         inside = any(name == output or name.startswith(f"{output}/") for output in expected)
         if not inside or ".." in PurePosixPath(name).parts:
-            raise Failure(f"{told} names {name}, which its stage does not make")
+            raise OperationalError(f"{told} names {name}, which its stage does not make")
     # Ignored by git, as the next upload must not find it.
     beside = project / ".dvc" / "tmp" / f"{PurePosixPath(where).name}.partial"
     remove(beside)
@@ -227,7 +227,7 @@ def get(storage: Storage, where: str, project: Path, expected: Sequence[str]) ->
         for name, total in sums.items():
             storage.download(where + name, beside / name)
             if sha256(beside / name) != total:
-                raise Failure(
+                raise OperationalError(
                     f"{storage.address}/{where}{name} is not what was put there: remove {told} and "
                     "submit again, which runs what is missing"
                 )
@@ -299,7 +299,7 @@ def take_values(storage: Storage, name: str) -> dict[str, str]:
     """What was left for this attempt, which is gone then."""
     content = storage.read(name)
     if content is None:
-        raise Failure(
+        raise OperationalError(
             f"the variables of cluster.job_environment are gone from {storage.address}: submit "
             "again"
         )

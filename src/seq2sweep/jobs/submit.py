@@ -21,7 +21,7 @@ from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.console import say
-from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, Failure, UserError
+from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, OperationalError, UserError
 from seq2sweep.jobs import bundle, dvc_stages, entrypoint, results
 from seq2sweep.jobs.results import Storage
 from seq2sweep.redaction import redact, secrets_in
@@ -106,8 +106,8 @@ def overview(wanted: Order) -> str:
 def run(config: Config, wanted: Order, address: str | None = None, *, detach: bool = False) -> None:
     """Submit or attach, and follow until the results are in the storage; detach: do not follow.
 
-    Raises UserError and Failure with the job's own reason, and KeyboardInterrupt (after a line)
-    when the job was interrupted or keeps running without being followed.
+    Raises UserError and OperationalError with the job's own reason, and KeyboardInterrupt (after a
+    line) when the job was interrupted or keeps running without being followed.
     """
     storage, made = Storage.of(config.cluster), results.of_job(wanted.job)
     if results.is_complete(storage, made):
@@ -129,11 +129,11 @@ def run(config: Config, wanted: Order, address: str | None = None, *, detach: bo
                 break
             failures += 1
             if failures > most:
-                raise Failure(f"{killed}; submit again to restart it")
+                raise OperationalError(f"{killed}; submit again to restart it")
             say(f"{killed}; restart {failures} of {most} (cluster.max_failures)")
             console.doing(submitting)
     if not results.wait_for(storage, made + results.MANIFEST, entrypoint.LAG_SECONDS):
-        raise Failure(
+        raise OperationalError(
             f"{name} has finished, but its results are not in {storage.address}/{made} as seen here"
         )
 
@@ -293,7 +293,7 @@ def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str |
 
     Raises what `run` does for a job that ended otherwise, or is followed no longer.
     """
-    from seq2sweep.cluster.job_client import Away
+    from seq2sweep.cluster.job_client import JobServerAwayError
 
     tail = [""]
 
@@ -306,8 +306,12 @@ def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str |
     try:
         console.doing(f"{name} is running, and its log says nothing new")
         ended = server.follow(name, write)
-    except (KeyboardInterrupt, Away) as error:
-        why = "the job server does not answer" if isinstance(error, Away) else "detached"
+    except (KeyboardInterrupt, JobServerAwayError) as error:
+        why = (
+            "the job server does not answer"
+            if isinstance(error, JobServerAwayError)
+            else "detached"
+        )
         say(f"\n{why}. {_how_to_attach(server, name, stage)}")
         raise KeyboardInterrupt from None
     # It may never have begun.
@@ -323,7 +327,7 @@ def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str |
         raise UserError(line)
     if entrypoint.was_killed(ended.driver_exit_code):
         return f"{name} was killed, by hand or by the system (out of memory?): {line}"
-    raise Failure(f"{name} failed: {line}; submit again to restart it")
+    raise OperationalError(f"{name} failed: {line}; submit again to restart it")
 
 
 def _how_to_attach(server: JobServer, name: str, stage: str) -> str:

@@ -32,7 +32,7 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
     Keys: stages, data (`data.data_plan`), device, training, memory, sweep, total, notes;
     docs/plan.md describes them. Nothing in the project is changed.
 
-    Raises UserError for what cannot be planned, Failure when DVC fails.
+    Raises UserError for what cannot be planned, OperationalError when DVC fails.
     """
     if mfu is not None and not 0 < mfu <= 1:
         raise UserError(f"--mfu is {mfu:g}: it must be above 0 and at most 1")

@@ -31,7 +31,7 @@ def stages(project: Path) -> list[Stage] | None:
     DVC is asked for its status, which changes no file of the project. It may still restore a
     stage that it says has changed from its cache, if that ran before with the same inputs.
 
-    Raises Failure when DVC cannot say, UserError when one of its files is damaged.
+    Raises OperationalError when DVC cannot say, UserError when one of its files is damaged.
     """
     if not (project / "dvc.yaml").exists():
         return None

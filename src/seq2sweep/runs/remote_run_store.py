@@ -21,7 +21,7 @@ from pathlib import Path
 
 from seq2sweep import console
 from seq2sweep.config import Config, is_address
-from seq2sweep.errors import NO_ROOM, Failure, UserError
+from seq2sweep.errors import NO_ROOM, OperationalError, UserError
 from seq2sweep.runs import dataset_sync, journal
 from seq2sweep.runs.layout import (
     JOURNAL_NAME,
@@ -151,7 +151,7 @@ class RemoteRunStore(RunStore):
             except OSError as error:
                 if error.errno not in NO_ROOM:
                     raise
-                raise Failure(
+                raise OperationalError(
                     f"no space left in {self.folder} for the checkpoints of {self.location}: free "
                     "some, and run `dvc repro` again"
                 ) from None

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from seq2sweep import console
 from seq2sweep.config import Config
-from seq2sweep.errors import Failure
+from seq2sweep.errors import OperationalError
 from seq2sweep.runs.layout import (
     checkpoint_step,
     newest_checkpoint,
@@ -91,8 +91,8 @@ class RunStore:
         """Where the run is. Waits for a worker that still writes there.
 
         newest_only: of a run that has not finished only the newest checkpoint is read. Else damaged
-        ones are removed, which is said, and of a finished run what need not be kept. Raises Failure
-        when the storage stays away.
+        ones are removed, which is said, and of a finished run what need not be kept. Raises
+        OperationalError when the storage stays away.
         """
         return self.retried(lambda: self._status(config, newest_only))
 
@@ -159,13 +159,13 @@ class RunStore:
         )
 
     def retried(self, work: Callable[[], T]) -> T:
-        """Do what storage may refuse for a while; Failure when it stays away."""
+        """Do what storage may refuse for a while; OperationalError when it stays away."""
         try:
             return with_retries(work)
         except OSError as error:
             if error.errno is None:
-                raise Failure(str(error)) from None
-            raise Failure(
+                raise OperationalError(str(error)) from None
+            raise OperationalError(
                 f"{self.location} cannot be used ({error.strerror}): fix the storage and run "
                 "`dvc repro` again to resume"
             ) from None

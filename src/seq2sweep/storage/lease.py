@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from seq2sweep import console
-from seq2sweep.errors import Failure, UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.storage.object_store import ObjectStore
 from seq2sweep.storage.ticker import Ticker
 
@@ -32,7 +32,7 @@ class LeaseHeldError(TimeoutError):
     """A process that lives holds it; the message names it."""
 
 
-class LeaseLostError(Failure):
+class LeaseLostError(OperationalError):
     """Another process has taken the lease over, as if this one had ended."""
 
 

@@ -16,7 +16,7 @@ from typing import Self
 from tqdm import tqdm
 
 from seq2sweep import console
-from seq2sweep.errors import Failure
+from seq2sweep.errors import OperationalError
 from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.mlflow_store import reason
@@ -188,7 +188,8 @@ class RelayThread:
 
 
 def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
-    """Deliver all there is; what was done, as a line. Raises Failure if something is left."""
+    """Deliver all there is; what was done, as a line. Raises OperationalError if something is
+    left."""
     relay = Relay(root, uri, experiment, artifacts)
     total = relay.steps_left()
     with tqdm(total=total, **console.bar("record in MLflow", "steps")) as bar:
@@ -201,11 +202,13 @@ def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
             whole = relay.deliver()
         except UnavailableError as error:
             left = relay.steps_left()
-            raise Failure(f"{error}; {left} step(s) of the record wait in {root}") from None
+            raise OperationalError(
+                f"{error}; {left} step(s) of the record wait in {root}"
+            ) from None
     if relay.refused:
         (name, why), *others = relay.refused.items()
         more = f"; and so for {len(others)} more" if others else ""
-        raise Failure(_refusal(root / name, why) + more)
+        raise OperationalError(_refusal(root / name, why) + more)
     done = f"recorded {relay.applied} step(s) in MLflow" if relay.applied else ""
     if not whole:
         counts = Counter(relay.waiting.values())

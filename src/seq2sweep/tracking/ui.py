@@ -11,7 +11,7 @@ from pathlib import Path
 
 from seq2sweep import config as configuration
 from seq2sweep.console import quiet_environment, say
-from seq2sweep.errors import EXIT_FAILURE, EXIT_USER_ERROR, Failure, UserError
+from seq2sweep.errors import EXIT_FAILURE, EXIT_USER_ERROR, OperationalError, UserError
 from seq2sweep.redaction import redact
 from seq2sweep.tracking.mlflow_store import SERVERS, Experiment, destination
 
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     port = parser.parse_args(arguments).port
     try:
         return _serve(_free(port))
-    except (UserError, Failure) as error:
+    except (UserError, OperationalError) as error:
         print(f"seq2sweep ui: {error}", file=sys.stderr)
         return EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_FAILURE
     except KeyboardInterrupt:
@@ -68,7 +68,9 @@ def _serve(port: int) -> int:
     store = {"MLFLOW_BACKEND_STORE_URI": uri}
     status = subprocess.run(command, check=False, env=defaults | os.environ | store).returncode
     if status != 0:
-        raise Failure(f"the MLflow server ended with status {status}: its own words are above")
+        raise OperationalError(
+            f"the MLflow server ended with status {status}: its own words are above"
+        )
     return 0
 
 

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from seq2sweep import console
 from seq2sweep.data.download import receipts, transfer
 from seq2sweep.data.download.partial import partial_file
-from seq2sweep.data.download.remote import Unavailable, shown
+from seq2sweep.data.download.remote import UnavailableError, shown
 from seq2sweep.data.sources import Archive, mirrored
 from seq2sweep.errors import UserError
 
@@ -179,7 +179,7 @@ def _obtain(
         for address in addresses:
             try:
                 found = transfer.transfer(address, archive, partial, expect, stop)
-            except Unavailable as error:
+            except UnavailableError as error:
                 happened.append(f"{shown(address)}: {error}")
                 if address != addresses[-1]:
                     console.say(f"{archive.file}: {happened[-1]}; trying the next address")

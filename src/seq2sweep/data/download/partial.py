@@ -20,7 +20,7 @@ LOCK_POLL = 0.2
 """Seconds between two looks at whether another process is done."""
 
 
-class Stopped(Exception):  # noqa: N818 - ends a thread when the main one has gone on
+class StoppedError(Exception):
     pass
 
 
@@ -119,7 +119,7 @@ def partial_file(
                     console.say(f"{path.name}: another process is at it; waiting")
                 told = True
                 if stop.wait(LOCK_POLL):
-                    raise Stopped
+                    raise StoppedError
                 continue
             if not leads_to(path, stream.fileno()):
                 continue

@@ -1,6 +1,6 @@
 """A file at one address: opened at any byte and read on, over http or any scheme of fsspec.
 
-Nothing here writes. Whatever keeps an address from giving the file is an `Unavailable`.
+Nothing here writes. Whatever keeps an address from giving the file is an `UnavailableError`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ASK_AGAIN = (408, 425, 429)
 """Statuses besides 500 and above that may be others a little later."""
 
 
-class Unavailable(Exception):  # noqa: N818 - it names the state, not a fault of ours
+class UnavailableError(Exception):
     """An address does not give the file; the message says why in a few words.
 
     tries: how often to ask it in all; 1 is to go to the next address at once.
@@ -68,15 +68,15 @@ def shown(address: str) -> str:
 def open_at(address: str, start: int, validator: str | None) -> Body:
     """Open a file at byte `start`, or at its beginning where it cannot be continued there.
 
-    With a `validator` it is continued only if that is still the file's. Raises Unavailable, here
-    and in reading.
+    With a `validator` it is continued only if that is still the file's. Raises UnavailableError,
+    here and in reading.
     """
     opened = _open_http if urlsplit(address).scheme in ("http", "https") else _open_other
     body = opened(address, start, validator)
     if body is None and start > 0:
         body = opened(address, 0, None)
     if body is None:
-        raise Unavailable("sends another part of the file than was asked for", tries=1)
+        raise UnavailableError("sends another part of the file than was asked for", tries=1)
     return body
 
 
@@ -109,26 +109,26 @@ def _get(address: str, headers: dict[str, str]) -> requests.Response:
     try:
         return requests.get(address, headers=headers, stream=True, timeout=timeout)
     except requests.TooManyRedirects:
-        raise Unavailable("redirects in a circle", tries=1) from None
+        raise UnavailableError("redirects in a circle", tries=1) from None
     except requests.exceptions.SSLError:
-        raise Unavailable("its certificate is not accepted", tries=1) from None
+        raise UnavailableError("its certificate is not accepted", tries=1) from None
     except requests.Timeout:
-        raise Unavailable("no answer in time") from None
+        raise UnavailableError("no answer in time") from None
     except requests.ConnectionError as error:
         raise _no_connection(error) from None
     except (requests.RequestException, ValueError) as error:  # an address or answer that is none
-        raise Unavailable(f"cannot be asked ({type(error).__name__})", tries=1) from None
+        raise UnavailableError(f"cannot be asked ({type(error).__name__})", tries=1) from None
 
 
-def _no_connection(error: requests.ConnectionError) -> Unavailable:
+def _no_connection(error: requests.ConnectionError) -> UnavailableError:
     from urllib3.exceptions import NameResolutionError, ProtocolError
 
     cause = error.args[0] if error.args else None
     if isinstance(getattr(cause, "reason", None), NameResolutionError):
-        return Unavailable("no connection (its name is not found)", tries=2)
+        return UnavailableError("no connection (its name is not found)", tries=2)
     if isinstance(cause, ProtocolError):
-        return Unavailable("no answer, or none that is HTTP")
-    return Unavailable("no connection")
+        return UnavailableError("no answer, or none that is HTTP")
+    return UnavailableError("no connection")
 
 
 def _answer(response: requests.Response, start: int, validator: str | None) -> Body | None:
@@ -155,7 +155,7 @@ def _answer(response: requests.Response, start: int, validator: str | None) -> B
     reason = f"{status} {http.client.responses.get(status, '')}".strip()
     again = status in ASK_AGAIN or status >= 500
     wait = _seconds(headers.get("Retry-After", ""))
-    raise Unavailable(reason, tries=TRIES if again else 1, wait=min(wait, LONGEST_WAIT))
+    raise UnavailableError(reason, tries=TRIES if again else 1, wait=min(wait, LONGEST_WAIT))
 
 
 def _http_body(
@@ -168,9 +168,9 @@ def _http_body(
             # read1 gives what has come, so that a cut or a kill loses nothing of it.
             return bytes(response.raw.read1(BLOCK, decode_content=False))
         except ReadTimeoutError:
-            raise Unavailable(f"sends nothing for {READ_TIMEOUT:g} s") from None
+            raise UnavailableError(f"sends nothing for {READ_TIMEOUT:g} s") from None
         except (HTTPError, OSError):
-            raise Unavailable("the connection is cut") from None
+            raise UnavailableError("the connection is cut") from None
 
     chunked = response.headers.get("Transfer-Encoding", "").lower() == "chunked"
     return Body(start, total, chunked or total is not None, validator, read, response.close)
@@ -215,18 +215,18 @@ def _open_other(address: str, start: int, validator: str | None) -> Body | None:
     return Body(start, total, total is not None, found, read, stream.close)
 
 
-def _explained(error: Exception) -> Unavailable:
+def _explained(error: Exception) -> UnavailableError:
     """Drivers raise what they like, and texts of theirs may hold a password: named by type only."""
     if isinstance(error, ImportError):
-        return Unavailable(str(error), tries=1)  # "Install s3fs to access S3"
+        return UnavailableError(str(error), tries=1)  # "Install s3fs to access S3"
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return Unavailable("not there", tries=1)
+        return UnavailableError("not there", tries=1)
     if isinstance(error, IsADirectoryError):
-        return Unavailable("a folder, not a file", tries=1)
+        return UnavailableError("a folder, not a file", tries=1)
     if isinstance(error, PermissionError):
-        return Unavailable("no permission to read it", tries=1)
+        return UnavailableError("no permission to read it", tries=1)
     if isinstance(error, OSError):
-        return Unavailable(error.strerror or type(error).__name__)
+        return UnavailableError(error.strerror or type(error).__name__)
     if isinstance(error, ValueError):
-        return Unavailable("not an address that fsspec knows", tries=1)
-    return Unavailable(type(error).__name__, tries=1)
+        return UnavailableError("not an address that fsspec knows", tries=1)
+    return UnavailableError(type(error).__name__, tries=1)

@@ -11,8 +11,8 @@ from typing import Any
 
 from seq2sweep import console
 from seq2sweep.data.download import receipts, remote
-from seq2sweep.data.download.partial import Partial, Stopped
-from seq2sweep.data.download.remote import Unavailable
+from seq2sweep.data.download.partial import Partial, StoppedError
+from seq2sweep.data.download.remote import UnavailableError
 from seq2sweep.data.sources import Archive
 
 FIRST_DELAY = 1.0
@@ -31,8 +31,8 @@ def transfer(
 ) -> dict[str, Any]:
     """Fetch a file from one address into `partial`; its size and sums, which are right.
 
-    `expect` is told the size of a file whose size is in no registry. Raises Unavailable, when the
-    address is given up, and Stopped.
+    `expect` is told the size of a file whose size is in no registry. Raises UnavailableError, when
+    the address is given up, and StoppedError.
     """
     problem = None
     for _ in range(2):
@@ -44,7 +44,7 @@ def transfer(
         partial.restart()
         if in_one_piece:
             break
-    raise Unavailable(f"serves {problem}")
+    raise UnavailableError(f"serves {problem}")
 
 
 def _complete(
@@ -60,7 +60,7 @@ def _complete(
         before, began = partial.furthest, time.monotonic()
         try:
             return _ask(address, archive, partial, expect, stop)
-        except Unavailable as error:
+        except UnavailableError as error:
             gained, seconds = partial.furthest - before, time.monotonic() - began
             # A trickle brings something each time, and would go on for ever.
             trickle = seconds >= SLOW_WINDOW and gained < SLOWEST * seconds
@@ -88,9 +88,11 @@ def _ask(
     start, validator = partial.continuation(address, archive.digest is not None)
     with contextlib.closing(remote.open_at(address, start, validator)) as body:
         if None not in (archive.bytes, body.total) and body.total != archive.bytes:
-            raise Unavailable(f"serves {body.total} bytes instead of {archive.bytes}", tries=1)
+            raise UnavailableError(f"serves {body.total} bytes instead of {archive.bytes}", tries=1)
         if archive.bytes is None and archive.digest is None and not body.end_shows:
-            raise Unavailable("does not say how long the file is, nor does the registry", tries=1)
+            raise UnavailableError(
+                "does not say how long the file is, nor does the registry", tries=1
+            )
         if body.start != partial.size:
             partial.restart()
         partial.note(address, body.validator)
@@ -106,22 +108,22 @@ def _copy(body: remote.Body, partial: Partial, expected: int | None, stop: threa
         _notice(stop)
         if expected is not None and partial.size + len(block) > expected:
             partial.restart()
-            raise Unavailable(f"serves more than {expected} bytes", tries=1)
+            raise UnavailableError(f"serves more than {expected} bytes", tries=1)
         partial.append(block)
         seconds = time.monotonic() - began
         if seconds >= SLOW_WINDOW:
             if partial.size - before < SLOWEST * seconds:
-                raise Unavailable(f"slower than {SLOWEST} bytes a second")
+                raise UnavailableError(f"slower than {SLOWEST} bytes a second")
             began, before = time.monotonic(), partial.size
     if expected is not None and partial.size < expected:
-        raise Unavailable(f"ends after {partial.size} of {expected} bytes")
+        raise UnavailableError(f"ends after {partial.size} of {expected} bytes")
 
 
 def _pause(seconds: float, stop: threading.Event) -> None:
     if stop.wait(seconds):
-        raise Stopped
+        raise StoppedError
 
 
 def _notice(stop: threading.Event) -> None:
     if stop.is_set():
-        raise Stopped
+        raise StoppedError
