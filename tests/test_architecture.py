@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -250,3 +252,47 @@ def test_each_stage_depends_on_what_its_code_means() -> None:
             assert name in files["code.json"]
         listed = [dep for dep in stage.get("deps", []) if dep.startswith(("src", "pipeline"))]
         assert listed == (["pipeline", "src"] if name == "fingerprint" else [])
+
+
+# --- size and names -------------------------------------------------------------------------------
+
+LONGEST_FILE = 400
+LONGEST_FUNCTION = 60
+"""Lines without its docstring."""
+MOST_MODULES = 15
+OVERFULL = {"seq2sweep.cluster": 22}
+"""Folders that hold more than MOST_MODULES, and how many at most: to be emptied, never filled."""
+OWN = [(module, path) for module, path in MODULES if not module.startswith("phrasebook")]
+"""phrasebook is a text as much as it is code: tables of words and of sentences."""
+IDS = [module for module, _ in OWN]
+
+
+@pytest.mark.parametrize(("module", "path"), OWN, ids=IDS)
+def test_files_and_functions_are_short(module: str, path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= LONGEST_FILE
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node, clean=False) or ""
+            lines = (node.end_lineno or 0) - node.lineno + 1 - len(docstring.splitlines())
+            assert lines <= LONGEST_FUNCTION, f"{module}.{node.name} has {lines} lines"
+
+
+@pytest.mark.parametrize(("module", "path"), OWN, ids=IDS)
+def test_names_of_exceptions_end_in_error(module: str, path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef):
+            bases = {getattr(base, "id", getattr(base, "attr", "")) for base in node.bases}
+            is_exception = any(base == "Exception" or base.endswith("Error") for base in bases)
+            assert not is_exception or node.name.endswith("Error"), f"{module}.{node.name}"
+
+
+def test_folders_hold_few_modules() -> None:
+    count = Counter(module.rpartition(".")[0] for module, path in OWN if path.stem != "__init__")
+    for folder, modules in count.items():
+        assert modules <= OVERFULL.get(folder, MOST_MODULES), folder
+
+
+def test_no_module_of_the_library_has_the_name_of_another() -> None:
+    library = [path.stem for module, path in OWN if module.startswith("seq2sweep.")]
+    assert {name for name, n in Counter(library).items() if n > 1} <= {"__init__"}

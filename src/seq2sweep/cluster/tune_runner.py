@@ -257,30 +257,13 @@ def train_all(
     trials = [_trial(config.sweep, record, data, rungs, sweep) for record in records]
     shared = session.address_of(config.cluster) is not None
     room, callback = Room(config.sweep, shared=shared), _Events(interruption)
-    several = config.sweep.workers_per_trial > 1
-    tuner = tune.Tuner(
-        tune.with_resources(
-            tune.with_parameters(run_trial, trials=trials), _reserved(config.sweep)
-        ),
-        param_space={"index": tune.grid_search(left)},
-        tune_config=tune.TuneConfig(
-            scheduler=OrderedScheduler(
-                left, rungs, room if several else None, interruption.is_asked
-            ),
-            # A process that trained one variant has torch loaded for the next.
-            reuse_actors=True,
-            trial_dirname_creator=lambda trial: str(trial.trial_id),
-        ),
-        run_config=tune.RunConfig(
-            name=scratch.name,
-            storage_path=str(scratch.parent),
-            failure_config=tune.FailureConfig(max_failures=config.sweep.max_failures),
-            callbacks=[callback],
-            stop=interruption,
-            verbose=0,
-        ),
+    scheduler = OrderedScheduler(
+        left,
+        rungs,
+        room if config.sweep.workers_per_trial > 1 else None,
+        interruption.is_asked,
     )
-
+    tuner = _tuner(config.sweep, trials, left, scheduler, scratch, callback)
     waiting = _Waiting(records, interruption, room)
 
     def follow() -> None:
@@ -304,6 +287,34 @@ def train_all(
         if not record.status:
             record.end("failed", "Tune ended without it", on_trial, time.monotonic())
     shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _tuner(
+    settings: SweepConfig,
+    trials: list[dict[str, Any]],
+    left: list[int],
+    scheduler: OrderedScheduler,
+    scratch: Path,
+    callback: _Events,
+) -> tune.Tuner:
+    return tune.Tuner(
+        tune.with_resources(tune.with_parameters(run_trial, trials=trials), _reserved(settings)),
+        param_space={"index": tune.grid_search(left)},
+        tune_config=tune.TuneConfig(
+            scheduler=scheduler,
+            # A process that trained one variant has torch loaded for the next.
+            reuse_actors=True,
+            trial_dirname_creator=lambda trial: str(trial.trial_id),
+        ),
+        run_config=tune.RunConfig(
+            name=scratch.name,
+            storage_path=str(scratch.parent),
+            failure_config=tune.FailureConfig(max_failures=settings.max_failures),
+            callbacks=[callback],
+            stop=callback.interruption,
+            verbose=0,
+        ),
+    )
 
 
 def _trial(

@@ -176,6 +176,41 @@ class _Sentence:
         """Finished hypotheses, best first; of equals the one that finished first."""
         return sorted(self.finished, key=lambda hypothesis: -hypothesis.score)
 
+    def advance(
+        self,
+        length: int,
+        ends: Sequence[bool],
+        scores: Sequence[float],
+        going: Sequence[int],
+        hypothesis: Callable[[int], Hypothesis],
+        beam: int,
+        n_best: int,
+        last: float | None,
+    ) -> bool:
+        """Take in the continuations of a step, best first; whether the sentence is done.
+
+        ends: whether each ends the sentence; scores: log-probabilities; going: ranks of those that
+        survive; hypothesis: makes one of a rank. last: what the longest one's log-probability is
+        divided by; None: not to stop early.
+        """
+        for rank in range(min(beam, len(ends))):
+            if ends[rank] and scores[rank] > -np.inf:
+                self.finished.append(hypothesis(rank))
+        alive = [rank for rank in going if scores[rank] > -np.inf]
+        self.done = (
+            not alive
+            or length >= self.max_length
+            or (beam == 1 and bool(self.finished))
+            or (
+                last is not None
+                and len(self.finished) >= n_best
+                and self.ranked()[n_best - 1].score >= scores[alive[0]] / last
+            )
+        )
+        if self.done and not self.finished:
+            self.finished += map(hypothesis, alive)
+        return self.done
+
 
 @torch.inference_mode()
 @laid_out()
@@ -205,20 +240,13 @@ def search(
         raise ValueError(f"n_best is {n_best}: it must be from 1 to the beam, {beam}")
     model.eval()
     device = source.device
-    sizes = source.ne(PAD).sum(dim=1).tolist()
-    results: list[list[Hypothesis]] = [[] for _ in sizes]
-    # The source's own EOS is no word of the input.
-    sentences = [
-        _Sentence(i, min(max(size - 1 + max_extra_tokens, 1), model.max_length))
-        for i, size in enumerate(sizes)
-    ]
+    sentences = _sentences(source, max_extra_tokens, model.max_length)
+    results: list[list[Hypothesis]] = [[] for _ in sentences]
     cache = model.start(source)
     history = torch.full((len(sentences), 1, 1), BOS, dtype=torch.int64, device=device)
     log_probabilities = torch.zeros(len(sentences), 1, device=device)
 
-    def divisor_of(length: int) -> float:
-        return length_penalty(length, alpha, penalty)
-
+    divisor_of = functools.partial(length_penalty, alpha=alpha, kind=penalty)
     length = 0
     while sentences:
         length += 1
@@ -236,33 +264,11 @@ def search(
             chosen.append(going)
             if sentence.done:
                 continue
-            for rank in range(min(beam, len(is_end[b]))):
-                if is_end[b][rank] and score_list[b][rank] > -np.inf:
-                    prefix = history[b, int(rows[b, rank]), 1:].tolist()
-                    sentence.finished.append(
-                        Hypothesis([*prefix, EOS], score_list[b][rank] / divisor)
-                    )
-            alive = [rank for rank in going if score_list[b][rank] > -np.inf]
-            sentence.done = (
-                not alive
-                or length >= sentence.max_length
-                or (beam == 1 and bool(sentence.finished))
-                or (
-                    early_stop
-                    and len(sentence.finished) >= n_best
-                    and sentence.ranked()[n_best - 1].score
-                    >= score_list[b][alive[0]] / divisor_of(sentence.max_length)
-                )
+            made = functools.partial(
+                _hypothesis, history[b], rows[b], pieces[b], score_list[b], divisor
             )
-            if sentence.done:
-                if not sentence.finished:
-                    for rank in alive:
-                        prefix = history[b, int(rows[b, rank]), 1:].tolist()
-                        sentence.finished.append(
-                            Hypothesis(
-                                [*prefix, int(pieces[b, rank])], score_list[b][rank] / divisor
-                            )
-                        )
+            last = divisor_of(sentence.max_length) if early_stop else None
+            if sentence.advance(length, is_end[b], score_list[b], going, made, beam, n_best, last):
                 results[sentence.index] = sentence.ranked()[:n_best]
         stay = [b for b, sentence in enumerate(sentences) if not sentence.done]
         if not stay:
@@ -272,16 +278,37 @@ def search(
         keep = torch.tensor(stay, device=device)
         ranks = torch.tensor(chosen, device=device)[keep]
         rows = rows[keep].gather(1, ranks)
-        next_pieces = pieces[keep].gather(1, ranks)
         log_probabilities = candidates[keep].gather(1, ranks)
-        old_width = history.size(1)
-        history = history[keep.unsqueeze(1), rows]
-        history = torch.cat((history, next_pieces.unsqueeze(-1)), dim=2)
-        cache.select((keep.unsqueeze(1) * old_width + rows).flatten())
+        cache.select((keep.unsqueeze(1) * history.size(1) + rows).flatten())
+        ends_with = pieces[keep].gather(1, ranks).unsqueeze(-1)
+        history = torch.cat((history[keep.unsqueeze(1), rows], ends_with), dim=2)
         if len(stay) < len(sentences):
             sentences = [sentences[b] for b in stay]
             cache.keep(keep)
     return results
+
+
+def _sentences(source: Tensor, max_extra_tokens: int, max_length: int) -> list[_Sentence]:
+    """Those of source [B, n], with the longest output that each may have."""
+    # The source's own EOS is no word of the input.
+    lengths = (source.ne(PAD).sum(dim=1) - 1).tolist()
+    return [
+        _Sentence(i, min(max(length + max_extra_tokens, 1), max_length))
+        for i, length in enumerate(lengths)
+    ]
+
+
+def _hypothesis(
+    history: Tensor,
+    rows: Tensor,
+    pieces: Tensor,
+    scores: Sequence[float],
+    divisor: float,
+    rank: int,
+) -> Hypothesis:
+    """Of the continuation of a rank, of one sentence; divisor: of the log-probability."""
+    prefix = history[int(rows[rank]), 1:].tolist()
+    return Hypothesis([*prefix, int(pieces[rank])], scores[rank] / divisor)
 
 
 def _continuations(

@@ -97,6 +97,11 @@ def export(model: Architecture, folder: Path) -> None:
     spec.config.decoder_start_token = str(BOS)
     spec.validate()
     spec.optimize()
+    _save(spec, folder)
+
+
+def _save(spec: Any, folder: Path) -> None:
+    """Write it beside its place and rename it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:
         made_whole = Path(beside) / folder.name
