@@ -85,7 +85,7 @@ def normalised(module: nn.LayerNorm | nn.RMSNorm, x: Array) -> Array:
     return np.stack(rows) * array(module.weight) + array(module.bias)
 
 
-def feed_forward(module: nn.Module, kind: str, x: Array) -> Array:
+def feed_forward(module: nn.Module, x: Array, kind: str = "relu") -> Array:
     """Equation 2; or FFN_SwiGLU of Shazeer 2020 (equation 6): (Swish(x W) * x V) W2."""
     if kind == "swiglu":
         gate = x @ array(module.gate.weight).T
@@ -135,7 +135,7 @@ def transformer(model: Transformer, source: Sequence[int], target_in: Sequence[i
             layer.feed_forward_residual,
             norm,
             memory,
-            lambda x, f=layer.feed_forward: feed_forward(f, kind, x),
+            lambda x, f=layer.feed_forward: feed_forward(f, x, kind),
         )
     if norm == "pre":
         memory = normalised(model.encoder_norm, memory)
@@ -157,7 +157,7 @@ def transformer(model: Transformer, source: Sequence[int], target_in: Sequence[i
             layer.feed_forward_residual,
             norm,
             out,
-            lambda x, f=layer.feed_forward: feed_forward(f, kind, x),
+            lambda x, f=layer.feed_forward: feed_forward(f, x, kind),
         )
     if norm == "pre":
         out = normalised(model.decoder_norm, out)

@@ -209,14 +209,14 @@ def test_attention_weights_of_one_layer_equal_the_equations(kind: str) -> None:
         x = equations.embedded(model, "source", words)
         out, expected = equations.attention(encoder.attention, x, x, equations.everything(n, n))
         assert abs(found["encoder.0.attention"][row, :, :n, :n] - expected).max() < 1e-6
-        x = equations.layer_norm(encoder.attention_residual.norm, x + out)
+        x = equations.normalised(encoder.attention_residual.norm, x + out)
         inner = equations.feed_forward(encoder.feed_forward, x)
-        memory = equations.layer_norm(encoder.feed_forward_residual.norm, x + inner)
+        memory = equations.normalised(encoder.feed_forward_residual.norm, x + inner)
 
         y = equations.embedded(model, "target", said)
         out, expected = equations.attention(decoder.attention, y, y, equations.the_past(m))
         assert abs(found["decoder.0.attention"][row, :, :m, :m] - expected).max() < 1e-6
-        y = equations.layer_norm(decoder.attention_residual.norm, y + out)
+        y = equations.normalised(decoder.attention_residual.norm, y + out)
         _, expected = equations.attention(
             decoder.memory_attention, y, memory, equations.everything(m, n)
         )
