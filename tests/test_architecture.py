@@ -40,15 +40,15 @@ LAYERS = {
     "seq2sweep.decode": 9,
     "seq2sweep.evaluate": 10,
     "seq2sweep.sweep": 11,
-    "seq2sweep.cluster": 12,
+    "seq2sweep.cluster": 13,
     "seq2sweep.report": 12,
     "seq2sweep.tracking": 13,
-    "seq2sweep.jobs": 13,
-    "seq2sweep.planning": 14,
-    "seq2sweep.compare": 14,
-    "seq2sweep.arguments": 14,
-    "seq2sweep.cli": 15,
-    "pipeline": 15,
+    "seq2sweep.jobs": 14,
+    "seq2sweep.planning": 15,
+    "seq2sweep.compare": 15,
+    "seq2sweep.arguments": 15,
+    "seq2sweep.cli": 16,
+    "pipeline": 16,
 }
 CORE = {name for name, layer in LAYERS.items() if layer <= LAYERS["seq2sweep.evaluate"]}
 # presets are configurations only, and the data layer needs none of them.

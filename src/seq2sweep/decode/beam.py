@@ -255,8 +255,7 @@ def search(
             model.step(history[:, :, -1], cache), log_probabilities, 2 * beam
         )
         chosen = []
-        ends = pieces.eq(EOS)
-        is_end, score_list = ends.tolist(), candidates.tolist()
+        is_end, score_list = pieces.eq(EOS).tolist(), candidates.tolist()
         divisor = divisor_of(length)
         for b, sentence in enumerate(sentences):
             # As many for every sentence: K, or all there are while those are fewer.
@@ -264,9 +263,7 @@ def search(
             chosen.append(going)
             if sentence.done:
                 continue
-            made = functools.partial(
-                _hypothesis, history[b], rows[b], pieces[b], score_list[b], divisor
-            )
+            made = functools.partial(_hypothesis, history, rows, pieces, b, score_list[b], divisor)
             last = divisor_of(sentence.max_length) if early_stop else None
             if sentence.advance(length, is_end[b], score_list[b], going, made, beam, n_best, last):
                 results[sentence.index] = sentence.ranked()[:n_best]
@@ -302,13 +299,14 @@ def _hypothesis(
     history: Tensor,
     rows: Tensor,
     pieces: Tensor,
+    sentence: int,
     scores: Sequence[float],
     divisor: float,
     rank: int,
 ) -> Hypothesis:
-    """Of the continuation of a rank, of one sentence; divisor: of the log-probability."""
-    prefix = history[int(rows[rank]), 1:].tolist()
-    return Hypothesis([*prefix, int(pieces[rank])], scores[rank] / divisor)
+    """Of a sentence's continuation of a rank; divisor: of its log-probability."""
+    prefix = history[sentence, int(rows[sentence, rank]), 1:].tolist()
+    return Hypothesis([*prefix, int(pieces[sentence, rank])], scores[rank] / divisor)
 
 
 def _continuations(
