@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import shutil
 import signal
@@ -222,7 +223,8 @@ def bucket(s3_server: None, s3_environment: dict[str, str], monkeypatch: pytest.
         monkeypatch.setenv(name, value)
     import boto3
 
-    name = f"bucket-{next(_numbers)}"
+    # No other process of tests has this address, and with it the folder that a node has for it.
+    name = f"bucket-{os.getpid()}-{next(_numbers)}"
     boto3.client("s3").create_bucket(Bucket=name)
     return f"s3://{name}/some/place"
 

@@ -65,7 +65,7 @@ def test_workers_and_their_coordinator(
     assert len(heard) == len(set(heard)), "no entry is told twice"
     said = capsys.readouterr().out
     assert "its process was killed, by hand or by the system (out of memory?)" in said
-    assert "workers start again after step " in said
+    assert "workers restart after step " in said
     states = {group["state"] for group in ray.util.placement_group_table().values()}
     assert states <= {"REMOVED"}
 

@@ -180,8 +180,8 @@ def test_a_full_disk_is_said_and_training_goes_on_when_there_is_room(
     with pytest.raises(OperationalError) as caught:
         train(full, tiny_corpus, tmp_path, lambda entry: None)
     message = str(caught.value)
-    assert f"no room left in {small_disk / 'run'}" in message
-    assert "goes on after step 20" in message
+    assert f"no space left in {small_disk / 'run'}" in message
+    assert "to resume after step 20" in message
     assert "\n" not in message
     assert [p.name for p in (small_disk / "run").glob("*step-*")] == ["step-00000020"]
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
@@ -217,7 +217,7 @@ def test_the_true_cause_of_a_failure_is_told(
     assert "lower train.tokens_per_pass" in caught.value.cause
     assert "\n" not in str(caught.value)
     log = project / "runs" / "run" / "failure.log"
-    assert f"tracebacks are in {log}" in str(caught.value)
+    assert f"stack traces are in {log}" in str(caught.value)
     assert "Traceback" in log.read_text()
 
 

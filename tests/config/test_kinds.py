@@ -59,7 +59,7 @@ def test_a_new_kind_changes_the_identity_of_those_that_name_it(model: Path) -> N
 
 def test_dvc_runs_stages_again_for_the_kinds_that_params_name(tmp_path: Path) -> None:
     (tmp_path / "pipeline").symlink_to(ROOT / "pipeline")
-    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    (tmp_path / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
     module = "seq2sweep.model.feed_forward.swiglu"
 
     def having() -> set[str]:

@@ -272,7 +272,8 @@ def _failure(error: Exception, store: RunStore, step: int, killed: int = 0) -> T
         raise UserError(str(cause)) from None
     if isinstance(cause, OSError) and cause.errno in NO_ROOM:
         # Its log would find no room either.
-        return TrainingError(store.disk_full(cause), AGAIN, final=True, step=step)
+        further = f"{AGAIN} after step {step}"
+        return TrainingError(store.disk_full(cause), further, final=True, step=step)
     hung = store.stack_traces(on_all_nodes) if is_death(cause) else []
     if hung:
         logs = ", ".join(map(str, hung))

@@ -126,7 +126,7 @@ class ClusterConfig:
         rule=NOT_EMPTY,
     )
     max_failures: int = field(
-        "times in a row that workers start again without having got to a new checkpoint", at_least=0
+        "times in a row that workers restart without a new checkpoint", at_least=0
     )
     hang_seconds: int = field(
         "a worker that gets no update done for so long is started again", at_least=10
