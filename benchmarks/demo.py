@@ -25,7 +25,7 @@ from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.findings import findings
 
 ROOT = Path(__file__).parents[1]
-DATA = ("download", "prepare", "vocabulary", "encode")
+DATA = ("fingerprint", "download", "prepare", "vocabulary", "encode")
 COMPARED = ("base", "heads=1 d_k=64 d_v=64")
 STAGES = (*DATA, "train", "evaluate", "sweep", "report")
 
@@ -77,7 +77,8 @@ def measure(folder: Path, preset: str | None = None) -> dict[str, Any]:
         return json.loads((folder / name).read_text(encoding="utf-8"))
 
     sweep = load("reports/sweep.json")
-    trained = {} if preset else {name: load(f"metrics/{name}.json") for name in STAGES[4:6]}
+    ended = () if preset else ("train", "evaluate")
+    trained = {name: load(f"metrics/{name}.json") for name in ended}
     return {
         "console": lines,
         **said,
