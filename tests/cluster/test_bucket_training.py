@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from seq2sweep import config as configuration
@@ -18,7 +17,7 @@ from seq2sweep.config import Config
 from seq2sweep.runs import journal
 from seq2sweep.storage.node_folder import node_folder
 from seq2sweep.storage.object_store import ObjectStore
-from tests.cluster.chaos import trainers
+from tests.cluster.chaos import is_gone, trainers
 from tests.cluster.driver import train
 from tests.conftest import Corpus
 from tests.train.test_interruption import work_together
@@ -62,7 +61,9 @@ class LosesTheMachine(threading.Thread):
         killed = trainers()
         for process in killed:
             process.kill()
-        psutil.wait_procs(killed, timeout=60)
+        # Not psutil.wait_procs(), which waits for Ray to notice: others may train there by then.
+        while not all(map(is_gone, killed)):
+            time.sleep(0.02)
         shutil.rmtree(node_folder(self.address))
         self.before = there.read("journal.jsonl") or b""
 

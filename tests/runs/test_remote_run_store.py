@@ -204,6 +204,25 @@ def test_a_journal_that_a_power_failure_has_cut_here_is_whole_there(
     assert there.read(JOURNAL_NAME) == path.read_bytes()
 
 
+def test_a_folder_that_is_removed_here_takes_no_journal_there_with_it(
+    machines: Machines, there: ObjectStore
+) -> None:
+    first = machines.on("first")
+    with first.writing():
+        train(first, 4, 8)
+        before = there.read(JOURNAL_NAME)
+        shutil.rmtree(first.folder)  # as whoever cleans the folder for temporary files does
+        first.folder.mkdir()
+        with pytest.raises(FileNotFoundError, match="removed or cut"):
+            train(first, 12)
+        assert there.read(JOURNAL_NAME) == before
+        assert names(there) == [checkpoint_name(4), checkpoint_name(8)]
+    again = machines.on("first", attempt="2")
+    with again.writing():
+        assert again.resume_point() == again.folder / checkpoint_name(8)
+        assert steps_in(again.folder / JOURNAL_NAME) == [4, 8]
+
+
 def test_a_line_that_is_not_whole_stays_here(machines: Machines, there: ObjectStore) -> None:
     first = machines.on("first")
     with first.writing():

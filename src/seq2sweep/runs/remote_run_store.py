@@ -11,6 +11,7 @@ What is to outlast the machine is uploaded:
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import shutil
 import socket
@@ -305,11 +306,16 @@ class RemoteRunStore(RunStore):
         self.checkpoints.upload(checkpoint, check, lambda: self._upload_journal(check))
 
     def _upload_journal(self, check: Callable[[], None]) -> None:
-        """Upload what the journal here has in whole lines."""
+        """Upload what the journal here has in whole lines; never less than is there.
+
+        Raises OSError where the one here was removed: the workers restart with the one there.
+        """
         with self._journal_lock:  # so that none is replaced by an older one
             path = self.folder / JOURNAL_NAME
             if journal.end(path) != self._uploaded:
                 content = journal.whole_lines(path)
+                if len(content) < self._uploaded:  # whoever cleans temporary files was here
+                    raise FileNotFoundError(errno.ENOENT, "it was removed or cut", str(path))
                 check()
                 self.objects.write(JOURNAL_NAME, content)
                 self._uploaded = len(content)
