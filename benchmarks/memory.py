@@ -174,7 +174,7 @@ def of_sweep(config: Any, trials: int, precision: str) -> dict[str, Any]:
 def sweep(config: Any, encoded: Path, folder: Path) -> Any:
     """Train all trials; the configuration of one of them."""
     from benchmarks.orchestration import no_score
-    from seq2sweep.cluster.sweep_driver import run_sweep
+    from seq2sweep.cluster.tune_runner import run_sweep
     from seq2sweep.sweep.variants import variants
 
     made, _ = variants(config)

@@ -20,8 +20,7 @@ from ray.train import (
 
 from seq2sweep import config as configuration
 from seq2sweep import console
-from seq2sweep.cluster import gcs, session
-from seq2sweep.cluster.everywhere import on_all_nodes
+from seq2sweep.cluster import ray_internals, session
 from seq2sweep.cluster.failures import (
     describe,
     is_death,
@@ -30,10 +29,14 @@ from seq2sweep.cluster.failures import (
     raised,
     system_kills,
 )
-from seq2sweep.cluster.ray_trainer import RayTrainer
-from seq2sweep.cluster.torch_backend import NodeToNode
+from seq2sweep.cluster.tasks import on_all_nodes
 from seq2sweep.cluster.train_worker import train_worker
-from seq2sweep.cluster.workers_start import Start, WorkersNotStartedError
+from seq2sweep.cluster.worker_group import (
+    NodeToNode,
+    RayTrainer,
+    Start,
+    WorkersNotStartedError,
+)
 from seq2sweep.config import Config
 from seq2sweep.errors import NO_ROOM, OperationalError, UserError
 from seq2sweep.runs import journal
@@ -147,7 +150,7 @@ def _attempt(
     """Start the workers once; gives how they failed, None when they did not."""
     attempt = uuid.uuid4().hex
     store.begin_attempt(attempt)
-    gcs.remove_orphans()
+    ray_internals.remove_orphans()
     trainer = make_trainer(attempt)
     killed = system_kills()
 

@@ -9,9 +9,9 @@ import ray.train
 import ray.train.collective
 import ray.train.torch
 import torch
-from ray.train.v2._internal.execution.context import get_train_context
 
 from seq2sweep import config as configuration
+from seq2sweep.cluster.ray_internals import get_train_context
 from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.remote_run_store import worker_store
 from seq2sweep.runs.run_store import RunStore
