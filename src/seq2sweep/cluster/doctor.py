@@ -35,7 +35,6 @@ from seq2sweep.storage.locks import try_lock
 from seq2sweep.storage.object_store import ObjectStore
 
 ALL = "the cluster"
-Level = Literal["well", "warning", "problem"]
 PATIENCE = 60.0
 """Seconds that a node may take for an answer: it has to import torch first."""
 MOST_SKEW = 2.0
@@ -59,14 +58,11 @@ class _Machine:
     id: str
     gpus: float
 
-    def finding(self, what: str, level: Level, text: str, remedy: str = "") -> Finding:
-        return Finding(self.name, what, level, text, remedy)
-
 
 def examine(config: Config, project: Path) -> list[Finding]:
     """All findings, inside of a `ray_session`; a folder in the storage is made and removed."""
     machines = _machines()
-    findings = list(_room(config))
+    findings = [_workers(config)]
     with _meeting(config.cluster.storage, project) as meeting:
         wrong = write(meeting, "driver")
         if wrong is not None:
@@ -81,21 +77,20 @@ def _meeting(storage: str, project: Path) -> Iterator[str]:
     name = f".doctor-{uuid.uuid4().hex[:12]}"
     if is_address(storage):
         place = f"{storage.rstrip('/')}/{name}"
-        try:
-            yield place
-        finally:
+    else:
+        place = str((project / storage).resolve() / name)
+        with contextlib.suppress(OSError):  # whoever writes there says so
+            Path(place).mkdir(parents=True)
+    try:
+        yield place
+    finally:
+        if is_address(storage):
             with contextlib.suppress(OSError, UserError):
                 there = ObjectStore(place)
                 for left in there.sizes():
                     there.delete(left)
-        return
-    folder = (project / storage).resolve() / name
-    with contextlib.suppress(OSError):  # whoever writes there says so
-        folder.mkdir(parents=True)
-    try:
-        yield str(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        else:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def _of_all(machines: list[_Machine], meeting: str, config: Config) -> Iterator[Finding]:
@@ -147,7 +142,7 @@ class _NoAnswerError(Exception):
             "install the same environment there as here (constraints.txt); if it is there, look "
             "at the node's logs in Ray's temporary folder"
         )
-        self.finding = machine.finding("answer", "problem", text, mend)
+        self.finding = Finding(machine.name, "answer", "problem", text, mend)
 
 
 def _answer(machine: _Machine, reference: ray.ObjectRef[Any]) -> Any:
@@ -164,31 +159,33 @@ def _answer(machine: _Machine, reference: ray.ObjectRef[Any]) -> Any:
 # --- each machine --------------------------------------------------------------------------------
 
 
+def _check(
+    where: str, what: str, well: bool, text: str, level: Literal["warning", "problem"], remedy: str
+) -> Finding:
+    """level, remedy: where it is not well."""
+    return (
+        Finding(where, what, level, text, remedy)
+        if not well
+        else Finding(where, what, "well", text)
+    )
+
+
 def _of_machine(machine: _Machine, told: dict[str, Any], config: Config) -> Iterator[Finding]:
-    yield _versions(machine, told["versions"], versions())
-    if told["dashboard"] is None:
-        yield machine.finding("ray[default]", "well", "installed")
-    else:
-        mend = "install ray[default], as constraints.txt has it: the job server needs it"
-        yield machine.finding("ray[default]", "problem", told["dashboard"], mend)
+    name, free = machine.name, told["free_temporary"]
+    there, here = told["versions"], versions()
+    other = [f"{key} {there[key]} (here {here[key]})" for key in here if there[key] != here[key]]
+    text = ", ".join(other or (f"{key} {value}" for key, value in there.items()))
+    mend = "install what constraints.txt names, and the same commit of this project, on all nodes"
+    yield _check(name, "versions", not other, text, "problem", mend)
+    missing = told["dashboard"]
+    mend = "install ray[default], as constraints.txt has it: the job server needs it"
+    yield _check(name, "ray[default]", not missing, missing or "installed", "problem", mend)
     yield _gpus(machine, told)
     if told["storage"] is None:
         yield _disk(machine, told["free"], config)
-    room = f"{tqdm.format_sizeof(told['free_temporary'], 'B')} free"
-    if told["free_temporary"] >= TEMPORARY_BYTES:
-        yield machine.finding("temporary files", "well", room)
-    else:
-        mend = "free some, or set TMPDIR to another disk before Ray starts there"
-        yield machine.finding("temporary files", "warning", room, mend)
-
-
-def _versions(machine: _Machine, there: dict[str, str], here: dict[str, str]) -> Finding:
-    other = [f"{key} {there[key]} (here {here[key]})" for key in here if there[key] != here[key]]
-    if not other:
-        text = ", ".join(f"{key} {value}" for key, value in there.items())
-        return machine.finding("versions", "well", text)
-    mend = "install what constraints.txt names, and the same commit of this project, on all nodes"
-    return machine.finding("versions", "problem", ", ".join(other), mend)
+    text = f"{tqdm.format_sizeof(free, 'B')} free"
+    mend = "free some, or set TMPDIR to another disk before Ray starts there"
+    yield _check(name, "temporary files", free >= TEMPORARY_BYTES, text, "warning", mend)
 
 
 def _gpus(machine: _Machine, told: dict[str, Any]) -> Finding:
@@ -198,15 +195,14 @@ def _gpus(machine: _Machine, told: dict[str, Any]) -> Finding:
         text += f"; driver {told['driver']}, torch for CUDA {told['cuda'] or '- (CPU only)'}"
     if told["driver_fault"]:
         mend = "load the driver again (nvidia-smi must answer), or restart the machine"
-        return machine.finding("GPUs", "problem", told["driver_fault"], mend)
+        return Finding(machine.name, "GPUs", "problem", told["driver_fault"], mend)
     if machine.gpus and len(told["gpus"]) < machine.gpus:
         mend = "install a torch for CUDA and a driver that is new enough for it"
         text = f"Ray counts {machine.gpus:g}, torch sees {text}"
-        return machine.finding("GPUs", "problem", text, mend)
-    if told["driver"] and not told["gpus"]:
-        mend = "install a torch for CUDA if they are to be used"
-        return machine.finding("GPUs", "warning", text, mend)
-    return machine.finding("GPUs", "well", text)
+        return Finding(machine.name, "GPUs", "problem", text, mend)
+    mend = "install a torch for CUDA if they are to be used"
+    well = bool(told["gpus"]) or not told["driver"]
+    return _check(machine.name, "GPUs", well, text, "warning", mend)
 
 
 def _disk(machine: _Machine, free: int, config: Config) -> Finding:
@@ -217,11 +213,9 @@ def _disk(machine: _Machine, free: int, config: Config) -> Finding:
     needed = 3 * 4 * parameters * (train.keep_checkpoints + train.keep_best + 2)
     size = tqdm.format_sizeof
     text = f"{size(free, 'B')} free, about {size(needed, 'B')} needed for checkpoints"
-    if free > needed:
-        return machine.finding("storage's disk", "well", text)
     where = "TMPDIR" if is_address(config.cluster.storage) else "cluster.storage"
     mend = f"free some, set {where} to another disk, or lower train.keep_checkpoints"
-    return machine.finding("storage's disk", "problem", text, mend)
+    return _check(machine.name, "storage's disk", free > needed, text, "problem", mend)
 
 
 # --- between machines ----------------------------------------------------------------------------
@@ -237,17 +231,16 @@ def _storage(machine: _Machine, told: dict[_Machine, dict[str, Any]], meeting: s
     )
     error = told[machine]["storage"]
     if error is not None:
-        return machine.finding("storage", "problem", error, mend)
+        return Finding(machine.name, "storage", "problem", error, mend)
     seen = _answer(machine, _ask(machine, names_seen, meeting))
     others = {"driver": "the driver"} | {
         other.id: other.name for other in told if told[other]["storage"] is None
     }
     unseen = [name for key, name in others.items() if key not in seen]
+    text = f"{storage}: written, locked, and what others wrote is read"
     if unseen:
         text = f"does not see what {' and '.join(unseen)} wrote in {storage}"
-        return machine.finding("storage", "problem", text, mend)
-    text = f"{storage}: written, locked, and what others wrote is read"
-    return machine.finding("storage", "well", text)
+    return _check(machine.name, "storage", not unseen, text, "problem", mend)
 
 
 def _clock(machine: _Machine) -> Finding:
@@ -260,36 +253,31 @@ def _clock(machine: _Machine) -> Finding:
         rounds.append((after - before, there - (before + after) / 2))
     took, ahead = min(rounds)
     text = f"{ahead:+.3f} s against the driver's (± {took / 2:.3f} s)"
-    if abs(ahead) <= MOST_SKEW + took / 2:
-        return machine.finding("clock", "well", text)
-    return machine.finding("clock", "warning", text, "let NTP (chrony) set all nodes' clocks")
+    well, mend = abs(ahead) <= MOST_SKEW + took / 2, "let NTP (chrony) set all nodes' clocks"
+    return _check(machine.name, "clock", well, text, "warning", mend)
 
 
 def _bandwidth(one: _Machine, other: _Machine) -> Finding:
     """How fast a block comes from one node to another."""
-    where = f"{one.name} to {other.name}"
     sent = _ask(one, block, BLOCK_BYTES)
     ray.wait([sent], timeout=PATIENCE, fetch_local=False)
-    seconds = _answer(other, _ask(other, seconds_to_fetch, [sent]))
-    rate = BLOCK_BYTES / seconds
+    rate = BLOCK_BYTES / _answer(other, _ask(other, seconds_to_fetch, [sent]))
     text = f"{tqdm.format_sizeof(rate, 'B')}/s"
-    if rate >= SLOW_BYTES_PER_SECOND:
-        return Finding(ALL, where, "well", text)
     mend = "train on fewer nodes, or raise train.tokens_per_update: gradients travel every update"
-    return Finding(ALL, where, "warning", text, mend)
+    what = f"{one.name} to {other.name}"
+    return _check(ALL, what, rate >= SLOW_BYTES_PER_SECOND, text, "warning", mend)
 
 
-def _room(config: Config) -> Iterator[Finding]:
-    """Whether the workers of a training and the trials of a sweep fit."""
+def _workers(config: Config) -> Finding:
+    """Whether the workers of a training fit."""
     machines = session.nodes()
     text = session.describe(machines)
     try:
         cpus = session.cpus_per_worker(config.cluster, machines)
     except UserError as error:
-        yield Finding(ALL, "workers", "problem", text, str(error))
-        return
-    workers = f"room for {config.cluster.workers} worker(s) of {cpus} CPU(s)"
-    yield Finding(ALL, "workers", "well", f"{text}: {workers}")
+        return Finding(ALL, "workers", "problem", text, str(error))
+    room = f"room for {config.cluster.workers} worker(s) of {cpus} CPU(s)"
+    return Finding(ALL, "workers", "well", f"{text}: {room}")
 
 
 # --- what a node says of itself ------------------------------------------------------------------

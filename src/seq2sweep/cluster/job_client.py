@@ -58,9 +58,7 @@ class JobServer:
         ray_internals.use_token_of_user()
         try:
             with _unset(OVERRIDES):
-                self._client = ray_internals.job_client(
-                    address, (CONNECT_SECONDS, ANSWER_SECONDS)
-                )
+                self._client = ray_internals.job_client(address, (CONNECT_SECONDS, ANSWER_SECONDS))
         except ray.exceptions.AuthenticationError:
             raise UserError(
                 f"the job server at {address} wants this cluster's token: put it into "

@@ -80,19 +80,18 @@ def local_ray() -> Iterator[None]:
     Raises OperationalError, with the folder of Ray's logs, when that fails too.
     """
     since = time.monotonic()
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(environment(LOCAL_ENVIRONMENT))
-        try:
-            stack.enter_context(_session(since))
-        except _NotStartedError as first:
-            if time.monotonic() - since > PATIENCE_SECONDS:
-                raise first.told() from None
-            console.say(f"{first}; once more")
-            shutil.rmtree(first.logs, ignore_errors=True)
+    with environment(LOCAL_ENVIRONMENT), contextlib.ExitStack() as stack:
+        for last in (False, True):
             try:
                 stack.enter_context(_session(since))
+                break
             except _NotStartedError as error:
-                raise error.told() from None
+                if last or time.monotonic() - since > PATIENCE_SECONDS:
+                    raise OperationalError(
+                        f"{error}; its logs are in {error.logs}; free the machine and run again"
+                    ) from None
+                console.say(f"{error}; once more")
+                shutil.rmtree(error.logs, ignore_errors=True)
         yield
 
 
@@ -102,11 +101,6 @@ class _NotStartedError(Exception):
     def __init__(self, error: Exception, since: float, logs: Path) -> None:
         super().__init__(f"Ray did not start in {_so_far(since)}: {first_line(error)}")
         self.logs = logs
-
-    def told(self) -> OperationalError:
-        return OperationalError(
-            f"{self}; its logs are in {self.logs}; free the machine and run again"
-        )
 
 
 @contextlib.contextmanager

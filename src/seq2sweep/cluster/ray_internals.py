@@ -9,6 +9,7 @@ silence. What belongs to Ray Train, Ray Tune or jobs is imported where it is use
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -151,22 +152,22 @@ def wants_token(channel: grpc.Channel, seconds: float) -> bool:
     return False
 
 
-def resolve_address(address: str) -> str:
-    """`host:port` of an address as `ray.init` takes it, such as `auto`; empty for none."""
-    return services.canonicalize_bootstrap_address(address) or ""
-
-
 def check_head(address: str, seconds: float) -> None:
-    """Find out whether Ray answers at an address and takes our token, where `ray.init` would try
-    for minutes: after 40 s at the latest.
+    """Find out whether Ray answers at an address, as `ray.init` takes it, and takes our token.
 
-    Raises ray.exceptions.AuthenticationError or RpcError.
+    `ray.init` would try for minutes; this takes 40 s at most. Raises OSError, ValueError or
+    OverflowError, and AuthenticationError or RpcError of ray.exceptions.
     """
+    resolved = services.canonicalize_bootstrap_address(address) or ""
+    host, _, port = resolved.rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=seconds):
+        pass
     # Whoever shows one asks for it as well: a cluster without could not call back, and every
     # actor that this process makes would be gone before it began.
-    if wants_token(init_grpc_channel(address), seconds):
+    if wants_token(init_grpc_channel(resolved), seconds):
         use_token_of_user()
-    ray._raylet.GcsClient(address=address)
+    # Something answers; whether it is Ray shows here.
+    ray._raylet.GcsClient(address=resolved)
 
 
 def job_client(address: str, timeout: tuple[float, float]) -> Any:

@@ -24,10 +24,7 @@ from seq2sweep.cluster.train_worker import use_threads
 from seq2sweep.config import Config
 from seq2sweep.runs import journal
 from seq2sweep.runs.event_writer import EventWriter
-from seq2sweep.runs.layout import (
-    JOURNAL_NAME,
-    checkpoint_step,
-)
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_step
 from seq2sweep.runs.remote_run_store import worker_store
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
@@ -99,7 +96,14 @@ def _train(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
             return sweep.stop_requested()
 
         done = checkpoint_step(resume) if resume else 0
-        unreported = _report_again(store.folder, before=min(done + 1, config.train.steps))
+        # Tell the scheduler what it was told before, since it keeps no metrics between sweeps.
+        unreported: dict[str, float] = {}
+        for step, perplexity in validations(store.folder):
+            unreported = {"step": step, METRIC: perplexity}
+            if step > done or step >= config.train.steps:
+                break
+            tune.report(unreported)
+            unreported = {}
         for event in train(
             config,
             data,
@@ -109,7 +113,7 @@ def _train(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
         ):
             writer.write(event)
             if isinstance(event, Validated):
-                unreported = _result(event.step, event.metrics[METRIC])
+                unreported = {"step": event.step, METRIC: event.metrics[METRIC]}
             if unreported and _ends_step(event, config):
                 writer.wait()
                 tune.report(unreported)
@@ -152,7 +156,7 @@ def _train_together(settings: dict[str, Any], store: RunStore, sweep: RunStore) 
         for step, perplexity in validations(store.folder):
             if told < step < before:
                 told = step
-                tune.report(_result(step, perplexity))
+                tune.report({"step": step, METRIC: perplexity})
 
     for end in segments(config, settings["rungs"]):
         try:
@@ -161,7 +165,7 @@ def _train_together(settings: dict[str, Any], store: RunStore, sweep: RunStore) 
                 end,
                 encoded=store.data(settings["data"]),
                 folder=store.folder,
-                # A decision never depends on figures between two rungs.
+                # A decision never depends on metrics between two rungs.
                 on_event=functools.partial(tell, end),
                 asked=sweep.stop_requested,
             )
@@ -196,19 +200,3 @@ def validations(folder: Path) -> list[tuple[int, float]]:
             for entry in journal.entries(path, "validated")
         ]
     )
-
-
-def _report_again(folder: Path, before: float) -> dict[str, float]:
-    """Tell the scheduler what it was told before, since it keeps no figures between sweeps.
-
-    Reports validations of steps below `before`; the next one, if the journal has it, is returned.
-    """
-    for step, perplexity in validations(folder):
-        if step >= before:
-            return _result(step, perplexity)
-        tune.report(_result(step, perplexity))
-    return {}
-
-
-def _result(step: int, perplexity: float) -> dict[str, float]:
-    return {"step": step, METRIC: perplexity}

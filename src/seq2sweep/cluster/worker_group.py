@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 import ray
@@ -102,17 +102,11 @@ class StartWatch:
         return False
 
 
-class Trainer(Protocol):
-    """As `RayTrainer`."""
-
-    controller: str | None
-
-
 class Start(StartWatch):
     """Of the workers of one attempt at a training."""
 
     def __init__(
-        self, cluster: ClusterConfig, cpus: int, trainer: Trainer, begun: Callable[[], bool]
+        self, cluster: ClusterConfig, cpus: int, trainer: RayTrainer, begun: Callable[[], bool]
     ) -> None:
         """begun: whether a worker of this attempt has got to our code."""
         fewest, gpus = cluster.min_workers or cluster.workers, cluster.gpus_per_worker
