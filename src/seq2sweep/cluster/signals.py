@@ -51,7 +51,8 @@ def signals_as_interrupts() -> Iterator[Callable[[], None]]:
 
     Gives the function that sets this up again.
     """
-    interrupts.listen()
+    if threading.current_thread() is threading.main_thread():
+        interrupts.listen()
     # One that is ignored stays so: that is how nohup works.
     heard = [number for number in INTERRUPTS if signal.getsignal(number) is not signal.SIG_IGN]
     with _handled(heard, interrupts) as set_handlers:

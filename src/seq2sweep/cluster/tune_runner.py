@@ -12,6 +12,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs.layout import run_folder
 from seq2sweep.runs.remote_run_store import driver_store, worker_store
 from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.status import Ending
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import INTERRUPTED, OnTrial, TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant
@@ -69,9 +71,9 @@ def run_sweep(
     """
     require_room(config)
     folder = run_folder(config.cluster, project, name)
-    schedule = _schedule(config)
     folder.mkdir(parents=True, exist_ok=True)
     store = driver_store(config.cluster.storage, folder)
+    schedule = _schedule(config.sweep)
     with store.driving():
         records = [
             TrialRecord.open(
@@ -79,11 +81,10 @@ def run_sweep(
             )
             for variant in variants
         ]
-        rungs = _rungs(config, records)
-        _forget_stops(records, rungs)
-        data = store.publish(encoded.resolve())
-        _train_all(config, records, data, store, rungs, on_trial)
-        _score_all(config, records, data, score, on_trial)
+        rungs = _rungs(config.sweep, records)
+        sweep = _Sweep(config, store, records, rungs, store.publish(encoded.resolve()), on_trial)
+        sweep.train_all()
+        sweep.score_all(score)
         for record in records:
             record.settle()
     return [record.result() for record in records]
@@ -121,19 +122,27 @@ def _describe_trial(sweep: SweepConfig) -> str:
     return f"a trial of {sweep.workers_per_trial} workers (sweep.workers_per_trial) of {each}"
 
 
-def _schedule(config: Config) -> str:
+def _schedule(sweep: SweepConfig) -> str:
     """What decides whether a trial is stopped, as text."""
-    sweep = config.sweep
     if sweep.scheduler == "none":
         return "none"
     rungs = f"from {sweep.grace_steps} by {sweep.reduction_factor}"
     return f"{sweep.scheduler} {rungs}, in order, after warm-up"
 
 
-def _rungs(config: Config, records: list[TrialRecord]) -> Rungs | None:
-    """What stops trials, told of all that earlier sweeps have seen of them; None: nothing does."""
-    sweep = config.sweep
+def _rungs(sweep: SweepConfig, records: list[TrialRecord]) -> Rungs | None:
+    """What stops trials, told of all that earlier sweeps have seen of them; None: nothing does.
+
+    A trial that an earlier sweep stopped resumes if it would not be stopped in this one.
+    """
+    stopped = [
+        index
+        for index, record in enumerate(records)
+        if record.earlier and record.earlier["status"] == "stopped early"
+    ]
     if sweep.scheduler == "none":
+        for index in stopped:
+            records[index].earlier = None
         return None
     rungs = Rungs(
         sweep.scheduler,
@@ -148,197 +157,178 @@ def _rungs(config: Config, records: list[TrialRecord]) -> Rungs | None:
             rungs.report(index, step, perplexity)
         if record.earlier or (record.folder / FAILURE_NAME).exists():
             rungs.end(index)
+    for index in stopped:
+        if rungs.goes_on(index) is not False:
+            records[index].earlier = None
+    for index, record in enumerate(records):
+        if record.earlier is None:
+            rungs.begin_again(index)
     return rungs
 
 
-def _forget_stops(records: list[TrialRecord], rungs: Rungs | None) -> None:
-    """A trial that an earlier sweep stopped resumes if it would not be stopped in this one."""
-    for index, record in enumerate(records):
-        stopped = record.earlier is not None and record.earlier["status"] == "stopped early"
-        if stopped and (rungs is None or rungs.goes_on(index) is not False):
-            record.earlier = None
-    for index, record in enumerate(records):
-        if rungs is not None and record.earlier is None:
-            rungs.begin_again(index)
+@dataclass
+class _Sweep:
+    """One call of `run_sweep`.
 
+    store: of the sweep; data: as `RunStore.publish` gives it.
+    """
 
-# --- training ------------------------------------------------------------------------------------
+    config: Config
+    store: RunStore
+    records: list[TrialRecord]
+    rungs: Rungs | None
+    data: dict[str, str]
+    on_trial: OnTrial
 
+    def train_all(self) -> None:
+        """Train what no earlier sweep has; when this returns or raises, each record has an end."""
+        try:
+            for record in self.records:
+                if earlier := record.earlier:
+                    cause = earlier["cause"] if earlier["status"] == "failed" else None
+                    self._end(record, earlier["status"], cause)
+            if not all(record.status for record in self.records):
+                self._run_tune()
+            for record in self.records:
+                self._end(record, "failed", "Tune ended without it")
+        finally:
+            for record in self.records:
+                if record.started:
+                    self._end(record, "failed", INTERRUPTED)
 
-def _train_all(
-    config: Config,
-    records: list[TrialRecord],
-    data: dict[str, str],
-    store: RunStore,
-    rungs: Rungs | None,
-    on_trial: OnTrial,
-) -> None:
-    """Train what no earlier sweep has; when this returns or raises, each record has an end."""
-    hooks = TuneHooks(records, store, on_trial)
-    try:
-        for record in records:
-            if record.earlier:
-                cause = record.earlier["cause"] if record.earlier["status"] == "failed" else None
-                record.end(record.earlier["status"], cause, on_trial, time.monotonic())
-        if not all(record.status for record in records):
-            _run_tune(config, records, data, store, rungs, hooks)
-        for record in records:
-            if not record.status:
-                record.end("failed", "Tune ended without it", on_trial, time.monotonic())
-    finally:
-        for record in records:
-            if record.started and not record.status:
-                record.end("failed", INTERRUPTED, on_trial, time.monotonic())
+    def _end(self, record: TrialRecord, status: Ending, cause: str | None) -> None:
+        """Unless it has ended."""
+        record.end(status, cause, self.on_trial, time.monotonic())
 
+    def _run_tune(self) -> None:
+        """Train what is not done, and keep `records` up to date."""
+        sweep = self.config.sweep
+        scratch = self.store.folder / "tune"  # for Tune's own files
+        hooks = TuneHooks(self.records, self.store, self.on_trial)
 
-def _run_tune(
-    config: Config,
-    records: list[TrialRecord],
-    data: dict[str, str],
-    store: RunStore,
-    rungs: Rungs | None,
-    hooks: TuneHooks,
-) -> None:
-    """Train what is not done, and keep `records` up to date."""
-    sweep = config.sweep
-    scratch = store.folder / "tune"  # for Tune's own files
+        def at_work() -> bool:
+            left = sum(not record.status for record in self.records)
+            if left and not hooks.running:
+                return False
+            console.doing(f"training, {left} of {len(self.records)} trials to go")
+            return True
 
-    def at_work() -> bool:
-        left = sum(not record.status for record in records)
-        if left and not hooks.running:
-            return False
-        console.doing(f"training, {left} of {len(records)} trials to go")
-        return True
+        def lack() -> str | None:
+            return session.lack_of_room(
+                _describe_trial(sweep),
+                sweep.workers_per_trial,
+                sweep.cpus_per_trial,
+                sweep.gpus_per_trial,
+                self.config.cluster,
+            )
 
-    def lack() -> str | None:
-        cpus, gpus = sweep.cpus_per_trial, sweep.gpus_per_trial
-        what = _describe_trial(sweep)
-        return session.lack_of_room(what, sweep.workers_per_trial, cpus, gpus, config.cluster)
+        watch = StartWatch("a trial", at_work, lack)
 
-    watch = StartWatch("a trial", at_work, lack)
+        def follow() -> None:
+            watch()
+            hooks.catch_up()
 
-    def follow() -> None:
-        watch()
-        hooks.catch_up()
+        self.store.begin_attempt(uuid.uuid4().hex)
+        tuner = self._tuner(hooks, scratch)
+        shutil.rmtree(scratch, ignore_errors=True)
+        # It complains of failed trials, which are results here.
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+        try:
+            with ray_internals.memory_kills_fail_trials():
+                session.while_waiting(tuner.fit, follow, hooks.interrupt)
+        except WorkersNotStartedError as error:
+            raise OperationalError(f"{error}; run `dvc repro` again to resume") from None
+        finally:
+            self.store.end_attempt()
+        shutil.rmtree(scratch, ignore_errors=True)
 
-    store.begin_attempt(uuid.uuid4().hex)
-    tuner = _tuner(config.sweep, records, data, store, rungs, hooks, scratch)
-    shutil.rmtree(scratch, ignore_errors=True)
-    # It complains of failed trials, which are results here.
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    try:
-        with ray_internals.memory_kills_fail_trials():
-            session.while_waiting(tuner.fit, follow, hooks.interrupt)
-    except WorkersNotStartedError as error:
-        raise OperationalError(f"{error}; run `dvc repro` again to resume") from None
-    finally:
-        store.end_attempt()
-    shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _tuner(
-    sweep: SweepConfig,
-    records: list[TrialRecord],
-    data: dict[str, str],
-    store: RunStore,
-    rungs: Rungs | None,
-    hooks: TuneHooks,
-    scratch: Path,
-) -> tune.Tuner:
-    left = [index for index, record in enumerate(records) if not record.earlier]
-    if rungs is None:
-        # The longest first, or it would train alone in the end.
-        left.sort(key=lambda index: -records[index].variant.config.train.steps)
-    trials = [
-        {
-            "config": configuration.to_dict(record.variant.config),
-            "data": data,
-            "location": record.store.location,
-            "sweep": store.location,
-            "attempt": store.attempt,
+    def _tuner(self, hooks: TuneHooks, scratch: Path) -> tune.Tuner:
+        sweep = self.config.sweep
+        left = [index for index, record in enumerate(self.records) if not record.earlier]
+        if self.rungs is None:
+            # The longest first, or it would train alone in the end.
+            left.sort(key=lambda index: -self.records[index].variant.config.train.steps)
+        common = {
+            "data": self.data,
+            "sweep": self.store.location,
+            "attempt": self.store.attempt,
             "workers": sweep.workers_per_trial,
             "cpus": sweep.cpus_per_trial,
             "gpus": sweep.gpus_per_trial,
-            "rungs": rungs.steps if rungs else [],
+            "rungs": self.rungs.steps if self.rungs else [],
         }
-        for record in records
-    ]
-    several = sweep.workers_per_trial > 1
-    reserved = {"cpu": sweep.cpus_per_trial, "gpu": sweep.gpus_per_trial}
-    if several:
-        # The trial's process only waits for its workers, and Ray Train asks for what they need.
-        reserved = {"cpu": 0, "memory": 1}
-    scheduler = OrderedScheduler(
-        left,
-        rungs,
-        (lambda: _trials_at_once(sweep, session.nodes())) if several else None,
-        lambda: hooks.asked,
-    )
-    return tune.Tuner(
-        tune.with_resources(tune.with_parameters(run_trial, trials=trials), reserved),
-        param_space={"index": tune.grid_search(left)},
-        tune_config=tune.TuneConfig(
-            scheduler=scheduler,
-            # A process that trained one variant has torch loaded for the next.
-            reuse_actors=True,
-            trial_dirname_creator=lambda trial: str(trial.trial_id),
-        ),
-        run_config=tune.RunConfig(
-            name=scratch.name,
-            storage_path=str(scratch.parent),
-            failure_config=tune.FailureConfig(max_failures=sweep.max_failures),
-            callbacks=[hooks],
-            stop=hooks,
-            verbose=0,
-        ),
-    )
+        trials = [
+            {
+                "config": configuration.to_dict(record.variant.config),
+                "location": record.store.location,
+                **common,
+            }
+            for record in self.records
+        ]
+        several = sweep.workers_per_trial > 1
+        reserved = {"cpu": sweep.cpus_per_trial, "gpu": sweep.gpus_per_trial}
+        if several:
+            # The trial's process only waits for its workers, and Ray Train asks for what they need.
+            reserved = {"cpu": 0, "memory": 1}
+        scheduler = OrderedScheduler(
+            left,
+            self.rungs,
+            (lambda: _trials_at_once(sweep, session.nodes())) if several else None,
+            lambda: hooks.asked,
+        )
+        return tune.Tuner(
+            tune.with_resources(tune.with_parameters(run_trial, trials=trials), reserved),
+            param_space={"index": tune.grid_search(left)},
+            tune_config=tune.TuneConfig(
+                scheduler=scheduler,
+                # A process that trained one variant has torch loaded for the next.
+                reuse_actors=True,
+                trial_dirname_creator=lambda trial: str(trial.trial_id),
+            ),
+            run_config=tune.RunConfig(
+                name=scratch.name,
+                storage_path=str(scratch.parent),
+                failure_config=tune.FailureConfig(max_failures=sweep.max_failures),
+                callbacks=[hooks],
+                stop=hooks,
+                verbose=0,
+            ),
+        )
 
-
-# --- scoring -------------------------------------------------------------------------------------
-
-
-def _score_all(
-    config: Config,
-    records: list[TrialRecord],
-    data: dict[str, str],
-    score: Score,
-    on_trial: OnTrial,
-) -> None:
-    """Score each newest checkpoint in a Ray task of its own; what was scored so before is read."""
-    sweep = config.sweep
-    task = ray.remote(num_cpus=sweep.cpus_per_trial, num_gpus=sweep.gpus_per_trial, max_retries=1)(
-        _score_one
-    )
-    waiting: dict[Any, TrialRecord] = {}
-    for record in records:
-        if record.status == "failed" or record.reuse_cause():
-            continue
-        checkpoint = record.checkpoint()
-        if checkpoint is None:
-            record.cause = "ended before its first checkpoint: lower train.validate_every"
-        elif record.reuse_scores():
-            on_trial("scored", record.variant, record.scores)
-        else:
-            place = (record.store.location, record.store.attempt, checkpoint.name)
-            reference = task.remote(score, record.variant.config, place, data, sweep.cpus_per_trial)
-            waiting[reference] = record
-    while waiting:
-        session.require_alive()
-        console.doing(f"scoring, {len(waiting)} trials to go")
-        ready, _ = ray.wait(list(waiting), timeout=1.0)
-        for reference in ready:
-            record = waiting.pop(reference)
-            try:
-                figures = dict(ray.get(reference))
-            except ray.exceptions.RayError as error:
-                cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-                if isinstance(cause, UserError):
-                    raise cause from None
-                # The others' scores are not lost for this one.
-                record.cause = f"not scored: {describe(error)}"
+    def score_all(self, score: Score) -> None:
+        """Score each newest checkpoint in a Ray task; what was scored so before is read."""
+        cpus, gpus = self.config.sweep.cpus_per_trial, self.config.sweep.gpus_per_trial
+        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=1)(_score_one)
+        waiting: dict[Any, TrialRecord] = {}
+        for record in self.records:
+            if record.status == "failed" or record.reuse_cause():
                 continue
-            record.keep_scores(figures)
-            on_trial("scored", record.variant, record.scores)
+            checkpoint = record.checkpoint()
+            if checkpoint is None:
+                record.cause = "ended before its first checkpoint: lower train.validate_every"
+            elif record.reuse_scores():
+                self.on_trial("scored", record.variant, record.scores)
+            else:
+                place = (record.store.location, record.store.attempt, checkpoint.name)
+                asked = task.remote(score, record.variant.config, place, self.data, cpus)
+                waiting[asked] = record
+        while waiting:
+            session.require_alive()
+            console.doing(f"scoring, {len(waiting)} trials to go")
+            for scored in ray.wait(list(waiting), timeout=1.0)[0]:
+                self._take_scores(waiting.pop(scored), scored)
+
+    def _take_scores(self, record: TrialRecord, scored: Any) -> None:
+        try:
+            record.keep_scores(dict(ray.get(scored)))
+        except ray.exceptions.RayError as error:
+            cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+            if isinstance(cause, UserError):
+                raise cause from None
+            # The others' scores are not lost for this one.
+            record.cause = f"not scored: {describe(error)}"
+            return
+        self.on_trial("scored", record.variant, record.scores)
 
 
 def _score_one(
