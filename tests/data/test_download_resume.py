@@ -19,7 +19,7 @@ import pytest
 
 from seq2sweep.data import download
 from seq2sweep.data.download import transfer
-from seq2sweep.data.download.partial import Partial
+from seq2sweep.data.download.transfer import Partial, StoppedError
 from seq2sweep.data.sources import Archive
 from seq2sweep.errors import UserError
 from tests.data.server import Page, Server, serving
@@ -252,11 +252,18 @@ def test_without_a_check_sum_only_the_same_version_goes_on(
     asked: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transfer, "_pause", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    pause = Partial.pause
+
+    def interrupted(self: Partial, seconds: float = 0.0) -> None:
+        if seconds:
+            raise StoppedError
+        pause(self)
+
+    monkeypatch.setattr(Partial, "pause", interrupted)
     content = CONTENT if before == after else OTHER
     server.pages["/x"] = Page(content, cut_after=100_000, **before)  # type: ignore[arg-type]
     wanted = without_sum(server.address("/x"), size=size)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(StoppedError):
         fetch(tmp_path, wanted)
     assert size_of(tmp_path / "x.partial") == 100_000
     server.pages["/x"] = Page(CONTENT, **after)  # type: ignore[arg-type]

@@ -5,8 +5,6 @@ Nothing here writes. Whatever keeps an address from giving the file is an `Unava
 
 from __future__ import annotations
 
-import datetime
-import email.utils
 import http.client
 import re
 from collections.abc import Callable
@@ -154,8 +152,7 @@ def _answer(response: requests.Response, start: int, validator: str | None) -> B
         return Body(start, total, True, found or validator, lambda: b"", response.close)
     reason = f"{status} {http.client.responses.get(status, '')}".strip()
     again = status in ASK_AGAIN or status >= 500
-    wait = _seconds(headers.get("Retry-After", ""))
-    raise UnavailableError(reason, tries=TRIES if again else 1, wait=min(wait, LONGEST_WAIT))
+    raise UnavailableError(reason, tries=TRIES if again else 1, wait=_wait(response))
 
 
 def _http_body(
@@ -176,15 +173,17 @@ def _http_body(
     return Body(start, total, chunked or total is not None, validator, read, response.close)
 
 
-def _seconds(retry_after: str) -> float:
-    """Retry-After is seconds or a date; 0 for anything else."""
-    if retry_after.isdecimal():
-        return float(retry_after)
+def _wait(response: requests.Response) -> float:
+    """Seconds of a Retry-After, which is a number or a date; 0 for anything else."""
+    from urllib3.exceptions import InvalidHeader
+    from urllib3.util import Retry
+
     try:
-        date = email.utils.parsedate_to_datetime(retry_after)
-        return max(0.0, (date - datetime.datetime.now(datetime.UTC)).total_seconds())
-    except (ValueError, TypeError):  # no date, or one without a time zone
+        return min(Retry().get_retry_after(response.raw) or 0.0, LONGEST_WAIT)
+    except InvalidHeader:
         return 0.0
+    except (ValueError, OverflowError):  # a number of thousands of digits
+        return LONGEST_WAIT
 
 
 # --- everything else ---------------------------------------------------------------------------
@@ -215,18 +214,21 @@ def _open_other(address: str, start: int, validator: str | None) -> Body | None:
     return Body(start, total, total is not None, found, read, stream.close)
 
 
+_FINAL = {
+    FileNotFoundError: "not there",
+    NotADirectoryError: "not there",
+    IsADirectoryError: "a folder, not a file",
+    PermissionError: "no permission to read it",
+}
+
+
 def _explained(error: Exception) -> UnavailableError:
     """Drivers raise what they like, and texts of theirs may hold a password: named by type only."""
-    if isinstance(error, ImportError):
-        return UnavailableError(str(error), tries=1)  # "Install s3fs to access S3"
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return UnavailableError("not there", tries=1)
-    if isinstance(error, IsADirectoryError):
-        return UnavailableError("a folder, not a file", tries=1)
-    if isinstance(error, PermissionError):
-        return UnavailableError("no permission to read it", tries=1)
-    if isinstance(error, OSError):
+    reason = next((why for kind, why in _FINAL.items() if isinstance(error, kind)), None)
+    if isinstance(error, OSError) and reason is None:
         return UnavailableError(error.strerror or type(error).__name__)
-    if isinstance(error, ValueError):
-        return UnavailableError("not an address that fsspec knows", tries=1)
-    return UnavailableError(type(error).__name__, tries=1)
+    if isinstance(error, ImportError):
+        reason = str(error)  # "Install s3fs to access S3"
+    elif isinstance(error, ValueError):
+        reason = "not an address that fsspec knows"
+    return UnavailableError(reason or type(error).__name__, tries=1)
