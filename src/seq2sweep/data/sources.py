@@ -137,10 +137,8 @@ def mirrored(address: str, mirrors: Mapping[str, str]) -> str:
 
 def check_phrasebook(config: PhrasebookConfig) -> None:
     """UserError where more pairs are asked for than there are."""
-    counts = {"train": config.train, "valid": config.valid, "test": config.test}
-    for split, count in counts.items():
-        most = phrasebook.CAPACITY[split]
-        if count > most:
+    for split, most in phrasebook.CAPACITY.items():
+        if (count := getattr(config, split)) > most:
             raise UserError(
                 f"data.phrasebook.{split} is {count} but the phrasebook holds at most {most} "
                 "different sentences for it; lower it"
