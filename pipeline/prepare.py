@@ -19,7 +19,7 @@ from seq2sweep import console, parallel
 from seq2sweep.data import files, reading
 from seq2sweep.data.archives import Text
 from seq2sweep.data.clean import Cleaner, Pair
-from seq2sweep.data.clean_writer import CleanedText, as_table
+from seq2sweep.data.clean_writer import as_table, write_training
 from seq2sweep.data.filters import is_empty
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
@@ -56,11 +56,13 @@ def prepare(
             metrics[split] = _hold_out(folder, split, corpora[split], cleaner)
         if (stage.RAW / files.PHENOMENA).exists():
             _copy_phenomena(folder, metrics["test"]["kept"])
-        with CleanedText(*_paths(folder, "train"), cleaner.reasons) as text:
-            for corpus in corpora["train"]:
-                text.write(corpus.name, mapper(cleaner, _chunks(corpus.pairs("train"))))
-            text.leave_out_duplicates()
-        counts = metrics["train"] = text.metrics(cleaner.normaliser.names)
+        counts, samples = write_training(
+            _paths(folder, "train"),
+            ((c.name, mapper(cleaner, _chunks(c.pairs("train")))) for c in corpora["train"]),
+            cleaner.reasons,
+            cleaner.normaliser.names,
+        )
+        metrics["train"] = counts
         read, kept = counts["read"], counts["kept"]
         assert read == kept + sum(counts["dropped"].values())
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts["dropped"].items())
@@ -72,11 +74,9 @@ def prepare(
                 "look at the section prepare of params.yaml, or at the text"
             )
     stage.write_metrics(
-        "prepare",
-        {split: metrics[split] for split in files.SPLITS},
-        {"pairs": kept},
+        "prepare", {split: metrics[split] for split in files.SPLITS}, {"pairs": kept}
     )
-    atomic.write_whole(stage.REPORTS / "dropped.tsv", as_table(text.samples))
+    atomic.write_whole(stage.REPORTS / "dropped.tsv", as_table(samples))
     console.say(f"kept {kept:,} of {read:,} training pairs; dropped: {reasons or 'none'}")
 
 

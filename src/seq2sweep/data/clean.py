@@ -75,11 +75,6 @@ def single_blanks(text: str) -> str:
     return " ".join(text.replace("\u2581", " ").split())
 
 
-def lower(text: str) -> str:
-    """In lower case."""
-    return text.lower()
-
-
 def one_line(text: str) -> str:
     """Without what a line of a file cannot hold: read again, it would be gone or cut there.
 
@@ -98,7 +93,7 @@ class Normaliser:
         functions = dict(zip(NORMALISERS, (remove_invisible, compose, single_blanks), strict=True))
         self._steps = {name: functions[name] for name in NORMALISERS if name in chosen}
         if lowercase:
-            self._steps["lowercase"] = lower
+            self._steps["lowercase"] = str.lower
         if not {"invisible", "whitespace"} <= self._steps.keys():  # which do this and more
             self._steps["line"] = one_line
         self.names = tuple(self._steps)
@@ -133,11 +128,6 @@ def _has_heap_of_accents(text: str) -> bool:
         if height > 30:
             return True
     return False
-
-
-def normalise(text: str, *, lowercase: bool = False) -> str:
-    """The text as all normalisers together write it."""
-    return Normaliser(lowercase=lowercase)(text)
 
 
 # --- a chunk of pairs --------------------------------------------------------------------------
