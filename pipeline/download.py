@@ -148,7 +148,7 @@ def _generate(data: configuration.DataConfig, folder: Path) -> dict[str, Any]:
     phenomena: list[str] = []
     splits = {}
     for split in get_args(phrasebook.Split):
-        paths = [folder / files.text_name(split, side) for side in files.SIDES]
+        paths = files.text_paths(folder, split)
         count = getattr(data.phrasebook, split)
         files.write_pairs(*paths, _pairs(split, count, data, phenomena))
         source, target = map(Text, paths)
@@ -180,11 +180,10 @@ def _read_through(
 
     `lines`: how many there will be, as far as is known, for the progress bar.
     """
-    sums = source_sum, target_sum = reading.TextSum(), reading.TextSum()
-    pairs = reading.read_pairs(*texts)
-    for source, target in console.progress(pairs, f"read {name}", "pairs", lines):
-        source_sum.add(source)
-        target_sum.add(target)
+    sums = reading.TextSum(), reading.TextSum()
+    pairs = reading.summed(reading.read_pairs(*texts), sums)
+    for _ in console.progress(pairs, f"read {name}", "pairs", lines):
+        pass
     described = {
         side: {
             "file": text.path.relative_to(root).as_posix(),
@@ -193,7 +192,7 @@ def _read_through(
         }
         for side, text, total in zip(files.SIDES, texts, sums, strict=True)
     }
-    return {"name": name, "lines": source_sum.lines, **described}
+    return {"name": name, "lines": sums[0].lines, **described}
 
 
 if __name__ == "__main__":

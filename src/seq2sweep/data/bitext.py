@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from seq2sweep.data.vocabulary import UNK, Vocabulary, token_type
 from seq2sweep.errors import UserError
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.paths import REPRO, mismatch, open_regular, read_json
-from seq2sweep.storage.atomic import sha256, write_whole
+from seq2sweep.storage.atomic import sha256, write_json
 
 FORMAT = 2
 PARTS = ("tokens", "lengths", "offsets")
@@ -161,7 +160,7 @@ def write_split(
         **counts,
         "files": described,
     }
-    write_whole(folder / header_name(split), json.dumps(header, indent=2) + "\n")
+    write_json(folder / header_name(split), header)
     return header
 
 

@@ -113,11 +113,15 @@ class TextSum:
         self._held_characters = 0
 
 
-def summed(lines: Iterable[str], into: TextSum) -> Iterator[str]:
-    """The lines, each added to the sum as it passes."""
-    for line in lines:
-        into.add(line)
-        yield line
+def summed(
+    pairs: Iterable[tuple[str, str]], sums: tuple[TextSum, TextSum]
+) -> Iterator[tuple[str, str]]:
+    """The pairs, each side added to its sum as it passes."""
+    source_sum, target_sum = sums
+    for pair in pairs:
+        source_sum.add(pair[0])
+        target_sum.add(pair[1])
+        yield pair
 
 
 def _as_text(text: Path | Text) -> Text:
