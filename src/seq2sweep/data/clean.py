@@ -90,8 +90,10 @@ class Normaliser:
     """
 
     def __init__(self, chosen: Collection[str] = NORMALISERS, lowercase: bool = False) -> None:
-        functions = dict(zip(NORMALISERS, (remove_invisible, compose, single_blanks), strict=True))
-        self._steps = {name: functions[name] for name in NORMALISERS if name in chosen}
+        functions = (remove_invisible, compose, single_blanks)
+        self._steps: dict[str, Callable[[str], str]] = {
+            name: step for name, step in zip(NORMALISERS, functions, strict=True) if name in chosen
+        }
         if lowercase:
             self._steps["lowercase"] = str.lower
         if not {"invisible", "whitespace"} <= self._steps.keys():  # which do this and more

@@ -36,6 +36,10 @@ LOCK_POLL = 0.2
 """Seconds between two looks at whether another process is done."""
 
 
+_bar_lock = threading.Lock()
+"""Held by the thread that moves the bar of all of them."""
+
+
 class StoppedError(Exception):
     pass
 
@@ -60,13 +64,13 @@ class Partial:
 
     def advance(self, count: int) -> None:
         """Count bytes as fetched; below 0 for those that are thrown away."""
-        with self._bar.get_lock():  # of all threads
+        with _bar_lock:
             self._bar.update(count)
 
     def expect(self, size: int) -> None:
         """Take the size of the file, known only now, into the total of the bar."""
-        with self._bar.get_lock():
-            self._bar.total += size - self._expected
+        with _bar_lock:
+            self._bar.total = (self._bar.total or 0) + size - self._expected
         self._expected = size
 
     def append(self, block: bytes) -> None:
