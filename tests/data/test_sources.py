@@ -25,7 +25,6 @@ DIRECTIONS = [
 @pytest.mark.parametrize(("name", "source", "target"), DIRECTIONS)
 def test_every_archive_has_a_sum_and_an_address(name: str, source: str, target: str) -> None:
     dataset = sources.load(REGISTRY, name, source, target)
-    assert name in sources.names(REGISTRY)
     assert dataset.licence
     used = {text[0] for c in sum(dataset.splits.values(), ()) for text in (c.source, c.target)}
     assert {archive.file for archive in dataset.archives} == used
@@ -200,19 +199,19 @@ def test_unknown_names_and_languages(tmp_path: Path) -> None:
 def test_files_that_are_no_registry(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("a: [")
     with pytest.raises(UserError, match=r"x\.yaml line 1: not valid YAML"):
-        sources.names(tmp_path)
+        sources.load(tmp_path, "a", "en", "de")
     (tmp_path / "x.yaml").write_text("datasets: {a: {}, a: {}}")
     with pytest.raises(UserError, match="'a' stands twice"):
-        sources.names(tmp_path)
+        sources.load(tmp_path, "a", "en", "de")
     (tmp_path / "y.yaml").mkdir()
     (tmp_path / "x.yaml").unlink()
     with pytest.raises(UserError, match=r"y\.yaml cannot be read"):
-        sources.names(tmp_path)
+        sources.load(tmp_path, "a", "en", "de")
     (tmp_path / "y.yaml").rmdir()
     (tmp_path / "x.yaml").write_text("- a\n")
     with pytest.raises(UserError, match="must be a section"):
-        sources.names(tmp_path)
+        sources.load(tmp_path, "a", "en", "de")
     written(tmp_path, OWN)
     (tmp_path / "x.yaml").write_text(yaml.safe_dump(OWN))
     with pytest.raises(UserError, match=r"archives.a.tgz is in .*own\.yaml already"):
-        sources.names(tmp_path)
+        sources.load(tmp_path, "a", "en", "de")

@@ -75,11 +75,6 @@ class Dataset:
     splits: Mapping[str, tuple[Corpus, ...]]
 
 
-def names(folder: Path) -> list[str]:
-    """Names of the data sets that the folder's registry describes."""
-    return sorted(_read(folder)["datasets"])
-
-
 def load(folder: Path, name: str, source: str, target: str) -> Dataset:
     """A data set for translation from one language into another.
 

@@ -6,7 +6,6 @@ text; so that whatever vocabulary encoded a line decodes it.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +29,7 @@ from seq2sweep.model.layers import (
     sinusoids,
 )
 from seq2sweep.model.transformer import Transformer
+from seq2sweep.storage.atomic import whole_folder
 
 GATED = {"relu": False, "swiglu": True}
 """Kinds of feed-forward that CTranslate2 knows, and whether they have a gate."""
@@ -97,17 +97,8 @@ def export(model: Architecture, folder: Path) -> None:
     spec.config.decoder_start_token = str(BOS)
     spec.validate()
     spec.optimize()
-    _save(spec, folder)
-
-
-def _save(spec: Any, folder: Path) -> None:
-    """Write it beside its place and rename it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:
-        made_whole = Path(beside) / folder.name
-        made_whole.mkdir()
+    with whole_folder(folder) as made_whole:
         spec.save(str(made_whole))
-        made_whole.rename(folder)
 
 
 class Search:
