@@ -147,18 +147,20 @@ def test_of_two_processes_the_second_waits_for_the_first(
 
 
 def test_when_the_first_is_killed_the_second_goes_on(tmp_path: Path, server: Server) -> None:
-    server.pages["/x"] = Page(CONTENT, block=10_000, pause=0.05)
-    wanted = archive(server.address("/x"))
+    content = random.Random(2).randbytes(6_000_000)
+    server.pages["/x"] = Page(content, block=10_000, pause=0.05)
+    wanted = archive(server.address("/x"), content=content)
     with start(tmp_path, wanted) as first:
         wait_until(lambda: size_of(tmp_path / "x.partial") > 0)
         with start(tmp_path, wanted) as second:
             assert second.stdout is not None
             assert "waiting" in second.stdout.readline()
             first.kill()
+            server.pages["/x"].pause = 0
             _, errors = second.communicate(timeout=30)
         assert second.returncode == 0, errors
         first.communicate()
-    assert (tmp_path / "x").read_bytes() == CONTENT
+    assert (tmp_path / "x").read_bytes() == content
     assert len(starts(server)) == 2
     assert starts(server)[1] > 0
 

@@ -17,8 +17,7 @@ from typing import Any
 from tqdm import tqdm
 
 from seq2sweep import console
-from seq2sweep.data.download import receipts, transfer
-from seq2sweep.data.download.remote import UnavailableError, shown
+from seq2sweep.data.download import receipts
 from seq2sweep.data.sources import Archive, mirrored
 from seq2sweep.errors import UserError
 
@@ -61,6 +60,9 @@ def _download(
     parallel: int,
 ) -> dict[str, dict[str, Any]]:
     """Fetch each of these, of `count` archives, from the first of its addresses that has it."""
+    # Imported here: requests and fsspec take a while, and what only looks for files needs neither.
+    from seq2sweep.data.download import remote, transfer
+
     sums: dict[str, dict[str, Any]] = {}
     failed: dict[str, list[str]] = {}
     stop = threading.Event()
@@ -79,8 +81,8 @@ def _download(
                     console.say(f"{archive.file}: {happened[-1]}; trying the next address")
                 try:
                     found = transfer.transfer(address, archive, partial)
-                except UnavailableError as error:
-                    happened.append(f"{shown(address)}: {error}")
+                except remote.UnavailableError as error:
+                    happened.append(f"{receipts.shown(address)}: {error}")
                     continue
                 # The receipt first: a file without one would be taken for one put there by hand.
                 receipts.write(folder, archive, found, address)

@@ -12,9 +12,9 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from seq2sweep import console
-from seq2sweep.data.download.remote import shown
 from seq2sweep.data.sources import Archive
 from seq2sweep.errors import NO_RIGHT, UserError
 from seq2sweep.paths import mismatch, read_json
@@ -72,6 +72,12 @@ def measured(
     wrong = archive.digest not in (None, sums[algorithm])
     problem = f"{algorithm} {sums[algorithm]} instead of {archive.digest}" if wrong else None
     return {"bytes": size, **sums}, problem
+
+
+def shown(address: str) -> str:
+    """The address without user, password and query, for messages and records."""
+    parts = urlsplit(address)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def write(folder: Path, archive: Archive, found: dict[str, Any], address: str | None) -> None:

@@ -5,15 +5,23 @@ Nothing here writes. Whatever keeps an address from giving the file is an `Unava
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    import requests
+import fsspec.core
+import requests
+from urllib3.exceptions import (
+    HTTPError,
+    InvalidHeader,
+    NameResolutionError,
+    ProtocolError,
+    ReadTimeoutError,
+)
+from urllib3.util import Retry
 
 TRIES = 5
 """Failures in a row, none of which brought a new byte, after which an address is given up."""
@@ -57,12 +65,6 @@ class Body:
     close: Callable[[], None]
 
 
-def shown(address: str) -> str:
-    """The address without user, password and query, for messages and records."""
-    parts = urlsplit(address)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
 def open_at(address: str, start: int, validator: str | None) -> Body:
     """Open a file at byte `start`, or at its beginning where it cannot be continued there.
 
@@ -90,19 +92,15 @@ def _open_http(address: str, start: int, validator: str | None) -> Body | None:
         if validator:
             headers["If-Range"] = validator
     response = _get(address, headers)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(response.close)
         body = _answer(response, start, validator)
-    except BaseException:
-        response.close()
-        raise
-    if body is None:
-        response.close()
+        if body is not None:
+            stack.pop_all()  # it is read on
     return body
 
 
 def _get(address: str, headers: dict[str, str]) -> requests.Response:
-    import requests
-
     timeout = (CONNECT_TIMEOUT, READ_TIMEOUT)
     try:
         return requests.get(address, headers=headers, stream=True, timeout=timeout)
@@ -119,8 +117,6 @@ def _get(address: str, headers: dict[str, str]) -> requests.Response:
 
 
 def _no_connection(error: requests.ConnectionError) -> UnavailableError:
-    from urllib3.exceptions import NameResolutionError, ProtocolError
-
     cause = error.args[0] if error.args else None
     if isinstance(getattr(cause, "reason", None), NameResolutionError):
         return UnavailableError("no connection (its name is not found)", tries=2)
@@ -158,8 +154,6 @@ def _answer(response: requests.Response, start: int, validator: str | None) -> B
 def _http_body(
     response: requests.Response, start: int, total: int | None, validator: str | None
 ) -> Body:
-    from urllib3.exceptions import HTTPError, ReadTimeoutError
-
     def read() -> bytes:
         try:
             # read1 gives what has come, so that a cut or a kill loses nothing of it.
@@ -175,9 +169,6 @@ def _http_body(
 
 def _wait(response: requests.Response) -> float:
     """Seconds of a Retry-After, which is a number or a date; 0 for anything else."""
-    from urllib3.exceptions import InvalidHeader
-    from urllib3.util import Retry
-
     try:
         return min(Retry().get_retry_after(response.raw) or 0.0, LONGEST_WAIT)
     except InvalidHeader:
@@ -190,8 +181,6 @@ def _wait(response: requests.Response) -> float:
 
 
 def _open_other(address: str, start: int, validator: str | None) -> Body | None:
-    import fsspec.core
-
     try:
         system, path = fsspec.core.url_to_fs(address)
         info = system.info(path)
