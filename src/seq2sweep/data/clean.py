@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import itertools
 import re
 import unicodedata
 from collections import Counter
@@ -120,16 +121,11 @@ class Normaliser:
 
 
 def _has_heap_of_accents(text: str) -> bool:
-    if text.isascii():
-        return False
-    height = 0
-    for character in text:
-        # These three fall apart into accents, though they are none themselves.
-        accent = unicodedata.combining(character) or character in "\u0f73\u0f75\u0f81"
-        height = height + 1 if accent else 0
-        if height > 30:
-            return True
-    return False
+    # These three fall apart into accents, though they are none themselves.
+    runs = itertools.groupby(
+        text, lambda c: unicodedata.combining(c) > 0 or c in "\u0f73\u0f75\u0f81"
+    )
+    return not text.isascii() and any(accent and len(list(run)) > 30 for accent, run in runs)
 
 
 # --- a chunk of pairs --------------------------------------------------------------------------
