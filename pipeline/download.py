@@ -113,7 +113,13 @@ def _own_files(config: configuration.DataConfig) -> dict[str, Any]:
     }
     for split, names in named.items():
         for name in names:
-            _require_inside(name, split)
+            # By name only: a link inside may well point elsewhere, as DVC's own links do.
+            path = os.path.normpath(name)
+            if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
+                raise UserError(
+                    f"data.files.{split} names {name}, which is outside of data.folder: "
+                    "DVC would miss its changes; move it inside"
+                )
     splits: dict[str, list[dict[str, Any]]] = {}
     known: dict[str, str] = {}
     for split, (source, target) in named.items():
@@ -128,16 +134,6 @@ def _own_files(config: configuration.DataConfig) -> dict[str, Any]:
                 )
         splits[split] = [entry]
     return {"archives": {}, "splits": splits}
-
-
-def _require_inside(name: str, split: str) -> None:
-    # By name only: a link inside the folder may well point elsewhere, as DVC's own links do.
-    path = os.path.normpath(name)
-    if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
-        raise UserError(
-            f"data.files.{split} names {name}, which is outside of data.folder: "
-            "DVC would miss its changes; move it inside"
-        )
 
 
 # --- the phrasebook ----------------------------------------------------------------------------

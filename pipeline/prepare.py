@@ -59,8 +59,7 @@ def prepare(
         metrics["train"], samples = write_training(
             files.text_paths(folder, "train"),
             ((c.name, mapper(cleaner, _chunks(c.pairs("train")))) for c in corpora["train"]),
-            cleaner.reasons,
-            cleaner.normaliser.names,
+            cleaner,
         )
         read, kept, dropped = (metrics["train"][key] for key in ("read", "kept", "dropped"))
         assert read == kept + sum(dropped.values())

@@ -29,7 +29,7 @@ def written(
     cleaner = Cleaner(PrepareConfig(**{**vars(CONFIG), "drop": drop}), "en", "de")
     paths = folder / "source", folder / "target"
     texts = ((name, chunks(cleaner, pairs, size)) for name, pairs in corpora.items())
-    metrics, samples = write_training(paths, texts, cleaner.reasons, NORMALISERS)
+    metrics, samples = write_training(paths, texts, cleaner)
     assert sorted(folder.iterdir()) == sorted(paths)
     source, target = (path.read_bytes().decode().split("\n") for path in paths)
     assert source.pop() == target.pop() == ""
@@ -113,7 +113,7 @@ def test_a_table_has_one_row_a_sample_whatever_is_in_it(tmp_path: Path) -> None:
     cleaner = Cleaner(PrepareConfig((), False, ("too_long",), 1, 3.0), "en", "de")
     chunk = cleaner([("a\tb\x85c\r\u2028d", "x" * 5000)])
     paths = tmp_path / "s", tmp_path / "t"
-    _, samples = write_training(paths, [("one", [chunk])], cleaner.reasons, ())
+    _, samples = write_training(paths, [("one", [chunk])], cleaner)
     header, row = as_table(samples).splitlines()
     assert row.split("\t") == ["too_long", "one", "1", "a b c d", "x" * 299 + "…"]
     assert header.count("\t") == row.count("\t")

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from seq2sweep.data import deduplicate
-from seq2sweep.data.clean import SAMPLES, Cleaned, Sample, lowest, shortened
+from seq2sweep.data.clean import SAMPLES, Cleaned, Cleaner, Sample, lowest, shortened
 
 
 @dataclass
@@ -37,17 +37,15 @@ Samples = dict[str, list[Sample]]
 def write_training(
     paths: tuple[Path, Path],
     texts: Iterable[tuple[str, Iterable[Cleaned]]],
-    reasons: Sequence[str],
-    normalisers: Sequence[str],
+    cleaner: Cleaner,
 ) -> tuple[dict[str, Any], Samples]:
     """Write both sides of the training text, one corpus after the other, each pair once.
 
-    texts: the name of each corpus, and its chunks in order. reasons: those that are switched on, in
-    their order (`Cleaner.reasons`). normalisers: whose changes are listed. Returns counts of all
-    pairs and of each corpus, and samples of those that were dropped.
+    texts: the name of each corpus, and its chunks, as `cleaner` made them, in order. Returns counts
+    of all pairs and of each corpus, and samples of those that were dropped.
     """
     corpora: list[_Corpus] = []
-    samples: Samples = {reason: [] for reason in reasons}
+    samples: Samples = {reason: [] for reason in cleaner.reasons}
     with contextlib.ExitStack() as stack:
         streams = [stack.enter_context(path.open("wb")) for path in paths]
         # Of each pair that is written its digest, and its line in its corpus: for duplicates only.
@@ -61,7 +59,7 @@ def write_training(
             for chunk in chunks:
                 streams[0].write(chunk.source)
                 streams[1].write(chunk.target)
-                if "duplicate" in reasons:
+                if "duplicate" in cleaner.reasons:
                     digests.write(chunk.digests.tobytes())
                     lines.write((chunk.lines + np.uint32(corpus.read + 1)).tobytes())
                 for reason, found in chunk.samples.items():
@@ -76,9 +74,9 @@ def write_training(
                 corpus.read += len(chunk.lines) + chunk.dropped.total()
         for stream in (*streams, lines):
             stream.flush()
-        if "duplicate" in reasons:
+        if "duplicate" in cleaner.reasons:
             samples["duplicate"] = _leave_out_duplicates(paths, digests, lines, corpora)
-    return _metrics(corpora, reasons, normalisers), samples
+    return _metrics(corpora, cleaner), samples
 
 
 def _leave_out_duplicates(
@@ -115,17 +113,16 @@ def _leave_out_duplicates(
     return samples
 
 
-def _metrics(
-    corpora: Sequence[_Corpus], reasons: Sequence[str], normalisers: Sequence[str]
-) -> dict[str, Any]:
+def _metrics(corpora: Sequence[_Corpus], cleaner: Cleaner) -> dict[str, Any]:
     def counts(*some: _Corpus) -> dict[str, Any]:
         return {
             "read": sum(corpus.read for corpus in some),
             "kept": sum(corpus.kept for corpus in some),
-            "dropped": {reason: sum(c.dropped[reason] for c in some) for reason in reasons},
+            "dropped": {why: sum(c.dropped[why] for c in some) for why in cleaner.reasons},
         }
 
-    changed = {name: sum(corpus.changed[name] for corpus in corpora) for name in normalisers}
+    names = cleaner.normaliser.names
+    changed = {name: sum(corpus.changed[name] for corpus in corpora) for name in names}
     by_corpus = {corpus.name: counts(corpus) for corpus in corpora}
     return {**counts(*corpora), "changed": changed, "corpora": by_corpus}
 
