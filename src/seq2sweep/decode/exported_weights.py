@@ -17,13 +17,6 @@ from seq2sweep.errors import UserError
 from seq2sweep.paths import mismatch, read_json
 from seq2sweep.storage.atomic import sha256
 
-SHAPE = {
-    "config": {},
-    "lineage": {},
-    "checkpoints": [{"step": int, "file": str, "sha256": str}],
-}
-"""What the receipt has at least."""
-
 
 @dataclass(frozen=True)
 class Weights:
@@ -43,7 +36,8 @@ def read_receipt(folder: Path) -> dict[str, Any]:
     remedy = "remove it and run `dvc repro`"
     if not receipt.get("checkpoints"):
         raise UserError(f"{path} lists no weights: {remedy}")
-    if wrong := mismatch(receipt, SHAPE):
+    entry = {"step": int, "file": str, "sha256": str}
+    if wrong := mismatch(receipt, {"config": {}, "lineage": {}, "checkpoints": [entry]}):
         raise UserError(f"{path}: {wrong}: {remedy}")
     return receipt
 
