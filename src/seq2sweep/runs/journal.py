@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from seq2sweep.errors import UserError
+from seq2sweep.storage.locks import leads_to
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
 
@@ -32,6 +33,7 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._file = with_retries(lambda: os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
         self._end = with_retries(lambda: _last_line_end(self._file))
         self._torn = True
@@ -55,6 +57,8 @@ class Journal:
         self._last[event.kind] = event.step
 
     def _write(self, line: bytes) -> None:
+        if os.fstat(self._file).st_size < self._end:
+            raise self._lost()  # or there would be a hole before the line
         if self._torn:
             os.ftruncate(self._file, self._end)
         self._torn = True
@@ -63,8 +67,17 @@ class Journal:
         self._end, self._torn = self._end + len(line), False
 
     def sync(self) -> None:
-        """Have on the disk itself what a checkpoint builds upon."""
+        """Have on the disk itself what a checkpoint builds upon.
+
+        Raises FileNotFoundError where the file was removed: else training would go on without a
+        record.
+        """
         os.fsync(self._file)
+        if not leads_to(self._path, self._file):
+            raise self._lost()
+
+    def _lost(self) -> FileNotFoundError:
+        return FileNotFoundError(errno.ENOENT, "it was removed or cut", str(self._path))
 
     def close(self) -> None:
         """Close the file."""
