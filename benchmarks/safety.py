@@ -34,8 +34,7 @@ from seq2sweep.config import Config
 from seq2sweep.parallel import available_cpus
 from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.journal import Journal
-from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
-from seq2sweep.runs.retention import prune
+from seq2sweep.runs.layout import JOURNAL_NAME, Retention, checkpoint_name, prune
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.train import checkpointing
 from seq2sweep.train.events import CheckpointDue, Event, Logged
@@ -103,7 +102,7 @@ def bare(folder: Path, config: Config) -> Iterator[Keep]:
 
 @contextlib.contextmanager
 def beside(folder: Path, config: Config) -> Iterator[Keep]:
-    with EventWriter(RunStore(folder), config) as writer:
+    with EventWriter(RunStore(folder, retention=Retention.of(config))) as writer:
         yield writer.write
 
 
@@ -115,7 +114,7 @@ def waiting(folder: Path, config: Config) -> Iterator[Keep]:
         journal.append(event)
         if isinstance(event, CheckpointDue):
             event.capture().write(folder / checkpoint_name(event.step))
-            prune(folder, config.train)
+            prune(folder, Retention.of(config))
 
     yield keep
     journal.close()
@@ -210,7 +209,7 @@ def pieces(config: Config, encoded: Path, folder: Path, count: int = 20) -> dict
         for name in PIECES:
             taken.setdefault(f"write: {name.strip('_')}", []).append(sum(spent[name]))
         with clock(taken, "prune"):
-            prune(place, config.train)
+            prune(place, Retention.of(config))
         with clock(taken, "journal line"):
             journal.append(Logged(step, figures))
         with clock(taken, "journal line of a checkpoint"):

@@ -16,8 +16,8 @@ from ray._private import node, services
 
 from seq2sweep import console
 from seq2sweep.cluster.signals import ENDINGS
-from seq2sweep.storage.node_folder import user_folder
-from seq2sweep.storage.ticker import Ticker
+from seq2sweep.storage.object_store import user_folder
+from seq2sweep.storage.retry import repeating
 
 PATIENCE_SECONDS = 900.0
 SAY_SECONDS = 30.0
@@ -69,7 +69,7 @@ def waiting(since: float) -> Iterator[None]:
 
     node.wait_for_persisted_port, services.get_node = wait_for_port, wait_for_node
     try:
-        with Ticker(SAY_SECONDS, say, "ray-start"):
+        with repeating(SAY_SECONDS, say, "ray-start"):
             yield
     finally:
         node.wait_for_persisted_port, services.get_node = port, info

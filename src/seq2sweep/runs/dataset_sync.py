@@ -16,8 +16,7 @@ from seq2sweep.data.files import header_name
 from seq2sweep.errors import UserError
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.storage.locks import only_user
-from seq2sweep.storage.node_folder import node_folder
-from seq2sweep.storage.object_store import ObjectStore
+from seq2sweep.storage.object_store import ObjectStore, node_folder
 
 CHANGES_NO_RESULT = "how the same files come to a node"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from seq2sweep.config import Config
 from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
 from seq2sweep.runs.run_store import RunStore
@@ -26,8 +25,8 @@ class EventWriter:
     it waits for the one under way, however the block ends.
     """
 
-    def __init__(self, store: RunStore, config: Config) -> None:
-        self.store, self.config = store, config
+    def __init__(self, store: RunStore) -> None:
+        self.store = store
         for torn in store.folder.glob(".*.partial"):  # of a process that was killed as it wrote
             if torn.is_dir():
                 shutil.rmtree(torn)
@@ -76,7 +75,7 @@ class EventWriter:
 
     def _kept(self, checkpoint: Path) -> None:
         self.store.keep(checkpoint)
-        self.store.prune(self.config, checkpoint)
+        self.store.prune(checkpoint)
 
     def __enter__(self) -> Self:
         return self

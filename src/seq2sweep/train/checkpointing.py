@@ -265,16 +265,23 @@ def read_progress(folder: Path) -> Progress:
 
 
 def _read_state(folder: Path) -> tuple[dict[str, Any], Progress]:
-    """The content of state.json, and its progress."""
-    path = folder / "state.json"
     try:
-        state = json.loads(path.read_bytes())
-        found, values = state["format"], dict(state["progress"])
-        window = Window(**values["window"])
+        return parse_state((folder / "state.json").read_bytes(), folder)
     except FileNotFoundError:
         raise CheckpointError(f"{folder} lacks state.json") from None
+
+
+def parse_state(content: bytes, folder: Path) -> tuple[dict[str, Any], Progress]:
+    """What a checkpoint's state.json holds, and its progress; raises as `read_progress`.
+
+    folder: of the checkpoint, for messages.
+    """
+    try:
+        state = json.loads(content)
+        found, values = state["format"], dict(state["progress"])
+        window = Window(**values["window"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} is damaged ({error})") from None
+        raise CheckpointError(f"{folder / 'state.json'} is damaged ({error})") from None
     if found != FORMAT:
         raise UserError(f"{folder} has format {found}, this program reads {FORMAT}")
     odd = sorted(values.keys() ^ {field.name for field in dataclasses.fields(Progress)})
