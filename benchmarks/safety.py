@@ -36,13 +36,14 @@ from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, checkpoint_name, prune
 from seq2sweep.runs.run_store import RunStore
+from seq2sweep.storage import atomic
 from seq2sweep.train import checkpointing
 from seq2sweep.train.events import CheckpointDue, Event, Logged
 from seq2sweep.train.loop import train
 
 ROOT = Path(__file__).parents[1]
-PIECES = ("_save_tensors", "sha256", "_flush")
-"""Functions of `train.checkpointing` in which a checkpoint's writing spends its time."""
+PIECES = {"_save_tensors": checkpointing, "sha256": checkpointing, "flush": atomic}
+"""Functions in which a checkpoint's writing spends its time, and where it finds them."""
 
 Keep = Callable[[Event], None]
 
@@ -227,8 +228,8 @@ def clock(taken: dict[str, list[float]], name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def timed(name: str) -> Iterator[list[float]]:
-    """Seconds of each call of a function of `train.checkpointing` meanwhile."""
-    function, spent = getattr(checkpointing, name), list[float]()
+    """Seconds of each call of one of the PIECES meanwhile."""
+    function, spent = getattr(PIECES[name], name), list[float]()
 
     def call(*arguments: Any) -> Any:
         started = time.perf_counter()
@@ -237,7 +238,7 @@ def timed(name: str) -> Iterator[list[float]]:
         finally:
             spent.append(time.perf_counter() - started)
 
-    with mock.patch.object(checkpointing, name, call):
+    with mock.patch.object(PIECES[name], name, call):
         yield spent
 
 

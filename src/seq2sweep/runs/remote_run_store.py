@@ -27,12 +27,13 @@ from seq2sweep.runs.journal import JournalCopy
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, is_checkpoint_name, is_regular
 from seq2sweep.runs.run_store import RunStatus, RunStore, Sync
 from seq2sweep.runs.watchdog import hang_logs_here, node_logs
-from seq2sweep.storage.atomic import write_whole
+from seq2sweep.storage.atomic import whole_folder, write_whole
 from seq2sweep.storage.lease import Lease, LeaseHeldError, LeaseLostError, acquire
 from seq2sweep.storage.locks import OLD_WRITER_SECONDS, only_user, try_only_writer
 from seq2sweep.storage.object_store import ObjectStore, node_folder
 from seq2sweep.storage.retry import repeating, with_retries
 from seq2sweep.train import checkpointing
+from seq2sweep.train.checkpointing import MANIFEST, CheckpointError
 
 CHANGES_NO_RESULT = "where files are kept"
 
@@ -40,7 +41,6 @@ SYNC_SECONDS = 3.0
 """How often driver and first worker exchange the journal."""
 TRANSFER_SECONDS = 3600.0
 """How long data and checkpoint may take to be downloaded."""
-MANIFEST = "manifest.json"
 ALL_FILES = {*checkpointing.FILES, MANIFEST}
 STOP, BEGUN = "stop", "begun"
 _WRITER_NAME = "writer.json"
@@ -145,7 +145,7 @@ class RemoteRunStore(RunStore):
                     f"no space left in {self.folder} for the checkpoints of {self.location}: free "
                     "some, and run `dvc repro` again"
                 ) from None
-            except checkpointing.CheckpointError as damage:
+            except CheckpointError as damage:
                 with self._as_writer():
                     self._delete_damaged(path, damage)
 
@@ -233,7 +233,7 @@ class RemoteRunStore(RunStore):
             try:
                 self._download(path)
                 return path
-            except checkpointing.CheckpointError as damage:
+            except CheckpointError as damage:
                 self._held().check()
                 self._delete_damaged(path, damage)
         return None
@@ -319,35 +319,26 @@ class RemoteRunStore(RunStore):
             self.objects.upload(checkpoint / file, f"{checkpoint.name}/{file}")
 
     def _download(self, checkpoint: Path) -> None:
-        """Download one and verify it, unless it is here; raises CheckpointError if it is damaged.
-
-        A kill in between leaves a hidden folder, which the next call replaces.
-        """
+        """Have one here and verified; raises CheckpointError if it is damaged."""
         if self._has_uploaded(checkpoint):
-            with contextlib.suppress(checkpointing.CheckpointError):  # damaged here only
+            with contextlib.suppress(CheckpointError):  # damaged here only
                 checkpointing.verify(checkpoint)
                 return
-        beside = checkpoint.with_name(f".{checkpoint.name}.partial")
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-        for file in sorted(ALL_FILES):
-            self.objects.download(f"{checkpoint.name}/{file}", beside / file)
-        try:
-            checkpointing.verify(beside)
-        except checkpointing.CheckpointError:
-            shutil.rmtree(beside)
-            raise checkpointing.CheckpointError(
-                f"{self.location}/{checkpoint.name} is torn or was changed"
-            ) from None
-        shutil.rmtree(checkpoint, ignore_errors=True)
-        beside.replace(checkpoint)
+        with whole_folder(checkpoint) as beside:
+            for file in sorted(ALL_FILES):
+                self.objects.download(f"{checkpoint.name}/{file}", beside / file)
+            try:
+                checkpointing.verify(beside)
+            except CheckpointError:
+                there = f"{self.location}/{checkpoint.name}"
+                raise CheckpointError(f"{there} is torn or was changed") from None
 
     def _delete(self, name: str) -> None:
         """A kill in between leaves what nobody takes for a checkpoint."""
         for file in [MANIFEST, *checkpointing.FILES]:
             self.objects.delete(f"{name}/{file}")
 
-    def _delete_damaged(self, checkpoint: Path, damage: checkpointing.CheckpointError) -> None:
+    def _delete_damaged(self, checkpoint: Path, damage: CheckpointError) -> None:
         self._delete(checkpoint.name)
         console.say(f"{damage}; removed")
 
@@ -359,7 +350,7 @@ class RemoteRunStore(RunStore):
             if content is None:
                 raise FileNotFoundError(errno.ENOENT, "no state.json", f"{self.location}/{name}")
             self._losses[name] = None
-            with contextlib.suppress(checkpointing.CheckpointError):
+            with contextlib.suppress(CheckpointError):
                 self._losses[name] = checkpointing.parse_state(content, checkpoint)[1].valid_loss
         return self._losses[name]
 

@@ -9,12 +9,10 @@ manifest.json          sha256 of the other files; written last
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import math
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,11 +25,12 @@ from torch import Tensor, nn
 
 from seq2sweep import config as configuration
 from seq2sweep.errors import UserError
-from seq2sweep.storage.atomic import sha256
+from seq2sweep.storage.atomic import sha256, whole_folder
 from seq2sweep.train.distributed import like, whole
 
 FORMAT = 1
 FILES = ["model.safetensors", "optimizer.safetensors", "state.json"]
+MANIFEST = "manifest.json"
 
 
 class CheckpointError(Exception):
@@ -126,26 +125,13 @@ class Snapshot:
 
         Raises OSError, and leaves nothing behind, when the disk is full or fails.
         """
-        beside = folder.with_name(f".{folder.name}.partial")
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir()
-        try:
+        # A folder above that is missing was moved away for a while: it must not be in the way then.
+        with whole_folder(folder, parents=False) as beside:
             _save_tensors(self.model, beside / "model.safetensors")
             _save_tensors(self.optimizer, beside / "optimizer.safetensors")
             _write_json(beside / "state.json", self.state)
-            _write_json(
-                beside / "manifest.json",
-                {"format": FORMAT, "sha256": {name: sha256(beside / name) for name in FILES}},
-            )
-            _flush(*beside.iterdir(), beside)
-        except BaseException:
-            # What lies there would take the room that the next try needs.
-            shutil.rmtree(beside, ignore_errors=True)
-            raise
-        if folder.exists():
-            shutil.rmtree(folder)
-        beside.replace(folder)
-        _flush(folder.parent)
+            sums = {name: sha256(beside / name) for name in FILES}
+            _write_json(beside / MANIFEST, {"format": FORMAT, "sha256": sums})
 
 
 def capture(
@@ -182,20 +168,6 @@ def _copy(tensor: Tensor) -> Tensor:
     return whole(tensor.detach()).to("cpu", copy=True).contiguous()
 
 
-def _flush(*paths: Path) -> None:
-    """Have files, or the names in folders, on the disk itself."""
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            # Some file systems cannot do it for folders, and need not.
-            if not path.is_dir() or error.errno not in (errno.EINVAL, errno.EBADF):
-                raise
-        finally:
-            os.close(descriptor)
-
-
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     try:
         save_file(tensors, path)
@@ -213,7 +185,7 @@ def verify(folder: Path) -> None:
     OSError, when the storage does not let it be read, says nothing of the checkpoint.
     """
     try:
-        content = (folder / "manifest.json").read_bytes().decode()
+        content = (folder / MANIFEST).read_bytes().decode()
         manifest = json.loads(content)
         sums = manifest["sha256"]
         # The manifest has no sum of its own, but there is only one way to write it.
@@ -223,7 +195,7 @@ def verify(folder: Path) -> None:
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder} has no readable manifest ({error})") from None
     if not whole or sorted(sums) != FILES:
-        raise CheckpointError(f"{folder / 'manifest.json'} is torn or was changed")
+        raise CheckpointError(f"{folder / MANIFEST} is torn or was changed")
     for name in FILES:
         path = folder / name
         try:
