@@ -29,7 +29,7 @@ from seq2sweep.runs.run_store import RunStatus, RunStore, Sync
 from seq2sweep.runs.watchdog import hang_logs_here, node_logs
 from seq2sweep.storage.atomic import whole_folder, write_whole
 from seq2sweep.storage.lease import Lease, LeaseHeldError, LeaseLostError, acquire
-from seq2sweep.storage.locks import OLD_WRITER_SECONDS, only_user, try_only_writer
+from seq2sweep.storage.locks import OLD_WRITER_SECONDS, only_user, only_writer
 from seq2sweep.storage.object_store import ObjectStore, node_folder
 from seq2sweep.storage.retry import repeating, with_retries
 from seq2sweep.train import checkpointing
@@ -241,11 +241,11 @@ class RemoteRunStore(RunStore):
     def fetch(self, name: str) -> Path:
         with only_user(self.folder, "fetch.lock", TRANSFER_SECONDS):
             self._download(self.folder / name)
-        with try_only_writer(self.folder) as nobody_writes_here:
-            if nobody_writes_here:  # as the first worker is on another node
-                for path in layout.checkpoints(self.folder):
-                    if path.name != name:
-                        shutil.rmtree(path)
+        # Nobody writes here where the first worker is on another node.
+        with contextlib.suppress(TimeoutError), only_writer(self.folder, wait=False):
+            for path in layout.checkpoints(self.folder):
+                if path.name != name:
+                    shutil.rmtree(path)
         return self.folder / name
 
     def keep(self, checkpoint: Path) -> None:
