@@ -132,7 +132,7 @@ def train(config: Config, store: RunStore, data: str) -> RunStatus:
 
 
 def encoded_data(config: Config, storage: Path, name: str) -> Path:
-    """The folder of encoded data that workers read, or that is brought to them by way of a bucket.
+    """The folder of encoded data that workers read, or that is uploaded for them.
 
     name: of the data in the storage, for a job.
     """

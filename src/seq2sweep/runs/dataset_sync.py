@@ -18,7 +18,7 @@ from seq2sweep.storage.atomic import sha256, whole_folder
 from seq2sweep.storage.locks import only_user
 from seq2sweep.storage.object_store import ObjectStore, node_folder
 
-CHANGES_NO_RESULT = "how the same files come to a node"
+CHANGES_NO_RESULT = "how the same files get to a node"
 
 SPLITS = ("train", "valid")
 PATIENCE = 3600.0
@@ -26,13 +26,13 @@ PATIENCE = 3600.0
 
 
 def publish(folder: Path, storage: ObjectStore) -> str:
-    """Bring the data there unless it is there; gives its address."""
+    """Upload the data unless it is there; gives its address."""
     place = storage.at(f"encoded/{fingerprint(folder)}")
     there = place.sizes()
     headers = [header_name(split) for split in SPLITS]
     if all(name in there for name in headers):
         return place.address
-    console.say(f"{folder} is brought to {place.address}, for all nodes")
+    console.say(f"upload of {folder} to {place.address}, for all nodes")
     for split in SPLITS:
         for name, about in read_header(folder, split)["files"].items():
             if there.get(name) != about["bytes"]:

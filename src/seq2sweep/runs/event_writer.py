@@ -17,8 +17,8 @@ from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
 class EventWriter:
     """What one worker of all does with the events of a run, while it is `store.writing`.
 
-    A checkpoint is written by a thread, one at a time, while training goes on. As a context manager
-    it waits for the one under way, however the block ends.
+    A checkpoint is written by a thread, one at a time, while training continues. As a context
+    manager it waits for the one under way, however the block ends.
     """
 
     def __init__(self, store: RunStore) -> None:

@@ -45,14 +45,14 @@ class Journal:
         )
 
     def append(self, event: Event) -> None:
-        """Write one event as `{"kind", "step", "time", its figures...}`, unless it is there."""
+        """Write one event as `{"kind", "step", "time", its metrics...}`, unless it is there."""
         if isinstance(event, Interrupted):
             raise ValueError("an interruption is no part of what happened to the run")
         if event.step <= self._last.get(event.kind, -1):
             return
-        figures = event.summary if isinstance(event, Finished) else event.metrics
+        metrics = event.summary if isinstance(event, Finished) else event.metrics
         # The time stands before the first try, as a reader may have seen that line already.
-        entry = {"kind": event.kind, "step": event.step, "time": time.time(), **figures}
+        entry = {"kind": event.kind, "step": event.step, "time": time.time(), **metrics}
         line = (json.dumps({key: _finite(value) for key, value in entry.items()}) + "\n").encode()
         with_retries(lambda: self._write(line))
         if isinstance(event, CheckpointDue | Finished):
@@ -72,7 +72,7 @@ class Journal:
     def sync(self) -> None:
         """Have on the disk itself what a checkpoint builds upon.
 
-        Raises FileNotFoundError where the file was removed: else training would go on without a
+        Raises FileNotFoundError where the file was removed: else training would continue without a
         record.
         """
         os.fsync(self._file)
@@ -107,15 +107,15 @@ class JournalCopy:
                 self.objects.write(self.path.name, content)
                 self._uploaded = len(content)
 
-    def append_news(self) -> None:
+    def append_missing(self) -> None:
         """Append to the journal here what the one there has more."""
         with self._lock:
             here = end(self.path)
             if (self.objects.size(self.path.name) or 0) > here:
-                news = self.objects.read(self.path.name, here) or b""
+                missing = self.objects.read(self.path.name, here) or b""
                 with self.path.open("ab") as stream:
                     stream.truncate(here)
-                    stream.write(news[: news.rfind(b"\n") + 1])
+                    stream.write(missing[: missing.rfind(b"\n") + 1])
 
     def fetch(self) -> None:
         """Replace the journal here by the one there, if that is another."""

@@ -155,7 +155,7 @@ class RemoteRunStore(RunStore):
     def follow_journal(self) -> None:
         # The workers, who need the storage, say so when it fails for long.
         with contextlib.suppress(OSError, UserError):
-            self.journal.append_news()
+            self.journal.append_missing()
 
     def begin_attempt(self, attempt: str) -> None:
         super().begin_attempt(attempt)
@@ -179,8 +179,8 @@ class RemoteRunStore(RunStore):
         return False
 
     def stack_traces(self, ask: Sync) -> list[Path]:
-        for told in ask(hang_logs_here, self.location, self.attempt):
-            for name, text in told.items():
+        for logs in ask(hang_logs_here, self.location, self.attempt):
+            for name, text in logs.items():
                 write_whole(self.folder / name, text)
         return super().stack_traces(ask)
 
@@ -208,7 +208,7 @@ class RemoteRunStore(RunStore):
         name = self.folder / _WRITER_NAME
         there = self.objects.read(_WRITER_NAME)
         if there and name.exists() and name.read_bytes() == there:
-            self.journal.append_news()  # if a power failure has cut the one here
+            self.journal.append_missing()  # if a power failure has cut the one here
             for path in layout.remove_damaged(self.folder):
                 self._upload(path, lease)
         else:

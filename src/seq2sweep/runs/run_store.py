@@ -34,7 +34,7 @@ Ending = Literal["finished", "stopped early", "failed"]
 class RunStatus:
     """How far a run is.
 
-    checkpoints: whole ones, oldest first; summary: figures of the loop's Finished, empty before;
+    checkpoints: whole ones, oldest first; summary: metrics of the loop's Finished, empty before;
     last_step: where the run ends.
     """
 
@@ -267,6 +267,6 @@ class RunStore:
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """Figures of the loop's Finished, by the journal in a folder; empty where it has none."""
+    """Metrics of the loop's Finished, by the journal in a folder; empty where it has none."""
     *_, last = {}, *journal.entries(folder / JOURNAL_NAME, "finished")
     return {k: v for k, v in last.items() if k not in ("kind", "time")}

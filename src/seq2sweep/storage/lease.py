@@ -58,8 +58,8 @@ class Lease:
         """Leave it to others at once; they wait until it expires if the store does not answer."""
         self._write({"released": True})
 
-    def _write(self, news: dict[str, Any]) -> None:
-        self._content |= news
+    def _write(self, changes: dict[str, Any]) -> None:
+        self._content |= changes
         # What is wrong is said by whoever uploads something.
         with contextlib.suppress(OSError, UserError):
             self.store.write(_name(self.generation), _as_bytes(self._content))

@@ -56,8 +56,8 @@ class Progress:
 
     Totals count from the very first step, over all resumed parts, each with its own workers.
     `skipped_updates` had no finite gradient and changed nothing; `skipped_in_a_row` of them came
-    last. `newest` is the last value of each figure of the curves, those of a validation from step
-    `validated`. `flops` are those of the real pieces; `padded_flops` count what was computed,
+    last. `newest` is the last value of each metric of the curves, those of a validation from step
+    `validated`. `flops` are those of the real tokens; `padded_flops` count what was computed,
     padding and all. `train_seconds` is time spent on updates, `device_seconds` the same summed
     over workers; `wall_seconds` and `energy_joules` have validation and checkpoints in them.
     `peak_flops` is what the devices could have done in that time at their peak,
