@@ -135,3 +135,18 @@ def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / ".run.json.0123abcd.partial").touch()
     with EventWriter(RunStore(tmp_path)):
         assert [path.name for path in tmp_path.iterdir()] == ["journal.jsonl"]
+
+
+def test_no_checkpoint_is_written_without_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever empties a run's folder under its worker ends the training, in one line."""
+    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
+    with EventWriter(RunStore(tmp_path)) as writer:
+        writer.write(CheckpointDue(4, {}, snapshot))
+        writer.wait()
+        (tmp_path / JOURNAL_NAME).unlink()
+        for event in (CheckpointDue(8, {}, pytest.fail), Interrupted(9, pytest.fail)):
+            with pytest.raises(FileNotFoundError, match="removed or cut"):
+                writer.write(event)
+    assert [path.name for path in tmp_path.iterdir()] == [checkpoint_name(4)]
