@@ -136,13 +136,12 @@ def _train(
 
 
 def _attempt(
-    store: RunStore, make_trainer: Callable[[str], RayTrainer], meanwhile: _Meanwhile
+    store: RunStore, make_trainer: Callable[[], RayTrainer], meanwhile: _Meanwhile
 ) -> TrainingError | None:
     """Start the workers once; gives how they failed, None when they did not."""
-    attempt = uuid.uuid4().hex
-    store.begin_attempt(attempt)
+    store.begin_attempt(uuid.uuid4().hex)
     gcs.remove_orphans()
-    trainer = make_trainer(attempt)
+    trainer = make_trainer()
     killed = system_kills()
 
     def work() -> None:
@@ -222,7 +221,6 @@ def _trainer(
     store: RunStore,
     cpus: int,
     until: int | None,
-    attempt: str,
 ) -> RayTrainer:
     cluster = config.cluster
     gpus = cluster.gpus_per_worker
@@ -234,7 +232,7 @@ def _trainer(
             "location": store.location,
             **data,
             "cpus": cpus,
-            "attempt": attempt,
+            "attempt": store.attempt,
             "until": until,
         },
         torch_config=NodeToNode(),
