@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import tempfile
@@ -9,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.runs import journal
+from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, checkpoint_name, interrupted_name
 from seq2sweep.runs.remote_run_store import STOP, RemoteRunStore, driver_store, worker_store
 from seq2sweep.runs.run_store import RunStore
@@ -20,8 +24,9 @@ from seq2sweep.runs.watchdog import hang_logs_here
 from seq2sweep.storage import lease
 from seq2sweep.storage.lease import LeaseLostError
 from seq2sweep.storage.object_store import ObjectStore, node_folder
-from seq2sweep.train import checkpointing
+from seq2sweep.train import checkpointing, loop
 from tests.cluster.checkpoints import save
+from tests.conftest import Corpus
 
 
 class Machines:
@@ -532,3 +537,51 @@ def test_no_space_at_home(
 
 def test_a_full_disk_is_the_nodes_own(driver: RemoteRunStore) -> None:
     assert "set TMPDIR to another disk" in driver.disk_full(OSError(28, "No space left", "/tmp/x"))
+
+
+# --- both of them, with the training loop ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [RunStore, RemoteRunStore])
+def test_a_run_from_its_beginning_to_its_end(
+    kind: type[RunStore],
+    machines: Machines,
+    bucket: str,
+    tiny_config: Config,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+) -> None:
+    """Interrupted twice, each time on another machine, where there is a bucket."""
+    config = configuration.with_changes(tiny_config, {"train.steps": 16})
+    retention, folder = Retention.of(config), tmp_path / "project" / "run"
+    storage = bucket if kind is RemoteRunStore else str(folder.parent)
+    driver = driver_store(storage, folder, retention)
+    with driver.driving():
+        data = driver.publish(tiny_corpus.encoded.resolve())
+        reached = []
+        for machine, updates in (("first", 6), ("second", 9), ("third", 1000)):
+            machines.on(machine)
+            driver.begin_attempt(machine)
+            worker = worker_store(driver.location, driver.attempt, retention)
+            count = itertools.count(1)
+            with worker.writing(), EventWriter(worker) as writer:
+                for event in loop.train(
+                    config,
+                    worker.data(data),
+                    device=torch.device("cpu"),
+                    resume=worker.resume_point(),
+                    stop=lambda left=updates, count=count: next(count) == left,
+                ):
+                    writer.write(event)
+            driver.follow_journal()
+            driver.end_attempt()
+            status = driver.status(newest_only=True)
+            reached.append(status.step)
+        driver.check_kept(status)
+    assert (reached, status.finished) == ([6, 15, 16], True)
+    assert [path.name for path in status.checkpoints] == [checkpoint_name(12), checkpoint_name(16)]
+    assert all(path.parent == folder for path in status.checkpoints)
+    entries, _ = journal.read(folder / JOURNAL_NAME)
+    told = [(entry["kind"], entry["step"]) for entry in entries]
+    assert len(told) == len(set(told))
+    assert told[-1] == ("finished", 16)
