@@ -191,8 +191,12 @@ def sweep(config: Any, encoded: Path, folder: Path) -> Any:
 def training(config: Any, encoded: Path, folder: Path) -> Any:
     """Train to the end; the configuration that was trained."""
     from seq2sweep.cluster.train_driver import run_training
+    from seq2sweep.runs.layout import Retention, run_folder
+    from seq2sweep.runs.remote_run_store import driver_store
 
-    run_training(config, encoded=encoded, project=folder, name="long", on_event=lambda entry: None)
+    run = run_folder(config.cluster, folder, "long")
+    store = driver_store(config.cluster.storage, run, Retention.of(config))
+    run_training(config, store, encoded=encoded, on_event=lambda entry: None)
     return config
 
 

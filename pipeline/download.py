@@ -30,7 +30,7 @@ def work(config: configuration.Config) -> None:
     """Write data/raw with its provenance.json."""
     fetched = None
     if config.data.dataset not in ("phrasebook", "files"):
-        # Before data/raw.partial exists: this may take hours, and a kill would leave it behind.
+        # Before data/.raw.partial exists: this may take hours, and a kill would leave it behind.
         fetched = _fetch(config)
     with atomic.whole_folder(stage.RAW) as folder:
         if fetched is not None:

@@ -26,8 +26,8 @@ from seq2sweep.cluster import ray_internals, reaper
 from seq2sweep.cluster.failures import first_line
 from seq2sweep.cluster.signals import ENDINGS, held_back, undisturbed
 from seq2sweep.errors import OperationalError
-from seq2sweep.storage.node_folder import user_folder
-from seq2sweep.storage.ticker import Ticker
+from seq2sweep.storage.object_store import user_folder
+from seq2sweep.storage.retry import repeating
 from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
 
 NAMESPACE = "seq2sweep"
@@ -232,7 +232,7 @@ def waiting(since: float) -> Iterator[None]:
     def wait(server: str, look: Callable[[], Any]) -> Any:
         return _until(since + PATIENCE_SECONDS, server, look)
 
-    with ray_internals.waits_of_start(wait), Ticker(SAY_SECONDS, say, "ray-start"):
+    with ray_internals.waits_of_start(wait), repeating(SAY_SECONDS, say, "ray-start"):
         yield
 
 

@@ -31,8 +31,7 @@ from seq2sweep.config import Config, SweepConfig, is_address
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs.layout import run_folder
 from seq2sweep.runs.remote_run_store import driver_store, worker_store
-from seq2sweep.runs.run_store import RunStore
-from seq2sweep.runs.status import Ending
+from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import INTERRUPTED, OnTrial, TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant

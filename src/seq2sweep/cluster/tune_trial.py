@@ -24,7 +24,11 @@ from seq2sweep.cluster.train_worker import use_threads
 from seq2sweep.config import Config
 from seq2sweep.runs import journal
 from seq2sweep.runs.event_writer import EventWriter
-from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_step
+from seq2sweep.runs.layout import (
+    JOURNAL_NAME,
+    Retention,
+    checkpoint_step,
+)
 from seq2sweep.runs.remote_run_store import worker_store
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
@@ -47,7 +51,8 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     train in processes of their own.
     """
     settings = trials[assignment["index"]]
-    store = worker_store(settings["location"], settings["attempt"])
+    config = _as_trained(settings)
+    store = worker_store(settings["location"], settings["attempt"], Retention.of(config))
     sweep = worker_store(settings["sweep"], settings["attempt"])
     sweep.poll()
     if sweep.stop_requested():
@@ -56,9 +61,9 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     try:
         with sweep.polling():
             if settings["workers"] > 1:
-                _train_together(settings, store, sweep)
+                _train_together(config, settings, store, sweep)
             else:
-                _train(settings, store, sweep)
+                _train(config, settings, store, sweep)
     except Exception as error:
         content = {"cause": plain_cause(error), "traceback": traceback.format_exc()}
         with_retries(lambda: store.write(FAILURE_NAME, json.dumps(content, indent=2)))
@@ -71,13 +76,12 @@ def _note_node(store: RunStore) -> None:
     store.write(f"{NODES_NAME}/{name}", f"{time.time()}\n")
 
 
-def _train(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
+def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
     """Train from the newest checkpoint on.
 
     Tune stops a trial inside a report, and nothing after it runs. So a validation is reported
     when all else of its step, the checkpoint or the end, is on disk.
     """
-    config = _as_trained(settings)
     use_threads(settings["cpus"])
     with_retries(lambda: _note_node(store))
     hang_log = store.logs / HANG_LOG_NAME.format(rank=0)
@@ -88,7 +92,7 @@ def _train(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
             with_retries(lambda: Watchdog(config.cluster.hang_seconds, hang_log))
         )
         resume = with_retries(store.resume_point)
-        writer = stack.enter_context(EventWriter(store, config))
+        writer = stack.enter_context(EventWriter(store))
 
         def should_stop() -> bool:
             watchdog.feed()
@@ -133,9 +137,10 @@ def _as_trained(settings: dict[str, Any]) -> Config:
     return dataclasses.replace(config, train=trained)
 
 
-def _train_together(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
+def _train_together(
+    config: Config, settings: dict[str, Any], store: RunStore, sweep: RunStore
+) -> None:
     """Train from rung to rung, on workers that have left when Tune may stop or pause the trial."""
-    config = _as_trained(settings)
     config = dataclasses.replace(
         config,
         cluster=dataclasses.replace(
@@ -162,9 +167,9 @@ def _train_together(settings: dict[str, Any], store: RunStore, sweep: RunStore) 
         try:
             train_until(
                 config,
+                store,
                 end,
                 encoded=store.data(settings["data"]),
-                folder=store.folder,
                 # A decision never depends on metrics between two rungs.
                 on_event=functools.partial(tell, end),
                 asked=sweep.stop_requested,

@@ -55,7 +55,7 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
     elif config.checkpoint_steps:
         steps = sorted(set(config.checkpoint_steps))
     elif config.checkpoints == "best":
-        from seq2sweep.runs.retention import best  # it loads torch, and others are here to compare
+        from seq2sweep.runs.layout import best  # it loads torch, and others are here to compare
 
         losses = {step: entry.get("valid_loss") for step, entry in entries.items()}
         steps = sorted(best(losses, config.average_checkpoints))
