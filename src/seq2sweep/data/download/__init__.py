@@ -7,6 +7,7 @@ receipt.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,9 @@ from seq2sweep.data.sources import Archive, mirrored
 from seq2sweep.errors import UserError
 
 CHANGES_NO_RESULT = "how files come here, whose sums say which they are"
+
+LAST_WORDS = 1.0
+"""Seconds that threads are given to end after an interruption."""
 
 
 def fetch(
@@ -70,6 +74,8 @@ def _download(
     had = sum(_size(_partial_path(folder / archive.file)) for archive in absent)
 
     def obtain(archive: Archive) -> None:
+        if stop.is_set():
+            return
         path = folder / archive.file
         happened: list[str] = []
         with transfer.partial_file(_partial_path(path), bar, stop) as partial:
@@ -97,11 +103,15 @@ def _download(
         _bar("download", total, initial=had) as bar,
         ThreadPool(min(parallel, len(absent))) as pool,
     ):
+        results = pool.imap_unordered(obtain, absent)
         try:
-            for _ in pool.imap_unordered(obtain, absent):  # the first exception ends it all
+            for _ in results:  # the first exception ends it all
                 pass
         finally:
             stop.set()
+            with contextlib.suppress(Exception):  # a moment to close connections and files in
+                while True:
+                    results.next(LAST_WORDS)
     if failed:
         raise _not_had([(a, failed[a.file]) for a in absent if a.file in failed], count, folder)
     return sums
