@@ -52,7 +52,7 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
             "stage": stage.name,
             "runs": stage.runs,
             "why": stage.why,
-            "seconds": _sum(times[stage.name]),
+            "seconds": _sum([part.seconds for part in times[stage.name]]),
             "parts": [asdict(part) for part in times[stage.name]],
         }
         for stage in found
@@ -64,7 +64,13 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
         "device": _device(config, load, here),
         "training": _training(config, load, here, times["train"]),
         "memory": _memory(config, load, here),
-        "sweep": _sweep(of_sweep, here),
+        "sweep": asdict(of_sweep)
+        | {
+            "rows": [
+                asdict(row) | _bill(row.seconds, row.trainings * here.trial_devices, here)
+                for row in of_sweep.rows
+            ]
+        },
         "total": _total(listed, here, of_sweep, here.training_speed(config, load)),
         "notes": here.notes + _too_large(config, here, of_sweep),
     }
@@ -139,14 +145,6 @@ def _memory(config: Config, load: Workload, here: Machine) -> dict[str, Any]:
     }
 
 
-def _sweep(of_sweep: Sweep, here: Machine) -> dict[str, Any]:
-    per_trial = here.trial_devices
-    rows = [
-        asdict(row) | _bill(row.seconds, row.trainings * per_trial, here) for row in of_sweep.rows
-    ]
-    return asdict(of_sweep) | {"rows": rows}
-
-
 def _too_large(config: Config, here: Machine, of_sweep: Sweep) -> list[str]:
     """A note on the variants that do not fit the device, or their share of it."""
     device = here.device
@@ -167,7 +165,7 @@ def _total(
     """
     running = {stage["stage"]: stage["seconds"] for stage in listed if stage["runs"]}
     held = [running[name] for name in ("train", "evaluate", "sweep") if name in running]
-    seconds = None if None in running.values() else sum(running.values())
+    seconds = _sum(list(running.values()))
     stops = of_sweep.at_most and "sweep" in running
     least = None
     if stops and seconds and of_sweep.seconds and of_sweep.least_seconds:
@@ -179,7 +177,7 @@ def _total(
         "about": of_training or of_trials,
         "at_most": stops,
         "least_seconds": least,
-        **_bill(None if None in held else sum(held), here.device.count, here),
+        **_bill(_sum(held), here.device.count, here),
         "currency": here.device.currency,
     }
 
@@ -209,6 +207,6 @@ def _checkpoint_bytes(config: Config, load: Workload, of_sweep: Sweep, runs: set
     return needed
 
 
-def _sum(parts: list[Part]) -> float | None:
-    seconds = [part.seconds for part in parts]
-    return None if None in seconds else sum(each for each in seconds if each is not None)
+def _sum(seconds: list[float | None]) -> float | None:
+    known = [each for each in seconds if each is not None]
+    return sum(known) if len(known) == len(seconds) else None
