@@ -233,7 +233,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/report/sweep_report.py": [
             ('validated[-1]["valid_perplexity"]', 'validated[0]["valid_perplexity"]'),
-            ("variant = max(means", "variant = min(means"),
+            ("best = max(finished", "best = min(finished"),
             (
                 "entry |= {name: result.metrics.get(name) for name in FIGURES}",
                 "entry |= {name: result.metrics.get(name) for name in FIGURES}\n"

@@ -84,20 +84,16 @@ def _scatter(
     axes.set_ylabel(y.axis)
     axes.locator_params("x", nbins=5)
     if x.is_cost:
-        _cost_axis(axes, [place[0] for _, place in names])
+        costs = [place[0] for _, place in names]
+        if max(costs) > 4 * min(costs):
+            axes.set_xscale("log")
+            axes.minorticks_off()
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: powers(value)))
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     _name_points(axes, names, line)
     return svg(figure, f"{y.name} of each variant against its {x.name}", "scatter")
-
-
-def _cost_axis(axes: Axes, costs: Sequence[float]) -> None:
-    """In powers of ten; logarithmic where costs differ much."""
-    if max(costs) > 4 * min(costs):
-        axes.set_xscale("log")
-        axes.minorticks_off()
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: powers(value)))
 
 
 def _name_points(

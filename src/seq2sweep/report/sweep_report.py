@@ -117,25 +117,20 @@ def sharing(results: Sequence[TrialResult]) -> dict[str, bool | None]:
     """
     spans = {result.variant.name: _span(result) for result in results}
 
-    def together(one: TrialResult, other: TrialResult) -> bool:
-        first, second = spans[one.variant.name], spans[other.variant.name]
-        if first is None or second is None or not set(one.nodes) & set(other.nodes):
+    def shared(one: TrialResult) -> bool | None:
+        device, span = one.metrics.get("device"), spans[one.variant.name]
+        if device not in (None, "CPU") and one.variant.config.sweep.gpus_per_trial >= 1:
             return False
-        return max(first[0], second[0]) < min(first[1], second[1])
+        if device is None or not one.nodes or span is None:
+            return None
+        others = [
+            spans[other.variant.name]
+            for other in results
+            if other is not one and set(one.nodes) & set(other.nodes)
+        ]
+        return any(other and max(span[0], other[0]) < min(span[1], other[1]) for other in others)
 
-    found: dict[str, bool | None] = {}
-    for one in results:
-        gpus, device = one.variant.config.sweep.gpus_per_trial, one.metrics.get("device")
-        if device is None:
-            known = None
-        elif device != "CPU" and gpus >= 1:
-            known = False
-        elif not one.nodes or spans[one.variant.name] is None:
-            known = None
-        else:
-            known = any(together(one, other) for other in results if other is not one)
-        found[one.variant.name] = known
-    return found
+    return {one.variant.name: shared(one) for one in results}
 
 
 def _span(result: TrialResult) -> tuple[float, float] | None:
@@ -264,12 +259,10 @@ def significance(
 def summarise(report: dict[str, Any]) -> dict[str, Any]:
     """metrics/sweep.json, from reports/sweep.json: counts, BLEU and the best variant."""
     trials = report["trials"]
+    statuses = [trial["status"] for trial in trials]
     return {
         "trials": len(trials),
-        "finished": sum(trial["status"] == "finished" for trial in trials),
-        "stopped_early": sum(trial["status"] == "stopped early" for trial in trials),
-        "failed": sum(trial["status"] == "failed" for trial in trials),
-        "refused": sum(trial["status"] == "refused" for trial in trials),
+        **{key: statuses.count(key.replace("_", " ")) for key in COUNTS[1:]},
         "best": _best(report),
         "bleu": {trial["name"]: trial["bleu"] for trial in trials},
     }
@@ -280,25 +273,15 @@ def _best(report: dict[str, Any]) -> dict[str, Any] | None:
 
     name, steps: of its best trial; bleu: the variant's mean.
     """
-    means = {
-        variant.name: bleu.mean
-        for variant in aggregate(report)
-        if variant.state == "finished" and (bleu := variant.figures["bleu"])
-    }
-    if not means:
-        return None
-    variant = max(means, key=lambda name: means[name])
-    trials = [
+    means = {variant.name: variant.mean("bleu") or 0.0 for variant in aggregate(report)}
+    finished = [
         trial
         for trial in report["trials"]
-        if trial["variant"] == variant
-        and trial["status"] == "finished"
-        and trial["bleu"] is not None
+        if trial["status"] == "finished" and trial["bleu"] is not None
     ]
-    trial = max(trials, key=lambda trial: trial["bleu"])
-    return {
-        "variant": variant,
-        "name": trial["name"],
-        "bleu": means[variant],
-        "steps": trial["steps"],
+    if not finished:
+        return None
+    best = max(finished, key=lambda trial: (means[trial["variant"]], trial["bleu"]))
+    return {key: best[key] for key in ("variant", "name", "steps")} | {
+        "bleu": means[best["variant"]]
     }

@@ -40,7 +40,7 @@ def scaled(names: Sequence[str], base: Config) -> Iterator[ScaledRow]:
 
     A value that does not come out whole is a float, and the row's problem says what base has it.
     """
-    ours, paper = configuration.flatten(base), _paper_base()
+    ours, paper = configuration.flatten(base), paper_base()
     for row in table3.select(names):
         changes = dict(row.changes)
         problems = []
@@ -56,5 +56,6 @@ def scaled(names: Sequence[str], base: Config) -> Iterator[ScaledRow]:
 
 
 @functools.cache
-def _paper_base() -> dict[str, Any]:
+def paper_base() -> dict[str, Any]:
+    """The values of the paper's base model, by dotted key."""
     return configuration.flatten(presets.load("base").config)
