@@ -264,7 +264,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('"chrf": result.metrics["chrf"]["score"],', '"chrf": bleu["sacrebleu"]["score"],'),
         ],
         f"{PACKAGE}/sweep/trial_record.py": [
-            ("for e in entries for k, v in", "for e in [*entries][::-1] for k, v in"),
+            (
+                "for e in journal.entries(path) for k, v in",
+                "for e in [*journal.entries(path)][::-1] for k, v in",
+            ),
         ],
         f"{PACKAGE}/tracking/recorder.py": [
             ('("valid_loss", "valid_perplexity")', '("valid_loss",)'),
@@ -296,7 +299,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/sweep/test_budget.py": {
         f"{PACKAGE}/sweep/budget.py": [
             ("return config.train.tokens_per_update", "return 1"),
-            (" / len(updates)", ""),
+            ("*lengths) / updates", "*lengths)"),
         ],
     },
     SEEDS: {

@@ -6,7 +6,6 @@ typical of the data set, always the same ones.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2sweep.config import Config, ModelConfig
-from seq2sweep.data.batching import plan_epoch
 from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.model import flops
+from seq2sweep.sweep.budget import updates_per_epoch
 
 Lengths = NDArray[np.int32]
 
@@ -116,7 +115,8 @@ def training(config: Config, load: Workload) -> Training:
     """What one training of `config` computes."""
     settings = config.train
     source, target = load.train.source_lengths, load.train.target_lengths
-    updates = _updates(load, settings.tokens_per_update)
+    # Which they are depends on the seed, their number hardly does.
+    updates = updates_per_epoch(load.train, settings.tokens_per_update, seed=0)
     size = load.vocabulary_size
     validations = -(-settings.steps // settings.validate_every)
     return Training(
@@ -132,13 +132,6 @@ def training(config: Config, load: Workload) -> Training:
 def parameters(model: ModelConfig, load: Workload) -> int:
     """Trainable numbers of the model at this vocabulary."""
     return flops.parameter_count(model, load.vocabulary_size)
-
-
-@functools.lru_cache(maxsize=16)
-def _updates(load: Workload, tokens_per_update: int) -> int:
-    """Updates of an epoch; which they are depends on the seed, their number hardly does."""
-    lengths = load.train.source_lengths, load.train.target_lengths
-    return len(plan_epoch(*lengths, tokens_per_update=tokens_per_update, seed=0, epoch=0))
 
 
 def _typical(typical: tuple[float, float, float], pairs: int) -> tuple[Lengths, Lengths]:
