@@ -32,7 +32,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +90,8 @@ def score(
     if len(hypotheses) != len(references) or not hypotheses:
         raise ValueError(f"{len(hypotheses)} hypotheses, {len(references)} references")
     language = base_language(target_language)
-    given = {"hypothesis": hypotheses, "reference": references}
-    hypotheses, references = (plain_text(lines, language) for lines in given.values())
-    detokenised = [
-        name
-        for (name, lines), plain in zip(given.items(), (hypotheses, references), strict=True)
-        if plain is not lines
-    ]
+    plain, detokenised = plain_texts({"hypothesis": hypotheses, "reference": references}, language)
+    hypotheses, references = plain.values()
     hypothesis_tokens = moses_tokens(hypotheses, language)
     reference_tokens = moses_tokens(references, language)
     tokenised = _tokenised_bleu(hypothesis_tokens, reference_tokens, language, lowercase)
@@ -119,7 +114,7 @@ def score(
         "chrf": {"score": chrf_score, "signature": str(chrf.get_signature())},
         "exact_match": exact_match(hypotheses, references),
         "sentences": len(hypotheses),
-        **({"detokenised": detokenised} if detokenised else {}),
+        **detokenised,
     }
 
 
@@ -193,6 +188,16 @@ def plain_text(lines: Sequence[str], language: str) -> Sequence[str]:
         return lines
     detokenizer = MosesDetokenizer(lang=language)
     return [detokenizer.detokenize(line.split()) for line in joined]
+
+
+def plain_texts(
+    given: Mapping[str, Sequence[str]], language: str
+) -> tuple[dict[str, Sequence[str]], dict[str, list[str]]]:
+    """`plain_text` of texts by name; beside it `detokenised`: the names of those that it changed,
+    if there are any."""
+    plain = {name: plain_text(lines, language) for name, lines in given.items()}
+    changed = [name for name, lines in given.items() if plain[name] is not lines]
+    return plain, {"detokenised": changed} if changed else {}
 
 
 def paper_tokens(lines: Sequence[str], language: str) -> list[str]:

@@ -41,15 +41,7 @@ def _columns(text: str, aligned: str) -> str:
     rows = [
         [cell.strip() for cell in line.split("|", len(sides) - 1)] for line in text.splitlines()
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "".join(
-        indent
-        + "  ".join(
-            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=False)
-        ).rstrip()
-        + "\n"
-        for row in rows
-    )
+    return "".join(f"{indent}{line}\n" for line in console.columns(rows, sides))
 
 
 def _time(seconds: float | None) -> str:

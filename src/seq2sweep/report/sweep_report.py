@@ -21,7 +21,7 @@ from seq2sweep.sweep.optuna_search import FIGURE_OF, HIGHER_IS_BETTER
 from seq2sweep.sweep.search import Proposal
 from seq2sweep.sweep.search_space import SWEPT_SECTIONS
 from seq2sweep.sweep.trial_record import TrialResult
-from seq2sweep.sweep.variants import Refused, Variant, as_scored, base_of
+from seq2sweep.sweep.variants import Refused, Variant
 
 # Of a trial that did not fail, where they are known.
 FIGURES = (
@@ -139,47 +139,38 @@ def _span(result: TrialResult) -> tuple[float, float] | None:
     return (min(times[0], times[-1] - result.wall_seconds), times[-1]) if times else None
 
 
-def without_trials(
-    config: Config, lineage: dict[str, str], test_set: dict[str, str], vocabulary_size: int
+def whole(
+    config: Config,
+    base: Config,
+    lineage: dict[str, str],
+    test_set: dict[str, str],
+    vocabulary_size: int,
+    **found: Any,
 ) -> dict[str, Any]:
-    """reports/sweep.json where sweep.method is none: all its keys, and nothing trained."""
-    base = base_of(config)
+    """reports/sweep.json: how variants were chosen and trained, and what all trials have alike,
+    which is with `model` and `train` of one its params.yaml.
+
+    base: the base variant. test_set: what was translated, as `files.test_set` says. found: the
+    values that training made known, by their keys. Secrets in addresses are masked.
+    """
+    sections = configuration.to_dict(base)
     return {
         "wall_seconds": 0.0,
         "mlflow_run_id": None,
         "vocabulary_size": vocabulary_size,
-        **provenance(as_scored(base), lineage, test_set),
-        **describe_method(config, base),
-        "trials": [],
-        "significance": None,
-    }
-
-
-def describe_method(config: Config, base: Config) -> dict[str, Any]:
-    """How variants were chosen and trained, and what they vary."""
-    sections = configuration.to_dict(base)
-    return {
+        "config": {k: _redacted(v) for k, v in sections.items() if k not in SWEPT_SECTIONS},
+        "lineage": lineage,
+        "test_set": test_set,
         "method": config.sweep.method,
         "scheduler": config.sweep.scheduler,
         "budget": config.sweep.budget,
         "seeds": config.sweep.seeds,
         "split": "valid",
         "dataset": config.data.dataset,
-        "base": {"model": sections["model"], "train": sections["train"]},
-    }
-
-
-def provenance(config: Config, lineage: dict[str, str], test_set: dict[str, str]) -> dict[str, Any]:
-    """What all trials have alike: with `model` and `train` of one, its params.yaml.
-
-    config: of a variant. test_set: what was translated, as `files.test_set` says. Secrets in
-    addresses are masked.
-    """
-    values = configuration.to_dict(config)
-    return {
-        "config": {k: _redacted(v) for k, v in values.items() if k not in SWEPT_SECTIONS},
-        "lineage": lineage,
-        "test_set": test_set,
+        "base": {section: sections[section] for section in SWEPT_SECTIONS},
+        "trials": [],
+        "significance": None,
+        **found,
     }
 
 
@@ -222,13 +213,8 @@ def describe_search(config: Config, proposals: Sequence[Proposal]) -> dict[str, 
             for name in config.sweep.objectives
         ],
         "proposals": [
-            {
-                "number": proposal.number,
-                "round": proposal.round,
-                "variant": proposal.variant,
-                "repeats": proposal.repeats,
-            }
-            for proposal in proposals
+            {key: getattr(one, key) for key in ("number", "round", "variant", "repeats")}
+            for one in proposals
         ],
     }
 
