@@ -40,13 +40,13 @@ def test_a_half_of_the_mfu_takes_twice_the_time() -> None:
         True,
     )
     assert decoding_seconds(config, load, load.test, slow) > 3003 * 3e-3
-    parts = training_parts(config, found, fast, 8, 10**6)
+    parts = training_parts(config, found, fast, 8)
     assert [part.part for part in parts] == ["updates", "validation", "checkpoints"]
     assert parts[1].seconds == pytest.approx(found.validation_flops / 2e13)
 
 
 def of_model(flops_per_token: float) -> workload.Training:
-    return workload.Training(100, 50.0, 50.0, 100 * flops_per_token, 0.0, 1)
+    return workload.Training(100, 50.0, 50.0, 100 * flops_per_token, 0.0, 1, 10**6)
 
 
 def test_the_nearest_recorded_run_counts(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def data_plan(
     pairs, cpus = counted["train"], available_cpus()
     folder = Path(config.download.folder)
     absent = {archive.file: there for archive, there in download.missing(archives, folder)}
-    listed = [
+    listed: list[dict[str, Any]] = [
         {
             "file": archive.file,
             "bytes": archive.bytes,

@@ -16,7 +16,7 @@ from seq2sweep.planning.memory import advice, memory
 from seq2sweep.planning.speed import START_SECONDS, Part, Speed, decoding_seconds, training_parts
 from seq2sweep.planning.stages import Stage
 from seq2sweep.planning.sweeps import Sweep
-from seq2sweep.planning.workload import Workload, parameters, training, workload
+from seq2sweep.planning.workload import Training, Workload, training, workload
 
 NO_DVC = "unknown, as there is no dvc.yaml here"
 RAW = Path("data/raw")
@@ -44,9 +44,10 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
     pairs = data.known_pairs(config, RAW if "download" in made else None)
     load = workload(config, pairs, ENCODED if "encode" in made else None)
     here = machine.planned(config, given, project, mfu)
+    whole, speed = training(config, load), here.training_speed(config, load)
     of_sweep = sweeps.sweep(config, load, here)
-    about = data.data_plan(config, _checkpoint_bytes(config, load, of_sweep, runs), runs, pairs)
-    times = _parts(config, about, load, here, of_sweep)
+    about = data.data_plan(config, _checkpoint_bytes(config, whole, of_sweep, runs), runs, pairs)
+    times = _parts(config, about, load, here, whole, of_sweep)
     listed = [
         {
             "stage": stage.name,
@@ -61,8 +62,8 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
     return {
         "stages": listed,
         "data": about,
-        "device": _device(config, load, here),
-        "training": _training(config, load, here, times["train"]),
+        "device": _device(here, speed),
+        "training": _training(whole, load, here, times["train"]),
         "memory": _memory(config, load, here),
         "sweep": asdict(of_sweep)
         | {
@@ -71,13 +72,18 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
                 for row in of_sweep.rows
             ]
         },
-        "total": _total(listed, here, of_sweep, here.training_speed(config, load)),
+        "total": _total(listed, here, of_sweep, speed),
         "notes": here.notes + _too_large(config, here, of_sweep),
     }
 
 
 def _parts(
-    config: Config, about: dict[str, Any], load: Workload, here: Machine, of_sweep: Sweep
+    config: Config,
+    about: dict[str, Any],
+    load: Workload,
+    here: Machine,
+    whole: Training,
+    of_sweep: Sweep,
 ) -> dict[str, list[Part]]:
     """The time of each stage, part by part."""
     parts = {
@@ -91,8 +97,7 @@ def _parts(
         parts["train"].append(unknown)
         parts["evaluate"].append(unknown)
     else:
-        found, count = training(config, load), parameters(config.model, load)
-        parts["train"] += training_parts(config, found, speed, here.workers, count)
+        parts["train"] += training_parts(config, whole, speed, here.workers)
         decoding = decoding_seconds(config, load, load.test, decoder)
         how = f"{len(load.test[0]):,} sentences"
         parts["evaluate"].append(Part("decoding and scores", decoding, how))
@@ -102,29 +107,28 @@ def _parts(
     return parts
 
 
-def _device(config: Config, load: Workload, here: Machine) -> dict[str, Any]:
-    device, speed = here.device, here.training_speed(config, load)
-    rate = speed.flops_per_second if speed else None
+def _device(here: Machine, speed: Speed | None) -> dict[str, Any]:
+    device, rate = here.device, speed and speed.flops_per_second
     return asdict(device) | {
         "workers": here.workers,
         "flops_per_second": rate,
         "mfu": rate / (device.count * device.peak) if rate and device.peak else None,
-        "how": speed.how if speed else None,
-        "about": speed.about if speed else None,
+        "how": speed and speed.how,
+        "about": speed and speed.about,
     }
 
 
-def _training(config: Config, load: Workload, here: Machine, parts: list[Part]) -> dict[str, Any]:
-    found, device = training(config, load), here.device
+def _training(whole: Training, load: Workload, here: Machine, parts: list[Part]) -> dict[str, Any]:
+    device = here.device
     updates = next((part.seconds for part in parts if part.part == "updates"), None)
-    target_tokens = found.target_tokens_per_update * found.steps
+    target_tokens = whole.target_tokens_per_update * whole.steps
     return {
-        "parameters": parameters(config.model, load),
+        "parameters": whole.parameters,
         "vocabulary_size": load.vocabulary_size,
-        "steps": found.steps,
-        "source_tokens": found.source_tokens_per_update * found.steps,
+        "steps": whole.steps,
+        "source_tokens": whole.source_tokens_per_update * whole.steps,
         "target_tokens": target_tokens,
-        "flops": found.flops,
+        "flops": whole.flops,
         "paper_rule_flops": paper_rule(updates, device.count, device.name) if updates else None,
         "target_tokens_per_second": target_tokens / updates if updates else None,
         "lengths": load.origin,
@@ -193,7 +197,7 @@ def _bill(seconds: float | None, count: float, here: Machine) -> dict[str, float
     }
 
 
-def _checkpoint_bytes(config: Config, load: Workload, of_sweep: Sweep, runs: set[str]) -> int:
+def _checkpoint_bytes(config: Config, whole: Training, of_sweep: Sweep, runs: set[str]) -> int:
     """Of what is kept in the end: weights and moments of the run, weights that are exported, in
     DVC's cache too, and the newest of each trial."""
     settings, needed = config.train, 0
@@ -201,7 +205,7 @@ def _checkpoint_bytes(config: Config, load: Workload, of_sweep: Sweep, runs: set
         kept = settings.keep_checkpoints + settings.keep_best
         kept += settings.steps // settings.keep_every if settings.keep_every else 0
         kept = min(kept, -(-settings.steps // settings.checkpoint_every))
-        needed += kept * (12 + 4 + 4) * parameters(config.model, load)
+        needed += kept * (12 + 4 + 4) * whole.parameters
     if "sweep" in runs:
         needed += sum(row.checkpoint_bytes for row in of_sweep.rows)
     return needed

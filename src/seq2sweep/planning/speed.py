@@ -215,12 +215,10 @@ def update_seconds(
     return max(computing, launching), launching >= computing
 
 
-def training_parts(
-    config: Config, found: Training, speed: Speed, workers: int, parameters: int
-) -> list[Part]:
+def training_parts(config: Config, found: Training, speed: Speed, workers: int) -> list[Part]:
     """Updates, validation and checkpoints of one training."""
     update, launching = update_seconds(config, found, speed, workers)
-    copied = 12 * parameters * found.checkpoints
+    copied = 12 * found.parameters * found.checkpoints
     shown = f"{1000 * update:,.0f} ms" if update < 10 else f"{update:,.0f} s"
     how = f"{found.steps:,} of {shown}"
     if launching:

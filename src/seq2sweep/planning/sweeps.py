@@ -11,7 +11,7 @@ from seq2sweep.config import Config
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import memory
 from seq2sweep.planning.speed import decoding_seconds, training_parts
-from seq2sweep.planning.workload import Workload, parameters, training
+from seq2sweep.planning.workload import Workload, training
 from seq2sweep.sweep.variants import variants
 
 BETWEEN_TRIALS = 0.3
@@ -103,13 +103,13 @@ def makespan(seconds: Sequence[float], slots: int) -> float:
 
 
 def _row(name: str, number: int, config: Config, load: Workload, machine: Machine) -> Row:
-    whole, count = training(config, load), parameters(config.model, load)
+    whole = training(config, load)
     seconds = least = None
     workers, device = config.sweep.workers_per_trial, machine.device
     needed = memory(config, load, workers=workers, precision=device.precision, gpu=device.gpu)
     speed = machine.trial_speed(config, load)
     if speed is not None:
-        parts = training_parts(config, whole, speed, workers, count)
+        parts = training_parts(config, whole, speed, workers)
         trained = sum(part.seconds or 0.0 for part in parts)
         score = decoding_seconds(config, load, load.valid, speed)
         seconds = trained + score
@@ -118,11 +118,11 @@ def _row(name: str, number: int, config: Config, load: Workload, machine: Machin
     return Row(
         name,
         number,
-        count,
+        whole.parameters,
         whole.steps,
         number * whole.flops,
         needed.needed,
-        number * config.train.keep_checkpoints * 12 * count,
+        number * config.train.keep_checkpoints * 12 * whole.parameters,
         seconds,
         least,
         speed.how if speed else None,

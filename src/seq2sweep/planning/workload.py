@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2sweep.config import Config, ModelConfig
+from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.model import flops
 from seq2sweep.sweep.budget import updates_per_epoch
@@ -59,7 +59,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Training:
-    """One training: what the device computes in it.
+    """One training: what the device computes in it, and the model's parameters.
 
     Tokens and FLOPs (`seq2sweep.model.flops`) are of real pieces, without padding;
     an update has tokens of both sides, on average; validation: FLOPs of all validations.
@@ -71,6 +71,7 @@ class Training:
     flops_per_update: float
     validation_flops: float
     checkpoints: int
+    parameters: int
 
     @property
     def flops(self) -> float:
@@ -126,12 +127,8 @@ def training(config: Config, load: Workload) -> Training:
         flops_per_update=flops.training_flops(config.model, size, source, target) / updates,
         validation_flops=validations * flops.forward_flops(config.model, size, *load.valid),
         checkpoints=-(-settings.steps // settings.checkpoint_every),
+        parameters=flops.parameter_count(config.model, size),
     )
-
-
-def parameters(model: ModelConfig, load: Workload) -> int:
-    """Trainable numbers of the model at this vocabulary."""
-    return flops.parameter_count(model, load.vocabulary_size)
 
 
 def _typical(typical: tuple[float, float, float], pairs: int) -> tuple[Lengths, Lengths]:

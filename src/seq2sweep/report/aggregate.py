@@ -108,7 +108,7 @@ class Variant:
     def mean(self, figure: str) -> float | None:
         """Of one of FIGURES, over seeds."""
         known = self.figures[figure]
-        return known and known.mean
+        return known.mean if known else None
 
 
 def aggregate(sweep: Mapping[str, Any]) -> list[Variant]:

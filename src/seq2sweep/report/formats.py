@@ -134,28 +134,30 @@ def _csv_line(variant: Variant, base: Variant) -> dict[str, Any]:
 
 # --- LaTeX ---------------------------------------------------------------------------------------
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{character: "\\" + character for character in "&%$#_"},
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "`": r"\textasciigrave{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "−": "$-$",
-    "≈": r"$\approx$",
-    "†": r"$\dagger$",
-    "→": r"$\to$",
-    "–": "--",
-    "…": r"\dots{}",
-    "\u202f": r"\,",
-    "ε": r"$\epsilon$",
-}
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{character: "\\" + character for character in "&%$#_"},
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "`": r"\textasciigrave{}",
+        "±": r"$\pm$",
+        "×": r"$\times$",
+        "−": "$-$",
+        "≈": r"$\approx$",
+        "†": r"$\dagger$",
+        "→": r"$\to$",
+        "–": "--",
+        "…": r"\dots{}",
+        "\u202f": r"\,",
+        "ε": r"$\epsilon$",
+    }
+)
 _SYMBOLS = {
     "N": "$N$",
     "d_model": r"$d_{\mathrm{model}}$",
@@ -207,9 +209,8 @@ def _is_figure(cell: str) -> bool:
 
 
 def _escape_latex(text: str) -> str:
-    escaped = text.translate(str.maketrans(_LATEX))
     return re.sub(
         "[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+",
         lambda raised: f"$^{{{raised.group().translate(_RAISED)}}}$",
-        escaped,
+        text.translate(_LATEX),
     )
