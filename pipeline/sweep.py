@@ -102,21 +102,17 @@ def work(config: Config) -> None:
         shared = sharing(results)
         recorder.tell_sharing(shared)
         seconds = time.perf_counter() - started
+        size = recorder.vocabulary_size
+        trials = [describe(r, size, run_ids, shared[r.variant.name]) for r in results]
         report = whole(
             config,
             chosen[0].config,
             lineage,
             files.test_set(stage.CLEAN, "valid"),
-            recorder.vocabulary_size,
+            size,
             wall_seconds=seconds,
             mlflow_run_id=relay.run_id(parent),
-            trials=[
-                *(
-                    describe(r, recorder.vocabulary_size, run_ids, shared[r.variant.name])
-                    for r in results
-                ),
-                *map(describe_refused, refused),
-            ],
+            trials=[*trials, *map(describe_refused, refused)],
             significance=significance(
                 config, results, stage.CLEAN / files.text_name("valid", "target")
             ),

@@ -261,7 +261,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "    )\n"
                 '    result = evaluate(config, [checkpoint / "model.safetensors"]',
             ),
-            ('"chrf": result.metrics["chrf"]["score"],', '"chrf": bleu["sacrebleu"]["score"],'),
+            ('"chrf": metrics["chrf"]["score"],', '"chrf": metrics["exact_match"],'),
         ],
         f"{PACKAGE}/sweep/trial_record.py": [
             (

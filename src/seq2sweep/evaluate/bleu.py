@@ -124,20 +124,10 @@ def score_files(
     target_language: str,
     source_language: str | None = None,
 ) -> dict[str, Any]:
-    """`score` of two text files, plain or .gz, one sentence a line.
+    """`score` of text files, plain or .gz, one sentence a line; errors are those of `read_texts`.
 
-    Args:
-        hypothesis: the translations.
-        reference: a file, or the name of a sacreBLEU test set such as `wmt14/full`.
-        target_language: as for `score`.
-        source_language: what was translated from; needed with a test set only.
-
-    Returns:
-        What `score` does, with `test_set` {name, sentences} if the reference is named.
-
-    Raises:
-        UserError: a file is missing, empty or not UTF-8, the texts differ in length, or the test
-            set is unknown or cannot be fetched.
+    reference: a file, or the name of a sacreBLEU test set such as `wmt14/full`, which needs the
+    source_language and adds `test_set` {name, sentences} to the scores.
     """
     texts = read_texts([hypothesis], reference, target_language, source_language)
     return score(texts.hypotheses[0], texts.references, target_language) | texts.test_set

@@ -106,7 +106,7 @@ def compare_files(
     *,
     samples: int = BOOTSTRAP_SAMPLES,
 ) -> dict[str, Any]:
-    """`compare` of text files, plain or .gz; arguments and errors are those of `score_files`."""
+    """`compare` of text files, as `score_files` takes them."""
     texts = read_texts([baseline, system], reference, target_language, source_language)
     first, second = texts.hypotheses
     result = compare(first, second, texts.references, target_language, samples=samples)
