@@ -33,21 +33,26 @@ from seq2sweep.report.formats import table_files
 from seq2sweep.report.sweep_report import (
     COUNTS,
     describe,
-    describe_method,
     describe_refused,
     describe_search,
-    provenance,
     refused_of,
     sharing,
     significance,
     summarise,
-    without_trials,
+    whole,
 )
 from seq2sweep.runs.layout import run_folder
 from seq2sweep.runs.warm_start import Origin, begin_sweep, run_name
 from seq2sweep.sweep.search import Proposal, search
 from seq2sweep.sweep.trial_record import TrialResult
-from seq2sweep.sweep.variants import Refused, Variant, in_one_precision, variants
+from seq2sweep.sweep.variants import (
+    Refused,
+    Variant,
+    as_scored,
+    base_of,
+    in_one_precision,
+    variants,
+)
 from seq2sweep.tracking.lineage import dataset_name, environment, with_params
 from seq2sweep.tracking.mlflow_store import destination
 from seq2sweep.tracking.recorder import Recorder
@@ -96,24 +101,22 @@ def work(config: Config) -> None:
         shared = sharing(results)
         recorder.tell_sharing(shared)
         seconds = time.perf_counter() - started
-        report = {
-            "wall_seconds": seconds,
-            "mlflow_run_id": relay.run_id(parent),
-            "vocabulary_size": recorder.vocabulary_size,
-            **provenance(chosen[0].config, lineage, files.test_set(stage.CLEAN, "valid")),
-            **describe_method(config, chosen[0].config),
-            **describe_search(config, proposals),
-            "trials": [
-                *(
-                    describe(r, recorder.vocabulary_size, run_ids, shared[r.variant.name])
-                    for r in results
-                ),
-                *map(describe_refused, refused),
-            ],
-            "significance": significance(
+        size = recorder.vocabulary_size
+        trials = [describe(r, size, run_ids, shared[r.variant.name]) for r in results]
+        report = whole(
+            config,
+            chosen[0].config,
+            lineage,
+            files.test_set(stage.CLEAN, "valid"),
+            size,
+            wall_seconds=seconds,
+            mlflow_run_id=relay.run_id(parent),
+            trials=[*trials, *map(describe_refused, refused)],
+            significance=significance(
                 config, results, stage.CLEAN / files.text_name("valid", "target")
             ),
-        }
+            **describe_search(config, proposals),
+        )
         summary = write_report(report)
         record(recorder, config, report, summary)
         best = summary["best"]
@@ -248,7 +251,8 @@ def write_nothing(config: Config) -> None:
     header = read_training_header(stage.ENCODED)
     pieces = int(header["vocabulary"]["size"])
     test_set = files.test_set(stage.CLEAN, "valid")
-    report = without_trials(config, stage.lineage(config, header), test_set, pieces)
+    base = as_scored(base_of(config))
+    report = whole(config, base, stage.lineage(config, header), test_set, pieces)
     write_report(report)
     console.say(
         "sweep.method is none: no variant is trained; to train some, set it in params.yaml "

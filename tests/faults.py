@@ -233,7 +233,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/report/sweep_report.py": [
             ('validated[-1]["valid_perplexity"]', 'validated[0]["valid_perplexity"]'),
-            ("variant = max(means", "variant = min(means"),
+            ("best = max(finished", "best = min(finished"),
             (
                 "entry |= {name: result.metrics.get(name) for name in FIGURES}",
                 "entry |= {name: result.metrics.get(name) for name in FIGURES}\n"
@@ -261,10 +261,13 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "    )\n"
                 '    result = evaluate(config, [checkpoint / "model.safetensors"]',
             ),
-            ('"chrf": result.metrics["chrf"]["score"],', '"chrf": bleu["sacrebleu"]["score"],'),
+            ('"chrf": metrics["chrf"]["score"],', '"chrf": metrics["exact_match"],'),
         ],
         f"{PACKAGE}/sweep/trial_record.py": [
-            ("for e in entries for k, v in", "for e in [*entries][::-1] for k, v in"),
+            (
+                "for e in journal.entries(path) for k, v in",
+                "for e in [*journal.entries(path)][::-1] for k, v in",
+            ),
         ],
         f"{PACKAGE}/tracking/recorder.py": [
             ('("valid_loss", "valid_perplexity")', '("valid_loss",)'),
@@ -296,7 +299,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/sweep/test_budget.py": {
         f"{PACKAGE}/sweep/budget.py": [
             ("return config.train.tokens_per_update", "return 1"),
-            (" / len(updates)", ""),
+            ("*lengths) / updates", "*lengths)"),
         ],
     },
     SEEDS: {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,8 @@ from seq2sweep.data.sources import REGISTRY
 from seq2sweep.errors import UserError
 from seq2sweep.planning import data as plan_module
 from seq2sweep.planning.data import data_plan, known_pairs
-from seq2sweep.planning.render import data_lines
+from seq2sweep.planning.plan import plan as whole_plan
+from seq2sweep.planning.render import overview
 from seq2sweep.planning.workload import workload
 
 
@@ -27,7 +29,17 @@ def config_of(preset: str, folder: Path, **changes: Any) -> Config:
     return configuration.with_changes(presets.load(preset).config, paths | changes)
 
 
-def test_wmt14_english_german_by_the_figures_of_its_host(tmp_path: Path) -> None:
+Page = Callable[[dict[str, Any]], str]
+
+
+@pytest.fixture
+def page_of(project: Path) -> Page:
+    """The page of a plan with this part of it about data."""
+    others = whole_plan(project)
+    return lambda data: overview(others | {"data": data})
+
+
+def test_wmt14_english_german_by_the_figures_of_its_host(tmp_path: Path, page_of: Page) -> None:
     plan = data_plan(config_of("wmt14-en-de-base", tmp_path / "not" / "yet"))
     found = {file["file"]: file for file in plan["download"]["files"]}
     assert {name: file["bytes"] for name, file in found.items()} == {
@@ -44,13 +56,13 @@ def test_wmt14_english_german_by_the_figures_of_its_host(tmp_path: Path) -> None
     assert disk["needed"] == 1_695_017_123 + disk["clean"] + disk["encoded"] + disk["cache"]
     assert set(plan["seconds"]) == {"download", "prepare", "vocabulary", "encode"}
     assert plan["seconds"]["download"] > 1_695_017_123 / 10e6
-    assert not list(tmp_path.iterdir())
-    shown = "\n".join(data_lines(plan))
+    assert {path.name for path in tmp_path.iterdir()} == {"infra", "params.yaml"}
+    shown = page_of(plan)
     assert "1.70GB of 1.70GB, and 1 of unknown size" in shown
     assert "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz" in shown
 
 
-def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
+def test_what_is_there_is_not_fetched_again(tmp_path: Path, page_of: Page) -> None:
     mirrors = {"https://raw.githubusercontent.com/": "file:///cache/"}
     config = config_of("multi30k-en-de", tmp_path, **{"download.mirrors": mirrors})
     whole = data_plan(config)["download"]["bytes"]
@@ -59,17 +71,17 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     (tmp_path / "val.en.gz").write_bytes(bytes(7))  # not its size
     plan = data_plan(config)
     assert plan["download"]["missing_bytes"] == whole - 568_929 - 100_000
-    shown = "\n".join(data_lines(plan))
+    shown = page_of(plan)
     assert "100kB there" in shown
     assert "file:///cache/multi30k/dataset/master/data/task1/raw/train.en.gz" in shown
     assert shown.count("missing") == 4
 
 
-def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
+def test_a_disk_that_is_too_small_is_said(tmp_path: Path, page_of: Page) -> None:
     plan = data_plan(config_of("wmt14-en-fr-big", tmp_path))
     assert plan["disk"]["short"] is None or plan["disk"]["needed"] > 10**10
     plan["disk"]["short"] = "/here"
-    assert any("NOT ENOUGH in /here" in line for line in data_lines(plan))
+    assert "NOT ENOUGH in /here\n" in page_of(plan)
 
 
 def test_every_disk_is_looked_at_for_itself(
@@ -107,10 +119,10 @@ def test_every_disk_is_looked_at_for_itself(
     assert short(10**9, 2 * 10**9) == a
 
 
-def test_data_that_are_here_already(tmp_path: Path) -> None:
+def test_data_that_are_here_already(tmp_path: Path, page_of: Page) -> None:
     plan = data_plan(config_of("phrasebook", tmp_path))
     assert plan["pairs"] == presets.load("phrasebook").config.data.phrasebook.train
-    assert "Nothing to download" in data_lines(plan)
+    assert "  Nothing to download\n" in page_of(plan)
     own = {"data.dataset": "files", "data.folder": str(tmp_path)}
     for split in ("train", "valid", "test"):
         own |= {f"data.files.{split}": [f"{split}.en", f"{split}.de"]}

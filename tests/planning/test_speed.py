@@ -31,19 +31,22 @@ def test_a_half_of_the_mfu_takes_twice_the_time() -> None:
     config, load = preset("big"), load_of("big", 4_500_000)
     found = workload.training(config, load)
     slow, fast = (Speed(rate, "", 1e-3) for rate in (1e13, 2e13))
-    seconds = [update_seconds(config, found, speed, 8) for speed in (slow, fast)]
+    seconds = [update_seconds(config, found, speed, 8)[0] for speed in (slow, fast)]
     assert seconds[0] == pytest.approx(2 * seconds[1]) == found.flops_per_update / 1e13
     # In small passes it is the kernels that are waited for.
     small = configuration.with_changes(config, {"train.tokens_per_pass": 100})
-    assert update_seconds(small, found, Speed(1e20, "", 1e-3), 8) == pytest.approx(32 * 12e-3)
+    assert update_seconds(small, found, Speed(1e20, "", 1e-3), 8) == (
+        pytest.approx(32 * 12e-3),
+        True,
+    )
     assert decoding_seconds(config, load, load.test, slow) > 3003 * 3e-3
-    parts = training_parts(config, found, fast, 8, 10**6)
+    parts = training_parts(config, found, fast, 8)
     assert [part.part for part in parts] == ["updates", "validation", "checkpoints"]
     assert parts[1].seconds == pytest.approx(found.validation_flops / 2e13)
 
 
 def of_model(flops_per_token: float) -> workload.Training:
-    return workload.Training(100, 50.0, 50.0, 100 * flops_per_token, 0.0, 1)
+    return workload.Training(100, 50.0, 50.0, 100 * flops_per_token, 0.0, 1, 10**6)
 
 
 def test_the_nearest_recorded_run_counts(tmp_path: Path) -> None:

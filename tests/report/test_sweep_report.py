@@ -19,7 +19,7 @@ from seq2sweep.report import sweep_report
 from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.sweep.search import Proposal
 from seq2sweep.sweep.trial_record import TrialResult
-from seq2sweep.sweep.variants import Refused, variants
+from seq2sweep.sweep.variants import Refused, as_scored, base_of, variants
 from tests import rebuild
 
 KEYS = {
@@ -117,14 +117,15 @@ def test_a_trial_and_what_all_have_alike_are_its_params(
     config: Config, results: list[TrialResult]
 ) -> None:
     assert config.evaluate.average_checkpoints == 2
-    report = json.loads(json.dumps(sweep_report.provenance(results[0].variant.config, {}, {})))
+    base = results[0].variant.config
+    report = json.loads(json.dumps(sweep_report.whole(config, base, {}, {}, 90)))
     for result in results:
         entry = json.loads(json.dumps(sweep_report.describe(result, 90, {})))
         rebuilt = rebuild.from_sweep(report, entry)
         assert rebuilt == result.variant.config
         assert rebuilt.evaluate.average_checkpoints == 1
         assert entry["params_sha256"] == configuration.fingerprint(rebuilt)
-    nothing = sweep_report.without_trials(config, {}, {}, 90)
+    nothing = sweep_report.whole(config, as_scored(base_of(config)), {}, {}, 90)
     assert nothing["config"] == report["config"]
 
 
@@ -179,7 +180,7 @@ def test_trials_at_once_on_a_processor_shared_it(results: list[TrialResult]) -> 
 def test_addresses_in_the_report_have_no_passwords(config: Config) -> None:
     changes = {"tracking.uri": "https://ada:hunter2@host"}
     secret = configuration.with_changes(config, changes)
-    assert "hunter2" not in json.dumps(sweep_report.provenance(secret, {}, {}))
+    assert "hunter2" not in json.dumps(sweep_report.whole(secret, secret, {}, {}, 90))
 
 
 def test_other_methods_have_no_rows(tiny_config: Config, results: list[TrialResult]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from seq2sweep.config import Config
 from seq2sweep.runs.run_store import RunStore
-from seq2sweep.sweep.trial_record import TrialRecord
+from seq2sweep.sweep.trial_record import TRANSLATIONS_NAME, TrialRecord
 from seq2sweep.sweep.variants import variants
 from seq2sweep.train import checkpointing
 from tests.cluster.checkpoints import damage, save
@@ -43,3 +43,32 @@ def test_a_checkpoint_is_verified_once(
     damage(places[1])
     assert newest() == places[0]
     assert verified[1:] == ["step-00000008", "step-00000004"]
+
+
+def test_scores_are_used_again_where_they_were_made_alike(
+    tiny_config: Config, tmp_path: Path
+) -> None:
+    [variant, *_], _ = variants(tiny_config)
+
+    def record(scorer: str = "code", *, final: bool = False) -> TrialRecord:
+        return TrialRecord.open(variant, RunStore(tmp_path), "none", scorer, final)
+
+    first = record()
+    first.status = "finished"
+    assert not first.reuse_scores()
+    assert not first.reuse_cause()
+    first.keep_scores({"bleu": 31.4, "translations": ["ein Satz"]})
+    again, other = record(), record("other code")
+    assert again.reuse_scores()
+    assert again.scores == {"bleu": 31.4}
+    assert not other.reuse_scores()
+    (tmp_path / TRANSLATIONS_NAME).unlink()
+    assert not record().reuse_scores()
+    # That there are none is final only where the search that asks says so.
+    first.scores, first.cause = {}, "not scored: out of memory"
+    first.save()
+    assert not record().reuse_cause()
+    assert not record("other code", final=True).reuse_cause()
+    last = record(final=True)
+    assert last.reuse_cause()
+    assert last.cause == first.cause

@@ -32,7 +32,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +90,8 @@ def score(
     if len(hypotheses) != len(references) or not hypotheses:
         raise ValueError(f"{len(hypotheses)} hypotheses, {len(references)} references")
     language = base_language(target_language)
-    given = {"hypothesis": hypotheses, "reference": references}
-    hypotheses, references = (plain_text(lines, language) for lines in given.values())
-    detokenised = [
-        name
-        for (name, lines), plain in zip(given.items(), (hypotheses, references), strict=True)
-        if plain is not lines
-    ]
+    plain, detokenised = plain_texts({"hypothesis": hypotheses, "reference": references}, language)
+    hypotheses, references = plain.values()
     hypothesis_tokens = moses_tokens(hypotheses, language)
     reference_tokens = moses_tokens(references, language)
     tokenised = _tokenised_bleu(hypothesis_tokens, reference_tokens, language, lowercase)
@@ -119,7 +114,7 @@ def score(
         "chrf": {"score": chrf_score, "signature": str(chrf.get_signature())},
         "exact_match": exact_match(hypotheses, references),
         "sentences": len(hypotheses),
-        **({"detokenised": detokenised} if detokenised else {}),
+        **detokenised,
     }
 
 
@@ -129,20 +124,10 @@ def score_files(
     target_language: str,
     source_language: str | None = None,
 ) -> dict[str, Any]:
-    """`score` of two text files, plain or .gz, one sentence a line.
+    """`score` of text files, plain or .gz, one sentence a line; errors are those of `read_texts`.
 
-    Args:
-        hypothesis: the translations.
-        reference: a file, or the name of a sacreBLEU test set such as `wmt14/full`.
-        target_language: as for `score`.
-        source_language: what was translated from; needed with a test set only.
-
-    Returns:
-        What `score` does, with `test_set` {name, sentences} if the reference is named.
-
-    Raises:
-        UserError: a file is missing, empty or not UTF-8, the texts differ in length, or the test
-            set is unknown or cannot be fetched.
+    reference: a file, or the name of a sacreBLEU test set such as `wmt14/full`, which needs the
+    source_language and adds `test_set` {name, sentences} to the scores.
     """
     texts = read_texts([hypothesis], reference, target_language, source_language)
     return score(texts.hypotheses[0], texts.references, target_language) | texts.test_set
@@ -193,6 +178,16 @@ def plain_text(lines: Sequence[str], language: str) -> Sequence[str]:
         return lines
     detokenizer = MosesDetokenizer(lang=language)
     return [detokenizer.detokenize(line.split()) for line in joined]
+
+
+def plain_texts(
+    given: Mapping[str, Sequence[str]], language: str
+) -> tuple[dict[str, Sequence[str]], dict[str, list[str]]]:
+    """`plain_text` of texts by name; beside it `detokenised`: the names of those that it changed,
+    if there are any."""
+    plain = {name: plain_text(lines, language) for name, lines in given.items()}
+    changed = [name for name, lines in given.items() if plain[name] is not lines]
+    return plain, {"detokenised": changed} if changed else {}
 
 
 def paper_tokens(lines: Sequence[str], language: str) -> list[str]:

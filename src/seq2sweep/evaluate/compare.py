@@ -25,7 +25,7 @@ from seq2sweep.evaluate.bleu import (
     bootstrap_seed,
     paper_tokens,
     paper_tokens_name,
-    plain_text,
+    plain_texts,
     rounded,
     sacrebleu_metric,
     token_metric,
@@ -75,9 +75,9 @@ def compare(
     seed = bootstrap_seed()
     _check(samples, len(references), seed)
     language = base_language(target_language)
-    given = {"baseline": baseline, "system": system, "reference": references}
-    plain = {name: plain_text(lines, language) for name, lines in given.items()}
-    detokenised = [name for name, lines in given.items() if plain[name] is not lines]
+    plain, detokenised = plain_texts(
+        {"baseline": baseline, "system": system, "reference": references}, language
+    )
     tokens = {name: paper_tokens(lines, language) for name, lines in plain.items()}
     standard, standard_signature = _paired(
         plain, sacrebleu_metric(language, plain["reference"]), samples
@@ -93,7 +93,7 @@ def compare(
         "samples": samples,
         "seed": seed,
         "sentences": len(references),
-        **({"detokenised": detokenised} if detokenised else {}),
+        **detokenised,
     }
 
 
@@ -106,7 +106,7 @@ def compare_files(
     *,
     samples: int = BOOTSTRAP_SAMPLES,
 ) -> dict[str, Any]:
-    """`compare` of text files, plain or .gz; arguments and errors are those of `score_files`."""
+    """`compare` of text files, as `score_files` takes them."""
     texts = read_texts([baseline, system], reference, target_language, source_language)
     first, second = texts.hypotheses
     result = compare(first, second, texts.references, target_language, samples=samples)
@@ -135,23 +135,23 @@ def _paired(
     test = PairedTest(systems, {"metric": metric}, None, test_type="bs", n_samples=samples)
     signatures, results = test()
     (name,) = signatures
-    baseline, system = cast(list[Any], results[name])
+    baseline, system = scored = cast(list[Any], results[name])
     difference = system.score - baseline.score
     p_value = system.p_value
     if difference == 0 and p_value == 1 / (samples + 1):
         # No sample strays from a difference of 0. sacreBLEU takes that for the rarest chance of
         # all and prints its smallest p-value, as if systems that are alike differed for certain.
         p_value = 1.0
+    figures = [
+        {
+            "score": rounded(result.score),
+            "confidence": {"mean": rounded(result.mean), "margin": rounded(result.ci)},
+        }
+        for result in scored
+    ]
     return {
-        "baseline": _figures(baseline),
-        "system": _figures(system),
+        "baseline": figures[0],
+        "system": figures[1],
         "difference": rounded(difference),
         "p_value": rounded(p_value),
     }, signatures[name]
-
-
-def _figures(result: Any) -> dict[str, Any]:
-    return {
-        "score": rounded(result.score),
-        "confidence": {"mean": rounded(result.mean), "margin": rounded(result.ci)},
-    }

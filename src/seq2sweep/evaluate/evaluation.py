@@ -113,19 +113,11 @@ def accuracy_by_phenomenon(
     references: Sequence[str],
     tags: Sequence[Sequence[str]],
 ) -> dict[str, dict[str, Any]]:
-    """Scores over the sentences that carry each tag.
+    """For each tag, in alphabetical order: the number of `sentences` that carry it, `exact_match`
+    (percent) and `bleu` (sacreBLEU, 0 to 100) over them.
 
-    Args:
-        hypotheses: translations, one sentence each.
-        references: the same number of references.
-        tags: for each sentence its tags; none, one or several.
-
-    Returns:
-        For each tag, in alphabetical order: `sentences` that carry it, `exact_match` (percent)
-        and `bleu` (sacreBLEU, 0 to 100) over them. A sentence counts once under each of its tags.
-
-    Raises:
-        ValueError: the three sequences differ in length.
+    tags: of each sentence; none, one or several, under each of which it counts once. Raises
+    ValueError where the three sequences differ in length.
     """
     groups: dict[str, list[tuple[str, str]]] = {}
     for hypothesis, reference, labels in zip(hypotheses, references, tags, strict=True):
@@ -233,11 +225,8 @@ def score_checkpoint(
     """
     data = Data(clean, vocabulary, encoded)
     result = evaluate(config, [checkpoint / "model.safetensors"], data, "valid")
-    bleu = result.metrics["bleu"]
-    return {
-        "bleu": bleu["sacrebleu"]["score"],
-        "bleu_paper": bleu["paper"]["score"],
-        "chrf": result.metrics["chrf"]["score"],
-        "signature": bleu["sacrebleu"]["signature"],
+    figures = shown(result.metrics)
+    return {name: figures[name] for name in ("bleu", "bleu_paper", "chrf")} | {
+        "signature": result.metrics["bleu"]["sacrebleu"]["signature"],
         "translations": result.translations,
     }

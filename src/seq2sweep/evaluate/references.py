@@ -102,7 +102,10 @@ def _named_reference(name: str, source_language: str | None, target_language: st
             f"to a file with `sacrebleu -t {name} -l {pair} --echo FIELD` "
             f"(fields: {', '.join(fields)})"
         )
-    lines, sources = _lines(references[0]), _lines(fields["src"])
+    lines, sources = (
+        [line.rstrip() for line in read_lines(Path(file))]
+        for file in (references[0], fields["src"])
+    )
     if not lines or len(lines) != len(sources):
         raise UserError(
             f"the copy of {name} {pair} in {dataset._outdir} is damaged ({len(sources)} source "
@@ -151,10 +154,6 @@ def _quiet_and_patient() -> Iterator[None]:
     finally:
         logger.disabled = disabled
         socket.setdefaulttimeout(seconds)
-
-
-def _lines(file: str) -> list[str]:
-    return [line.rstrip() for line in read_lines(Path(file))]
 
 
 def _unequal(hypothesis: Path, count: int, reference: str, wanted: int) -> UserError:

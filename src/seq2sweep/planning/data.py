@@ -55,15 +55,26 @@ def data_plan(
     No network, no side effect. `short`: the folder whose disk is too small, None where all fit.
     Raises UserError for a data set that cannot be.
     """
-    archives = _archives(config)
+    registered = config.data.dataset not in ("phrasebook", "files")
+    archives = _of_registry(config).archives if registered else ()
     counted = counted or known_pairs(config)
-    pairs = counted["train"]
+    pairs, cpus = counted["train"], available_cpus()
     folder = Path(config.download.folder)
-    listed = _listed(archives, folder, config)
+    absent = {archive.file: there for archive, there in download.missing(archives, folder)}
+    listed: list[dict[str, Any]] = [
+        {
+            "file": archive.file,
+            "bytes": archive.bytes,
+            "complete": archive.file not in absent,
+            "there": absent.get(archive.file, archive.bytes or 0),
+            "from": sources.mirrored(archive.addresses[0], config.download.mirrors),
+        }
+        for archive in archives
+    ]
     missing = sum(max(0, (f["bytes"] or 0) - f["there"]) for f in listed if not f["complete"])
     clean = int(pairs * CLEAN_BYTES_PER_PAIR) * ("prepare" in stages)
     encoded = int(pairs * ENCODED_BYTES_PER_PAIR) * ("encode" in stages)
-    fetched = missing * ("download" in stages)
+    made = "generate" if config.data.dataset == "phrasebook" else "read"
     return {
         "dataset": config.data.dataset,
         "languages": [config.data.source, config.data.target],
@@ -76,9 +87,14 @@ def data_plan(
             "missing_bytes": missing,
             "unknown_sizes": sum(f["bytes"] is None for f in listed),
         },
-        "disk": _disk(config, fetched, clean, encoded, checkpoints),
-        "cpus": available_cpus(),
-        "seconds": _seconds(config, missing, pairs),
+        "disk": _disk(config, missing * ("download" in stages), clean, encoded, checkpoints),
+        "cpus": cpus,
+        "seconds": {
+            "download": missing / BYTES_PER_SECOND + pairs / PAIRS_PER_SECOND[made],
+            "prepare": pairs / PAIRS_PER_SECOND["prepare"] / cpus,
+            "vocabulary": VOCABULARY_SECONDS * min(1.0, 2 * pairs / config.vocabulary.sentences),
+            "encode": pairs / PAIRS_PER_SECOND["encode"] / cpus,
+        },
     }
 
 
@@ -111,17 +127,6 @@ def _disk(
     }
 
 
-def _seconds(config: Config, missing: int, pairs: int) -> dict[str, float]:
-    cpus = available_cpus()
-    reading = "generate" if config.data.dataset == "phrasebook" else "read"
-    return {
-        "download": missing / BYTES_PER_SECOND + pairs / PAIRS_PER_SECOND[reading],
-        "prepare": pairs / PAIRS_PER_SECOND["prepare"] / cpus,
-        "vocabulary": VOCABULARY_SECONDS * min(1.0, 2 * pairs / config.vocabulary.sentences),
-        "encode": pairs / PAIRS_PER_SECOND["encode"] / cpus,
-    }
-
-
 def known_pairs(config: Config, raw: Path | None = None) -> dict[str, int]:
     """Sentence pairs of the splits: of a data set of the registry about how many train, else all.
 
@@ -142,30 +147,9 @@ def known_pairs(config: Config, raw: Path | None = None) -> dict[str, int]:
     return {"train": _of_registry(config).pairs}
 
 
-def _archives(config: Config) -> tuple[sources.Archive, ...]:
-    """What is to be downloaded."""
-    return () if config.data.dataset in ("phrasebook", "files") else _of_registry(config).archives
-
-
 def _of_registry(config: Config) -> sources.Dataset:
     data = config.data
     return sources.load(Path(data.folder), data.dataset, data.source, data.target)
-
-
-def _listed(
-    archives: tuple[sources.Archive, ...], folder: Path, config: Config
-) -> list[dict[str, Any]]:
-    absent = {archive.file: there for archive, there in download.missing(archives, folder)}
-    return [
-        {
-            "file": archive.file,
-            "bytes": archive.bytes,
-            "complete": archive.file not in absent,
-            "there": absent.get(archive.file, archive.bytes or 0),
-            "from": sources.mirrored(archive.addresses[0], config.download.mirrors),
-        }
-        for archive in archives
-    ]
 
 
 def _count(folder: Path, split: str, names: tuple[str, ...]) -> int:

@@ -8,9 +8,9 @@ import numpy as np
 
 from seq2sweep.config import Config
 from seq2sweep.hardware import Precision
-from seq2sweep.model import components
+from seq2sweep.model import components, flops
 from seq2sweep.model.attention import FEW_SCORES
-from seq2sweep.planning.workload import Workload, parameters
+from seq2sweep.planning.workload import Workload
 from seq2sweep.train.loss import CHUNK
 
 CONTEXT_BYTES = {"cpu": 0.56e9, "gpu": 1.0e9}
@@ -59,7 +59,7 @@ def memory(
     config: Config, load: Workload, *, workers: int, precision: Precision, gpu: bool
 ) -> Memory:
     """What one of so many workers needs for `config`."""
-    count = parameters(config.model, load)
+    count = flops.parameter_count(config.model, load.vocabulary_size)
     sharded = config.cluster.fsdp and workers > 1
     held = 4 * count / (workers if sharded else 1)
     share = -(-config.train.tokens_per_update // workers)
@@ -74,7 +74,7 @@ def memory(
         # Between passes gradients are not sent, and stay whole.
         gradients=4 * count if share > tokens else held,
         optimizer=2 * held,
-        exchange=_whole(config, load) if sharded else held * (workers > 1),
+        exchange=_whole(config, load, count) if sharded else held * (workers > 1),
         casts=2 * count * (precision == "bf16"),
         activations=activations,
         logits=logits,
@@ -147,11 +147,10 @@ def _longest(load: Workload) -> tuple[float, float]:
     return float((source**2).sum() / source.sum()), float((target**2).sum() / target.sum())
 
 
-def _whole(config: Config, load: Workload) -> float:
+def _whole(config: Config, load: Workload, parameters: int) -> float:
     """Bytes of what a worker has whole with cluster.fsdp: the embedding and two layers, with their
     gradients."""
     embedding = load.vocabulary_size * config.model.d_model
-    all_layers = parameters(config.model, load) - embedding
     # A decoder layer is the larger one, by an attention.
-    layer = 1.2 * all_layers / (2 * config.model.layers)
+    layer = 1.2 * (parameters - embedding) / (2 * config.model.layers)
     return 4.0 * 2 * (embedding + 2 * layer)

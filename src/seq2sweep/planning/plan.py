@@ -16,7 +16,7 @@ from seq2sweep.planning.memory import advice, memory
 from seq2sweep.planning.speed import START_SECONDS, Part, Speed, decoding_seconds, training_parts
 from seq2sweep.planning.stages import Stage
 from seq2sweep.planning.sweeps import Sweep
-from seq2sweep.planning.workload import Workload, parameters, training, workload
+from seq2sweep.planning.workload import Training, Workload, training, workload
 
 NO_DVC = "unknown, as there is no dvc.yaml here"
 RAW = Path("data/raw")
@@ -44,15 +44,16 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
     pairs = data.known_pairs(config, RAW if "download" in made else None)
     load = workload(config, pairs, ENCODED if "encode" in made else None)
     here = machine.planned(config, given, project, mfu)
+    whole, speed = training(config, load), here.training_speed(config, load)
     of_sweep = sweeps.sweep(config, load, here)
-    about = data.data_plan(config, _checkpoint_bytes(config, load, of_sweep, runs), runs, pairs)
-    times = _parts(config, about, load, here, of_sweep)
+    about = data.data_plan(config, _checkpoint_bytes(config, whole, of_sweep, runs), runs, pairs)
+    times = _parts(config, about, load, here, whole, of_sweep)
     listed = [
         {
             "stage": stage.name,
             "runs": stage.runs,
             "why": stage.why,
-            "seconds": _sum(times[stage.name]),
+            "seconds": _sum([part.seconds for part in times[stage.name]]),
             "parts": [asdict(part) for part in times[stage.name]],
         }
         for stage in found
@@ -61,17 +62,28 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
     return {
         "stages": listed,
         "data": about,
-        "device": _device(config, load, here),
-        "training": _training(config, load, here, times["train"]),
+        "device": _device(here, speed),
+        "training": _training(whole, load, here, times["train"]),
         "memory": _memory(config, load, here),
-        "sweep": _sweep(of_sweep, here),
-        "total": _total(listed, here, of_sweep, here.training_speed(config, load)),
+        "sweep": asdict(of_sweep)
+        | {
+            "rows": [
+                asdict(row) | _bill(row.seconds, row.trainings * here.trial_devices, here)
+                for row in of_sweep.rows
+            ]
+        },
+        "total": _total(listed, here, of_sweep, speed),
         "notes": here.notes + _too_large(config, here, of_sweep),
     }
 
 
 def _parts(
-    config: Config, about: dict[str, Any], load: Workload, here: Machine, of_sweep: Sweep
+    config: Config,
+    about: dict[str, Any],
+    load: Workload,
+    here: Machine,
+    whole: Training,
+    of_sweep: Sweep,
 ) -> dict[str, list[Part]]:
     """The time of each stage, part by part."""
     parts = {
@@ -85,8 +97,7 @@ def _parts(
         parts["train"].append(unknown)
         parts["evaluate"].append(unknown)
     else:
-        found, count = training(config, load), parameters(config.model, load)
-        parts["train"] += training_parts(config, found, speed, here.workers, count)
+        parts["train"] += training_parts(config, whole, speed, here.workers)
         decoding = decoding_seconds(config, load, load.test, decoder)
         how = f"{len(load.test[0]):,} sentences"
         parts["evaluate"].append(Part("decoding and scores", decoding, how))
@@ -96,29 +107,28 @@ def _parts(
     return parts
 
 
-def _device(config: Config, load: Workload, here: Machine) -> dict[str, Any]:
-    device, speed = here.device, here.training_speed(config, load)
-    rate = speed.flops_per_second if speed else None
+def _device(here: Machine, speed: Speed | None) -> dict[str, Any]:
+    device, rate = here.device, speed and speed.flops_per_second
     return asdict(device) | {
         "workers": here.workers,
         "flops_per_second": rate,
         "mfu": rate / (device.count * device.peak) if rate and device.peak else None,
-        "how": speed.how if speed else None,
-        "about": speed.about if speed else None,
+        "how": speed and speed.how,
+        "about": speed and speed.about,
     }
 
 
-def _training(config: Config, load: Workload, here: Machine, parts: list[Part]) -> dict[str, Any]:
-    found, device = training(config, load), here.device
+def _training(whole: Training, load: Workload, here: Machine, parts: list[Part]) -> dict[str, Any]:
+    device = here.device
     updates = next((part.seconds for part in parts if part.part == "updates"), None)
-    target_tokens = found.target_tokens_per_update * found.steps
+    target_tokens = whole.target_tokens_per_update * whole.steps
     return {
-        "parameters": parameters(config.model, load),
+        "parameters": whole.parameters,
         "vocabulary_size": load.vocabulary_size,
-        "steps": found.steps,
-        "source_tokens": found.source_tokens_per_update * found.steps,
+        "steps": whole.steps,
+        "source_tokens": whole.source_tokens_per_update * whole.steps,
         "target_tokens": target_tokens,
-        "flops": found.flops,
+        "flops": whole.flops,
         "paper_rule_flops": paper_rule(updates, device.count, device.name) if updates else None,
         "target_tokens_per_second": target_tokens / updates if updates else None,
         "lengths": load.origin,
@@ -137,14 +147,6 @@ def _memory(config: Config, load: Workload, here: Machine) -> dict[str, Any]:
         if device.memory is not None and not fits
         else None,
     }
-
-
-def _sweep(of_sweep: Sweep, here: Machine) -> dict[str, Any]:
-    per_trial = here.trial_devices
-    rows = [
-        asdict(row) | _bill(row.seconds, row.trainings * per_trial, here) for row in of_sweep.rows
-    ]
-    return asdict(of_sweep) | {"rows": rows}
 
 
 def _too_large(config: Config, here: Machine, of_sweep: Sweep) -> list[str]:
@@ -167,7 +169,7 @@ def _total(
     """
     running = {stage["stage"]: stage["seconds"] for stage in listed if stage["runs"]}
     held = [running[name] for name in ("train", "evaluate", "sweep") if name in running]
-    seconds = None if None in running.values() else sum(running.values())
+    seconds = _sum(list(running.values()))
     stops = of_sweep.at_most and "sweep" in running
     least = None
     if stops and seconds and of_sweep.seconds and of_sweep.least_seconds:
@@ -179,7 +181,7 @@ def _total(
         "about": of_training or of_trials,
         "at_most": stops,
         "least_seconds": least,
-        **_bill(None if None in held else sum(held), here.device.count, here),
+        **_bill(_sum(held), here.device.count, here),
         "currency": here.device.currency,
     }
 
@@ -195,7 +197,7 @@ def _bill(seconds: float | None, count: float, here: Machine) -> dict[str, float
     }
 
 
-def _checkpoint_bytes(config: Config, load: Workload, of_sweep: Sweep, runs: set[str]) -> int:
+def _checkpoint_bytes(config: Config, whole: Training, of_sweep: Sweep, runs: set[str]) -> int:
     """Of what is kept in the end: weights and moments of the run, weights that are exported, in
     DVC's cache too, and the newest of each trial."""
     settings, needed = config.train, 0
@@ -203,12 +205,12 @@ def _checkpoint_bytes(config: Config, load: Workload, of_sweep: Sweep, runs: set
         kept = settings.keep_checkpoints + settings.keep_best
         kept += settings.steps // settings.keep_every if settings.keep_every else 0
         kept = min(kept, -(-settings.steps // settings.checkpoint_every))
-        needed += kept * (12 + 4 + 4) * parameters(config.model, load)
+        needed += kept * (12 + 4 + 4) * whole.parameters
     if "sweep" in runs:
         needed += sum(row.checkpoint_bytes for row in of_sweep.rows)
     return needed
 
 
-def _sum(parts: list[Part]) -> float | None:
-    seconds = [part.seconds for part in parts]
-    return None if None in seconds else sum(each for each in seconds if each is not None)
+def _sum(seconds: list[float | None]) -> float | None:
+    known = [each for each in seconds if each is not None]
+    return sum(known) if len(known) == len(seconds) else None

@@ -203,29 +203,25 @@ def _product_rate(precision: Precision) -> float:
 # --- times ---------------------------------------------------------------------------------------
 
 
-def update_seconds(config: Config, found: Training, speed: Speed, workers: int) -> float:
-    """Of one update, shared by so many workers."""
-    return max(found.flops_per_update / speed.flops_per_second, _launching(config, speed, workers))
-
-
-def _launching(config: Config, speed: Speed, workers: int) -> float:
-    """Seconds of an update in which a worker starts kernels; 0 where a run has shown the whole."""
-    if not speed.about:
-        return 0.0
+def update_seconds(
+    config: Config, found: Training, speed: Speed, workers: int
+) -> tuple[float, bool]:
+    """Of one update, shared by so many workers, and whether starting kernels takes the longest."""
+    computing = found.flops_per_update / speed.flops_per_second
     share = -(-config.train.tokens_per_update // workers)
     passes = -(-share // config.train.tokens_per_pass)
-    return passes * 2 * config.model.layers * speed.launch
+    # Where a run has shown the whole it is in the rate.
+    launching = passes * 2 * config.model.layers * speed.launch * speed.about
+    return max(computing, launching), launching >= computing
 
 
-def training_parts(
-    config: Config, found: Training, speed: Speed, workers: int, parameters: int
-) -> list[Part]:
+def training_parts(config: Config, found: Training, speed: Speed, workers: int) -> list[Part]:
     """Updates, validation and checkpoints of one training."""
-    update = update_seconds(config, found, speed, workers)
-    copied = 12 * parameters * found.checkpoints
+    update, launching = update_seconds(config, found, speed, workers)
+    copied = 12 * found.parameters * found.checkpoints
     shown = f"{1000 * update:,.0f} ms" if update < 10 else f"{update:,.0f} s"
     how = f"{found.steps:,} of {shown}"
-    if update == _launching(config, speed, workers):
+    if launching:
         how += f", by the kernels to start: {1000 * speed.launch:g} ms a layer, assumed"
     return [
         Part("updates", found.steps * update, how),

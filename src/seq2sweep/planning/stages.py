@@ -36,7 +36,8 @@ def stages(project: Path) -> list[Stage] | None:
     if not (project / "dvc.yaml").exists():
         return None
     changed, made = dvc.changes(project), dvc.sums(project)
-    now = _now(project)
+    path = project / "params.yaml"
+    now = configuration.to_dict(configuration.load(path)) if path.exists() else {}
     found: dict[str, Stage] = {}
     for name in dvc.stage_names(project):
         if name == dvc.FINGERPRINT:  # what it will say of the others is told with them
@@ -80,7 +81,10 @@ def _reasons(
                     yield f"{path} {what}"
                     continue
                 for key, how in what.items():
-                    yield from _differences(key, before.get(key), _at(now, key)) or [f"{key} {how}"]
+                    value: Any = now
+                    for part in key.split("."):
+                        value = value.get(part) if isinstance(value, Mapping) else None
+                    yield from _differences(key, before.get(key), value) or [f"{key} {how}"]
 
 
 def _differences(key: str, before: Any, now: Any) -> list[str]:
@@ -93,20 +97,8 @@ def _differences(key: str, before: Any, now: Any) -> list[str]:
             for line in _differences(f"{key}.{inner}", before.get(inner), now.get(inner))
         ]
     before = configuration.DEFAULTS.get(key) if before is None else before
-    return [] if before in (None, now) else [f"{key} {_short(before)} -> {_short(now)}"]
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
-
-
-def _at(values: Any, key: str) -> Any:
-    for part in key.split("."):
-        values = values.get(part) if isinstance(values, Mapping) else None
-    return values
-
-
-def _now(project: Path) -> dict[str, Any]:
-    path = project / "params.yaml"
-    return configuration.to_dict(configuration.load(path)) if path.exists() else {}
+    shown = [
+        text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
+        for text in map(str, (before, now))
+    ]
+    return [] if before in (None, now) else [f"{key} {' -> '.join(shown)}"]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import heapq
-import itertools
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seq2sweep.config import Config
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import memory
 from seq2sweep.planning.speed import decoding_seconds, training_parts
-from seq2sweep.planning.workload import Workload, parameters, training
+from seq2sweep.planning.workload import Workload, training
 from seq2sweep.sweep.variants import variants
 
 BETWEEN_TRIALS = 0.3
@@ -64,11 +64,9 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
     """
     found, refused = variants(config, load.train)
     stops = config.sweep.scheduler != "none" and bool(found)
-    by_variant = itertools.groupby(found, lambda each: each.variant)
-    groups = {name: list(group) for name, group in by_variant}
-    rows = [
-        _row(name, len(group), group[0].config, load, machine) for name, group in groups.items()
-    ]
+    trainings = Counter(each.variant for each in found)
+    first = {each.variant: each.config for each in reversed(found)}
+    rows = [_row(name, count, first[name], load, machine) for name, count in trainings.items()]
     note = None
     if config.sweep.method == "none":
         note = "to train variants too, set sweep.method, such as --set sweep.method=table3"
@@ -76,15 +74,20 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
         asked = config.sweep.samples * config.sweep.seeds
         rows.append(_row("proposals", asked, found[0].config, load, machine))
         note = "what Optuna will propose is not known: its trials are counted as the base variant"
+    each = [row for row in rows for _ in range(row.trainings)]
+    ends = [row.seconds for row in each if row.seconds is not None]
+    stopped = [row.least_seconds for row in each if row.least_seconds is not None]
+    # One trial goes to its end, the shortest.
+    least = max(min(ends), makespan(stopped, machine.slots)) if stops and ends else None
     return Sweep(
         config.sweep.method,
         rows,
         [{"variant": one.name, "cause": one.cause} for one in refused],
-        max(1, min(machine.slots, sum(row.trainings for row in rows))),
+        max(1, min(machine.slots, len(each))),
         stops,
         sum(row.flops for row in rows),
-        _all(rows, machine.slots, lambda row: row.seconds),
-        _least(rows, machine.slots) if stops else None,
+        makespan(ends, machine.slots) if ends or not rows else None,
+        least,
         note,
     )
 
@@ -100,13 +103,13 @@ def makespan(seconds: Sequence[float], slots: int) -> float:
 
 
 def _row(name: str, number: int, config: Config, load: Workload, machine: Machine) -> Row:
-    whole, count = training(config, load), parameters(config.model, load)
+    whole = training(config, load)
     seconds = least = None
     workers, device = config.sweep.workers_per_trial, machine.device
     needed = memory(config, load, workers=workers, precision=device.precision, gpu=device.gpu)
     speed = machine.trial_speed(config, load)
     if speed is not None:
-        parts = training_parts(config, whole, speed, workers, count)
+        parts = training_parts(config, whole, speed, workers)
         trained = sum(part.seconds or 0.0 for part in parts)
         score = decoding_seconds(config, load, load.valid, speed)
         seconds = trained + score
@@ -115,27 +118,13 @@ def _row(name: str, number: int, config: Config, load: Workload, machine: Machin
     return Row(
         name,
         number,
-        count,
+        whole.parameters,
         whole.steps,
         number * whole.flops,
         needed.needed,
-        number * config.train.keep_checkpoints * 12 * count,
+        number * config.train.keep_checkpoints * 12 * whole.parameters,
         seconds,
         least,
         speed.how if speed else None,
         speed is not None and speed.about,
     )
-
-
-def _all(rows: Sequence[Row], slots: int, seconds: Callable[[Row], float | None]) -> float | None:
-    each = [seconds(row) for row in rows for _ in range(row.trainings)]
-    known = [one for one in each if one is not None]
-    return makespan(known, slots) if known or not rows else None
-
-
-def _least(rows: Sequence[Row], slots: int) -> float | None:
-    """One trial goes to its end, the shortest."""
-    ends = [row.seconds for row in rows if row.seconds is not None]
-    if not ends:
-        return None
-    return max(min(ends), _all(rows, slots, lambda row: row.least_seconds) or 0.0)

@@ -6,7 +6,6 @@ typical of the data set, always the same ones.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2sweep.config import Config, ModelConfig
-from seq2sweep.data.batching import plan_epoch
+from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.model import flops
+from seq2sweep.sweep.budget import updates_per_epoch
 
 Lengths = NDArray[np.int32]
 
@@ -60,7 +59,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Training:
-    """One training: what the device computes in it.
+    """One training: what the device computes in it, and the model's parameters.
 
     Tokens and FLOPs (`seq2sweep.model.flops`) are of real pieces, without padding;
     an update has tokens of both sides, on average; validation: FLOPs of all validations.
@@ -72,6 +71,7 @@ class Training:
     flops_per_update: float
     validation_flops: float
     checkpoints: int
+    parameters: int
 
     @property
     def flops(self) -> float:
@@ -116,7 +116,8 @@ def training(config: Config, load: Workload) -> Training:
     """What one training of `config` computes."""
     settings = config.train
     source, target = load.train.source_lengths, load.train.target_lengths
-    updates = _updates(load, settings.tokens_per_update)
+    # Which they are depends on the seed, their number hardly does.
+    updates = updates_per_epoch(load.train, settings.tokens_per_update, seed=0)
     size = load.vocabulary_size
     validations = -(-settings.steps // settings.validate_every)
     return Training(
@@ -126,19 +127,8 @@ def training(config: Config, load: Workload) -> Training:
         flops_per_update=flops.training_flops(config.model, size, source, target) / updates,
         validation_flops=validations * flops.forward_flops(config.model, size, *load.valid),
         checkpoints=-(-settings.steps // settings.checkpoint_every),
+        parameters=flops.parameter_count(config.model, size),
     )
-
-
-def parameters(model: ModelConfig, load: Workload) -> int:
-    """Trainable numbers of the model at this vocabulary."""
-    return flops.parameter_count(model, load.vocabulary_size)
-
-
-@functools.lru_cache(maxsize=16)
-def _updates(load: Workload, tokens_per_update: int) -> int:
-    """Updates of an epoch; which they are depends on the seed, their number hardly does."""
-    lengths = load.train.source_lengths, load.train.target_lengths
-    return len(plan_epoch(*lengths, tokens_per_update=tokens_per_update, seed=0, epoch=0))
 
 
 def _typical(typical: tuple[float, float, float], pairs: int) -> tuple[Lengths, Lengths]:

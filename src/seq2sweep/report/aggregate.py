@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from scipy.special import stdtrit
 
@@ -27,7 +27,6 @@ FIGURES = (
     "device_hours",
 )
 
-State = Literal["finished", "stopped", "failed", "refused", "not trained"]
 Trial = Mapping[str, Any]
 
 
@@ -61,14 +60,10 @@ class Against:
     @property
     def interval(self) -> tuple[float, float] | None:
         """95 %: what the bootstrap or the seeds leave possible, whichever leaves more."""
-        ends = []
-        if self.low is not None and self.high is not None:
-            ends += [self.low, self.high]
-        if self.difference.margin is not None:
-            ends += [
-                self.difference.mean - self.difference.margin,
-                self.difference.mean + self.difference.margin,
-            ]
+        mean, margin = self.difference.mean, self.difference.margin
+        ends = [end for end in (self.low, self.high) if end is not None]
+        if margin is not None:
+            ends += [mean - margin, mean + margin]
         return (min(ends), max(ends)) if ends else None
 
 
@@ -77,12 +72,12 @@ class Variant:
     """One variant: what it is, how its trials ended, and its figures over seeds.
 
     row: of Table 3 that it is (method table3), else None; number: of the proposal of a search
-    that it is, from 1 on, else None; settings: of model and train by their
-    plain names; status: in words; figures: of its finished trials, else of those stopped early,
-    None where nothing is known; curve: (step, validation loss), mean over the same trials;
-    shared: whether any of these trials shared its device with others at its time;
-    failures: what failed, was refused or has no score, and its cause. Settings of a variant that
-    was refused may be anything.
+    that it is, from 1 on, else None; settings: of model and train by their plain names, which may
+    be anything where it was refused; state: finished, stopped, failed, refused or not trained;
+    status: that in more words; figures: of its finished trials, else of those stopped early, None
+    where nothing is known; curve: (step, validation loss), mean over the same trials; shared:
+    whether any of these trials shared its device with others at its time; failures: what failed,
+    was refused or has no score, and its cause.
     """
 
     name: str
@@ -90,7 +85,7 @@ class Variant:
     group: str | None
     changes: Mapping[str, Any]
     settings: Mapping[str, Any]
-    state: State
+    state: str
     status: str
     figures: Mapping[str, Estimate | None]
     curve: Sequence[tuple[float, float]]
@@ -113,7 +108,7 @@ class Variant:
     def mean(self, figure: str) -> float | None:
         """Of one of FIGURES, over seeds."""
         known = self.figures[figure]
-        return None if known is None else known.mean
+        return known.mean if known else None
 
 
 def aggregate(sweep: Mapping[str, Any]) -> list[Variant]:
@@ -121,8 +116,9 @@ def aggregate(sweep: Mapping[str, Any]) -> list[Variant]:
     trials: dict[str, list[Trial]] = {}
     for trial in sweep["trials"]:
         trials.setdefault(trial.get("variant") or trial["name"], []).append(trial)
-    bases = [name for name, found in trials.items() if not found[0]["changes"]]
-    base = _variant(bases[0], trials.pop(bases[0])) if bases else _untrained(sweep["base"])
+    untrained = {"name": "base", "group": "base", "changes": {}, "status": "not trained"}
+    first = next((name for name, found in trials.items() if not found[0]["changes"]), "base")
+    base = _variant(first, trials.pop(first, [untrained | sweep.get("base", {})]))
     significance = sweep.get("significance") or {}
     numbers = {
         proposal["variant"]: proposal["number"]
@@ -132,7 +128,10 @@ def aggregate(sweep: Mapping[str, Any]) -> list[Variant]:
     found = [base]
     for name, of_variant in trials.items():
         variant = _variant(name, of_variant)
-        to_base = _against(variant, base, significance.get(name))
+        ours, theirs = (
+            one.figures["bleu"] if one.state == "finished" else None for one in (variant, base)
+        )
+        to_base = against(ours, theirs, significance.get(name)) if ours and theirs else None
         found.append(dataclasses.replace(variant, against=to_base, number=numbers.get(name)))
     return found
 
@@ -168,7 +167,7 @@ def _variant(name: str, trials: Sequence[Trial]) -> Variant:
         row=first.get("row"),
         group=first.get("group"),
         changes=first["changes"],
-        settings=_settings(first),
+        settings={**first["train"], **first["model"]},
         state=state,
         status=status,
         figures=figures,
@@ -191,21 +190,9 @@ def _failures(name: str, trials: Sequence[Trial]) -> list[tuple[str, str]]:
     ]
 
 
-def _untrained(base: Mapping[str, Any]) -> Variant:
-    """The base where no trial trained it."""
-    nothing = dict.fromkeys(FIGURES)
-    return Variant(
-        "base", None, "base", {}, _settings(base), "not trained", "not trained", nothing, [], []
-    )
-
-
-def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {**values["train"], **values["model"]}
-
-
 def _state(
     trials: Sequence[Trial], finished: Sequence[Trial], stopped: Sequence[Trial]
-) -> tuple[State, str]:
+) -> tuple[str, str]:
     if len(finished) == len(trials):
         return "finished", "finished"
     if finished:
@@ -213,17 +200,15 @@ def _state(
     if stopped:
         steps = sorted({whole(trial["steps"]) for trial in stopped})
         return "stopped", f"stopped early at step {', '.join(steps)}"
-    refused = all(trial["status"] == "refused" for trial in trials)
-    return ("refused", "refused") if refused else ("failed", "failed")
+    statuses = {trial["status"] for trial in trials}
+    state = statuses.pop() if len(statuses) == 1 else "failed"
+    return state, state
 
 
 def over_seeds(trials: Sequence[Trial], name: str) -> Estimate | None:
     """Of one figure, as far as it is a number in these trials."""
-    values = [
-        float(value)
-        for trial in trials
-        if (value := trial.get(name)) is not None and math.isfinite(value)
-    ]
+    found = [float(trial[name]) for trial in trials if trial.get(name) is not None]
+    values = [value for value in found if math.isfinite(value)]
     return estimate(values) if values else None
 
 
@@ -237,15 +222,6 @@ def _curve(trials: Sequence[Trial]) -> list[tuple[float, float]]:
     ]
     steps = sorted(set.intersection(*map(set, curves)))
     return [(step, sum(curve[step] for curve in curves) / len(curves)) for step in steps]
-
-
-def _against(
-    variant: Variant, base: Variant, significance: Mapping[str, Any] | None
-) -> Against | None:
-    ours, theirs = variant.figures["bleu"], base.figures["bleu"]
-    if variant.state != "finished" or base.state != "finished" or ours is None or theirs is None:
-        return None
-    return against(ours, theirs, significance)
 
 
 # --- statistics over seeds -----------------------------------------------------------------------

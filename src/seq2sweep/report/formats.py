@@ -10,7 +10,7 @@ from typing import Any
 
 from seq2sweep.presets import table3
 from seq2sweep.report import page
-from seq2sweep.report.aggregate import FIGURES, Estimate, Variant, aggregate
+from seq2sweep.report.aggregate import FIGURES, Variant, aggregate
 from seq2sweep.report.number_format import MISSING
 from seq2sweep.report.paper import counterpart
 from seq2sweep.report.table import NONE_YET, SETTINGS, Tables, tables
@@ -73,9 +73,7 @@ def _markdown_table(headings: Sequence[str], table: Sequence[Sequence[str]]) -> 
 
 
 def _escape(text: str) -> str:
-    for character in ("\\", "|", "`", "*", "<"):
-        text = text.replace(character, "\\" + character)
-    return text
+    return re.sub(r"[\\|`*<]", r"\\\g<0>", text)
 
 
 # --- CSV -----------------------------------------------------------------------------------------
@@ -112,61 +110,54 @@ def _csv_line(variant: Variant, base: Variant) -> dict[str, Any]:
     }
     for figure in FIGURES:
         known = variant.figures[figure]
-        line[figure] = None if known is None else known.mean
+        line[figure] = known and known.mean
         if figure not in _SAME_FOR_ALL_SEEDS:
-            line |= _spread(figure, known)
+            line[f"{figure}_sd"] = known and known.deviation
+            line[f"{figure}_margin"] = known and known.margin
+            line[f"{figure}_n"] = known.n if known else 0
     line["shared_device"] = variant.shared
     against = variant.against
-    line["bleu_difference"] = None if against is None else against.difference.mean
-    line["bleu_difference_margin"] = None if against is None else against.difference.margin
+    line["bleu_difference"] = against and against.difference.mean
+    line["bleu_difference_margin"] = against and against.difference.margin
     for part in ("p", "low", "high", "seen"):
-        line[f"bleu_difference_{part}"] = None if against is None else getattr(against, part)
-    row = table3.read().rows[0] if variant is base else counterpart(variant, base)
-    return line | _of_paper(row)
-
-
-def _spread(figure: str, known: Estimate | None) -> dict[str, float | None]:
-    return {
-        f"{figure}_sd": None if known is None else known.deviation,
-        f"{figure}_margin": None if known is None else known.margin,
-        f"{figure}_n": 0 if known is None else known.n,
-    }
-
-
-def _of_paper(row: table3.Row | None) -> dict[str, Any]:
-    base = table3.read().rows[0]
-    result: dict[str, Any] = {"paper_row": None if row is None else row.name}
+        line[f"bleu_difference_{part}"] = against and getattr(against, part)
+    printed = table3.read().rows[0]
+    row = printed if variant is base else counterpart(variant, base)
+    line["paper_row"] = row and row.name
     for name in ("perplexity", "bleu", "parameters_millions"):
-        value = None if row is None else getattr(row, name)
+        value = row and getattr(row, name)
         # Two decimals are printed; a subtraction leaves more.
-        change = None if value is None else round(value - getattr(base, name), 2)
-        result |= {f"paper_{name}": value, f"paper_{name}_difference": change}
-    return result
+        change = None if value is None else round(value - getattr(printed, name), 2)
+        line |= {f"paper_{name}": value, f"paper_{name}_difference": change}
+    return line
 
 
 # --- LaTeX ---------------------------------------------------------------------------------------
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{character: "\\" + character for character in "&%$#_"},
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "`": r"\textasciigrave{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "−": "$-$",
-    "≈": r"$\approx$",
-    "†": r"$\dagger$",
-    "→": r"$\to$",
-    "–": "--",
-    "…": r"\dots{}",
-    "\u202f": r"\,",
-}
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{character: "\\" + character for character in "&%$#_"},
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "`": r"\textasciigrave{}",
+        "±": r"$\pm$",
+        "×": r"$\times$",
+        "−": "$-$",
+        "≈": r"$\approx$",
+        "†": r"$\dagger$",
+        "→": r"$\to$",
+        "–": "--",
+        "…": r"\dots{}",
+        "\u202f": r"\,",
+        "ε": r"$\epsilon$",
+    }
+)
 _SYMBOLS = {
     "N": "$N$",
     "d_model": r"$d_{\mathrm{model}}$",
@@ -218,9 +209,8 @@ def _is_figure(cell: str) -> bool:
 
 
 def _escape_latex(text: str) -> str:
-    escaped = "".join(_LATEX.get(character, character) for character in text)
     return re.sub(
         "[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+",
         lambda raised: f"$^{{{raised.group().translate(_RAISED)}}}$",
-        escaped,
-    ).replace("ε", r"$\epsilon$")
+        text.translate(_LATEX),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -68,7 +69,9 @@ def render(results: Results) -> str:
             ),
             curves=_curves(results.curves),
             sweep=_sweep(results),
-            tables=sweep_tables(results),
+            tables=None
+            if results.sweep is None
+            else tables(results.sweep, results.dataset, results.train["vocabulary_size"]),
             none_yet=NONE_YET,
             translations=samples.choose(results.translations),
             sentences=len(results.translations),
@@ -76,7 +79,11 @@ def render(results: Results) -> str:
             dropped=sorted(train["dropped"].items(), key=lambda item: -item[1]),
             reasons=REASONS,
             held_out=[(results.prepare[s]["kept"], name) for s, name in _HELD_OUT.items()],
-            provenance=_provenance(results),
+            provenance={
+                "MLflow run of the training": results.train.get("mlflow_run_id"),
+                "MLflow run of the evaluation": results.evaluate.get("mlflow_run_id"),
+                **results.lineage,
+            },
             commit=_commit(results.lineage),
         )
     )
@@ -86,13 +93,6 @@ def render_tables(tables: Tables | None, dataset: str) -> str:
     """reports/table3.html: the tables of a sweep alone; None where none has been run."""
     template = _environment().get_template("table3.html")
     return template.render(tables=tables, dataset=dataset, none_yet=NONE_YET)
-
-
-def sweep_tables(results: Results) -> Tables | None:
-    """The tables of its sweep, if there is one."""
-    if results.sweep is None:
-        return None
-    return tables(results.sweep, results.dataset, results.train["vocabulary_size"])
 
 
 def _environment() -> jinja2.Environment:
@@ -131,17 +131,13 @@ def _facts(results: Results) -> dict[str, str]:
         "FLOP/s of a device": powers(train.get("flops_per_second")),
         "Model FLOPs utilisation": percent(train["mfu"]),
         "Device-hours": fixed(train.get("device_hours"), 2),
-        "Energy": _kilowatt_hours(train.get("energy_kwh")),
+        "Energy": f"{fixed(train.get('energy_kwh'), 3)}\u202fkWh",
         "Decoding": f"beam {plain(evaluate['beam'])}, α {plain(evaluate['alpha'])}",
         "Decoding speed": f"{whole(evaluate['decode_tokens_per_second'])} tokens a second",
         "Checkpoints averaged": ", ".join(steps) or "none",
         "BLEU of tokens, unsplit": fixed(evaluate["bleu"]["tokenised"]["score"], 1),
     }
-    return {name: value for name, value in facts.items() if value != MISSING}
-
-
-def _kilowatt_hours(energy: float | None) -> str:
-    return MISSING if energy is None else f"{fixed(energy, 3)}\u202fkWh"
+    return {name: value for name, value in facts.items() if not value.startswith(MISSING)}
 
 
 def _curves(rows: Sequence[Mapping[str, float | None]]) -> list[dict[str, str]]:
@@ -154,24 +150,15 @@ def _curves(rows: Sequence[Mapping[str, float | None]]) -> list[dict[str, str]]:
     ]
     result = []
     for number, (title, columns, from_zero) in enumerate(charts):
-        curves = {
-            label: points for label, column in columns.items() if (points := _points(rows, column))
-        }
+        curves: dict[str, list[tuple[float, float]]] = {}
+        for row, (label, column) in itertools.product(rows, columns.items()):
+            step, value = row.get("step"), row.get(column)
+            if step is not None and value is not None and math.isfinite(value):
+                curves.setdefault(label, []).append((step, value))
         if curves:
             drawing = plots.lines(curves, title, from_zero=from_zero, name=f"curve{number}")
             result.append({"title": title, "svg": drawing})
     return result
-
-
-def _points(rows: Sequence[Mapping[str, float | None]], column: str) -> list[tuple[float, float]]:
-    """(step, value) of one column of metrics/curves.csv, where it was measured and finite."""
-    return [
-        (step, value)
-        for row in rows
-        if (value := row.get(column)) is not None
-        and (step := row.get("step")) is not None
-        and math.isfinite(value)
-    ]
 
 
 def _sweep(results: Results) -> dict[str, Any] | None:
@@ -179,25 +166,17 @@ def _sweep(results: Results) -> dict[str, Any] | None:
     if sweep is None:
         return None
     statuses = [trial["status"] for trial in sweep["trials"]]
-    counts = {status: statuses.count(status) for status in _STATUSES}
     variants = aggregate(sweep)
     return {
-        "summary": ", ".join(f"{n} {status}" for status, n in counts.items() if n),
+        "summary": ", ".join(
+            f"{statuses.count(status)} {status}" for status in _STATUSES if status in statuses
+        ),
         "time": console.duration(sweep["wall_seconds"]),
         "scatter": sweep_plots.objectives(variants, objectives(sweep)),
         "effects": sweep_plots.effects(variants),
         "curves": sweep_plots.validation_losses(variants),
         "seeds": most_seeds(variants),
     }
-
-
-def _provenance(results: Results) -> dict[str, str]:
-    found = {
-        "MLflow run of the training": results.train.get("mlflow_run_id"),
-        "MLflow run of the evaluation": results.evaluate.get("mlflow_run_id"),
-        **results.lineage,
-    }
-    return {key: str(value) for key, value in found.items() if value}
 
 
 def _commit(lineage: Mapping[str, str]) -> str | None:

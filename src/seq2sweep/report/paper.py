@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seq2sweep import config as configuration
-from seq2sweep import presets
 from seq2sweep.presets import table3
 from seq2sweep.report.aggregate import Variant, most_seeds
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, signed
+from seq2sweep.sweep.scaled_rows import paper_base
 
 HEADINGS = (
     "change",
@@ -63,12 +61,11 @@ def comparisons(variants: Sequence[Variant]) -> list[Comparison]:
     base = variants[0]
     if base.state != "finished":
         return []
-    result = []
-    for variant in variants[1:]:
-        row = counterpart(variant, base) if variant.state == "finished" else None
-        if row is not None:
-            result.append(_compare(variant, base, row))
-    return result
+    return [
+        _compare(variant, base, row)
+        for variant in variants[1:]
+        if variant.state == "finished" and (row := counterpart(variant, base))
+    ]
 
 
 def notes(variants: Sequence[Variant]) -> list[str]:
@@ -116,26 +113,27 @@ def counterpart(variant: Variant, base: Variant) -> table3.Row | None:
     if kind is None or variant.state == "refused":
         return None
     group, setting = kind
-    candidates = [row for row in rows if row.group == group and setting in _changes(row)]
     before, after = base.settings[setting], variant.settings[setting]
+    there = [
+        (row, *change)
+        for row in rows
+        for name, *change in _changes(row)
+        if row.group == group and name == setting
+    ]
     if setting == "positions":
-        return candidates[0] if (before, after) == ("sinusoidal", "learned") else None
+        return there[0][0] if (before, after) == ("sinusoidal", "learned") else None
     step = _step(setting, before, after)
-    printed = _paper_base()[setting]
-    there = [(_step(setting, printed, _changes(row)[setting]), row) for row in candidates]
+    steps = [(row, _step(setting, *change)) for row, *change in there]
     # Rounded, so that a tie (half or double of a ratio) is one, and its first row is taken.
-    alike = [(round(abs(size - step), 6), row) for size, row in there if size * step > 0]
+    alike = [(round(abs(size - step), 6), row) for row, size in steps if size * step > 0]
     return min(alike, key=lambda pair: pair[0])[1] if alike else None
 
 
-@functools.cache
-def _paper_base() -> dict[str, Any]:
-    values = configuration.to_dict(presets.load("base").config)
-    return {**values["train"], **values["model"]}
-
-
-def _changes(row: table3.Row) -> Mapping[str, Any]:
-    return {key.rpartition(".")[2]: value for key, value in row.changes.items()}
+def _changes(row: table3.Row) -> list[tuple[str, Any, Any]]:
+    """The settings that a row changes in the paper's base model, each with its two values."""
+    return [
+        (key.rpartition(".")[2], paper_base()[key], value) for key, value in row.changes.items()
+    ]
 
 
 def _step(setting: str, before: float, after: float) -> float:
@@ -151,10 +149,10 @@ def _bleu(base: Variant) -> str:
 
 
 def _compare(variant: Variant, base: Variant, row: table3.Row) -> Comparison:
-    printed, paper_base = table3.read().rows[0], _paper_base()
+    printed = table3.read().rows[0]
     changes = ", ".join(
-        f"{_SYMBOLS.get(key, key)} {plain(paper_base[key])} → {plain(value)}"
-        for key, value in _changes(row).items()
+        f"{_SYMBOLS.get(key, key)} {plain(before)} → {plain(after)}"
+        for key, before, after in _changes(row)
     )
     kind = _bleu(base)
     ours, theirs = variant.mean(kind), base.mean(kind)
@@ -191,9 +189,9 @@ def _with_difference(value: float | None, base: float | None, decimals: int) -> 
 
 def _parameters(value: float | None, base: float | None) -> str:
     """In millions; empty where it is the base row's, as in the paper."""
-    if value is None or base is None or millions(value) == millions(base):
-        return ""
     shown = millions(value)
+    if value is None or base is None or shown == millions(base):
+        return ""
     return f"{shown} ({signed((value - base) / 1e6, len(shown.partition('.')[2]))})"
 
 
@@ -203,7 +201,6 @@ def _verdict(here: float | None, there: float | None, seen: bool | None) -> tupl
     if seen is False:
         return "none", "no difference can be seen here"
     if here == 0 or there == 0:
-        both = "no difference in either"
-        where = "the paper" if there == 0 else "this run"
-        return "none", both if here == there else f"no difference in {where}"
+        where = "either" if here == there else "the paper" if there == 0 else "this run"
+        return "none", f"no difference in {where}"
     return ("same", "the same") if here * there > 0 else ("opposite", "the opposite")

@@ -5,17 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-Kind = Literal["same", "missing", "extra"]
-
-
-@dataclass(frozen=True)
-class Span:
-    """Consecutive words that are alike on both sides, or only in one of them."""
-
-    text: str
-    kind: Kind
+Spans = list[tuple[str, bool]]
+"""Consecutive words, and whether the other side lacks them."""
 
 
 @dataclass(frozen=True)
@@ -31,19 +23,14 @@ class Translation:
     def right(self) -> bool:
         return self.translation.strip() == self.reference.strip()
 
-    def differences(self) -> tuple[list[Span], list[Span]]:
-        """The reference's words (same or missing) and the translation's (same or extra)."""
+    def differences(self) -> tuple[Spans, Spans]:
+        """The words of the reference and those of the translation."""
         wanted, found = self.reference.split(), self.translation.split()
-        of_reference: list[Span] = []
-        of_translation: list[Span] = []
-        matcher = difflib.SequenceMatcher(None, wanted, found, autojunk=False)
-        for tag, i, j, k, m in matcher.get_opcodes():
-            same = tag == "equal"
-            if j > i:
-                of_reference.append(Span(" ".join(wanted[i:j]), "same" if same else "missing"))
-            if m > k:
-                of_translation.append(Span(" ".join(found[k:m]), "same" if same else "extra"))
-        return of_reference, of_translation
+        codes = difflib.SequenceMatcher(None, wanted, found, autojunk=False).get_opcodes()
+        return (
+            [(" ".join(wanted[i:j]), tag != "equal") for tag, i, j, _, _ in codes if j > i],
+            [(" ".join(found[k:m]), tag != "equal") for tag, _, _, k, m in codes if m > k],
+        )
 
 
 def choose(translations: Sequence[Translation], count: int = 12) -> list[Translation]:

@@ -22,12 +22,8 @@ from seq2sweep.report.paper import kind_of
 from seq2sweep.report.pareto import Objective, front
 from seq2sweep.report.plots import MUTED, SERIES, STYLE, SURFACE, step_axis, svg
 
-# Group of Table 3 and setting, heading, label of the axis, and whether its values double.
-_EFFECTS = (
-    ("A", "heads", "BLEU against heads", "h, with h × d_k constant", True),
-    ("B", "d_k", "BLEU against d_k", "d_k", True),
-    ("D", "dropout", "BLEU against dropout", "dropout", False),
-)
+# Groups of Table 3, and the setting that each varies.
+_EFFECTS = (("A", "heads"), ("B", "d_k"), ("D", "dropout"))
 _DASHES: list[Any] = ["-", (0, (5, 2)), (0, (1.5, 1.5))]
 _LONGEST = 36  # characters of a trial's name that fit beside a plot
 
@@ -84,20 +80,16 @@ def _scatter(
     axes.set_ylabel(y.axis)
     axes.locator_params("x", nbins=5)
     if x.is_cost:
-        _cost_axis(axes, [place[0] for _, place in names])
+        costs = [place[0] for _, place in names]
+        if max(costs) > 4 * min(costs):
+            axes.set_xscale("log")
+            axes.minorticks_off()
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: powers(value)))
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     _name_points(axes, names, line)
     return svg(figure, f"{y.name} of each variant against its {x.name}", "scatter")
-
-
-def _cost_axis(axes: Axes, costs: Sequence[float]) -> None:
-    """In powers of ten; logarithmic where costs differ much."""
-    if max(costs) > 4 * min(costs):
-        axes.set_xscale("log")
-        axes.minorticks_off()
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: powers(value)))
 
 
 def _name_points(
@@ -153,7 +145,7 @@ def effects(variants: Sequence[Variant]) -> list[dict[str, str]]:
     """Title and drawing for each setting that variants change alone; base's point is in each."""
     base = variants[0]
     result = []
-    for group, setting, title, label, doubling in _EFFECTS:
+    for group, setting in _EFFECTS:
         chosen = [
             variant
             for variant in variants
@@ -163,17 +155,14 @@ def effects(variants: Sequence[Variant]) -> list[dict[str, str]]:
         ]
         if len(chosen) > 1:
             chosen.sort(key=lambda variant: variant.settings[setting])
-            drawing = _effect(chosen, setting, title, label, doubling)
-            result.append({"title": title, "svg": drawing})
+            title = f"BLEU against {setting}"
+            result.append({"title": title, "svg": _effect(chosen, setting, title)})
     return result
 
 
 @matplotlib.rc_context(STYLE)
-def _effect(
-    variants: Sequence[Variant], setting: str, title: str, label: str, doubling: bool
-) -> Markup:
-    """A small plot of BLEU over one setting, and the base's level; `doubling` settings (heads,
-    widths) are spaced by their logarithm."""
+def _effect(variants: Sequence[Variant], setting: str, title: str) -> Markup:
+    """A small plot of BLEU over one setting, and the base's level."""
     figure = Figure(figsize=(3.6, 2.6))
     axes = figure.subplots()
     values = [variant.settings[setting] for variant in variants]
@@ -184,7 +173,7 @@ def _effect(
         _mark(axes, variant, place, SERIES[variant.is_base], bleu.margin if bleu else None)
         if variant.is_base:
             axes.axhline(place[1], color=SERIES[1], linewidth=0.8, dashes=(4, 3), zorder=1)
-    if doubling:
+    if setting != "dropout":  # what doubles from row to row
         axes.set_xscale("log")
     ticks = sorted(set(values))
     ticks = ticks[:: 1 + len(ticks) // 9]
@@ -192,7 +181,7 @@ def _effect(
     axes.minorticks_off()
     axes.grid(axis="x", visible=False)
     axes.margins(0.08, 0.15)
-    axes.set_xlabel(label)
+    axes.set_xlabel("h, with h × d_k constant" if setting == "heads" else setting)
     axes.set_ylabel("BLEU (dev)")
     return svg(figure, title, f"effect-{setting}")
 

@@ -21,7 +21,7 @@ from seq2sweep.sweep.optuna_search import FIGURE_OF, HIGHER_IS_BETTER
 from seq2sweep.sweep.search import Proposal
 from seq2sweep.sweep.search_space import SWEPT_SECTIONS
 from seq2sweep.sweep.trial_record import TrialResult
-from seq2sweep.sweep.variants import Refused, Variant, as_scored, base_of
+from seq2sweep.sweep.variants import Refused, Variant
 
 # Of a trial that did not fail, where they are known.
 FIGURES = (
@@ -117,25 +117,20 @@ def sharing(results: Sequence[TrialResult]) -> dict[str, bool | None]:
     """
     spans = {result.variant.name: _span(result) for result in results}
 
-    def together(one: TrialResult, other: TrialResult) -> bool:
-        first, second = spans[one.variant.name], spans[other.variant.name]
-        if first is None or second is None or not set(one.nodes) & set(other.nodes):
+    def shared(one: TrialResult) -> bool | None:
+        device, span = one.metrics.get("device"), spans[one.variant.name]
+        if device not in (None, "CPU") and one.variant.config.sweep.gpus_per_trial >= 1:
             return False
-        return max(first[0], second[0]) < min(first[1], second[1])
+        if device is None or not one.nodes or span is None:
+            return None
+        others = [
+            spans[other.variant.name]
+            for other in results
+            if other is not one and set(one.nodes) & set(other.nodes)
+        ]
+        return any(other and max(span[0], other[0]) < min(span[1], other[1]) for other in others)
 
-    found: dict[str, bool | None] = {}
-    for one in results:
-        gpus, device = one.variant.config.sweep.gpus_per_trial, one.metrics.get("device")
-        if device is None:
-            known = None
-        elif device != "CPU" and gpus >= 1:
-            known = False
-        elif not one.nodes or spans[one.variant.name] is None:
-            known = None
-        else:
-            known = any(together(one, other) for other in results if other is not one)
-        found[one.variant.name] = known
-    return found
+    return {one.variant.name: shared(one) for one in results}
 
 
 def _span(result: TrialResult) -> tuple[float, float] | None:
@@ -144,47 +139,38 @@ def _span(result: TrialResult) -> tuple[float, float] | None:
     return (min(times[0], times[-1] - result.wall_seconds), times[-1]) if times else None
 
 
-def without_trials(
-    config: Config, lineage: dict[str, str], test_set: dict[str, str], vocabulary_size: int
+def whole(
+    config: Config,
+    base: Config,
+    lineage: dict[str, str],
+    test_set: dict[str, str],
+    vocabulary_size: int,
+    **found: Any,
 ) -> dict[str, Any]:
-    """reports/sweep.json where sweep.method is none: all its keys, and nothing trained."""
-    base = base_of(config)
+    """reports/sweep.json: how variants were chosen and trained, and what all trials have alike,
+    which is with `model` and `train` of one its params.yaml.
+
+    base: the base variant. test_set: what was translated, as `files.test_set` says. found: the
+    values that training made known, by their keys. Secrets in addresses are masked.
+    """
+    sections = configuration.to_dict(base)
     return {
         "wall_seconds": 0.0,
         "mlflow_run_id": None,
         "vocabulary_size": vocabulary_size,
-        **provenance(as_scored(base), lineage, test_set),
-        **describe_method(config, base),
-        "trials": [],
-        "significance": None,
-    }
-
-
-def describe_method(config: Config, base: Config) -> dict[str, Any]:
-    """How variants were chosen and trained, and what they vary."""
-    sections = configuration.to_dict(base)
-    return {
+        "config": {k: _redacted(v) for k, v in sections.items() if k not in SWEPT_SECTIONS},
+        "lineage": lineage,
+        "test_set": test_set,
         "method": config.sweep.method,
         "scheduler": config.sweep.scheduler,
         "budget": config.sweep.budget,
         "seeds": config.sweep.seeds,
         "split": "valid",
         "dataset": config.data.dataset,
-        "base": {"model": sections["model"], "train": sections["train"]},
-    }
-
-
-def provenance(config: Config, lineage: dict[str, str], test_set: dict[str, str]) -> dict[str, Any]:
-    """What all trials have alike: with `model` and `train` of one, its params.yaml.
-
-    config: of a variant. test_set: what was translated, as `files.test_set` says. Secrets in
-    addresses are masked.
-    """
-    values = configuration.to_dict(config)
-    return {
-        "config": {k: _redacted(v) for k, v in values.items() if k not in SWEPT_SECTIONS},
-        "lineage": lineage,
-        "test_set": test_set,
+        "base": {section: sections[section] for section in SWEPT_SECTIONS},
+        "trials": [],
+        "significance": None,
+        **found,
     }
 
 
@@ -227,13 +213,8 @@ def describe_search(config: Config, proposals: Sequence[Proposal]) -> dict[str, 
             for name in config.sweep.objectives
         ],
         "proposals": [
-            {
-                "number": proposal.number,
-                "round": proposal.round,
-                "variant": proposal.variant,
-                "repeats": proposal.repeats,
-            }
-            for proposal in proposals
+            {key: getattr(one, key) for key in ("number", "round", "variant", "repeats")}
+            for one in proposals
         ],
     }
 
@@ -264,12 +245,10 @@ def significance(
 def summarise(report: dict[str, Any]) -> dict[str, Any]:
     """metrics/sweep.json, from reports/sweep.json: counts, BLEU and the best variant."""
     trials = report["trials"]
+    statuses = [trial["status"] for trial in trials]
     return {
         "trials": len(trials),
-        "finished": sum(trial["status"] == "finished" for trial in trials),
-        "stopped_early": sum(trial["status"] == "stopped early" for trial in trials),
-        "failed": sum(trial["status"] == "failed" for trial in trials),
-        "refused": sum(trial["status"] == "refused" for trial in trials),
+        **{key: statuses.count(key.replace("_", " ")) for key in COUNTS[1:]},
         "best": _best(report),
         "bleu": {trial["name"]: trial["bleu"] for trial in trials},
     }
@@ -280,25 +259,15 @@ def _best(report: dict[str, Any]) -> dict[str, Any] | None:
 
     name, steps: of its best trial; bleu: the variant's mean.
     """
-    means = {
-        variant.name: bleu.mean
-        for variant in aggregate(report)
-        if variant.state == "finished" and (bleu := variant.figures["bleu"])
-    }
-    if not means:
-        return None
-    variant = max(means, key=lambda name: means[name])
-    trials = [
+    means = {variant.name: variant.mean("bleu") or 0.0 for variant in aggregate(report)}
+    finished = [
         trial
         for trial in report["trials"]
-        if trial["variant"] == variant
-        and trial["status"] == "finished"
-        and trial["bleu"] is not None
+        if trial["status"] == "finished" and trial["bleu"] is not None
     ]
-    trial = max(trials, key=lambda trial: trial["bleu"])
-    return {
-        "variant": variant,
-        "name": trial["name"],
-        "bleu": means[variant],
-        "steps": trial["steps"],
+    if not finished:
+        return None
+    best = max(finished, key=lambda trial: (means[trial["variant"]], trial["bleu"]))
+    return {key: best[key] for key in ("variant", "name", "steps")} | {
+        "bleu": means[best["variant"]]
     }

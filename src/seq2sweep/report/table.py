@@ -127,19 +127,24 @@ def notes(
 ) -> list[str]:
     """What a reader must know to read the table."""
     signatures = sorted({t["signature"] for t in sweep["trials"] if t.get("signature")})
-    seeds = most_seeds(variants)
+    seeds, split = most_seeds(variants), sweep["split"]
     tested = [v for v in variants if v.against is not None and v.against.p is not None]
     result = [
         *notes_of_search(sweep, variants),
         "Empty cells are the base row's, as in the paper.",
-        f"Data: {dataset}, {_split(sweep)} set; no checkpoint averaging.",
+        f"Data: {dataset}, {'validation' if split == 'valid' else split} set; no checkpoint "
+        "averaging.",
         "PPL is per word piece, not per word, of a shared vocabulary of "
         f"{whole(vocabulary_size)} pieces; parameters are counted with that vocabulary.",
         "FLOPs are the multiply-adds of the model, times two, over the training done; FLOPs and "
         "device-hours are those of one training.",
         *_precision(sweep),
-        *_sharing(variants),
     ]
+    if any(variant.shared for variant in variants):
+        result.append(
+            f"{SHARED}: trained while other trials ran on the same device (a node's processor is "
+            "one); its hours count for each of them, and each took longer than it would have alone."
+        )
     if any(variant.row for variant in variants[1:]):
         result.append(
             "Rows are named as in the paper. Their sizes are its own, in the proportion of the "
@@ -169,16 +174,6 @@ def notes(
             "those of their last step and not comparable with finished ones."
         )
     return result
-
-
-def _sharing(variants: Sequence[Variant]) -> list[str]:
-    """What must be known of device-hours that are marked."""
-    if not any(variant.shared for variant in variants):
-        return []
-    return [
-        f"{SHARED}: trained while other trials ran on the same device (a node's processor is one); "
-        "its hours count for each of them, and each took longer than it would have alone."
-    ]
 
 
 def _precision(sweep: Mapping[str, Any]) -> list[str]:
@@ -256,7 +251,3 @@ def _hours(hours: float | None) -> str:
     if hours is None:
         return MISSING
     return fixed(hours, 3 if hours < 0.1 else 2 if hours < 10 else 0)
-
-
-def _split(sweep: Mapping[str, Any]) -> str:
-    return {"valid": "validation"}.get(sweep["split"], str(sweep["split"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import functools
 
 from seq2sweep.config import Config
 from seq2sweep.data.batching import plan_epoch
@@ -17,10 +17,8 @@ class Budget:
     the base variant's steps under that budget.
     """
 
-    def __init__(
-        self, kind: Literal["steps", "tokens", "flops"], base: Config, data: Bitext | None
-    ) -> None:
-        self.kind, self.data = kind, data
+    def __init__(self, base: Config, data: Bitext | None) -> None:
+        self.kind, self.data = base.sweep.budget, data
         self.total = base.train.steps * self._cost_of_update(base)
 
     def steps(self, config: Config) -> int:
@@ -33,19 +31,17 @@ class Budget:
         if self.kind == "tokens":
             return config.train.tokens_per_update
         if self.kind == "flops" and self.data is not None:
-            return flops_per_update(config, self.data)
+            lengths = self.data.source_lengths, self.data.target_lengths
+            vocabulary_size = int(self.data.header["vocabulary"]["size"])
+            updates = updates_per_epoch(
+                self.data, config.train.tokens_per_update, config.train.seed
+            )
+            return flops.training_flops(config.model, vocabulary_size, *lengths) / updates
         return 1
 
 
-def flops_per_update(config: Config, data: Bitext) -> float:
-    """Mean over an epoch of the model's FLOPs (`seq2sweep.model.flops`) in one update."""
-    source, target = data.source_lengths, data.target_lengths
-    updates = plan_epoch(
-        source,
-        target,
-        tokens_per_update=config.train.tokens_per_update,
-        seed=config.train.seed,
-        epoch=0,
-    )
-    vocabulary_size = int(data.header["vocabulary"]["size"])
-    return flops.training_flops(config.model, vocabulary_size, source, target) / len(updates)
+@functools.lru_cache(maxsize=16)
+def updates_per_epoch(data: Bitext, tokens_per_update: int, seed: int) -> int:
+    """How many updates the first epoch has."""
+    lengths = data.source_lengths, data.target_lengths
+    return len(plan_epoch(*lengths, tokens_per_update=tokens_per_update, seed=seed, epoch=0))

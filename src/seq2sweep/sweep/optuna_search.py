@@ -9,15 +9,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import Trial, TrialState, create_trial
 
 from seq2sweep.config import SweepConfig
 from seq2sweep.sweep.search_space import Changes, Choices, Range, Space, merged
-
-if TYPE_CHECKING:
-    from optuna import Study
-    from optuna.distributions import BaseDistribution
-    from optuna.trial import Trial
 
 HIGHER_IS_BETTER = {
     "bleu": True,
@@ -53,8 +57,6 @@ class Proposals:
     """Asks a study of TPE (Bergstra et al. 2011; of several objectives, Ozaki et al. 2022)."""
 
     def __init__(self, sweep: SweepConfig, space: Space) -> None:
-        import optuna
-
         # Our own lines say what happens.
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._space = space
@@ -68,7 +70,7 @@ class Proposals:
                 # Proposed together, they must differ though none has figures yet.
                 constant_liar=True,
             )
-            self._study: Study = optuna.create_study(
+            self._study = optuna.create_study(
                 directions=[
                     "maximize" if HIGHER_IS_BETTER[name] else "minimize"
                     for name in sweep.objectives
@@ -83,8 +85,6 @@ class Proposals:
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """How the variants ended that were asked for last, in that order."""
-        from optuna.trial import TrialState
-
         for trial, outcome in zip(self._asked, outcomes, strict=True):
             if outcome.state == "finished":
                 self._study.tell(trial, outcome.values)
@@ -101,8 +101,6 @@ class Proposals:
 
         values: by dotted key.
         """
-        from optuna.trial import create_trial
-
         params = {
             ", ".join(keys): _place(choices, tuple(values[key] for key in keys))
             for keys, choices in self._space.items()
@@ -126,14 +124,12 @@ class Proposals:
 
 def _distribution(choices: Choices) -> BaseDistribution:
     """Of a list, whose values may be of any type, Optuna draws the place."""
-    from optuna import distributions
-
     if not isinstance(choices, Range):
-        return distributions.CategoricalDistribution(range(len(choices)))
+        return CategoricalDistribution(range(len(choices)))
     if choices.whole:
         low, high = int(choices.low), int(choices.high)
-        return distributions.IntDistribution(low, high, log=choices.log)
-    return distributions.FloatDistribution(choices.low, choices.high, log=choices.log)
+        return IntDistribution(low, high, log=choices.log)
+    return FloatDistribution(choices.low, choices.high, log=choices.log)
 
 
 def _place(choices: Choices, values: tuple[Any, ...]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
 from typing import Any
@@ -26,21 +25,16 @@ SIZES = (
 """Keys whose value in a row means a multiple of the base model's; others are taken as they are."""
 
 
-@dataclass(frozen=True)
-class ScaledRow:
-    """A row of the paper and what it changes in the base at hand; `problem`: why it cannot be."""
+def scaled(
+    names: Sequence[str], base: Config
+) -> Iterator[tuple[table3.Row, dict[str, Any], str | None]]:
+    """What the paper's rows change in the base at hand, and why one cannot be.
 
-    row: table3.Row
-    changes: dict[str, Any]
-    problem: str | None
-
-
-def scaled(names: Sequence[str], base: Config) -> Iterator[ScaledRow]:
-    """The rows that `names` select (`table3.select`), each with its values sized to `base`.
+    The rows that `names` select (`table3.select`), each with its values sized to `base`.
 
     A value that does not come out whole is a float, and the row's problem says what base has it.
     """
-    ours, paper = configuration.flatten(base), _paper_base()
+    ours, paper = configuration.flatten(base), paper_base()
     for row in table3.select(names):
         changes = dict(row.changes)
         problems = []
@@ -52,9 +46,10 @@ def scaled(names: Sequence[str], base: Config) -> Iterator[ScaledRow]:
                 problems.append(
                     f"{key} would be {changes[key]:g}: the base must have a multiple of {fitting}"
                 )
-        yield ScaledRow(row, changes, "; ".join(sorted(problems)) or None)
+        yield row, changes, "; ".join(sorted(problems)) or None
 
 
 @functools.cache
-def _paper_base() -> dict[str, Any]:
+def paper_base() -> dict[str, Any]:
+    """The values of the paper's base model, by dotted key."""
     return configuration.flatten(presets.load("base").config)

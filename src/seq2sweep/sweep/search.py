@@ -7,9 +7,10 @@ them trained, and goes on where it was.
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,10 +83,16 @@ def search(
         if len(variants) > len(results):
             results = run(variants, tell)
             heard = {variant.fingerprint for variant in variants}
-        outcomes = _Outcomes(config, results, int(data.header["vocabulary"]["size"]))
+        by_fingerprint = {result.variant.fingerprint: result for result in results}
+        outcome = functools.partial(
+            _outcome,
+            config.sweep.objectives,
+            by_fingerprint,
+            int(data.header["vocabulary"]["size"]),
+        )
         if asked[0].round == 1:
-            source.add(configuration.flatten(base), outcomes.of(first))
-        source.tell([outcomes.of(proposal.made) for proposal in asked])
+            source.add(configuration.flatten(base), outcome(first))
+        source.tell([outcome(proposal.made) for proposal in asked])
     return results, proposals
 
 
@@ -106,39 +113,29 @@ def _identity(made: list[Variant] | Refused) -> str:
     return f"refused {made.name}" if isinstance(made, Refused) else made[0].fingerprint
 
 
-class _Outcomes:
-    """What the study is told of variants, from the results of their trials."""
+def _outcome(
+    objectives: Sequence[str],
+    results: Mapping[str, TrialResult],
+    vocabulary_size: int,
+    made: list[Variant] | Refused,
+) -> Outcome:
+    """What the study is told of a variant: means over the seeds that finished, or if none did over
+    those that were stopped; no value if a figure is missing or no number. results: by fingerprint.
+    """
 
-    def __init__(
-        self, config: Config, results: Sequence[TrialResult], vocabulary_size: int
-    ) -> None:
-        self._objectives = config.sweep.objectives
-        self._vocabulary_size = vocabulary_size
-        self._results = {result.variant.fingerprint: result for result in results}
-
-    def of(self, made: list[Variant] | Refused) -> Outcome:
-        """Means over the seeds that finished, or if none did over those that were stopped."""
-        if isinstance(made, Refused):
-            return Outcome("failed")
-        trials = [self._results[variant.fingerprint] for variant in made]
-        if finished := [trial for trial in trials if trial.status == "finished"]:
-            values = self._values(finished)
-            return Outcome("finished", values) if values else Outcome("failed")
-        if stopped := [trial for trial in trials if trial.status == "stopped early"]:
-            step = max(trial.steps for trial in stopped)
-            return Outcome("stopped early", self._values(stopped), step)
-        return Outcome("failed")
-
-    def _values(self, trials: Sequence[TrialResult]) -> tuple[float, ...]:
-        """Of each objective, or nothing if a figure of it is missing or no number."""
-        values = tuple(
-            statistics.fmean(self._figure(trial, objective) for trial in trials)
-            for objective in self._objectives
-        )
-        return values if all(map(math.isfinite, values)) else ()
-
-    def _figure(self, trial: TrialResult, objective: str) -> float:
+    def figure(trial: TrialResult, objective: str) -> float:
         if objective == "parameters":
-            return flops.parameter_count(trial.variant.config.model, self._vocabulary_size)
+            return flops.parameter_count(trial.variant.config.model, vocabulary_size)
         value = trial.metrics.get(FIGURE_OF.get(objective, objective))
         return math.nan if value is None else float(value)
+
+    trials = [] if isinstance(made, Refused) else [results[one.fingerprint] for one in made]
+    finished = [trial for trial in trials if trial.status == "finished"]
+    ended = finished or [trial for trial in trials if trial.status == "stopped early"]
+    values = tuple(
+        statistics.fmean(figure(trial, name) for trial in ended) for name in objectives if ended
+    )
+    known = values if all(map(math.isfinite, values)) else ()
+    if ended and not finished:
+        return Outcome("stopped early", known, max(trial.steps for trial in ended))
+    return Outcome("finished", known) if known else Outcome("failed")

@@ -31,13 +31,22 @@ def changes(config: Config) -> Iterator[Changes]:
     Raises UserError as `spelt_out` does.
     """
     sweep, space = config.sweep, spelt_out(config)
-    if sweep.method == "one_at_a_time":
-        return _one_at_a_time(space)
-    if sweep.method == "grid":
-        return _grid(space)
     if sweep.method == "random":
-        return _random(space, sweep.samples, sweep.seed)
-    return iter(())
+        chance = random.Random(sweep.seed)
+        for _ in range(sweep.samples):
+            row = [
+                (choices.draw(chance),) if isinstance(choices, Range) else chance.choice(choices)
+                for choices in space.values()
+            ]
+            yield merged(space, row)
+    elif sweep.method in ("one_at_a_time", "grid"):
+        listed = {keys: _listed(keys, choices) for keys, choices in space.items()}
+        if sweep.method == "grid":
+            rows = itertools.product(*listed.values()) if listed else ()
+            yield from (merged(space, row) for row in rows)
+        else:
+            for keys, choices in listed.items():
+                yield from (dict(zip(keys, values, strict=True)) for values in choices)
 
 
 def spelt_out(config: Config) -> Space:
@@ -198,32 +207,6 @@ def _number(place: str, value: Any) -> float:
     if not math.isfinite(number):
         raise UserError(f"{place}: low and high must be numbers, not {shown(value)}")
     return number
-
-
-# --- methods -------------------------------------------------------------------------------------
-
-
-def _one_at_a_time(space: Space) -> Iterator[Changes]:
-    for keys, choices in space.items():
-        for values in _listed(keys, choices):
-            yield dict(zip(keys, values, strict=True))
-
-
-def _grid(space: Space) -> Iterator[Changes]:
-    if not space:
-        return
-    for row in itertools.product(*(_listed(keys, choices) for keys, choices in space.items())):
-        yield merged(space, row)
-
-
-def _random(space: Space, samples: int, seed: int) -> Iterator[Changes]:
-    chance = random.Random(seed)
-    for _ in range(samples):
-        row = [
-            (choices.draw(chance),) if isinstance(choices, Range) else chance.choice(choices)
-            for choices in space.values()
-        ]
-        yield merged(space, row)
 
 
 def _listed(keys: Keys, choices: Choices) -> list[tuple[Any, ...]]:

@@ -152,19 +152,20 @@ class TrialRecord:
 
     def reuse_cause(self) -> bool:
         """Take why there are no scores from an earlier sweep, if that is final."""
-        if not self.final or not self.earlier or self.earlier["scored_as"] != self.scored_as():
-            return False
-        self.cause = self.earlier.get("cause")
+        if self.final:
+            self.cause = self._scored_before().get("cause")
         return self.cause is not None
 
     def reuse_scores(self) -> bool:
         """Take what an earlier sweep scored in the same way, if it did."""
-        if not self.earlier or self.earlier["scored_as"] != self.scored_as():
-            return False
-        if not self.earlier["scores"] or not (self.folder / TRANSLATIONS_NAME).exists():
-            return False
-        self.scores = self.earlier["scores"]
-        return True
+        if (self.folder / TRANSLATIONS_NAME).exists():
+            self.scores = self._scored_before().get("scores") or self.scores
+        return bool(self.scores)
+
+    def _scored_before(self) -> dict[str, Any]:
+        """result.json, if what it says of scores was found in the same way; else empty."""
+        same = self.earlier and self.earlier["scored_as"] == self.scored_as()
+        return self.earlier if self.earlier and same else {}
 
     def keep_scores(self, figures: dict[str, Any]) -> None:
         """Write what `score` gave: translations first, since result.json says they are there."""
@@ -180,13 +181,10 @@ class TrialRecord:
 
     def figures(self) -> dict[str, Any]:
         """The newest of each figure in the journal."""
-        path = self.folder / JOURNAL_NAME
-
-        def newest() -> dict[str, Any]:
-            entries = journal.entries(path)
-            return {k: v for e in entries for k, v in e.items() if k not in ("kind", "time")}
-
-        return with_retries(newest)
+        path, others = self.folder / JOURNAL_NAME, ("kind", "time")
+        return with_retries(
+            lambda: {k: v for e in journal.entries(path) for k, v in e.items() if k not in others}
+        )
 
     def ended_as(self) -> Ending:
         """How a trial ended that did not fail: a stopped one never got to the journal's end."""
@@ -197,8 +195,12 @@ class TrialRecord:
 
     def checkpoint(self) -> Path | None:
         """The newest whole one, perhaps not in the folder: `TrialResult.fetch`."""
-        files = with_retries(lambda: list(self.folder.glob("step-*/*")))
-        return _newest(self.store, tuple(sorted(map(_stamp, files))))
+        files = with_retries(lambda: sorted(self.folder.glob("step-*/*")))
+        stamps = [(str(file), (of := file.stat()).st_size, of.st_mtime_ns) for file in files]
+        key = (self.store.location, tuple(stamps))
+        if key not in _verified or not files:
+            _verified[key] = with_retries(self.store.newest_checkpoint)
+        return _verified[key]
 
     def result(self) -> TrialResult:
         """All of it, once the trial has ended."""
@@ -225,19 +227,6 @@ def nodes_of(folder: Path) -> list[str]:
     return [path.name for path in sorted(found, key=lambda path: float(path.read_text()))]
 
 
-def _stamp(file: Path) -> tuple[str, int, int]:
-    found = file.stat()
-    return str(file), found.st_size, found.st_mtime_ns
-
-
 _verified: dict[tuple[str, tuple[tuple[str, int, int], ...]], Path | None] = {}
 """The newest checkpoint by location and files: each round of a search asks for all trials, and
 files that are as they were are not read again."""
-
-
-def _newest(store: RunStore, files: tuple[tuple[str, int, int], ...]) -> Path | None:
-    """files: of all checkpoints in the folder, with their sizes and times."""
-    key = (store.location, files)
-    if key not in _verified or not files:
-        _verified[key] = with_retries(store.newest_checkpoint)
-    return _verified[key]

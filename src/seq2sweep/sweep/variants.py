@@ -13,7 +13,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
-from seq2sweep.presets.table3 import Row
+from seq2sweep.presets import table3
 from seq2sweep.sweep import scaled_rows, search_space
 from seq2sweep.sweep.budget import Budget
 from seq2sweep.sweep.search_space import SWEPT_SECTIONS, Changes
@@ -36,7 +36,7 @@ class Variant:
     variant: str
     changes: Changes
     config: Config
-    row: Row | None = None
+    row: table3.Row | None = None
 
     @property
     def seed(self) -> int:
@@ -63,7 +63,7 @@ class Refused:
     changes: Changes
     cause: str
     values: dict[str, dict[str, Any]]
-    row: Row | None = None
+    row: table3.Row | None = None
 
 
 def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant], list[Refused]]:
@@ -81,7 +81,7 @@ def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant],
     if base.sweep.method == "none":
         return [], []
     _check_number(base)
-    budget = Budget(base.sweep.budget, base, data)
+    budget = Budget(base, data)
     found: dict[str, Variant] = {}
     refused: dict[str, Refused] = {}
     for draft in _drafts(base):
@@ -99,10 +99,8 @@ def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant],
 
 def _check_number(base: Config) -> None:
     sweep = base.sweep
-    if sweep.method == "table3":
-        count = len(list(scaled_rows.scaled(["base", *sweep.rows], base)))
-    else:
-        count = 1 + search_space.size(base)
+    rows = table3.select(["base", *sweep.rows]) if sweep.method == "table3" else []
+    count = len(rows) or 1 + search_space.size(base)
     if count * sweep.seeds > MOST_TRAININGS:
         by = {"random": "sweep.samples", "optuna": "sweep.samples", "table3": "sweep.rows"}
         raise UserError(
@@ -146,7 +144,7 @@ def as_scored(config: Config) -> Config:
 
 def proposed(base: Config, data: Bitext) -> Callable[[Changes], list[Variant] | Refused]:
     """What makes a variant, of all its seeds, of changes to `base_of` a configuration."""
-    budget = Budget(base.sweep.budget, base, data)
+    budget = Budget(base, data)
 
     def make(changes: Changes) -> list[Variant] | Refused:
         made = _make(_Draft(changes), base, budget)
@@ -160,7 +158,7 @@ class _Draft:
     """What a method asks for; problem: why it cannot be."""
 
     changes: Changes
-    row: Row | None = None
+    row: table3.Row | None = None
     problem: str | None = None
 
     @property
@@ -175,11 +173,10 @@ def _drafts(base: Config) -> Iterator[_Draft]:
         yield _Draft({})
         yield from map(_Draft, search_space.changes(base))
         return
-    for scaled in scaled_rows.scaled(["base", *sweep.rows], base):
-        changes = dict(scaled.changes)
+    for row, changes, problem in scaled_rows.scaled(["base", *sweep.rows], base):
         if sweep.budget != "steps":  # which gives each row its steps
             changes.pop("train.steps", None)
-        yield _Draft(changes, scaled.row, scaled.problem)
+        yield _Draft(changes, row, problem)
 
 
 def _make(draft: _Draft, base: Config, budget: Budget) -> Variant | Refused:
