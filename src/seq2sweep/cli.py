@@ -179,7 +179,8 @@ def _compare(options: argparse.Namespace) -> None:
         return
     if options.to is not None or options.source is not None:
         raise UserError("--to and --from go with files of translations and their REFERENCE")
-    from seq2sweep.compare.runs import compare, find
+    from seq2sweep.compare.runs import compare
+    from seq2sweep.compare.scored_run import find
     from seq2sweep.compare.text import text
 
     result = compare(find(options.first), find(options.second), samples=options.samples)
