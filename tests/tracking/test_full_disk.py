@@ -76,7 +76,7 @@ def test_files_that_do_not_fit_leave_nothing(small_disk: Path, tmp_path: Path, w
                     dataset_digest="d",
                 )
             elif what == "curves":
-                run.curves(big, copy=True)
+                run.curves(big)
             else:
                 run.artifact(folder if what == "folder" else big)
 

@@ -59,19 +59,19 @@ class Experiment:
         except (*STORE_ERRORS, ImportError) as error:
             raise UserError(unusable(uri, error)) from None
 
-    def find(self, key: str) -> Any | None:
-        """The run of this key as MLflow has it; None if it was never created, or deleted."""
-        return next(iter(self.search(f"tags.`{KEY}` = '{key}'")), None)
+    def find(self, key: str) -> list[Any]:
+        """The runs of this key as MLflow has them, the oldest first; without deleted ones."""
+        return self.search(f"tags.`{KEY}` = '{key}'")
 
     def delete_duplicates(self, key: str, run_id: str) -> None:
         """Delete other runs of a run's key: a request answered too late may have created two."""
-        for found in self.search(f"tags.`{KEY}` = '{key}'"):
+        for found in self.find(key):
             if found.info.run_id != run_id:
                 self.client.delete_run(found.info.run_id)
 
-    def newest(self, name: str) -> str | None:
-        """The id of the newest run of an outbox's name."""
-        found = self.search(f"tags.`{KEY}` LIKE '{name}.%'")
+    def newest(self, prefix: str) -> str | None:
+        """The id of the newest run whose key begins like this."""
+        found = self.search(f"tags.`{KEY}` LIKE '{prefix}%'")
         return str(found[-1].info.run_id) if found else None
 
     def search(self, filter_string: str) -> list[Any]:
