@@ -255,6 +255,12 @@ def _sync(options: argparse.Namespace) -> None:
     print(sync(*destination(configuration.load(Path("params.yaml")), Path.cwd())))
 
 
+def _ui(options: argparse.Namespace) -> None:
+    from seq2sweep.tracking.mlflow_store import serve
+
+    serve(configuration.load(Path("params.yaml")), Path.cwd(), options.port)
+
+
 WORK = {
     "preset": _preset,
     "plan": _plan,
@@ -266,6 +272,7 @@ WORK = {
     "doctor": _doctor,
     "submit": _submit,
     "sync": _sync,
+    "ui": _ui,
 }
 
 
