@@ -300,15 +300,19 @@ def test_a_training_that_begins_anew_is_another_run(
     assert [steps(experiment, run) for run in found] == [list(range(1, STEPS + 1))] * 2
 
 
-@pytest.mark.parametrize("seen", [True, False])
-def test_a_training_that_died_before_its_journal_is_ended_by_the_one_after(
-    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay], seen: bool
+@pytest.mark.parametrize("how", ["killed", "seen", "told", "failed"])
+def test_a_training_that_died_before_its_journal_has_not_that_of_the_one_after(
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay], how: str
 ) -> None:
-    name = f"train-died-{seen}"  # all tests of this file have one store
+    name = f"train-died-{how}"  # all tests of this file have one store
     died = scenario.start(tmp_path, name)
-    if seen:
+    if how == "failed":
+        died.finish("failed", "its process was gone")
+    if how == "seen":
         assert new().deliver()
     died.close()  # as a process that is killed
+    if how == "told":
+        Outbox(died.folder).end_if_dead()  # while MLflow is away
     with scenario.start(tmp_path, name) as again:
         scenario.write_journal(tmp_path / name / "journal.jsonl", 1, STEPS)
         scenario.end(tmp_path, again)
@@ -316,7 +320,7 @@ def test_a_training_that_died_before_its_journal_is_ended_by_the_one_after(
     assert relay.deliver()
     found = {run.data.tags[KEY]: run for run in runs(experiment, name)}
     assert len(found) == 2
-    assert found[died.key].info.status == "KILLED"
+    assert found[died.key].info.status == ("FAILED" if how == "failed" else "KILLED")
     assert "was gone" in found[died.key].data.tags["error"]
     assert steps(experiment, found[died.key]) == []
     assert found[again.key].info.status == "FINISHED"
@@ -480,9 +484,9 @@ def test_damage_is_named_and_holds_up_nothing_else(
     for name in ("lost-file", "no-json", "bad-journal"):
         journal = tmp_path / name / "journal"
         journal.parent.mkdir()
+        journal.write_text("no json\n" if name == "bad-journal" else "")
         with Recorder(tmp_path / "tracking", "t", kind="t", journal=journal) as run:
             run.artifact(Path(__file__))
-    (tmp_path / "bad-journal" / "journal").write_text("no json\n")
     box = tmp_path / "tracking"
     next((box / "lost-file" / "files").glob("*/*.py")).unlink()
     (box / "no-json" / "records.jsonl").write_bytes(b"\xff\xfe\n")

@@ -147,7 +147,14 @@ class Outbox:
             if elsewhere and time.time() - self._last_written(start) < STILL_SECONDS:
                 return
             _cut_torn_line(descriptor)
-            self.append(descriptor, interrupted(start))
+            self.append(descriptor, self.interrupted(start))
+
+    def interrupted(self, start: Mapping[str, Any]) -> dict[str, Any]:
+        """The end of a run whose process died without one; start: the record of its start."""
+        error = f"its process {start['tags']['process.id']} was gone without having ended the run"
+        end = {"do": "end", "time": time.time(), "status": "interrupted", "error": error}
+        # One that comes later is of another run.
+        return end | {"curves": (self.folder / (start.get("journal") or "")).is_file()}
 
     def _last_written(self, start: Mapping[str, Any]) -> float:
         """When the run's process last wrote here or into its journal, in unix seconds."""
@@ -264,13 +271,6 @@ def _begun(folder: Path) -> tuple[float, str]:
             return float(json.loads(stream.readline())["time"]), folder.name
     except (OSError, ValueError, KeyError):
         return math.inf, folder.name
-
-
-def interrupted(start: Mapping[str, Any], **how: Any) -> dict[str, Any]:
-    """The end of a run whose process died without one; start: the record of its start."""
-    error = f"its process {start['tags']['process.id']} was gone without having ended the run"
-    end = {"do": "end", "time": time.time(), "status": "interrupted", "error": error}
-    return end | how
 
 
 @contextlib.contextmanager

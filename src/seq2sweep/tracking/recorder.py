@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 
 from seq2sweep.errors import UserError
 from seq2sweep.redaction import redact
-from seq2sweep.tracking.outbox import FILES, DamagedRecordError, Outbox, interrupted, naming
+from seq2sweep.tracking.outbox import FILES, DamagedRecordError, Outbox, naming
 
 # What MLflow takes; of a tag MLflow 3 takes 8000 characters, older servers 5000.
 LONGEST_PARAM = 6000
@@ -86,8 +86,7 @@ class Recorder:
             resumes = journal is not None and journal.exists()
             earlier, running = self._outbox.last("start"), self._outbox.running()
             if running and not resumes:
-                # What is in the journal from now on is not of a run that died before it began.
-                self._append(**interrupted(running, curves=False))
+                self._append(**self._outbox.interrupted(running))
             fresh = f"{self.name}.{uuid.uuid4().hex[:8]}"
             self.key = str(earlier["key"]) if earlier and resumes else fresh
             process = {"process.host": socket.gethostname(), "process.id": str(os.getpid())}
@@ -186,7 +185,9 @@ class Recorder:
         if not self._ended:
             at = self._time() if status == "finished" else time.time()
             shown = error and clean_tags({"error": error})["error"]
-            self._append("end", time=at, status=status, error=shown)
+            # A journal that comes later is of another run.
+            curves = self._journal is not None and self._journal.exists()
+            self._append("end", time=at, status=status, error=shown, curves=curves)
             self._ended = True
 
     def close(self) -> None:

@@ -297,16 +297,14 @@ class _Delivery:
             raise ParentMissingError
         return found
 
-    def _end(
-        self, time: float, status: Status, error: str | None = None, curves: bool = True
-    ) -> None:
-        """curves: whether the journal is this run's own."""
+    def _end(self, time: float, status: Status, error: str | None, curves: bool) -> None:
+        """curves: whether a journal that is there by now is this run's own."""
         trouble = None
         try:
-            with self._telling_errors():
-                if curves:
+            if curves:
+                with self._telling_errors():
                     self._follow_journal()
-                self.cursor.journal = None
+            self.cursor.journal = None
         except RefusedError as refused:
             trouble = refused
         run = self._run()
@@ -320,6 +318,10 @@ class _Delivery:
     def _curves(self, files: Sequence[Path]) -> None:
         self.cursor.journal = str(files[0].relative_to(self.box.folder))
         self.cursor.journal_offset = 0
+        try:
+            self._follow_journal()
+        finally:
+            self.cursor.journal = None
 
     def _follow_journal(self) -> None:
         """Deliver what is new in the journal of a training."""
