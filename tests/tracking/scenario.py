@@ -87,8 +87,7 @@ def evaluate(root: Path, train: str) -> Recorder:
             files=[weights, root / "receipt.json"],
             params={"model.heads": 4},
             metrics={"bleu": 27.5},
-            dataset_name="phrasebook test",
-            dataset_digest="e" * 36,
+            dataset=("phrasebook test", "e" * 36),
             step=STEPS,
         )
         run.register("transformer", registered_name(train), ALIAS, {"variant": "base"})

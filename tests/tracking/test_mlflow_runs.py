@@ -191,8 +191,7 @@ def log_a_model(run: Run, files: list[Path], bleu: float) -> str:
         params={f"model.key{i}": str(i) for i in range(120)},
         metrics={"bleu": bleu, "chrf": 2 * bleu},
         time=1_700_000_000.0,
-        dataset_name="phrasebook en-de",
-        dataset_digest=DIGEST,
+        dataset=("phrasebook en-de", DIGEST),
         step=1000,
         tags={"git.commit": "abc"},
     )
@@ -318,8 +317,7 @@ def begin_with_model(experiment: Experiment, tmp_path: Path) -> Callable[[], Run
         run = Run.begin(experiment, f"test.{uuid.uuid4().hex}", "seed=1", started=1.0)
         weights = tmp_path / "weights"
         weights.write_bytes(run.id.encode())
-        data = {"dataset_name": "d", "dataset_digest": "e"}
-        run.model("transformer", [weights], {}, {}, **data, step=0, tags={}, time=1.0)
+        run.model("transformer", [weights], {}, {}, ("d", "e"), step=0, tags={}, time=1.0)
         return run
 
     return make

@@ -126,8 +126,7 @@ def test_a_model_and_its_registration_are_as_mlflow_takes_them(tmp_path: Path) -
             files=[tmp_path / "weights"],
             params={"heads": 4, "uri": secret},
             metrics={"bleu": 27, "chrf": math.nan},
-            dataset_name="d",
-            dataset_digest="f" * 64,
+            dataset=("d", "f" * 64),
             tags={"server": secret},
         )
         model = last(run)
@@ -135,7 +134,7 @@ def test_a_model_and_its_registration_are_as_mlflow_takes_them(tmp_path: Path) -
         registered = last(run)
     assert model["params"] == {"heads": "4", "uri": "http://***@host"}
     assert model["metrics"] == {"bleu": 27.0}
-    assert model["dataset_digest"] == "f" * 36
+    assert model["dataset"] == ["d", "f" * 36]
     assert model["tags"] == registered["tags"] == {"server": "http://***@host"}
 
 

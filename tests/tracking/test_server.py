@@ -108,6 +108,6 @@ def test_a_postgresql_database_without_a_server(tmp_path: Path) -> None:
     with Recorder(tmp_path / "tracking", "t", kind="test"):
         pass
     with pytest.raises(
-        OperationalError, match=r"the MLflow store postgresql.*refused.*2 step\(s\)"
+        OperationalError, match=r"the MLflow store postgresql.*refused.*2 record\(s\)"
     ):
         sync(*place)

@@ -14,6 +14,8 @@ from seq2sweep.runs.retention import always_kept
 
 Ending = Literal["finished", "stopped early", "failed"]
 """How a training can end, of a run or of a trial. One that was interrupted has not ended."""
+Status = Ending | Literal["interrupted"]
+"""How a process that trains, evaluates or sweeps can end."""
 
 
 @dataclass(frozen=True)

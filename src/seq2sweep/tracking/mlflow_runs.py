@@ -25,8 +25,8 @@ from mlflow.entities import (
 )
 from mlflow.exceptions import MlflowException
 
+from seq2sweep.runs.status import Status
 from seq2sweep.tracking.mlflow_store import KEY, Experiment, RefusedError
-from seq2sweep.tracking.recorder import Status
 
 Point = tuple[float, int, Mapping[str, float | None]]
 """Unix seconds, step and metrics by name; None is no number."""
@@ -41,6 +41,7 @@ MLFLOW_STATUS: dict[Status, str] = {
     "failed": "FAILED",
     "interrupted": "KILLED",
 }
+"""How a run ended, in MLflow's words."""
 
 # By which the UI leads from a model of a run to its versions; a server sets it, a database alone
 # does not.
@@ -180,8 +181,7 @@ class Run:
         files: Sequence[Path],
         params: Mapping[str, str],
         metrics: Mapping[str, float],
-        dataset_name: str,
-        dataset_digest: str,
+        dataset: tuple[str, str],
         step: int,
         tags: Mapping[str, str],
         time: float,
@@ -205,10 +205,9 @@ class Run:
                 client.log_model_artifacts(model.model_id, str(path), path.name)
             else:
                 client.log_model_artifact(model.model_id, str(path))
-        self.dataset(dataset_name, dataset_digest)
-        of = {"model_id": model.model_id}
-        of |= {"dataset_name": dataset_name, "dataset_digest": dataset_digest}
-        scores = [Metric(k, value, round(time * 1000), step, **of) for k, value in metrics.items()]
+        self.dataset(*dataset)
+        of = (model.model_id, *dataset)
+        scores = [Metric(k, value, round(time * 1000), step, *of) for k, value in metrics.items()]
         client.log_batch(self.id, metrics=scores, synchronous=True)
         # The model knows its run by `source_run_id`; this tells the run of its model.
         outputs = self.stored().outputs

@@ -16,11 +16,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from seq2sweep.errors import UserError
 from seq2sweep.redaction import redact
 from seq2sweep.tracking.outbox import FILES, DamagedRecordError, Outbox, naming
+
+if TYPE_CHECKING:  # it imports torch, which takes seconds
+    from seq2sweep.runs.status import Status
 
 # What MLflow takes; of a tag MLflow 3 takes 8000 characters, older servers 5000.
 LONGEST_PARAM = 6000
@@ -44,9 +47,6 @@ CURVES: dict[str, Sequence[str]] = {
     ),
     "validated": ("valid_loss", "valid_perplexity"),
 }
-
-Status = Literal["finished", "stopped early", "failed", "interrupted"]
-"""How a run ended, as runs/status.py says it; MLflow calls it FINISHED, FAILED or KILLED."""
 
 
 class Recorder:
@@ -136,14 +136,13 @@ class Recorder:
         files: Sequence[Path],
         params: Mapping[str, Any],
         metrics: Mapping[str, float],
-        dataset_name: str,
-        dataset_digest: str,
+        dataset: tuple[str, str],
         step: int = 0,
         tags: Mapping[str, str] | None = None,
     ) -> None:
         """Record a model with its files and folders, and its metrics on a dataset.
 
-        step: the training step of the weights.
+        dataset: name and digest, as in `dataset`. step: the training step of the weights.
         """
         self._append(
             "model",
@@ -152,8 +151,7 @@ class Recorder:
             name=name,
             params=clean_params(params),
             metrics={key: float(v) for key, v in metrics.items() if _finite(key, v)},
-            dataset_name=dataset_name,
-            dataset_digest=dataset_digest[:LONGEST_DIGEST],
+            dataset=(dataset[0], dataset[1][:LONGEST_DIGEST]),
             step=step,
             tags=clean_tags(tags or {}),
         )

@@ -18,6 +18,7 @@ from typing import Any
 
 from seq2sweep.errors import NO_ROOM, UserError
 from seq2sweep.runs import journal
+from seq2sweep.runs.status import Status
 from seq2sweep.tracking.mlflow_runs import PARENT, Point, Run
 from seq2sweep.tracking.mlflow_store import (
     STORE_ERRORS,
@@ -36,7 +37,7 @@ from seq2sweep.tracking.outbox import (
     begins_a_line,
     outboxes,
 )
-from seq2sweep.tracking.recorder import CURVES, Recorder, Status
+from seq2sweep.tracking.recorder import CURVES, Recorder
 
 # A store that answers, but fails at one record this often, has refused it.
 ATTEMPTS = 3

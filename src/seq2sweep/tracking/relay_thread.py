@@ -84,8 +84,8 @@ class RelayThread:
         # The pass that is under way may have been where the news is already.
         wanted = self._begun + 1
         self._wake.set()
-        self._wait(patience, lambda: self._done >= wanted or self._failing)
-        return self._done >= wanted and not self._failing
+        ended = self._wait(patience, lambda: self._done >= wanted or self._failing)
+        return ended and not self._failing
 
     def run_id(self, run: Recorder) -> str | None:
         """The id that MLflow gave a run, as far as it is known."""

@@ -14,10 +14,11 @@ from seq2sweep import console, hardware
 from seq2sweep.config import SweepConfig
 from seq2sweep.model import flops
 from seq2sweep.report.aggregate import estimate
+from seq2sweep.runs.status import Status
 from seq2sweep.sweep.trial_record import INTERRUPTED
 from seq2sweep.sweep.variants import Variant
 from seq2sweep.tracking.lineage import dataset_name, origin_tags, with_params
-from seq2sweep.tracking.recorder import CURVES, Recorder, Status, clean_params
+from seq2sweep.tracking.recorder import CURVES, Recorder, clean_params
 
 CHANGES_NO_RESULT = "what is recorded of a result"
 
