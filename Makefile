@@ -30,7 +30,7 @@ reproduce: install ## text to BLEU, the sweep and the report, all of it
 	@$(BIN)/python -m pipeline.summary
 
 ui: install ## compare runs in the MLflow UI, on 127.0.0.1:5000, or another PORT=5001
-	@$(BIN)/python -m seq2sweep.tracking.ui $(if $(PORT),--port $(PORT))
+	@$(BIN)/seq2sweep ui $(if $(PORT),--port $(PORT))
 
 test: install ## lint, types and the whole test suite
 	@$(MAKE) --no-print-directory lint

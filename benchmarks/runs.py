@@ -85,8 +85,8 @@ def record(experiment: Experiment, key: str, number: int) -> None:
     )
     run.params({f"section.parameter{k}": str(k * number) for k in range(PARAMETERS)})
     points = [(time.time(), s, {f"metric{k}": s + k / 7 for k in range(METRICS)}) for s in STEPS]
-    run.log(points)
-    run.end("FINISHED")
+    run.points(points)
+    run.end("finished", time.time())
 
 
 def asked(experiment: Experiment, times: int) -> dict[str, float]:

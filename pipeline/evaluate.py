@@ -120,8 +120,7 @@ def record(
             files=[folder / RECEIPT, folder / CHECKPOINTS, stage.VOCABULARY],
             params=configuration.flatten(config, "model"),
             metrics=figures,
-            dataset_name=dataset_name(config.data, "test"),
-            dataset_digest=header["fingerprint"],
+            dataset=(dataset_name(config.data, "test"), header["fingerprint"]),
             step=last_step,
             tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},
         )

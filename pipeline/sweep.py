@@ -178,8 +178,7 @@ def record_best(
             files=[folder / files.RECEIPT, folder / files.CHECKPOINTS, stage.VOCABULARY],
             params=configuration.flatten(variant.config, "model"),
             metrics={f"valid_{name}": result.metrics[name] for name in ("bleu", "bleu_paper")},
-            dataset_name=dataset_name(data, "valid"),
-            dataset_digest=header["fingerprint"],
+            dataset=(dataset_name(data, "valid"), header["fingerprint"]),
             step=result.steps,
         )
     run.register(

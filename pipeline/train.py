@@ -94,9 +94,7 @@ def work(config: Config) -> None:
         stage.write_metrics("train", metrics, shown | {"valid_ppl": final.get("valid_perplexity")})
         write_curves(folder / JOURNAL_NAME, stage.METRICS / "curves.csv")
         known = {k: status.summary[k] for k in hardware.COSTS if status.summary[k] is not None}
-        # At the time of the end: a training that is found finished has the same figures.
-        ended = finished_at(folder / JOURNAL_NAME)
-        run.log({"parameters": parameters} | known, int(status.summary["step"]), ended)
+        run.log({"parameters": parameters} | known, int(status.summary["step"]))
         run.tag(origin_tags(status.summary))
         run.artifact(stage.MODEL / RECEIPT)
         run.text("environment.txt", environment())
@@ -160,25 +158,16 @@ def open_run(
 
     root: the folder of all outboxes. folder: of the training.
     """
-    journal_path = folder / JOURNAL_NAME
     run = Recorder(
         root,
         f"{config.data.dataset} {config.data.source}-{config.data.target}",
         kind="experiment",
-        name=folder.name,
-        anew=not journal_path.exists(),
-        done=finished_at(journal_path),
+        journal=folder / JOURNAL_NAME,
         params=configuration.flatten(config),
         tags=lineage,
     )
     run.dataset(dataset_name(config.data, "train"), header["fingerprint"], "train")
-    run.curves(journal_path)
     return run
-
-
-def finished_at(journal_path: Path) -> float | None:
-    """When the training ended that this journal is of, in unix seconds; None before."""
-    return next((e["time"] for e in journal.entries(journal_path, "finished")), None)
 
 
 def say_progress(entry: dict[str, Any], steps: int) -> None:

@@ -43,6 +43,7 @@ EXAMPLES = {
         "seq2sweep submit all --dry-run",
     ),
     "sync": ("seq2sweep sync",),
+    "ui": ("seq2sweep ui", "seq2sweep ui --port 5001"),
 }
 """Commands for each subcommand's --help; a test parses every one."""
 
@@ -96,6 +97,7 @@ def parser() -> argparse.ArgumentParser:
         _doctor,
         _submit,
         _sync,
+        _ui,
     ):
         add(commands)
     for name, command in commands.choices.items():
@@ -250,6 +252,11 @@ def _sync(commands: Commands) -> None:
     commands.add_parser(
         "sync", help="record in MLflow what stages could not, as it was away or they were killed"
     )
+
+
+def _ui(commands: Commands) -> None:
+    ui = commands.add_parser("ui", help="compare runs on MLflow's page, on this machine only")
+    ui.add_argument("--port", default="5000", help="of 127.0.0.1 (5000)")
 
 
 def _add_trained(command: argparse.ArgumentParser) -> None:

@@ -179,7 +179,8 @@ def _compare(options: argparse.Namespace) -> None:
         return
     if options.to is not None or options.source is not None:
         raise UserError("--to and --from go with files of translations and their REFERENCE")
-    from seq2sweep.compare.runs import compare, find
+    from seq2sweep.compare.runs import compare
+    from seq2sweep.compare.scored_run import find
     from seq2sweep.compare.text import text
 
     result = compare(find(options.first), find(options.second), samples=options.samples)
@@ -254,6 +255,12 @@ def _sync(options: argparse.Namespace) -> None:
     print(sync(*destination(configuration.load(Path("params.yaml")), Path.cwd())))
 
 
+def _ui(options: argparse.Namespace) -> None:
+    from seq2sweep.tracking.mlflow_store import serve
+
+    serve(configuration.load(Path("params.yaml")), Path.cwd(), options.port)
+
+
 WORK = {
     "preset": _preset,
     "plan": _plan,
@@ -265,6 +272,7 @@ WORK = {
     "doctor": _doctor,
     "submit": _submit,
     "sync": _sync,
+    "ui": _ui,
 }
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import stat
 from io import BufferedReader
 from pathlib import Path
@@ -37,13 +36,15 @@ _KIND_NAMES = {
 }
 
 
-def require_regular(path: Path, remedy: str = "check its name and folder") -> os.stat_result:
-    """What is known of a file, links followed; UserError unless it is a regular one.
+def open_regular(path: Path, remedy: str = "check its name and folder") -> BufferedReader:
+    """Open a regular file to read bytes, links followed; UserError where it is none.
 
     remedy: what to do where it is missing.
     """
     try:
-        found = path.stat()
+        kind = stat.S_IFMT(path.stat().st_mode)
+        if kind == stat.S_IFREG:
+            return path.open("rb")
     except FileNotFoundError:
         link = " (a link to nowhere)" if path.is_symlink() else ""
         raise UserError(f"{path} is missing{link}: {remedy}") from None
@@ -52,26 +53,16 @@ def require_regular(path: Path, remedy: str = "check its name and folder") -> os
     except OSError as error:
         if error.errno not in PATH_REMEDIES:
             raise
-        raise _unreadable(path, error) from None
-    kind = stat.S_IFMT(found.st_mode)
-    if kind != stat.S_IFREG:
-        raise UserError(f"{path} cannot be read: it is {_KINDS.get(kind, 'no file')}, not a file")
-    return found
-
-
-def open_regular(path: Path, remedy: str = "check its name and folder") -> BufferedReader:
-    """Open a regular file to read bytes; UserError as `require_regular` raises it."""
-    require_regular(path, remedy)
-    try:
-        return path.open("rb")
-    except OSError as error:
-        if error.errno not in PATH_REMEDIES:
-            raise
-        raise _unreadable(path, error) from None
+        long = f"{str(path)[:200]}... ({len(str(path))} long)"
+        name = str(path) if len(str(path)) <= 300 else long
+        raise UserError(
+            f"{name} cannot be read: {error.strerror}; {PATH_REMEDIES[error.errno]}"
+        ) from None
+    raise UserError(f"{path} cannot be read: it is {_KINDS.get(kind, 'no file')}, not a file")
 
 
 def read_bytes(path: Path, remedy: str = REPRO) -> bytes:
-    """All of a regular file; UserError as `require_regular` raises it."""
+    """All of a regular file; UserError as `open_regular` raises it."""
     with open_regular(path, remedy) as stream:
         return stream.read()
 
@@ -79,7 +70,7 @@ def read_bytes(path: Path, remedy: str = REPRO) -> bytes:
 def read_text(path: Path, remedy: str = REPRO) -> str:
     """All of a regular file, as UTF-8 text with lines that end in "\\n".
 
-    Raises UserError as `require_regular` does, and UnicodeDecodeError.
+    Raises UserError as `open_regular` does, and UnicodeDecodeError.
     """
     return read_bytes(path, remedy).decode().replace("\r\n", "\n")
 
@@ -98,7 +89,7 @@ def read_json(path: Path, kind: type[dict[str, Any]] | type[list[Any]] = dict) -
     if not isinstance(value, kind):
         wanted = "an object" if kind is dict else "a list"
         raise UserError(
-            f"{path} is damaged (it holds {json_kind(value)}, not {wanted}): remove it and run "
+            f"{path} is damaged (it holds {_kind(value)}, not {wanted}): remove it and run "
             "`dvc repro`"
         )
     return value
@@ -118,13 +109,13 @@ class _Object(dict[str, Any]):
         return dict, (dict(self),)
 
 
-def json_kind(value: Any) -> str:
+def _kind(value: Any) -> str:
     """What JSON calls a value."""
-    kind = _kind(value)
+    kind = _type(value)
     return _KIND_NAMES.get(kind, f"a {kind.__name__}")  # YAML has dates too
 
 
-def _kind(value: Any) -> type:
+def _type(value: Any) -> type:
     return dict if isinstance(value, dict) else type(value)
 
 
@@ -136,7 +127,7 @@ def mismatch(value: Any, shape: Any, key: str = "") -> str | None:
     """
     if isinstance(shape, dict):
         if not isinstance(value, dict):
-            return f"{key or 'it'} is {json_kind(value)}, not an object"
+            return f"{key or 'it'} is {_kind(value)}, not an object"
         for name, part in shape.items():
             inner = f"{key}.{name}".removeprefix(".")
             if name not in value:
@@ -146,17 +137,11 @@ def mismatch(value: Any, shape: Any, key: str = "") -> str | None:
         return None
     if isinstance(shape, list):
         if not isinstance(value, list):
-            return f"{key or 'it'} is {json_kind(value)}, not a list"
+            return f"{key or 'it'} is {_kind(value)}, not a list"
         numbered = enumerate(value)
         found_in = (mismatch(item, shape[0], f"{key}[{number}]") for number, item in numbered)
         return next((found for found in found_in if found), None)
     kinds = shape if isinstance(shape, tuple) else (shape,)
-    if _kind(value) in kinds or (type(value) is int and float in kinds):
+    if _type(value) in kinds or (type(value) is int and float in kinds):
         return None
-    return f"{key} is {json_kind(value)}, not {' or '.join(map(_KIND_NAMES.__getitem__, kinds))}"
-
-
-def _unreadable(path: Path, error: OSError) -> UserError:
-    name = str(path) if len(str(path)) <= 300 else f"{str(path)[:200]}... ({len(str(path))} long)"
-    assert error.errno is not None
-    return UserError(f"{name} cannot be read: {error.strerror}; {PATH_REMEDIES[error.errno]}")
+    return f"{key} is {_kind(value)}, not {' or '.join(map(_KIND_NAMES.__getitem__, kinds))}"

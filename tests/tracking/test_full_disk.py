@@ -72,11 +72,10 @@ def test_files_that_do_not_fit_leave_nothing(small_disk: Path, tmp_path: Path, w
                     files=[folder / "in it" / "small", big],
                     params={},
                     metrics={},
-                    dataset_name="d",
-                    dataset_digest="d",
+                    dataset=("d", "d"),
                 )
             elif what == "curves":
-                run.curves(big, copy=True)
+                run.curves(big)
             else:
                 run.artifact(folder if what == "folder" else big)
 

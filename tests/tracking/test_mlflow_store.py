@@ -68,7 +68,7 @@ def test_processes_that_make_the_store_together(tmp_path: Path) -> None:
         "from seq2sweep.tracking.mlflow_store import Experiment\n"
         "experiment = Experiment(sys.argv[1], 'tests', Path(sys.argv[2]))\n"
         "run = Run.begin(experiment, sys.argv[3], 'a', started=1.0)\n"
-        "run.log([(1.0, 1, {'loss': 1.0})]); run.end('FINISHED')\n"
+        "run.log({'loss': 1.0}, 1, 1.0); run.end('finished', 2.0)\n"
     )
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     command = [sys.executable, "-c", program, uri, str(tmp_path / "artifacts")]
@@ -105,10 +105,10 @@ def test_nothing_is_written_into_the_working_folder(
     monkeypatch.chdir(tmp_path)
     experiment = Experiment(uri, "tests", folder / "artifacts")
     run = Run.begin(experiment, "else.1", "elsewhere", started=1.0)
-    run.log([(1.0, 1, {"loss": 1.0})])
+    run.log({"loss": 1.0}, 1, 1.0)
     (folder / "note.txt").write_text("hello")
-    run.artifact(folder / "note.txt")
-    run.end("FINISHED")
+    run.artifact([folder / "note.txt"])
+    run.end("finished", 2.0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -119,7 +119,7 @@ def test_mlflow_is_silent(tmp_path: Path) -> None:
         "folder = Path(sys.argv[1])\n"
         "experiment = Experiment(f'sqlite:///{folder}/new/mlflow.db', 'first', folder)\n"
         "run = Run.begin(experiment, 'a.1', 'a', started=1.0)\n"
-        "run.log([(1.0, 1, {'loss': 1.0})]); run.end('FINISHED')\n"
+        "run.log({'loss': 1.0}, 1, 1.0); run.end('finished', 2.0)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=200

@@ -17,18 +17,21 @@ from seq2sweep.tracking import recorder
 from seq2sweep.tracking.outbox import RECORDS, DamagedRecordError, Outbox, outboxes, outboxes_folder
 from seq2sweep.tracking.recorder import Recorder
 
+JOURNAL = Path("train-1/journal.jsonl")
+"""Of a training that never came to its first line."""
+
 
 def records(run: Recorder) -> list[dict[str, Any]]:
     return [record.content for record in Outbox(run.folder).records()]
 
 
 def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
-    with Recorder(tmp_path, "t", kind="experiment", name="train-1") as run:
+    with Recorder(tmp_path, "t", kind="experiment", journal=JOURNAL) as run:
         pass
     whole = (run.folder / RECORDS).read_bytes()
     (run.folder / RECORDS).write_bytes(whole + b'{"do": "log", "metr')
     assert len(records(run)) == 2  # a reader passes it over
-    with Recorder(tmp_path, "t", kind="experiment", name="train-1"):
+    with Recorder(tmp_path, "t", kind="experiment", journal=JOURNAL):
         pass
     assert (run.folder / RECORDS).read_bytes().startswith(whole + b'{"do": "start"')
     assert len(records(run)) == 4
@@ -36,7 +39,7 @@ def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", [b"\xff\xfe", b"\0\0", b'{"do": "en', b"[]", b"3", b"{}"])
 def test_a_damaged_line_is_named(tmp_path: Path, line: bytes) -> None:
-    with Recorder(tmp_path, "t", kind="test", name="train-1") as run:
+    with Recorder(tmp_path, "t", kind="test", journal=JOURNAL) as run:
         pass
     path = run.folder / RECORDS
     begin = path.stat().st_size
@@ -45,7 +48,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: bytes) -> None:
     with pytest.raises(DamagedRecordError, match=damaged):
         Outbox(run.folder).records()
     with pytest.raises(UserError, match=damaged):
-        Recorder(tmp_path, "t", kind="test", name="train-1")
+        Recorder(tmp_path, "t", kind="test", journal=JOURNAL)
 
 
 def test_oldest_first_and_leftovers_are_cleaned(tmp_path: Path) -> None:
@@ -78,7 +81,7 @@ DIES = """
 import os, signal, sys
 from pathlib import Path
 from seq2sweep.tracking.recorder import Recorder
-run = Recorder(Path(sys.argv[1]), "t", kind="experiment", name="train-1")
+run = Recorder(Path(sys.argv[1]), "t", kind="experiment", journal=Path("train-1/journal.jsonl"))
 run.log({"loss": 1.0}, 1)
 if sys.argv[2] == "ended":
     run.finish()
@@ -105,10 +108,10 @@ def test_a_run_whose_process_died_is_ended_once(tmp_path: Path, ended: str, coun
     found = [record.content for record in box.records()]
     assert len(found) == count
     if ended:
-        assert found[-1]["status"] == "FINISHED"
+        assert found[-1]["status"] == "finished"
     else:
-        assert found[-1]["status"] == "KILLED"
-        assert found[-1]["closed"] == (
+        assert found[-1]["status"] == "interrupted"
+        assert found[-1]["error"] == (
             f"its process {child.pid} was gone without having ended the run"
         )
 

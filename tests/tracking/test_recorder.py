@@ -35,7 +35,7 @@ def last(run: Recorder) -> dict[str, Any]:
 
 def test_a_run_from_start_to_end(tmp_path: Path) -> None:
     with Recorder(tmp_path, "a title", kind="sweep", params={"a": [1]}, tags={"b": "c"}) as run:
-        run.log({"loss": 1.5}, 3, time=1000.0)
+        run.log({"loss": 1.5}, 3)
         run.tag({"best": "base"}, on_parent=True)
         run.dataset("phrasebook", "d" * 64, "train")
     start, params, log, tag, dataset, end = records(run)
@@ -46,18 +46,19 @@ def test_a_run_from_start_to_end(tmp_path: Path) -> None:
     assert start["tags"]["b"] == "c"
     assert start["tags"]["process.id"] == str(os.getpid())
     assert params["values"] == {"a": "[1]"}
-    assert (log["metrics"], log["step"], log["at"]) == ({"loss": 1.5}, 3, 1000.0)
+    assert (log["metrics"], log["step"]) == ({"loss": 1.5}, 3)
+    assert start["time"] <= log["time"] <= end["time"]
     assert tag["on_parent"]
     assert dataset["digest"] == "d" * 36
-    assert (end["do"], end["status"], end["error"]) == ("end", "FINISHED", None)
+    assert (end["do"], end["status"], end["error"]) == ("end", "finished", None)
 
 
 @pytest.mark.parametrize(
     ("error", "status", "tag"),
     [
-        (ValueError("two\nlines"), "FAILED", "ValueError: two lines"),
-        (KeyboardInterrupt(), "KILLED", None),
-        (SystemExit(75), "KILLED", None),
+        (ValueError("two\nlines"), "failed", "ValueError: two lines"),
+        (KeyboardInterrupt(), "interrupted", None),
+        (SystemExit(75), "interrupted", None),
     ],
 )
 def test_an_exception_ends_the_run_and_goes_on(
@@ -75,10 +76,10 @@ def test_an_exception_ends_the_run_and_goes_on(
 
 def test_the_first_end_counts_and_records_may_follow(tmp_path: Path) -> None:
     with Recorder(tmp_path, "t", kind="test") as run:
-        run.finish("FAILED", "out of memory")
+        run.finish("failed", "out of memory")
         run.log({"bleu": 1.0}, 1)
     assert [r["do"] for r in records(run)] == ["start", "end", "log"]
-    assert records(run)[1]["status"] == "FAILED"
+    assert records(run)[1]["status"] == "failed"
     with pytest.raises(ValueError, match="closed"):
         run.log({"bleu": 1.0}, 2)
 
@@ -107,7 +108,7 @@ def test_long_values_are_cut_with_a_note(tmp_path: Path) -> None:
         param = last(run)["values"]["long"]
         run.tag({"long": "y" * 9000, "short": "z"})
         tags = last(run)["tags"]
-        run.finish("FAILED", "e" * 9000)
+        run.finish("failed", "e" * 9000)
         error = last(run)["error"]
     assert len(param) == LONGEST_PARAM
     assert param.endswith("xxx... [cut, 10000 characters in all]")
@@ -125,8 +126,7 @@ def test_a_model_and_its_registration_are_as_mlflow_takes_them(tmp_path: Path) -
             files=[tmp_path / "weights"],
             params={"heads": 4, "uri": secret},
             metrics={"bleu": 27, "chrf": math.nan},
-            dataset_name="d",
-            dataset_digest="f" * 64,
+            dataset=("d", "f" * 64),
             tags={"server": secret},
         )
         model = last(run)
@@ -134,7 +134,7 @@ def test_a_model_and_its_registration_are_as_mlflow_takes_them(tmp_path: Path) -
         registered = last(run)
     assert model["params"] == {"heads": "4", "uri": "http://***@host"}
     assert model["metrics"] == {"bleu": 27.0}
-    assert model["dataset_digest"] == "f" * 36
+    assert model["dataset"] == ["d", "f" * 36]
     assert model["tags"] == registered["tags"] == {"server": "http://***@host"}
 
 
@@ -246,39 +246,60 @@ def test_files_are_copied_where_they_cannot_be_linked(
 def test_a_journal_is_followed_or_copied(tmp_path: Path) -> None:
     journal = tmp_path / "sweep" / "journal.jsonl"
     with Recorder(tmp_path / "tracking", "t", kind="test") as run:
-        run.curves(journal, copy=True)  # a trial that never came to a first line
+        run.curves(journal)  # a trial that never came to a first line
         assert last(run)["do"] == "start"
         journal.parent.mkdir()
         journal.write_text("{}\n")
         run.curves(journal)
+        (kept,) = last(run)["files"]
+        assert not (run.folder / kept).samefile(journal)
+        assert (run.folder / kept).read_text() == "{}\n"
+    with Recorder(tmp_path / "tracking", "t", kind="test", journal=journal) as run:
         assert (run.folder / last(run)["journal"]).samefile(journal)
         assert not Path(last(run)["journal"]).is_absolute()
-        run.curves(journal, copy=True)
-        assert not (run.folder / last(run)["journal"]).samefile(journal)
 
 
 # --- going on ------------------------------------------------------------------------------------
 
 
 def test_a_named_run_goes_on_under_its_key_or_anew(tmp_path: Path) -> None:
-    keys = []
-    for anew in (False, False, True, False):
-        with Recorder(tmp_path, "t", kind="experiment", name="train-1", anew=anew) as run:
+    keys, journal = [], tmp_path / "train-1" / "journal.jsonl"
+    journal.parent.mkdir()
+    for anew in (True, False, True, False):
+        if anew:
+            journal.unlink(missing_ok=True)
+        with Recorder(tmp_path / "box", "t", kind="experiment", journal=journal) as run:
             keys.append(run.key)
+            journal.touch()
     first, second, third, fourth = keys
     assert first == second
     assert third == fourth != first
     assert [r["key"] for r in records(run) if r["do"] == "start"] == keys
-    assert [box.name for box in outboxes(tmp_path)] == ["train-1"]
+    assert [box.name for box in outboxes(tmp_path / "box")] == ["train-1"]
+
+
+def test_a_finished_training_has_one_end(tmp_path: Path) -> None:
+    """So that MLflow has one point of each metric, however often it is asked for again."""
+    journal = tmp_path / "train-1" / "journal.jsonl"
+    journal.parent.mkdir()
+    with Recorder(tmp_path / "box", "t", kind="experiment", journal=journal) as run:
+        journal.write_text('{"kind": "finished", "step": 1, "time": 5.0}\n')
+        run.log({"flops": 1.0}, 1)
+    log, end = records(run)[-2:]
+    assert (log["time"], end["time"]) == (5.0, 5.0)
+    with Recorder(tmp_path / "box", "t", kind="experiment", journal=journal) as run:
+        run.finish("failed", "no room")
+    assert last(run)["time"] > 5.0
 
 
 def test_one_writer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "_LOCK_SECONDS", 0.1)
+    journal = Path("train-1/journal.jsonl")
     with (
-        Recorder(tmp_path, "t", kind="experiment", name="train-1") as run,
+        Recorder(tmp_path, "t", kind="experiment", journal=journal) as run,
         pytest.raises(UserError, match=r"another process records in .*train-1"),
     ):
-        Recorder(tmp_path, "t", kind="experiment", name="train-1")
+        Recorder(tmp_path, "t", kind="experiment", journal=journal)
     assert len(records(run)) == 2
 
 
@@ -311,16 +332,16 @@ def test_an_end_that_cannot_be_recorded_does_not_hide_the_error(
         with run:
             raise ValueError("the first error")
 
-    run = Recorder(tmp_path, "t", kind="test")
+    run, journal = Recorder(tmp_path, "t", kind="test"), Path("train-1/journal.jsonl")
     monkeypatch.setattr(recorder.os, "write", full)
     with pytest.raises(ValueError, match="the first error") as caught:
         work()
     assert "could not be recorded: [Errno 28]" in caught.value.__notes__[0]
     with pytest.raises(OSError, match="No space left"):
-        Recorder(tmp_path, "t", kind="experiment", name="train-1")
+        Recorder(tmp_path, "t", kind="experiment", journal=journal)
     monkeypatch.undo()
     # The lock of the one that failed is free.
-    with contextlib.closing(Recorder(tmp_path, "t", kind="experiment", name="train-1")):
+    with contextlib.closing(Recorder(tmp_path, "t", kind="experiment", journal=journal)):
         pass
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,13 @@ def test_all_of_it_once_and_nothing_is_left(
 ) -> None:
     recorded = scenario.record(tmp_path)
     relay = new()
-    total, seen = relay.steps_left(), []
-    relay.on_step = seen.append
+    total, seen = relay.records_left(), []
+    relay.on_record = seen.append
     assert relay.deliver()
     scenario.check(experiment, recorded)
     assert len(seen) == total
-    assert max(seen) == 7000
-    assert relay.steps_left() == 0
+    assert max(seen) == 7000 + len("written over by a later stage")
+    assert relay.records_left() == 0
     # What may be resumed is kept without its files, the rest is gone.
     (box,) = outboxes(tmp_path / "tracking")
     assert box.name == recorded.train
@@ -139,7 +139,8 @@ def test_one_at_a_time(tmp_path: Path, new: Callable[..., Relay]) -> None:
 def test_what_mlflow_has_is_noted_once_a_record(
     tmp_path: Path, new: Callable[..., Relay], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Recorder(tmp_path / "tracking", "t", kind="test", name="noted") as run:
+    journal = tmp_path / "noted" / "journal.jsonl"
+    with Recorder(tmp_path / "tracking", "t", kind="test", journal=journal) as run:
         run.log({"loss": 1.0}, 1)
     flushed: list[int] = []
     monkeypatch.setattr(os, "fsync", flushed.append)
@@ -165,7 +166,7 @@ def test_a_resumed_training_is_one_run(
     assert new().deliver()
     (run,) = runs(experiment, "train-r")
     assert run.info.status == "KILLED"
-    assert "was gone" in run.data.tags["closed"]
+    assert "was gone" in run.data.tags["error"]
 
     scenario.write_journal(journal, 11, 15)  # a journal that repeats steps
     with scenario.start(tmp_path, "train-r", workers=4) as again:
@@ -173,7 +174,7 @@ def test_a_resumed_training_is_one_run(
         assert relay.deliver()
         (run,) = runs(experiment, "train-r")
         assert run.info.status == "RUNNING"
-        assert "closed" not in run.data.tags
+        assert "error" not in run.data.tags
         assert relay.run_id(again) == run.info.run_id
         scenario.write_journal(journal, 16, STEPS)
         scenario.end(tmp_path, again)
@@ -202,7 +203,7 @@ def test_a_finished_training_that_is_asked_for_again_keeps_its_lineage_and_its_e
     recorded = scenario.record(tmp_path)
     assert new().deliver()
     (before,) = runs(experiment, recorded.train)
-    with scenario.start(tmp_path, recorded.train, done=1.0, tags={"git.commit": "later"}) as again:
+    with scenario.start(tmp_path, recorded.train, tags={"git.commit": "later"}) as again:
         scenario.end(tmp_path, again)
         relay = new()
         assert relay.deliver()
@@ -221,13 +222,29 @@ def test_a_training_that_was_killed_after_its_work_ended_when_that_was_done(
     name = "train-killed-late"
     scenario.write_journal(tmp_path / name / "journal.jsonl", 1, STEPS)
     scenario.start(tmp_path, name).close()  # as a process that is killed
+    scenario.finish(tmp_path, name, 4e9)
     assert new().deliver()
-    with scenario.start(tmp_path, name, done=1.7e9) as again:
+    assert runs(experiment, name)[0].info.status == "KILLED"
+    with scenario.start(tmp_path, name) as again:
         scenario.end(tmp_path, again)
     assert new().deliver()
     (run,) = runs(experiment, name)
-    assert (run.info.status, run.info.end_time) == ("FINISHED", 1_700_000_000_000)
-    assert "closed" not in run.data.tags
+    assert (run.info.status, run.info.end_time) == ("FINISHED", 4_000_000_000_000)
+    assert "error" not in run.data.tags
+
+
+def test_a_run_never_ends_before_it_begins(
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
+) -> None:
+    """Though a training whose record was lost is recorded long after it finished."""
+    name = "train-lost"
+    scenario.write_journal(tmp_path / name / "journal.jsonl", 1, STEPS)
+    scenario.finish(tmp_path, name, 1.0)
+    with scenario.start(tmp_path, name) as run:
+        scenario.end(tmp_path, run)
+    assert new().deliver()
+    (found,) = runs(experiment, name)
+    assert found.info.end_time == found.info.start_time
 
 
 def test_a_child_belongs_to_the_run_that_was_there_when_it_began(
@@ -237,7 +254,7 @@ def test_a_child_belongs_to_the_run_that_was_there_when_it_began(
     name = "train-of-children"
     with scenario.start(tmp_path, name) as first:
         child = Recorder(tmp_path / "tracking", "child", kind="test", parent=name)
-    with scenario.start(tmp_path, name, anew=True) as second:
+    with scenario.start(tmp_path, name) as second:  # there is no journal: another run
         sibling = Recorder(tmp_path / "tracking", "sibling", kind="test", parent=name)
     for each in (child, sibling):
         each.finish()
@@ -256,12 +273,12 @@ def test_a_run_that_was_taken_for_dead_has_its_own_end(
         relay = new()
         assert relay.deliver()
         found = Run(experiment, runs(experiment, run.name)[0].info.run_id)
-        found.tag({"closed": "its process 1 was gone"})
-        found.end("KILLED")
+        found.end("interrupted", time.time(), "its process 1 was gone")
+        assert runs(experiment, run.name)[0].info.status == "KILLED"
     assert relay.deliver()
     (ended,) = runs(experiment, run.name)
     assert ended.info.status == "FINISHED"
-    assert "closed" not in ended.data.tags
+    assert "error" not in ended.data.tags
 
 
 def test_a_training_that_begins_anew_is_another_run(
@@ -269,9 +286,12 @@ def test_a_training_that_begins_anew_is_another_run(
 ) -> None:
     recorded = scenario.record(tmp_path)
     assert new().deliver()
-    with scenario.start(tmp_path, recorded.train, anew=True) as again:
+    journal = tmp_path / recorded.train / "journal.jsonl"
+    journal.unlink()
+    with scenario.start(tmp_path, recorded.train) as again:
         relay = new()
         assert relay.run_id(again) is None
+        scenario.write_journal(journal, 1, STEPS)
         assert relay.deliver()
         assert relay.run_id(again) is not None
     assert relay.deliver()
@@ -280,24 +300,28 @@ def test_a_training_that_begins_anew_is_another_run(
     assert [steps(experiment, run) for run in found] == [list(range(1, STEPS + 1))] * 2
 
 
-@pytest.mark.parametrize("seen", [True, False])
-def test_a_training_that_died_before_its_journal_is_ended_by_the_one_after(
-    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay], seen: bool
+@pytest.mark.parametrize("how", ["killed", "seen", "told", "failed"])
+def test_a_training_that_died_before_its_journal_has_not_that_of_the_one_after(
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay], how: str
 ) -> None:
-    name = f"train-died-{seen}"  # all tests of this file have one store
+    name = f"train-died-{how}"  # all tests of this file have one store
     died = scenario.start(tmp_path, name)
-    if seen:
+    if how == "failed":
+        died.finish("failed", "its process was gone")
+    if how == "seen":
         assert new().deliver()
     died.close()  # as a process that is killed
-    with scenario.start(tmp_path, name, anew=True) as again:
+    if how == "told":
+        Outbox(died.folder).end_if_dead()  # while MLflow is away
+    with scenario.start(tmp_path, name) as again:
         scenario.write_journal(tmp_path / name / "journal.jsonl", 1, STEPS)
         scenario.end(tmp_path, again)
     relay = new()
     assert relay.deliver()
     found = {run.data.tags[KEY]: run for run in runs(experiment, name)}
     assert len(found) == 2
-    assert found[died.key].info.status == "KILLED"
-    assert "was gone" in found[died.key].data.tags["closed"]
+    assert found[died.key].info.status == ("FAILED" if how == "failed" else "KILLED")
+    assert "was gone" in found[died.key].data.tags["error"]
     assert steps(experiment, found[died.key]) == []
     assert found[again.key].info.status == "FINISHED"
     assert steps(experiment, found[again.key]) == list(range(1, STEPS + 1))
@@ -387,20 +411,20 @@ def test_what_is_refused_is_kept_and_holds_up_nothing_else(
 def test_a_run_that_cannot_be_made_holds_up_nothing_else(
     experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
-    with Recorder(tmp_path / "tracking", "bad", kind="test", name="bad") as bad:
+    with Recorder(tmp_path / "tracking", "bad", kind="test") as bad:
         pass
     with Recorder(tmp_path / "tracking", "good", kind="test") as good:
         pass
 
     def fate(call: str) -> None:
-        if call == "create_run" and not runs(experiment, "bad") and not made:
+        if call == "create_run" and not runs(experiment, bad.name) and not made:
             made.append(call)
             raise MlflowException("experiment is deleted", INVALID_PARAMETER_VALUE)
 
     made: list[str] = []
     relay = new(fate=fate)
     assert relay.deliver()
-    assert relay.refused == {"bad": "experiment is deleted"}
+    assert relay.refused == {bad.name: "experiment is deleted"}
     assert len(runs(experiment, good.name)) == 1
     assert relay.deliver()
     assert relay.refused == {}
@@ -458,22 +482,25 @@ def test_damage_is_named_and_holds_up_nothing_else(
 ) -> None:
     recorded = scenario.record(tmp_path)
     for name in ("lost-file", "no-json", "bad-journal"):
-        with Recorder(tmp_path / "tracking", "t", kind="t", name=name) as run:
+        journal = tmp_path / name / "journal"
+        journal.parent.mkdir()
+        journal.write_text("no json\n" if name == "bad-journal" else "")
+        with Recorder(tmp_path / "tracking", "t", kind="t", journal=journal) as run:
             run.artifact(Path(__file__))
-            if name == "bad-journal":
-                run.curves(tmp_path / "journal")
-    (tmp_path / "journal").write_text("no json\n")
     box = tmp_path / "tracking"
     next((box / "lost-file" / "files").glob("*/*.py")).unlink()
     (box / "no-json" / "records.jsonl").write_bytes(b"\xff\xfe\n")
     # Noted again from the start, which changes nothing.
     (box / recorded.train / "delivered.json").write_text("{")
+    with Recorder(box, "t", kind="newer") as newer:
+        newer._append("paint", colour="red")
     relay = new()
     assert relay.deliver()
     assert "is gone" in relay.refused["lost-file"]
     assert "no-json/records.jsonl is damaged at byte 0" in relay.refused["no-json"]
     assert "has a damaged line" in relay.refused["bad-journal"]
-    assert relay.refused.keys() == {"lost-file", "no-json", "bad-journal"}
+    assert relay.refused[newer.name] == f"{newer.folder} holds a record 'paint' of another version"
+    assert relay.refused.keys() == {"lost-file", "no-json", "bad-journal", newer.name}
     for name in ("lost-file", "bad-journal"):
         assert runs(experiment, name)[0].info.status == "FINISHED"
     scenario.check(experiment, recorded)
@@ -542,8 +569,7 @@ def test_steps_that_are_repeated_are_passed_over() -> None:
 
 def test_null_is_not_a_number() -> None:
     ((_, _, figures),), _ = new_points([entry("logged", 1, loss=None, perplexity=1.0)], {})
-    assert math.isnan(figures["loss"])
-    assert figures["perplexity"] == 1.0
+    assert figures == {"loss": None, "perplexity": 1.0}
 
 
 def test_names_of_the_curves() -> None:

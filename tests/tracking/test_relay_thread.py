@@ -98,7 +98,7 @@ def test_an_outage_is_one_line_and_the_end_says_what_is_missing(
     assert first.endswith(
         'the work continues, and "seq2sweep sync" records later what MLflow misses'
     )
-    assert last.startswith("seq2sweep: 5 step(s) are not recorded in MLflow yet")
+    assert last.startswith("seq2sweep: 4 record(s) are not in MLflow yet")
 
 
 def test_a_new_outage_is_a_new_line(
@@ -114,7 +114,7 @@ def test_a_new_outage_is_a_new_line(
     monkeypatch.setattr(Relay, "deliver", deliver)
     monkeypatch.setattr(relay_thread, "LONGEST_PAUSE", 0.01)
     with RelayThread(*place, every=0.01) as thread:
-        while thread._passes < 4:
+        while thread._begun < 8:
             time.sleep(0.01)
     assert capsys.readouterr().err.count("it is away") == 2
 
@@ -173,7 +173,7 @@ def test_an_interrupted_stage_does_not_wait_for_a_store_that_gets_on(
     monkeypatch.setattr(relay_thread, "SHORT_PATIENCE", 3.0)
     thread = RelayThread(*place)
     thread.relay._opened = experiment  # opening it anew takes its time
-    step = thread.relay.on_step
+    step = thread.relay.on_record
 
     def slow(size: int) -> None:
         step(size)
@@ -185,10 +185,10 @@ def test_an_interrupted_stage_does_not_wait_for_a_store_that_gets_on(
             scenario.record(tmp_path)
             raise KeyboardInterrupt
 
-    thread.relay.on_step = slow
+    thread.relay.on_record = slow
     with pytest.raises(KeyboardInterrupt):
         work()
-    assert "are not recorded in MLflow yet" in capsys.readouterr().err
+    assert "are not in MLflow yet" in capsys.readouterr().err
     thread._thread.join()
 
 
@@ -224,7 +224,7 @@ def test_a_parent_that_cannot_come_holds_no_stage_up(
     (parent.folder / "records.jsonl").write_bytes(b"\xff\xfe\n")
     with RelayThread(*place), Recorder(place[0], "child", kind="test", parent=parent.name):
         pass
-    assert "2 step(s) are not recorded in MLflow yet" in capsys.readouterr().err
+    assert "2 record(s) are not in MLflow yet" in capsys.readouterr().err
 
 
 class Clock:
@@ -245,7 +245,7 @@ def test_a_store_that_comes_back_at_the_end_gets_all(
     deliver: Callable[[Relay], bool] = Relay.deliver
     thread = RelayThread(*place, every=0.01)
     thread.relay._opened = experiment  # opening it anew takes its time
-    step = thread.relay.on_step
+    step = thread.relay.on_record
 
     def slow(size: int) -> None:
         step(size)
@@ -257,7 +257,7 @@ def test_a_store_that_comes_back_at_the_end_gets_all(
         return deliver(relay)
 
     monkeypatch.setattr(Relay, "deliver", until_the_end)
-    thread.relay.on_step = slow
+    thread.relay.on_record = slow
     with thread:
         recorded = scenario.record(tmp_path)
         assert not thread.flush(100)
@@ -269,21 +269,21 @@ def test_a_store_that_gets_on_has_as_long_as_it_takes(
 ) -> None:
     thread = RelayThread(*place, every=0.01)
     thread.relay._opened = experiment  # opening it anew takes its time
-    step, seen = thread.relay.on_step, list[float]()
+    step, seen = thread.relay.on_record, list[float]()
 
     def slow(size: int) -> None:
         step(size)
         time.sleep(0.25)
         seen.append(time.monotonic())
 
-    thread.relay.on_step = slow
+    thread.relay.on_record = slow
     with thread:
         scenario.record(tmp_path)
         assert thread.flush(2.5)
     assert seen[-1] - seen[0] > 2.5, "all steps together took longer"
 
 
-@pytest.fixture(params=["deliver", "steps_left"])
+@pytest.fixture(params=["deliver", "records_left"])
 def bug(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """In the thread, or in what the end of the block asks."""
 
@@ -335,7 +335,7 @@ def test_a_bug_leaves_the_error_of_the_work_as_it_is(
 def test_what_a_bug_kept_back_is_delivered_by_the_next_stage(
     place: Place, experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(self: Run, values: object, only_new: bool) -> None:
+    def fails(self: Run, values: object) -> None:
         raise AssertionError("a bug")
 
     with monkeypatch.context() as patch:
@@ -357,17 +357,17 @@ def test_an_upload_that_takes_long_is_waited_for(
     deliver: Callable[[Relay], bool] = Relay.deliver
 
     def slowly(relay: Relay) -> bool:
-        step = relay.on_step
+        step = relay.on_record
 
         def slow(size: int) -> None:
             step(size)
             clock.now += 2.0
 
-        relay.on_step = slow
+        relay.on_record = slow
         try:
             return deliver(relay)
         finally:
-            relay.on_step = step
+            relay.on_record = step
 
     monkeypatch.setattr(Relay, "deliver", slowly)
     with RelayThread(*place):

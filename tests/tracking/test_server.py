@@ -90,12 +90,12 @@ def test_a_server_that_comes_and_goes(
     away = [line for line in lines if "cannot be used" in line]
     assert 2 <= len(away) <= 3  # one an outage
     assert "Connection refused" in away[0]
-    assert lines[-1].endswith('are not recorded in MLflow yet: "seq2sweep sync" does it')
+    assert lines[-1].endswith('are not in MLflow yet: "seq2sweep sync" does it')
 
     server.start()
     assert sync(*place).startswith("recorded ")
     scenario.check(experiment, Recorded(name, evaluation.name, run.key))
-    assert experiment.find(run.key).info.run_id == run_id  # type: ignore[union-attr]
+    assert experiment.find(run.key)[0].info.run_id == run_id
     assert sync(*place) == "nothing is left to record"
 
 
@@ -108,6 +108,6 @@ def test_a_postgresql_database_without_a_server(tmp_path: Path) -> None:
     with Recorder(tmp_path / "tracking", "t", kind="test"):
         pass
     with pytest.raises(
-        OperationalError, match=r"the MLflow store postgresql.*refused.*2 step\(s\)"
+        OperationalError, match=r"the MLflow store postgresql.*refused.*2 record\(s\)"
     ):
         sync(*place)

@@ -18,7 +18,8 @@ import pytest
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.tracking import ui
+from seq2sweep.cli import main
+from seq2sweep.tracking import mlflow_store
 from tests.clone import ROOT
 from tests.tracking.servers import free_port
 
@@ -39,7 +40,7 @@ def test_a_port_that_is_taken_is_one_line(
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        assert ui.main(["--port", str(port)]) == 2
+        assert main(["ui", "--port", str(port)]) == 2
     out, error = capsys.readouterr()
     assert out == ""
     (line,) = error.splitlines()
@@ -52,12 +53,12 @@ def test_a_port_that_is_taken_is_one_line(
 def test_a_port_that_is_none_is_one_line(
     project: Path, port: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ui.main([f"--port={port}"]) == 2
+    assert main(["ui", f"--port={port}"]) == 2
     assert "must be a number from 1 to 65535" in capsys.readouterr().err
 
 
 def test_make_hands_its_port_on() -> None:
-    for more, expected in ((["PORT=5009"], "tracking.ui --port 5009"), ([], "tracking.ui")):
+    for more, expected in ((["PORT=5009"], "seq2sweep ui --port 5009"), ([], "seq2sweep ui")):
         command = ["make", "--no-print-directory", "--dry-run", "ui", *more]
         # Those that a `make test` around this hands on.
         handed = ("PORT", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
@@ -83,22 +84,22 @@ def test_the_password_is_no_argument_and_a_failure_is_told(
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "sqlite:///another.db")
-    monkeypatch.setattr(ui, "Experiment", lambda *arguments: Store())
-    monkeypatch.setattr(ui.subprocess, "run", run)
-    assert ui.main(["--port", str(free_port())]) == 1
+    monkeypatch.setattr(mlflow_store, "Experiment", lambda *arguments: Store())
+    monkeypatch.setattr(mlflow_store.subprocess, "run", run)
+    assert main(["ui", "--port", str(free_port())]) == 1
     ((command, environment),) = called
     assert "hunter2" not in " ".join(command)
     assert environment["MLFLOW_BACKEND_STORE_URI"] == uri
     assert "the MLflow server ended with status 3" in capsys.readouterr().err
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://ada:hunter2@host")
-    assert ui.main(["--port", str(free_port())]) == 0
+    assert main(["ui", "--port", str(free_port())]) == 0
     assert "by a server: https://***@host/#/experiments/1" in capsys.readouterr().out
 
 
 def test_it_serves_this_store_and_no_process_shows_it(project: Path) -> None:
     port = free_port()
-    command = [sys.executable, "-m", "seq2sweep.tracking.ui", "--port", str(port)]
+    command = [sys.executable, "-m", "seq2sweep.cli", "ui", "--port", str(port)]
     with (project / "log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:

@@ -4,43 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
-from seq2sweep.compare import trials, weights
 from seq2sweep.compare.scored_run import NotComparableError, ScoredRun, Scores
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.report.aggregate import Against, against, estimate
 from seq2sweep.report.number_format import p_value
-
-SIDES = ("a", "b")
-
-
-def find(name: str) -> ScoredRun:
-    """The run that a name stands for: a folder of weights, another project's folder, or a trial.
-
-    `FOLDER:TRIAL` is a trial of the project in that folder. Raises UserError for anything else.
-    """
-    path = Path(name)
-    if path.is_dir():
-        return weights.find(path)
-    if path.is_file():
-        raise UserError(
-            f"{name} is a file: two files of translations are compared by a reference, add "
-            "REFERENCE --to LANGUAGE"
-        )
-    folder, separator, trial = name.partition(":")
-    if separator and Path(folder).is_dir():
-        return trials.find(Path(folder), trial)
-    if not trials.REPORT.exists():
-        raise UserError(
-            f"{name} is missing, and there is no {trials.REPORT} that could have a trial of that "
-            "name: run `dvc repro sweep`, which makes it"
-        )
-    return trials.find(Path(), name)
 
 
 def compare(
@@ -59,11 +31,11 @@ def compare(
     """
     if samples < 1:
         raise UserError(f"--samples must be a whole number from 1, not {samples}")
-    sides = (first, second)
     found, why = _difference(first, second, samples)
     unlike = differences(first, second)
     return {
-        **{key: _about(run) for key, run in zip(SIDES, sides, strict=True)},
+        "a": _about(first),
+        "b": _about(second),
         **unlike,
         "remarks": [*_warnings(first, second, unlike), *first.remarks, *second.remarks],
         "difference": None if found is None else _numbers(found),
@@ -105,20 +77,11 @@ def _tags(lineages: Sequence[Mapping[str, Any]], *names: str) -> dict[str, list[
 
 
 def _about(run: ScoredRun) -> dict[str, Any]:
-    scores = run.scores
-    return {
-        "name": run.name,
-        "about": run.about,
-        "remarks": run.remarks,
-        "scores": None
-        if scores is None
-        else {
-            **scores.figures,
-            "bleu_of_each": scores.bleu,
-            "signature": scores.signature,
-            "test_set": scores.test_set,
-        },
-    }
+    found, scores = run.scores, None
+    if found is not None:
+        own = {"signature": found.signature, "test_set": found.test_set}
+        scores = {**found.figures, "bleu_of_each": found.bleu, **own}
+    return {"name": run.name, "about": run.about, "remarks": run.remarks, "scores": scores}
 
 
 def _unequal(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:

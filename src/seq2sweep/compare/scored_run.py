@@ -1,19 +1,43 @@
-"""One of two runs that are compared: what made it, and what it scored."""
+"""A run that can be compared: a trial or variant of a sweep, or a folder of weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seq2sweep.data.files import text_name
+from seq2sweep.data.files import RECEIPT, text_name
 from seq2sweep.data.reading import read_lines
+from seq2sweep.decode.exported_weights import read_receipt
+from seq2sweep.errors import UserError
+from seq2sweep.paths import read_json
+from seq2sweep.report.aggregate import over_seeds
 from seq2sweep.storage.atomic import sha256
 
 CLEAN = Path("data/clean")
+REPORT = Path("reports/sweep.json")
+WEIGHTS = Path("models/train")
+METRICS = Path("metrics/evaluate.json")
+TRANSLATIONS = Path("reports/translations.tsv")
+FIGURES = {
+    "bleu": "bleu",
+    "bleu_paper": "bleu_paper",
+    "chrf": "chrf",
+    "perplexity": "valid_perplexity",
+}
+"""The figures of a trial, and what the sweep's report calls them."""
+WITHOUT_EFFECT = ("download", "sweep", "cluster", "tracking")
+"""Sections of which a training's figures do not depend."""
+SHOWN = 12
+"""Names of trials that an error lists."""
+
 Texts = tuple[list[list[str]], list[str]]
 """Translations, a list a training, and their references."""
+Trial = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -55,7 +79,43 @@ class NotComparableError(Exception):
     """A text is not there, or is not the one that was scored."""
 
 
-def read_scored(path: Path, wanted: str, remedy: str) -> list[str]:
+def find(name: str) -> ScoredRun:
+    """The run that a name stands for: a folder of weights, another project's folder, or a trial.
+
+    `FOLDER:TRIAL` is a trial of the project in that folder. Raises UserError for anything else, and
+    where what is there is damaged or of another shape.
+    """
+    path = Path(name)
+    if path.is_dir():
+        return _weights(path)
+    if path.is_file():
+        raise UserError(
+            f"{name} is a file: two files of translations are compared by a reference, add "
+            "REFERENCE --to LANGUAGE"
+        )
+    folder, separator, trial = name.partition(":")
+    if separator and Path(folder).is_dir():
+        return _trial(Path(folder), trial)
+    if not REPORT.exists():
+        raise UserError(
+            f"{name} is missing, and there is no {REPORT} that could have a trial of that "
+            "name: run `dvc repro sweep`, which makes it"
+        )
+    return _trial(Path(), name)
+
+
+@contextlib.contextmanager
+def _shaped(path: Path, what: str) -> Iterator[None]:
+    """Say that a file has another shape, where the block trips over that."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path} is no {what} ({error!r}): run `dvc repro -f {what.split()[-1]}`"
+        ) from None
+
+
+def _read_scored(path: Path, wanted: str, remedy: str) -> list[str]:
     """The lines of a text, if it is the one with this sha256; raises NotComparableError."""
     if not path.is_file():
         raise NotComparableError(f"{path} is missing: {remedy}")
@@ -64,16 +124,158 @@ def read_scored(path: Path, wanted: str, remedy: str) -> list[str]:
     return list(read_lines(path))
 
 
-def read_references(project: Path, test_set: Mapping[str, Any]) -> list[str]:
+def _read_references(project: Path, test_set: Mapping[str, Any]) -> list[str]:
     """What the translations of a test set were scored against; raises NotComparableError."""
     file = project / CLEAN / text_name(test_set["split"], "target")
-    return read_scored(file, test_set["target"], "run `dvc checkout data/clean`, or `dvc repro`")
+    return _read_scored(file, test_set["target"], "run `dvc checkout data/clean`, or `dvc repro`")
 
 
-def scored_on(test_set: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def _scored_on(test_set: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """All that two scores must agree on to be compared."""
-    return {
-        **test_set,
-        "to": config["data"]["target"],
-        "lowercase": config["prepare"]["lowercase"],
-    }
+    lowercase = config["prepare"]["lowercase"]
+    return {**test_set, "to": config["data"]["target"], "lowercase": lowercase}
+
+
+# --- trials and variants of a sweep --------------------------------------------------------------
+
+
+def _trial(project: Path, name: str) -> ScoredRun:
+    """A variant with all of its seeds, or one trial of it (`base seed=2`)."""
+    path = project / REPORT
+    sweep = read_json(path)
+    with _shaped(path, "report of a sweep"):
+        trials = _named(path, sweep["trials"], name)
+        scored = [trial for trial in trials if trial["bleu"] is not None]
+        finished = [trial for trial in scored if trial["status"] == "finished"]
+        # As the report has it: those stopped early count where none has finished.
+        measured = finished or scored
+        shown = measured or trials
+        config = {k: v for k, v in (sweep.get("config") or {}).items() if k not in WITHOUT_EFFECT}
+        seeds = [trial["train"]["seed"] for trial in shown]
+        config["model"] = shown[0]["model"]
+        config["train"] = shown[0]["train"] | {"seed": seeds[0] if len(seeds) == 1 else seeds}
+        trainings = "1 training" if len(measured) == 1 else f"{len(measured) or 'no'} trainings"
+        remarks = [_remark(trial) for trial in trials if trial not in finished]
+        unknown = None if measured else "; ".join(remarks)
+        if not sweep.get("test_set"):
+            unknown = unknown or f"{path} does not say what was translated: run `dvc repro sweep`"
+        return ScoredRun(
+            name=name,
+            about=f"{path}, {trainings}",
+            remarks=remarks,
+            config=config,
+            lineage=sweep.get("lineage") or {},
+            scores=_trial_scores(project, sweep, config, measured) if measured else None,
+            unknown=unknown,
+        )
+
+
+def _named(path: Path, trials: Sequence[Trial], name: str) -> list[Trial]:
+    """The trials of a variant, else the one trial, of this name."""
+    variants = [trial.get("variant") or trial["name"] for trial in trials]
+    names = [trial["name"] for trial in trials]
+    for known in (variants, names):
+        if name in known:
+            return [trial for own, trial in zip(known, trials, strict=True) if own == name]
+    lower = {other.lower(): other for other in [*variants, *names]}
+    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
+    listed = ", ".join(dict.fromkeys(variants[:SHOWN])) + ", ..." * (len(variants) > SHOWN)
+    hint = f", did you mean {lower[close[0]]}?" if close else f"; it has {listed or 'none'}"
+    raise UserError(f"{name} is neither a file, a folder nor a trial of {path}{hint}")
+
+
+def _remark(trial: Trial) -> str:
+    cause = f" ({' '.join(str(trial['cause']).split())})" if trial.get("cause") else ""
+    if trial["status"] == "stopped early":
+        step = f" at step {trial['steps']} of {trial['train']['steps']}"
+        return f"{trial['name']} was stopped early{step}{cause}"
+    if trial["status"] == "finished":
+        return f"{trial['name']} has no score{cause}"
+    was = "was refused" if trial["status"] == "refused" else trial["status"]
+    return f"{trial['name']} {was}{cause}"
+
+
+def _trial_scores(
+    project: Path, sweep: Mapping[str, Any], config: Mapping[str, Any], trials: Sequence[Trial]
+) -> Scores:
+    test_set: Any = sweep.get("test_set")
+
+    def texts() -> Texts:
+        for trial in trials:
+            if trial["status"] != "finished":
+                raise NotComparableError(f"{_remark(trial)}, and only what finished is compared")
+        remedy = "run `dvc repro -f sweep`, which trains again only what cluster.storage has lost"
+        places = [trial["translations"] for trial in trials]
+        translations = [_read_scored(project / p["file"], p["sha256"], remedy) for p in places]
+        return translations, _read_references(project, test_set)
+
+    found = {name: over_seeds(trials, key) for name, key in FIGURES.items()}
+    return Scores(
+        bleu=[float(trial["bleu"]) for trial in trials],
+        figures={name: None if known is None else known.mean for name, known in found.items()},
+        signature=trials[0]["signature"],
+        test_set=test_set and _scored_on(test_set, config),
+        texts=texts,
+    )
+
+
+# --- folders of weights, with the scores of the evaluation that used them ------------------------
+
+
+def _weights(folder: Path) -> ScoredRun:
+    """Weights by their receipt, or the training of the project in that folder."""
+    if not (folder / RECEIPT).exists() and (folder / WEIGHTS / RECEIPT).exists():
+        folder = folder / WEIGHTS
+    receipt = read_receipt(folder)
+    # A folder may hold the mean of checkpoints in place of them.
+    checkpoints = [c for entry in receipt["checkpoints"] for c in entry.get("averaged") or [entry]]
+    sums = {entry["step"]: entry["sha256"] for entry in checkpoints}
+    run = ScoredRun(
+        name=str(folder),
+        about=f"weights of steps {', '.join(map(str, sums))}",
+        remarks=[],
+        config=receipt["config"],
+        lineage=receipt["lineage"],
+        unknown=f"{METRICS} of its project is missing or of other weights; `dvc repro evaluate` "
+        "there makes it",
+    )
+    # The evaluation may be in the weights' own project, or in this one.
+    own = [Path(*folder.parts[:-2])] if folder.parts[-2:] == WEIGHTS.parts else []
+    for project in dict.fromkeys([*own, Path()]):
+        path = project / METRICS
+        if not path.is_file():
+            continue
+        metrics = read_json(path)
+        with _shaped(path, "evaluation"):
+            made_from = metrics.get("made_from")
+            if made_from is None:
+                continue  # of an earlier version
+            used, steps = made_from["weights"], metrics["averaged_checkpoints"]
+            if used == [sums.get(step) for step in steps]:
+                config = {**run.config, "evaluate": made_from["evaluate"]}
+                scores = _evaluated(project, metrics, config)
+                return dataclasses.replace(run, config=config, scores=scores, unknown=None)
+    return run
+
+
+def _evaluated(project: Path, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> Scores:
+    bleu, made_from = metrics["bleu"], metrics["made_from"]
+
+    def texts() -> Texts:
+        remedy = "run `dvc checkout reports/translations.tsv`, or `dvc repro -f evaluate`"
+        table = _read_scored(project / TRANSLATIONS, made_from["translations"], remedy)
+        translations = [line.split("\t")[2] for line in table[1:]]
+        return [translations], _read_references(project, made_from["test_set"])
+
+    return Scores(
+        bleu=[bleu["sacrebleu"]["score"]],
+        figures={
+            "bleu": bleu["sacrebleu"]["score"],
+            "bleu_paper": bleu["paper"]["score"],
+            "chrf": metrics["chrf"]["score"],
+            "perplexity": metrics["perplexity"],
+        },
+        signature=bleu["sacrebleu"]["signature"],
+        test_set=_scored_on(made_from["test_set"], config),
+        texts=texts,
+    )

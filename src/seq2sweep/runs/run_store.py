@@ -28,6 +28,8 @@ Sync = Callable[..., list[Any]]
 
 Ending = Literal["finished", "stopped early", "failed"]
 """How a training can end, of a run or of a trial. One that was interrupted has not ended."""
+Status = Ending | Literal["interrupted"]
+"""How a process that trains, evaluates or sweeps can end."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ CHANGES_NO_RESULT = "what is recorded of a result"
 
 console.quiet_environment()
 for _name, _value in {
-    # delivery.py tries again itself, and knows what may be done twice; MLflow's own values are
+    # relay.py tries again itself, and knows what may be done twice; MLflow's own values are
     # 120 s and seven retries.
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",

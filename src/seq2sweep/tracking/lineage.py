@@ -5,6 +5,7 @@ Tags hold no absolute paths, user names or secrets: a tracking server is shared.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -136,13 +137,17 @@ def _hash(project: Path, path: Path) -> str:
 
 
 def _versions() -> dict[str, str]:
-    versions = {"version.python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            versions[f"version.{name}"] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[f"version.{name}"] = UNKNOWN
-    return versions
+    installed = _installed()
+    of_libraries = {f"version.{name}": installed.get(name, UNKNOWN) for name in LIBRARIES}
+    return {"version.python": platform.python_version(), **of_libraries}
+
+
+def _installed() -> dict[str, str]:
+    """The version of each package, by its name in the form of PEP 503."""
+    return {
+        re.sub(r"[-_.]+", "-", package.name).lower(): package.version
+        for package in metadata.distributions()
+    }
 
 
 def environment() -> str:
@@ -150,12 +155,8 @@ def environment() -> str:
 
     Not seq2sweep itself, which the commit names.
     """
-    found = {
-        re.sub(r"[-_.]+", "-", package.name).lower(): package.version
-        for package in metadata.distributions()
-    }
-    found.pop("seq2sweep", None)
-    return "".join(f"{name}=={version}\n" for name, version in sorted(found.items()))
+    found = sorted(_installed().items())
+    return "".join(f"{name}=={version}\n" for name, version in found if name != "seq2sweep")
 
 
 def hardware() -> dict[str, str]:
@@ -169,14 +170,10 @@ def hardware() -> dict[str, str]:
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            return value.strip()
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
     return platform.processor() or platform.machine() or UNKNOWN
 
 

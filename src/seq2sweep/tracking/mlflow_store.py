@@ -1,8 +1,12 @@
-"""The MLflow store: its address, how it is opened, and what its errors mean."""
+"""The MLflow store: its address, how it is opened and shown, and what its errors mean."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,11 +20,13 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from sqlalchemy.exc import SQLAlchemyError
 
 from seq2sweep.config import Config, TrackingConfig
-from seq2sweep.errors import UserError
+from seq2sweep.console import say
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.health import Finding
 from seq2sweep.redaction import redact
 from seq2sweep.tracking.outbox import outboxes_folder
 
+HOST = "127.0.0.1"
 SERVERS = ("http", "https")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
@@ -59,19 +65,19 @@ class Experiment:
         except (*STORE_ERRORS, ImportError) as error:
             raise UserError(unusable(uri, error)) from None
 
-    def find(self, key: str) -> Any | None:
-        """The run of this key as MLflow has it; None if it was never created, or deleted."""
-        return next(iter(self.search(f"tags.`{KEY}` = '{key}'")), None)
+    def find(self, key: str) -> list[Any]:
+        """The runs of this key as MLflow has them, the oldest first; without deleted ones."""
+        return self.search(f"tags.`{KEY}` = '{key}'")
 
     def delete_duplicates(self, key: str, run_id: str) -> None:
         """Delete other runs of a run's key: a request answered too late may have created two."""
-        for found in self.search(f"tags.`{KEY}` = '{key}'"):
+        for found in self.find(key):
             if found.info.run_id != run_id:
                 self.client.delete_run(found.info.run_id)
 
-    def newest(self, name: str) -> str | None:
-        """The id of the newest run of an outbox's name."""
-        found = self.search(f"tags.`{KEY}` LIKE '{name}.%'")
+    def newest(self, prefix: str) -> str | None:
+        """The id of the newest run whose key begins like this."""
+        found = self.search(f"tags.`{KEY}` LIKE '{prefix}%'")
         return str(found[-1].info.run_id) if found else None
 
     def search(self, filter_string: str) -> list[Any]:
@@ -224,3 +230,51 @@ def examine(config: Config, project: Path) -> Finding:
         text, _, remedy = str(error).rpartition(": ")
         return Finding("MLflow", "store", "problem", text, remedy)
     return Finding("MLflow", "store", "well", f"{redact(uri)} answers and takes records")
+
+
+# --- its page ------------------------------------------------------------------------------------
+
+
+def serve(config: Config, project: Path, port: str) -> None:
+    """Show the store on a page of this machine until Ctrl-C; of a server, say where its page is.
+
+    It is opened here: making its tables is not the server's job. Raises UserError where nothing can
+    listen at the port, and OperationalError when the server fails.
+    """
+    number = _free(port)
+    _, uri, name, artifacts = destination(config, project)
+    experiment = Experiment(uri, name, artifacts)
+    # MLflow would open on its view for language-model applications.
+    view = f"#/experiments/{experiment.id}/runs?workflowType=machine_learning"
+    if uri.partition("://")[0] in SERVERS:
+        say(f"Runs are recorded by a server: {redact(uri)}/{view}")
+        return
+    say(f"Open http://{HOST}:{number}/{view}   (Ctrl-C ends it)")
+    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(number)]
+    command += ["--workers", "1", "--uvicorn-opts", "--log-level warning"]
+    defaults = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
+    # Not among the arguments, which every user of this machine can read.
+    store = {"MLFLOW_BACKEND_STORE_URI": uri}
+    with contextlib.suppress(KeyboardInterrupt):
+        status = subprocess.run(command, check=False, env=defaults | os.environ | store).returncode
+        if status != 0:
+            raise OperationalError(
+                f"the MLflow server ended with status {status}: its own words are above"
+            )
+
+
+def _free(port: str) -> int:
+    """The port as a number. Raises UserError where nothing can listen there."""
+    if not port.isascii() or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise UserError(f"the port must be a number from 1 to 65535, not {port!r}")
+    with socket.socket() as listener:
+        # As servers do: connections of one that has ended a moment ago do not keep it.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, int(port)))
+        except OSError as error:
+            raise UserError(
+                f"cannot listen on {HOST}:{port} ({error.strerror}): end the program that has this "
+                f"port, or choose another: make ui PORT={int(port) % 65535 + 1}"
+            ) from None
+    return int(port)

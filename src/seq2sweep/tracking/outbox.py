@@ -7,6 +7,10 @@ One folder a run, `<cluster.storage>/tracking/<name>/`:
     delivered.json  how far MLflow has it
     delivery.lock   held by the process that delivers
 
+A record is an object: `do` names a method of `mlflow_runs.Run`, or one of relay.py for the start,
+the end and the curves of a run; the other keys are its arguments. Of `files` it says where they are
+in this folder; `on_parent` says that the run above is meant.
+
 The recorder (recorder.py) holds a lock on records.jsonl for as long as it lives: so it shows when
 its process has died, however that came. Needs no mlflow.
 """
@@ -23,7 +27,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -127,7 +131,7 @@ class Outbox:
             yield stream.fileno() if _try_lock(stream.fileno(), self.path) else None
 
     def end_if_dead(self) -> None:
-        """Record that the run was killed if its process is gone without an end.
+        """Record that the run was interrupted if its process is gone without an end.
 
         Where locks do not reach other hosts, a process on one of them counts as gone when it has
         written nothing for STILL_SECONDS.
@@ -136,20 +140,26 @@ class Outbox:
             if descriptor is None:
                 os.utime(self.path)  # so that hosts which do not see the lock see that it lives
                 return
-            state = self.state()
-            if state is None or state["do"] == "end":
+            start = self.running()
+            if start is None:
                 return
-            elsewhere = state["tags"]["process.host"] != socket.gethostname()
-            if elsewhere and time.time() - self._last_written() < STILL_SECONDS:
+            elsewhere = start["tags"]["process.host"] != socket.gethostname()
+            if elsewhere and time.time() - self._last_written(start) < STILL_SECONDS:
                 return
             _cut_torn_line(descriptor)
-            self.append(descriptor, killed(state))
+            self.append(descriptor, self.interrupted(start))
 
-    def _last_written(self) -> float:
-        """When the run's process last wrote here or into a journal, in unix seconds."""
-        contents = [record.content for record in self.records()]
-        paths = [self.folder / str(c["journal"]) for c in contents if c["do"] == "curves"]
-        return max(path.stat().st_mtime for path in [self.path, *paths] if path.exists())
+    def interrupted(self, start: Mapping[str, Any]) -> dict[str, Any]:
+        """The end of a run whose process died without one; start: the record of its start."""
+        error = f"its process {start['tags']['process.id']} was gone without having ended the run"
+        end = {"do": "end", "time": time.time(), "status": "interrupted", "error": error}
+        # One that comes later is of another run.
+        return end | {"curves": (self.folder / (start.get("journal") or "")).is_file()}
+
+    def _last_written(self, start: Mapping[str, Any]) -> float:
+        """When the run's process last wrote here or into its journal, in unix seconds."""
+        paths = [self.path, self.folder / (start.get("journal") or RECORDS)]
+        return max(path.stat().st_mtime for path in paths if path.exists())
 
     # --- what is in it --------------------------------------------------------------------------
 
@@ -171,24 +181,15 @@ class Outbox:
             offset += len(line)
         return found
 
-    def state(self) -> dict[str, Any] | None:
-        """The last record that says that the run started or ended; None of an empty outbox."""
-        return self._last("start", "end")
-
-    def newest_key(self) -> str | None:
-        """Of the run that was begun last; None where there is none or it cannot be told."""
-        with contextlib.suppress(FileNotFoundError, DamagedRecordError):
-            start = self._last("start")
-            return None if start is None else str(start["key"])
-        return None
-
-    def _last(self, *kinds: str) -> dict[str, Any] | None:
+    def last(self, *kinds: str) -> dict[str, Any] | None:
+        """The newest record that is one of these; None if there is none."""
         found = [record.content for record in self.records() if record.content["do"] in kinds]
         return found[-1] if found else None
 
-    def size(self) -> int:
-        """Bytes of all records."""
-        return self.path.stat().st_size
+    def running(self) -> dict[str, Any] | None:
+        """The start of the run, unless it has ended."""
+        state = self.last("start", "end")
+        return state if state and state["do"] == "start" else None
 
     def remove(self) -> None:
         """Remove all of it; a kill in between leaves what `outboxes` removes."""
@@ -211,7 +212,6 @@ class Cursor:
     experiment: str
     key: str = ""
     run_id: str | None = None
-    parent_id: str | None = None
     position: int = 0
     whole: int = 0
     refused: dict[str, str] = field(default_factory=dict)
@@ -225,15 +225,16 @@ class Cursor:
         store = redact(store)
         anew = cls(store, experiment)  # delivering all again changes nothing
         try:
-            noted = cls(**json.loads((outbox.folder / DELIVERED).read_text(encoding="utf-8")))
+            noted = json.loads((outbox.folder / DELIVERED).read_text(encoding="utf-8"))
+            found = cls(**{f.name: noted[f.name] for f in fields(cls)})
             # Power that failed may have taken records that MLflow has.
-            if not begins_a_line(outbox.path, noted.position):
+            if not begins_a_line(outbox.path, found.position):
                 return anew
-        except (FileNotFoundError, ValueError, TypeError):
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
             return anew
-        if (noted.store, noted.experiment) == (store, experiment):
-            return noted
-        return cls(store, experiment, position=noted.whole, whole=noted.whole)
+        if (found.store, found.experiment) == (store, experiment):
+            return found
+        return cls(store, experiment, position=found.whole, whole=found.whole)
 
     def save(self, outbox: Outbox) -> None:
         """Write it, whole or not at all."""
@@ -270,13 +271,6 @@ def _begun(folder: Path) -> tuple[float, str]:
             return float(json.loads(stream.readline())["time"]), folder.name
     except (OSError, ValueError, KeyError):
         return math.inf, folder.name
-
-
-def killed(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The end of a run whose process died without one; state: the start of it."""
-    number = state["tags"]["process.id"]
-    closed = f"its process {number} was gone without having ended the run"
-    return {"do": "end", "time": time.time(), "status": "KILLED", "closed": closed}
 
 
 @contextlib.contextmanager

@@ -12,14 +12,18 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from seq2sweep.errors import UserError
 from seq2sweep.redaction import redact
-from seq2sweep.tracking.outbox import FILES, Outbox, killed, naming
+from seq2sweep.tracking.outbox import FILES, DamagedRecordError, Outbox, naming
+
+if TYPE_CHECKING:  # it imports torch, which takes seconds
+    from seq2sweep.runs.run_store import Status
 
 # What MLflow takes; of a tag MLflow 3 takes 8000 characters, older servers 5000.
 LONGEST_PARAM = 6000
@@ -44,16 +48,14 @@ CURVES: dict[str, Sequence[str]] = {
     "validated": ("valid_loss", "valid_perplexity"),
 }
 
-Status = Literal["FINISHED", "FAILED", "KILLED"]
-
 
 class Recorder:
     """Record a run. As a context manager it ends the run itself, however that comes.
 
-    An exception ends it as FAILED with the tag `error`, KeyboardInterrupt and SystemExit (which
-    stages raise on SIGTERM) as KILLED, anything else as FINISHED. No call waits for MLflow. A full
-    disk raises OSError and leaves nothing half written. Passwords in addresses are masked in all
-    that is recorded, and long values are cut with a note.
+    An exception ends it as failed with the tag `error`, KeyboardInterrupt and SystemExit (which
+    stages raise on SIGTERM) as interrupted, anything else as finished. No call waits for MLflow. A
+    full disk raises OSError and leaves nothing half written. Passwords in addresses are masked in
+    all that is recorded, and long values are cut with a note.
     """
 
     def __init__(
@@ -62,45 +64,40 @@ class Recorder:
         title: str,
         *,
         kind: str,
-        name: str | None = None,
-        anew: bool = False,
-        done: float | None = None,
+        journal: Path | None = None,
         parent: str | None = None,
         params: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
         """Start a run that MLflow shows as `title`, or resume one.
 
-        root: the folder of all outboxes. name: of this one, for a run that may be resumed later
-        (with `anew` as another run); without it a new one. parent: name of the outbox of the run
-        that this one is shown under. done: unix seconds when the work of a resumed run was done, if
-        it is only asked for again: what MLflow has of a finished one stays. kind: becomes the tag
-        of that name. Raises UserError while another process writes the same one.
+        root: the folder of all outboxes. journal: of a training, whose folder names the run, and
+        whose curves are recorded with all that is appended until the run's end; where it is there,
+        the run is the one that began it, else a new one. parent: name of the outbox of the run that
+        this one is shown under. kind: becomes the tag of that name. Raises UserError while another
+        process writes the same one.
         """
-        self.name = name or f"{kind}-{uuid.uuid4().hex[:12]}"
+        self.name = journal.parent.name if journal else f"{kind}-{uuid.uuid4().hex[:12]}"
         self.folder = root / self.name
-        self._outbox = Outbox(self.folder)
+        self._outbox, self._journal, self._ended = Outbox(self.folder), journal, False
         self._descriptor: int | None = self._outbox.open()
-        self._ended, self._done = False, done
         with contextlib.ExitStack() as on_error:
             on_error.callback(self.close)
-            newest, state = self._outbox.newest_key(), self._outbox.state()
-            if anew and state is not None and state["do"] == "start":
-                # It died before its journal began: what is in there from now on is not its own.
-                self._append("curves", journal=None)
-                self._append(**killed(state))
-            fresh = anew or newest is None
-            self.key = f"{self.name}.{uuid.uuid4().hex[:8]}" if fresh else str(newest)
+            resumes = journal is not None and journal.exists()
+            earlier, running = self._outbox.last("start"), self._outbox.running()
+            if running and not resumes:
+                self._append(**self._outbox.interrupted(running))
+            fresh = f"{self.name}.{uuid.uuid4().hex[:8]}"
+            self.key = str(earlier["key"]) if earlier and resumes else fresh
             process = {"process.host": socket.gethostname(), "process.id": str(os.getpid())}
             self._append(
                 "start",
+                time=time.time(),
                 key=self.key,
                 title=title,
-                parent=parent,
-                # Of the run of this name that is there now: later there may be others.
-                parent_key=Outbox(root / parent).newest_key() if parent else None,
-                goes_on=name is not None,
-                done=done,
+                # The run of this name that is there now: later there may be others.
+                parent=parent and (_newest_key(root / parent) or f"{parent}."),
+                journal=journal and os.path.relpath(journal, self.folder),
                 tags=clean_tags({**(tags or {}), "kind": kind, **process}),
             )
             if params:
@@ -108,17 +105,10 @@ class Recorder:
                 self._append("params", values=clean_params(params))
             on_error.pop_all()
 
-    def log(
-        self,
-        metrics: Mapping[str, float],
-        step: int,
-        time: float | None = None,
-        *,
-        on_parent: bool = False,
-    ) -> None:
-        """Record numbers at a step; `time` in unix seconds, now unless given."""
+    def log(self, metrics: Mapping[str, float], step: int, *, on_parent: bool = False) -> None:
+        """Record numbers at a step."""
         values = {key: float(v) if _finite(key, v) else None for key, v in metrics.items()}
-        self._append("log", metrics=values, step=step, at=time, on_parent=on_parent)
+        self._append("log", time=self._time(), metrics=values, step=step, on_parent=on_parent)
 
     def tag(self, tags: Mapping[str, str], *, on_parent: bool = False) -> None:
         """Record tags, as `clean_tags` makes them."""
@@ -126,8 +116,7 @@ class Recorder:
 
     def artifact(self, path: Path) -> None:
         """Record a file or a folder as it is now."""
-        with self._kept([path]) as files:
-            self._append("artifact", files=files, only_new=self._done is not None)
+        self._append("artifact", files=[path])
 
     def text(self, name: str, text: str) -> None:
         """Record a text as the file `name`."""
@@ -147,27 +136,25 @@ class Recorder:
         files: Sequence[Path],
         params: Mapping[str, Any],
         metrics: Mapping[str, float],
-        dataset_name: str,
-        dataset_digest: str,
+        dataset: tuple[str, str],
         step: int = 0,
         tags: Mapping[str, str] | None = None,
     ) -> None:
         """Record a model with its files and folders, and its metrics on a dataset.
 
-        step: the training step of the weights.
+        dataset: name and digest, as in `dataset`. step: the training step of the weights.
         """
-        with self._kept(files) as kept:
-            self._append(
-                "model",
-                name=name,
-                files=kept,
-                params=clean_params(params),
-                metrics={key: float(v) for key, v in metrics.items() if _finite(key, v)},
-                dataset_name=dataset_name,
-                dataset_digest=dataset_digest[:LONGEST_DIGEST],
-                step=step,
-                tags=clean_tags(tags or {}),
-            )
+        self._append(
+            "model",
+            files,
+            time=time.time(),
+            name=name,
+            params=clean_params(params),
+            metrics={key: float(v) for key, v in metrics.items() if _finite(key, v)},
+            dataset=(dataset[0], dataset[1][:LONGEST_DIGEST]),
+            step=step,
+            tags=clean_tags(tags or {}),
+        )
 
     def register(
         self, model: str, name: str, alias: str, tags: Mapping[str, str] | None = None
@@ -177,28 +164,32 @@ class Recorder:
         model: its name in the run. name, alias: of the registered model, and what this version is
         called until a later record of the same name and alias.
         """
-        self._append("register", model=model, name=name, alias=alias, tags=clean_tags(tags or {}))
+        self._append(
+            "register",
+            time=time.time(),
+            model=model,
+            name=name,
+            alias=alias,
+            tags=clean_tags(tags or {}),
+        )
 
-    def curves(self, journal: Path, *, copy: bool = False) -> None:
-        """Record the curves of a training's journal, with what is appended until the run's end.
+    def curves(self, journal: Path) -> None:
+        """Record the curves of a training's journal as it is now: a later one may begin it anew."""
+        if journal.exists():
+            self._append("curves", files=[journal])
 
-        copy: as it is now, for one that a later training may begin again.
-        """
-        if not copy:
-            self._append("curves", journal=os.path.relpath(journal, self.folder))
-        elif journal.exists():
-            with self._kept([journal]) as (kept,):
-                self._append("curves", journal=kept)
-
-    def finish(self, status: Status = "FINISHED", error: str | None = None) -> None:
+    def finish(self, status: Status = "finished", error: str | None = None) -> None:
         """Say how the run ended; a second call changes nothing. Records may still follow."""
         if not self._ended:
+            at = self._time() if status == "finished" else time.time()
             shown = error and clean_tags({"error": error})["error"]
-            self._append("end", status=status, error=shown, done=self._done)
+            # A journal that comes later is of another run.
+            curves = self._journal is not None and self._journal.exists()
+            self._append("end", time=at, status=status, error=shown, curves=curves)
             self._ended = True
 
     def close(self) -> None:
-        """Nothing follows; a run that was not finished counts as killed."""
+        """Nothing follows; a run that was not finished counts as interrupted."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -216,34 +207,53 @@ class Recorder:
             if error is None:
                 self.finish()
             elif isinstance(error, KeyboardInterrupt | SystemExit):
-                self.finish("KILLED")
+                self.finish("interrupted")
             else:
-                self.finish("FAILED", " ".join(f"{type(error).__name__}: {error}".split()))
+                self.finish("failed", " ".join(f"{type(error).__name__}: {error}".split()))
         except OSError as failure:
             if error is None:
                 raise
-            # The first error is what matters; the next stage ends this run as killed.
+            # The first error is what matters; the next stage ends this run as interrupted.
             error.add_note(f"the end of the run could not be recorded: {failure}")
         finally:
             self.close()
 
-    def _append(self, do: str, **what: Any) -> None:
+    def _time(self) -> float:
+        """Now, or when the training finished: one that is asked for again has one end."""
+        if self._journal is not None:
+            # Imported here: it imports torch, which takes seconds.
+            from seq2sweep.runs import journal
+
+            with contextlib.suppress(UserError):  # it is damaged, as delivery will tell
+                for entry in journal.entries(self._journal, "finished"):
+                    return float(entry["time"])
+        return time.time()
+
+    def _append(self, do: str, files: Sequence[Path] | None = None, **arguments: Any) -> None:
+        """Record it with its files as they are now; if that fails, nothing is left of them."""
         if self._descriptor is None:
             raise ValueError(f"the run {self.name} is closed")
-        self._outbox.append(self._descriptor, {"do": do, "time": time.time(), **what})
-
-    @contextlib.contextmanager
-    def _kept(self, paths: Sequence[Path]) -> Iterator[list[str]]:
-        """Keep the paths as they are now; if the block then fails, nothing is left of them."""
+        if files is None:
+            self._outbox.append(self._descriptor, {"do": do, **arguments})
+            return
         place = self.folder / FILES / uuid.uuid4().hex[:12]
+        kept = [str((place / path.name).relative_to(self.folder)) for path in files]
         try:
             place.mkdir(parents=True)
-            for path in paths:
+            for path in files:
                 _keep(path, place / path.name)
-            yield [str((place / path.name).relative_to(self.folder)) for path in paths]
+            self._outbox.append(self._descriptor, {"do": do, "files": kept, **arguments})
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
+
+
+def _newest_key(folder: Path) -> str | None:
+    """Of the run that was begun last in an outbox; None where it cannot be told."""
+    with contextlib.suppress(FileNotFoundError, DamagedRecordError):
+        start = Outbox(folder).last("start")
+        return str(start["key"]) if start else None
+    return None
 
 
 def _keep(source: Path, target: Path) -> None:

@@ -8,8 +8,8 @@ else is a value under a key.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,8 @@ from typing import Any
 
 from seq2sweep.errors import NO_ROOM, UserError
 from seq2sweep.runs import journal
-from seq2sweep.tracking.mlflow_runs import Point, Run, log_model, register_model
+from seq2sweep.runs.run_store import Status
+from seq2sweep.tracking.mlflow_runs import PARENT, Point, Run
 from seq2sweep.tracking.mlflow_store import (
     STORE_ERRORS,
     Experiment,
@@ -62,17 +63,16 @@ class Relay:
     def __init__(self, root: Path, uri: str, experiment: str, artifacts: Path) -> None:
         """As `destination` gives them.
 
-        on_step is called before each of the steps that `steps_left` counts, with the bytes of the
-        file that it sends, 0 for what is small. `refused` and `waiting` say why, by the names of
-        the outboxes that are left.
+        on_record is called before each of the records that `records_left` counts, with the bytes of
+        its files. `refused` and `waiting` say why, by the names of the outboxes that are left.
         """
         self.root, self.uri, self.experiment, self.artifacts = root, uri, experiment, artifacts
-        self.on_step: Callable[[int], None] = lambda size: None
+        self.on_record: Callable[[int], object] = lambda size: None
         self.applied = 0
         self.refused: dict[str, str] = {}
         self.waiting: dict[str, str] = {}
+        self.failures: Counter[tuple[str, int]] = Counter()
         self._opened: Experiment | None = None
-        self._failures: Counter[tuple[str, int]] = Counter()
         self._retried: set[str] = set()
 
     def deliver(self) -> bool:
@@ -91,15 +91,13 @@ class Relay:
                 f"what is recorded in {self.root} cannot be used ({error})"
             ) from None
 
-    def steps_left(self) -> int:
-        """Records and files that are not delivered yet."""
+    def records_left(self) -> int:
+        """Records that are not delivered yet."""
         count = 0
         for box in outboxes(self.root):
-            try:
-                records = box.records(self.cursor(box).position)
-            except (OSError, DamagedRecordError):
-                continue  # removed in between; what cannot be read is told when it is delivered
-            count += sum(1 + len(record.content.get("files", ())) for record in records)
+            # Removed in between; what cannot be read is told when it is delivered.
+            with contextlib.suppress(OSError, DamagedRecordError):
+                count += len(box.records(self.cursor(box).position))
         return count
 
     def run_id(self, run: Recorder) -> str | None:
@@ -160,53 +158,24 @@ class Relay:
         self._retried.add(box.name)
         if cursor.refused:
             raise RefusedError(next(iter(cursor.refused.values())))
-        self._prune(box, cursor)
-
-    def _prune(self, box: Outbox, cursor: Cursor) -> None:
-        """Remove an outbox that has ended, or what one that may be resumed needs no more."""
         with box.without_recorder() as descriptor:
-            if descriptor is None or cursor.position != box.size():
-                return
-            state = box.state()
-            if state is not None and state["do"] == "start":
-                return  # on another host, where it may live
-            if state is None or not box.records()[0].content["goes_on"]:
-                box.remove()
-            elif cursor.whole != cursor.position:
-                cursor.journal, cursor.whole = None, cursor.position
-                cursor.save(box)
-                rmtree(box.folder / FILES, ignore_errors=True)
-                for leftover in box.folder.glob("*.partial"):
-                    leftover.unlink(missing_ok=True)
+            if descriptor is not None and cursor.position == box.path.stat().st_size:
+                _prune(box, cursor)
 
-    @contextlib.contextmanager
-    def telling_errors(self, box: Outbox, begin: int) -> Iterator[None]:
-        """Tell a store that is away (UnavailableError) from one that cannot take a record.
 
-        begin: of the record. An error of a file of what is recorded is raised as it is, and that of
-        a record that the store does not take, or failed at ATTEMPTS times, as RefusedError.
-        """
-        try:
-            yield
-        except STORE_ERRORS as error:
-            file = error.filename if isinstance(error, OSError) else None
-            if isinstance(file, str | Path) and self.root in Path(file).parents:
-                raise
-            if refuses(error):
-                raise RefusedError(reason(error)) from None
-            if isinstance(error, OSError) and error.errno in NO_ROOM:
-                raise UnavailableError(
-                    f"MLflow's files have no room in {self.artifacts} ({error})"
-                ) from None
-            try:
-                experiment = self.open()
-                experiment.client.get_experiment(experiment.id)
-            except STORE_ERRORS as failure:
-                raise UnavailableError(unusable(self.uri, failure)) from None
-            self._failures[box.name, begin] += 1
-            if self._failures[box.name, begin] >= ATTEMPTS:
-                raise RefusedError(reason(error)) from None
-            raise UnavailableError(unusable(self.uri, error)) from None
+def _prune(box: Outbox, cursor: Cursor) -> None:
+    """Remove an outbox that has ended, or what one that may be resumed needs no more."""
+    if box.running():
+        return  # on another host, where it may live
+    start = box.last("start")
+    if start is None or not start.get("journal"):
+        box.remove()
+    elif cursor.whole != cursor.position:
+        cursor.whole = cursor.position
+        cursor.save(box)
+        rmtree(box.folder / FILES, ignore_errors=True)
+        for leftover in box.folder.glob("*.partial"):
+            leftover.unlink(missing_ok=True)
 
 
 class _Delivery:
@@ -219,10 +188,11 @@ class _Delivery:
     def deliver(self, records: Sequence[Record]) -> None:
         """Apply each record and move the cursor; then deliver what is new in the journal."""
         for record in records:
-            self.relay.on_step(0)
+            files = [self.box.folder / name for name in record.content.get("files", ())]
+            self.relay.on_record(sum(map(_bytes, files)))
             try:
-                with self.relay.telling_errors(self.box, record.begin):
-                    self._apply(record.begin, record.content)
+                with self._telling_errors():
+                    self._apply(files, **record.content)
             except RefusedError as error:
                 if record.content["do"] == "start":
                     raise  # there is no run for the others
@@ -232,122 +202,136 @@ class _Delivery:
                 self.relay.applied += 1
             self.cursor.position = max(self.cursor.position, record.end)
             self.cursor.save(self.box)
-        with self.relay.telling_errors(self.box, self.cursor.position):
+        with self._telling_errors():
             self._follow_journal()
 
-    def _apply(self, begin: int, what: Mapping[str, Any]) -> None:
-        """What a record does in MLflow; applying it again changes nothing."""
-        do = what["do"]
-        if do == "start":
-            self._start(what)
-            return
-        run_id = self.cursor.parent_id if what.get("on_parent") else self.cursor.run_id
-        if run_id is None:
-            return  # the parent was deleted in MLflow
-        run = Run(self.experiment, run_id)
-        if do == "params":
-            run.params(what["values"])
-        elif do == "log":
-            values = {k: math.nan if v is None else v for k, v in what["metrics"].items()}
-            run.log([(what["at"] or what["time"], what["step"], values)])
-        elif do == "tag":
-            run.tag(what["tags"])
-        elif do == "dataset":
-            run.dataset(what["name"], what["digest"], what["context"])
-        elif do == "artifact":
-            (path,) = self._files(what)
-            self.relay.on_step(_bytes(path))
-            if not (what["only_new"] and run.has_artifact(path.name)):
-                run.artifact(path)
-        elif do == "model":
-            files = self._files(what)
-            log_model(run, what, files, lambda path: self.relay.on_step(_bytes(path)))
-        elif do == "register":
-            register_model(run, what)
-        elif do == "curves":
-            self.cursor.journal, self.cursor.journal_offset = what["journal"], 0
-        elif do == "end":
-            self._end(run, begin, what)
-        else:
-            raise RefusedError(f"{self.box.folder} holds a record {do!r} of another version")
+    @contextlib.contextmanager
+    def _telling_errors(self) -> Iterator[None]:
+        """Tell a store that is away (UnavailableError) from one that cannot take a record.
 
-    def _files(self, what: Mapping[str, Any]) -> list[Path]:
-        paths = [self.box.folder / name for name in what["files"]]
-        for path in paths:
-            if not path.exists():
-                raise RefusedError(f"{path} is gone")
-        return paths
+        An error of a file of what is recorded is raised as it is, and that of a record that the
+        store does not take, or failed at ATTEMPTS times, as RefusedError.
+        """
+        relay = self.relay
+        try:
+            yield
+        except STORE_ERRORS as error:
+            file = error.filename if isinstance(error, OSError) else None
+            if isinstance(file, str | Path) and relay.root in Path(file).parents:
+                raise
+            if refuses(error):
+                raise RefusedError(reason(error)) from None
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                raise UnavailableError(
+                    f"MLflow's files have no room in {relay.artifacts} ({error})"
+                ) from None
+            try:
+                self.experiment.client.get_experiment(self.experiment.id)
+            except STORE_ERRORS as failure:
+                raise UnavailableError(unusable(relay.uri, failure)) from None
+            place = (self.box.name, self.cursor.position)
+            relay.failures[place] += 1
+            if relay.failures[place] >= ATTEMPTS:
+                raise RefusedError(reason(error)) from None
+            raise UnavailableError(unusable(relay.uri, error)) from None
+
+    def _apply(self, kept: list[Path], do: str, on_parent: bool = False, **arguments: Any) -> None:
+        """What a record does in MLflow; applying it again changes nothing."""
+        method: Any = None
+        if do in ("start", "end", "curves"):
+            method = getattr(self, f"_{do}")
+        elif do in Run.RECORDED:
+            run = self._run()
+            if on_parent:
+                parent = run.stored().data.tags.get(PARENT)
+                if parent is None:
+                    return  # it was deleted in MLflow
+                run = Run(self.experiment, parent)
+            method = getattr(run, do)
+        if "files" in arguments:
+            arguments["files"] = kept
+            for path in kept:
+                if not path.exists():
+                    raise RefusedError(f"{path} is gone")
+        try:
+            inspect.signature(method).bind(**arguments)
+        except TypeError:
+            raise RefusedError(
+                f"{self.box.folder} holds a record {do!r} of another version"
+            ) from None
+        method(**arguments)
+
+    def _run(self) -> Run:
+        return Run(self.experiment, str(self.cursor.run_id))
 
     # --- start and end --------------------------------------------------------------------------
 
-    def _start(self, what: Mapping[str, Any]) -> None:
-        parent = self._parent(what["parent"], what["parent_key"]) if what["parent"] else None
-        # Finished, and only asked for again: it stays as it is.
-        found = None if what["done"] is None else self.experiment.find(what["key"])
-        if found is not None and found.info.status == "FINISHED":
-            run = Run(self.experiment, found.info.run_id)
-        else:
-            run = Run.begin(
-                self.experiment,
-                what["key"],
-                what["title"],
-                started=what["time"],
-                tags=what["tags"],
-                parent=parent,
-            )
+    def _start(
+        self,
+        time: float,
+        key: str,
+        title: str,
+        parent: str | None,
+        journal: str | None,
+        tags: Mapping[str, str],
+    ) -> None:
+        above = self._parent(parent) if parent else None
+        run = Run.begin(self.experiment, key, title, started=time, tags=tags, parent=above)
         if run.id != self.cursor.run_id:
-            self.cursor.last_steps = {}
+            self.cursor.journal_offset, self.cursor.last_steps = 0, {}
         # An end that was refused is the end no more.
         for record in self.box.records():
             if record.content["do"] == "end":
                 self.cursor.refused.pop(str(record.begin), None)
-        self.cursor.key, self.cursor.run_id, self.cursor.parent_id = what["key"], run.id, parent
+        self.cursor.key, self.cursor.run_id, self.cursor.journal = key, run.id, journal
 
-    def _parent(self, name: str, key: str | None) -> str | None:
-        """The id of the run of this key; where that is not known, of the newest of the name."""
-        parent = Outbox(self.box.folder.with_name(name))
+    def _parent(self, key: str) -> str | None:
+        """The id of the newest run whose key begins like this."""
+        box = Outbox(self.box.folder.with_name(key.partition(".")[0]))
         try:
             # Asked first: it is false as soon as MLflow has the run.
-            to_come = self.relay.cursor(parent).position < parent.size()
+            to_come = self.relay.cursor(box).position < box.path.stat().st_size
         except FileNotFoundError:
             to_come = False
-        found = self.experiment.find(key) if key else None
-        if found is not None:
-            return str(found.info.run_id)
-        if to_come:
+        found = self.experiment.newest(key)
+        if found is None and to_come:
             raise ParentMissingError
-        return None if key else self.experiment.newest(name)
+        return found
 
-    def _end(self, run: Run, begin: int, what: Mapping[str, Any]) -> None:
+    def _end(self, time: float, status: Status, error: str | None, curves: bool) -> None:
+        """curves: whether a journal that is there by now is this run's own."""
         trouble = None
         try:
-            with self.relay.telling_errors(self.box, begin):
-                self._follow_journal()
-        except RefusedError as error:
-            trouble = error
-        done = what.get("done")
-        if done is None or run.status() != "FINISHED":
-            run.end(what["status"], done if done and what["status"] == "FINISHED" else what["time"])
-            if "closed" not in what:
-                # Another host may have taken it for dead, where locks do not reach.
-                run.remove_tags("closed")
-            tags = {key: what[key] for key in ("error", "closed") if what.get(key)}
-            if tags:
-                run.tag(tags)
+            if curves:
+                with self._telling_errors():
+                    self._follow_journal()
+            self.cursor.journal = None
+        except RefusedError as refused:
+            trouble = refused
+        run = self._run()
+        run.end(status, time, error)
         self.experiment.delete_duplicates(self.cursor.key, run.id)
         if trouble is not None:
             raise trouble
 
     # --- curves ---------------------------------------------------------------------------------
 
+    def _curves(self, files: Sequence[Path]) -> None:
+        self.cursor.journal = str(files[0].relative_to(self.box.folder))
+        self.cursor.journal_offset = 0
+        try:
+            self._follow_journal()
+        finally:
+            self.cursor.journal = None
+
     def _follow_journal(self) -> None:
         """Deliver what is new in the journal of a training."""
-        if self.cursor.run_id is None or self.cursor.journal is None:
+        if self.cursor.journal is None:
             return
-        run, news = Run(self.experiment, self.cursor.run_id), self._news(self.cursor.journal)
+        run, news = self._run(), self._news(self.cursor.journal)
         while some := list(itertools.islice(news, POINTS_AT_ONCE)):
             points, last_steps = new_points([entry for entry, _ in some], self.cursor.last_steps)
-            run.log(points)
+            run.points(points)
             self.cursor.last_steps, self.cursor.journal_offset = last_steps, some[-1][1]
             self.cursor.save(self.box)
 
@@ -376,12 +360,7 @@ def new_points(
     for entry in entries:
         kind, step = entry["kind"], entry["step"]
         if kind in CURVES and step > newest.get(kind, -1):
-            # The journal writes null for what is no number.
-            metrics = {
-                name: math.nan if entry[name] is None else entry[name]
-                for name in CURVES[kind]
-                if name in entry
-            }
+            metrics = {name: entry[name] for name in CURVES[kind] if name in entry}
             points.append((entry["time"], step, metrics))
             newest[kind] = step
     return points, newest

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from traceback import format_exception
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tqdm import tqdm
 
@@ -49,13 +49,12 @@ class RelayThread:
     ) -> None:
         """The first four as `destination` gives them. every: seconds between two looks for news."""
         self.relay = Relay(root, uri, experiment, artifacts)
-        self.relay.on_step = self._before_step
+        self.relay.on_record = self._before_record
         self.root, self.every = root, every
-        self._news = threading.Event()
-        self._passes = 0  # over all outboxes, without a failure
-        self._wanted = 0  # passes that `flush` waits for
-        self._failing = self._closing = self._given_up = self._broken = False
-        self._steps = 0
+        self._wake = threading.Event()
+        self._begun = self._done = 0  # passes over all outboxes; the last one that did not fail
+        self._failing = self._closing = self._given_up = False
+        self._records = 0
         self._applied = 0  # when the store began to fail
         self._patience, self._deadline = PATIENCE, 0.0
         self._told: set[str] = set()
@@ -83,10 +82,10 @@ class RelayThread:
         as it takes.
         """
         # The pass that is under way may have been where the news is already.
-        wanted = self._wanted = self._passes + 2
-        self._news.set()
-        self._wait(patience, lambda: self._passes >= wanted or self._failing)
-        return self._passes >= wanted and not self._failing
+        wanted = self._begun + 1
+        self._wake.set()
+        ended = self._wait(patience, lambda: self._done >= wanted or self._failing)
+        return ended and not self._failing
 
     def run_id(self, run: Recorder) -> str | None:
         """The id that MLflow gave a run, as far as it is known."""
@@ -98,37 +97,34 @@ class RelayThread:
         pause = 0.0
         try:
             while not self._given_up:
-                if self._failing and (self._closing or self._passes < self._wanted):
-                    self._news.wait(min(pause, 1.0))
-                elif not self._closing and self._passes >= self._wanted:
-                    self._news.wait(pause)
-                self._news.clear()
+                self._wake.wait(min(pause, 1.0) if self._closing else pause)
+                self._wake.clear()
+                self._begun += 1
                 last = self._closing
                 try:
                     self.relay.deliver()
                 except UnavailableError as error:
-                    self._fails(f"{error}; {LATER}")
+                    if not self._failing and not self._given_up:
+                        _say(f"{error}; {LATER}")
+                    self._failing, self._applied = True, self.relay.applied
                     pause = min(2 * max(pause, self.every), LONGEST_PAUSE)
                     continue
-                self._tell_refused()
+                for name, why in self.relay.refused.items():
+                    if name not in self._told:
+                        self._told.add(name)
+                        _say(_refusal(self.root / name, why))
                 self._failing, pause = False, self.every
-                self._passes += 1
+                self._done = self._begun
                 if last and BUSY not in self.relay.waiting.values():
                     return
                 if last:
-                    time.sleep(0.2)
+                    pause = 0.2
         except Exception as bug:
             self._breaks(bug)
 
-    def _fails(self, line: str) -> None:
-        before, self._failing = self._failing, True
-        self._applied, self._wanted = self.relay.applied, 0
-        if not before and not self._given_up:
-            _say(line)
-
     def _breaks(self, bug: Exception) -> None:
         """Say what must not happen, but is no reason to fail a stage that did its work."""
-        self._broken = self._failing = True
+        self._failing = True
         path = self.root / FAILURE
         try:
             write_whole(path, redact("".join(format_exception(bug))))
@@ -137,14 +133,8 @@ class RelayThread:
             where = f"the traceback cannot be kept: {error}"
         _say(f"delivery to MLflow failed: {type(bug).__name__}: {reason(bug)} ({where}); {LATER}")
 
-    def _tell_refused(self) -> None:
-        for name, why in self.relay.refused.items():
-            if name not in self._told:
-                self._told.add(name)
-                _say(_refusal(self.root / name, why))
-
-    def _before_step(self, size: int) -> None:
-        self._steps += 1
+    def _before_record(self, size: int) -> None:
+        self._records += 1
         # Trying alone is not getting on.
         if not self._failing or self.relay.applied > self._applied:
             self._deadline = time.monotonic() + self._patience + size / SLOWEST_UPLOAD
@@ -158,11 +148,11 @@ class RelayThread:
         at_most: float = math.inf,
         on_poll: Callable[[], object] = lambda: None,
     ) -> bool:
-        """Wait until `done`; False after `patience` seconds without a step, or after `at_most`."""
+        """Wait until `done`; False after `patience` seconds without a record, or `at_most`."""
         begun = time.monotonic()
         self._patience, self._deadline = patience, begun + patience
         while not done():
-            # Each step moves the deadline.
+            # Each record moves the deadline.
             if time.monotonic() > min(self._deadline, begun + at_most):
                 return False
             time.sleep(POLL)
@@ -171,50 +161,45 @@ class RelayThread:
 
     def _close(self, interrupted: bool) -> None:
         patience = SHORT_PATIENCE if interrupted or self._failing else PATIENCE
-        before, total = self._steps, self.relay.steps_left()
+        before, total = self._records, self.relay.records_left()
         self._closing = True
-        self._news.set()
-        look = console.bar("record in MLflow", "steps")
-        with tqdm(total=total, disable=self._failing, **look) as bar:
+        self._wake.set()
+        with tqdm(total=total, disable=self._failing, **_bar()) as bar:
             self._given_up = not self._wait(
                 patience,
                 lambda: not self._thread.is_alive(),
                 patience if interrupted else math.inf,
-                lambda: bar.update(min(self._steps - before, total) - bar.n),
+                lambda: bar.update(min(self._records - before, total) - bar.n),
             )
-        left = self.relay.steps_left()
-        if left and not self._broken:
-            _say(f'{left} step(s) are not recorded in MLflow yet: "seq2sweep sync" does it')
+        left = self.relay.records_left()
+        if left:
+            _say(f'{left} record(s) are not in MLflow yet: "seq2sweep sync" does it')
 
 
 def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
-    """Deliver all there is; what was done, as a line. Raises OperationalError if something is
-    left."""
+    """Deliver all there is, and say what was done in a line; OperationalError if something is left.
+
+    The arguments are as `destination` gives them.
+    """
     relay = Relay(root, uri, experiment, artifacts)
-    total = relay.steps_left()
-    with tqdm(total=total, **console.bar("record in MLflow", "steps")) as bar:
-
-        def on_step(size: int) -> None:
-            bar.update(int(bar.n < total))
-
-        relay.on_step = on_step
+    total = relay.records_left()
+    with tqdm(total=total, **_bar()) as bar:
+        relay.on_record = lambda size: bar.update(int(bar.n < total))
         try:
             whole = relay.deliver()
         except UnavailableError as error:
-            left = relay.steps_left()
-            raise OperationalError(
-                f"{error}; {left} step(s) of the record wait in {root}"
-            ) from None
+            left = relay.records_left()
+            raise OperationalError(f"{error}; {left} record(s) wait in {root}") from None
     if relay.refused:
         (name, why), *others = relay.refused.items()
         more = f"; and so for {len(others)} more" if others else ""
         raise OperationalError(_refusal(root / name, why) + more)
-    done = f"recorded {relay.applied} step(s) in MLflow" if relay.applied else ""
-    if not whole:
-        counts = Counter(relay.waiting.values())
-        why = "; ".join(f"{count} run(s) wait: {what}" for what, count in counts.items())
-        return f"{done or 'nothing recorded'}; {why}"
-    return done or "nothing is left to record"
+    done = f"recorded in MLflow: {relay.applied} record(s)" if relay.applied else ""
+    if whole:
+        return done or "nothing is left to record"
+    counts = Counter(relay.waiting.values())
+    why = "; ".join(f"{count} run(s) wait: {what}" for what, count in counts.items())
+    return f"{done or 'nothing recorded'}; {why}"
 
 
 def _refusal(folder: Path, why: str) -> str:
@@ -223,6 +208,10 @@ def _refusal(folder: Path, why: str) -> str:
         f"not all of the record in {folder} can be delivered to MLflow ({why}); it is "
         'kept, "seq2sweep sync" tries it again, and removing that folder gives it up'
     )
+
+
+def _bar() -> dict[str, Any]:
+    return console.bar("record in MLflow", "records")
 
 
 def _say(line: str) -> None:

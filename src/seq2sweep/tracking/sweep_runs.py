@@ -7,36 +7,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from seq2sweep import config as configuration
 from seq2sweep import console, hardware
 from seq2sweep.config import SweepConfig
 from seq2sweep.model import flops
 from seq2sweep.report.aggregate import estimate
+from seq2sweep.runs.run_store import Status
 from seq2sweep.sweep.trial_record import INTERRUPTED
 from seq2sweep.sweep.variants import Variant
 from seq2sweep.tracking.lineage import dataset_name, origin_tags, with_params
-from seq2sweep.tracking.recorder import CURVES, Recorder, Status, clean_params
+from seq2sweep.tracking.recorder import CURVES, Recorder, clean_params
 
 CHANGES_NO_RESULT = "what is recorded of a result"
 
 SCORES = ("bleu", "bleu_paper", "chrf")
 COST = ("target_tokens", "wall_seconds", *hardware.COSTS)
-# Of a variant's seeds the first of these tells most of what the metrics are worth.
-MLFLOW_STATUS: dict[str, Status] = {
-    "finished": "FINISHED",
-    "stopped early": "FINISHED",
-    "failed": "FAILED",
-    "interrupted": "KILLED",
-}
+STATUSES: tuple[Status, ...] = ("interrupted", "finished", "stopped early", "failed")
+"""The first of these that a seed ended with is how the variant did."""
 
 
 @dataclass
 class Ended:
     """How a trial ended, and the metrics that its run shows."""
 
-    outcome: str
+    status: Status
     step: int
     metrics: dict[str, float]
     cause: str | None
@@ -118,21 +114,20 @@ class SweepRecorder:
         self.runs[variant.name] = run
         run.dataset(dataset_name(config.data, "train"), self.header["fingerprint"], "train")
 
-    def _end(self, status: str, variant: Variant, figures: dict[str, Any]) -> None:
+    def _end(self, ended: str, variant: Variant, figures: dict[str, Any]) -> None:
         """Store the curve and the cost, and end the run with a true status at a true time."""
         run, cause = self.runs[variant.name], figures["cause"]
-        outcome = "interrupted" if cause == INTERRUPTED else status
-        # A later sweep may train the variant again, from the beginning.
-        run.curves(Path(figures["journal"]), copy=True)
+        status = "interrupted" if cause == INTERRUPTED else cast(Status, ended)
+        run.curves(Path(figures["journal"]))
         cost = known(figures, COST)
         cost["parameters"] = flops.parameter_count(variant.config.model, self.vocabulary_size)
         step = int(figures.get("step", 0))
         run.log(cost, step=step)
         nodes = {"nodes": " ".join(figures["nodes"])} if figures["nodes"] else {}
-        run.tag({"outcome": outcome} | nodes | origin_tags(figures))
-        run.finish(MLFLOW_STATUS[outcome], cause)
+        run.tag({"outcome": status} | nodes | origin_tags(figures))
+        run.finish(status, cause)
         shown = known(figures, tuple(name for names in CURVES.values() for name in names)) | cost
-        self.variants[variant.variant].end(variant.seed, Ended(outcome, step, shown, cause))
+        self.variants[variant.variant].end(variant.seed, Ended(status, step, shown, cause))
 
     def _score(self, variant: Variant, figures: dict[str, Any]) -> None:
         scores = {f"valid_{name}": score for name, score in known(figures, SCORES).items()}
@@ -157,11 +152,10 @@ class VariantRun:
         if len(self.ended) < self.seeds:
             return
         self._log([trial.metrics for trial in self._measured()])
-        outcomes = {trial.outcome for trial in self.ended.values()}
-        outcome = next(outcome for outcome in MLFLOW_STATUS if outcome in outcomes)
-        self.run.tag({"outcome": outcome})
+        statuses = {trial.status for trial in self.ended.values()}
+        status = next(status for status in STATUSES if status in statuses)
+        self.run.tag({"outcome": status})
         causes = [f"seed={n}: {trial.cause}" for n, trial in self.ended.items() if trial.cause]
-        status = MLFLOW_STATUS["interrupted" if "interrupted" in outcomes else outcome]
         self.run.finish(status, "; ".join(causes) or None)
 
     def score(self, seed: int, scores: dict[str, float]) -> None:
@@ -179,8 +173,8 @@ class VariantRun:
 
     def _measured(self) -> list[Ended]:
         """Whose metrics are compared, as in the report: of the finished ones, if there are any."""
-        for outcome in ("finished", "stopped early"):
-            found = [trial for trial in self.ended.values() if trial.outcome == outcome]
+        for status in ("finished", "stopped early"):
+            found = [trial for trial in self.ended.values() if trial.status == status]
             if found:
                 return found
         return []

@@ -14,8 +14,8 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.cli import main
-from seq2sweep.compare import weights
 from seq2sweep.compare.runs import differences
+from seq2sweep.compare.scored_run import find
 from seq2sweep.errors import UserError
 
 CONFIG = configuration.to_dict(presets.load("phrasebook").config)
@@ -64,7 +64,7 @@ def found(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def of_folders() -> dict[str, Any]:
-    return differences(weights.find(Path("first")), weights.find(Path("second")))
+    return differences(find("first"), find("second"))
 
 
 def test_the_same_weights_differ_in_nothing(
