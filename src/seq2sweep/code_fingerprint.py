@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import yaml_text
+from seq2sweep.errors import UserError
 
 CHANGES_NO_RESULT = "computes fingerprints of code"
 
@@ -39,7 +40,7 @@ def of_code(files: Iterable[Path]) -> str:
     """sha256 (hex) of Python files by their meaning.
 
     Code that is moved is the same, and it is the same on every version of Python that can read the
-    files. Raises SyntaxError for one that is no Python.
+    files. Raises UserError for one that is no Python.
     """
     return _of_all(_parsed(file).meaning for file in files)
 
@@ -78,7 +79,7 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 def modules(program: str, *roots: Path) -> dict[str, Path]:
     """The files of a program's modules, by dotted name: its own and all that it imports.
 
-    Left out are those that change no result. Raises SyntaxError for one that is no Python.
+    Left out are those that change no result. Raises UserError for one that is no Python.
     """
     found: dict[str, Path] = {}
     waiting = [program]
@@ -180,8 +181,8 @@ def _parsed(file: Path) -> _Read:
     try:
         return _read(_text_of(file))
     except SyntaxError as error:
-        error.filename = str(file)
-        raise
+        where = f"{file} line {error.lineno}"
+        raise UserError(f"{where} is no Python ({error.msg}): mend it") from None
 
 
 def _imports_by_name(call: ast.Call) -> bool:
@@ -259,7 +260,7 @@ def _text_of(file: Path) -> str:
 
 def _of_file(file: Path) -> str:
     """Of YAML its values, of CSS its rules, of what cannot be read and of other files each byte."""
-    with contextlib.suppress(SyntaxError, *yaml_text.ERRORS):
+    with contextlib.suppress(UserError, *yaml_text.ERRORS):
         if file.suffix == ".py":
             return _parsed(file).meaning
         if file.suffix == ".yaml":

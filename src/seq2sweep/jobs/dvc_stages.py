@@ -44,11 +44,7 @@ def code(project: Path, stage: str) -> dict[str, str]:
     """
     description = _stages(project)[stage]
     found = re.search(r"-m (pipeline\.\w+)", str(description.get("cmd")))
-    try:
-        parts = code_fingerprint.parts(found[1], *roots(project)) if found else {}
-    except SyntaxError as error:
-        where = f"{error.filename} line {error.lineno}"
-        raise UserError(f"{where} is no Python ({error.msg}): mend it") from None
+    parts = code_fingerprint.parts(found[1], *roots(project)) if found else {}
     if "seq2sweep.model.components" in parts and (project / "params.yaml").exists():
         named = [entry for entry in description.get("params", ()) if isinstance(entry, str)]
         config = configuration.load(project / "params.yaml")
