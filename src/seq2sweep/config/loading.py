@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import hashlib
 import json
@@ -16,7 +15,7 @@ import math
 import operator
 import types
 import typing
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +24,7 @@ import yaml
 from seq2sweep import code_fingerprint, yaml_text
 from seq2sweep.config.fields import LONGEST_SHOWN, must, shown
 from seq2sweep.config.schema import Config
-from seq2sweep.errors import UserError
+from seq2sweep.errors import UserError, did_you_mean
 from seq2sweep.paths import read_text
 
 DECISIVE = ("src", "pipeline", "params.yaml", "dvc.yaml", "constraints.txt", "pyproject.toml")
@@ -259,7 +258,7 @@ def _unknown(key: str, known: list[str], name: str) -> str:
     key = key[:LONGEST_SHOWN] if key.isprintable() else shown(key)
     if keys := [k for k in known if k.startswith(f"{key}.")]:
         return f"{name}: {key} is a section; its keys are {', '.join(keys)}"
-    near = _near(key, known, cutoff=0.5)
+    near = did_you_mean(key, known, cutoff=0.5)
     siblings = [k for k in known if k.startswith("".join(key.rpartition(".")[:2]))]
     return f"{name}: unknown key {key}" + (near or f"; known: {', '.join(siblings or known)}")
 
@@ -280,7 +279,8 @@ def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
     """A value as its field has it. Raises UserError for one of another type."""
 
     def wrong(expected: str, options: Sequence[str] = (), odd: Any = None) -> UserError:
-        words = expected + ", ".join(options) + _near(odd, options)
+        near = did_you_mean(odd, options) if isinstance(odd, str) else ""
+        words = expected + ", ".join(options) + near
         return UserError(f"{name}: {must(key, words, value)}")
 
     if isinstance(hint, types.UnionType):
@@ -318,10 +318,3 @@ def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
     if any(isinstance(i, str) and "\n" in i for i in (value if origin is tuple else [value])):
         raise wrong("text of one line")
     return value
-
-
-def _near(value: Any, options: Iterable[str], cutoff: float = 0.6) -> str:
-    if not isinstance(value, str):
-        return ""
-    close = difflib.get_close_matches(value[:LONGEST_SHOWN], options, n=1, cutoff=cutoff)
-    return f", did you mean {close[0]}?" if close else ""
