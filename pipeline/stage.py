@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipeline.unchanged import unchanged
 from seq2sweep import code_fingerprint, console
@@ -17,9 +16,12 @@ from seq2sweep import config as configuration
 from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, ending
 from seq2sweep.jobs import dvc_stages, submit
 from seq2sweep.redaction import redact
-from seq2sweep.storage.atomic import write_whole
+from seq2sweep.storage.atomic import write_json as write_json
 from seq2sweep.sweep.variants import variants
 from seq2sweep.tracking.lineage import lineage_tags
+
+if TYPE_CHECKING:
+    from seq2sweep.runs.warm_start import Origin
 
 CHANGES_NO_RESULT = "how a stage starts and ends"
 
@@ -87,6 +89,24 @@ def code_of(program: str) -> dict[str, str]:
     return code_fingerprint.parts(program, *dvc_stages.roots(Path.cwd()))
 
 
+def origin(header: dict[str, Any], config: configuration.Config | None = None) -> Origin:
+    """All that determines a training's result: data, vocabulary, the code that computes, and of
+    the training of `config` its parameters. So changed code never finds the run of the code before.
+
+    header: of the encoded data. Without config it is what all trials of a sweep have alike.
+    """
+    from seq2sweep.runs.warm_start import Origin  # here: torch takes a second to load
+
+    code = code_of(TRAINING)
+    identity = configuration.identity(config, "model", "train") if config else {}
+    identity |= {
+        "data": header["fingerprint"],
+        "vocabulary": header["vocabulary"]["fingerprint"],
+        "code": code_fingerprint.of_parts(code),
+    }
+    return Origin(identity, code, config.train.log_every if config else 1)
+
+
 def lineage(config: configuration.Config, header: dict[str, Any], **more: Path) -> dict[str, str]:
     """Where a result comes from, to the byte: code, parameters, data, versions, hardware.
 
@@ -105,11 +125,6 @@ def dataset_in_words(config: configuration.Config) -> str:
 def on_cluster(cluster: configuration.ClusterConfig) -> bool:
     """Whether this runs in a job on a Ray cluster, or is to join one."""
     return cluster.address is not None or "RAY_ADDRESS" in os.environ
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, whole or not at all."""
-    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_metrics(name: str, all_of_them: Any, shown: Mapping[str, float | None]) -> None:

@@ -45,7 +45,7 @@ from seq2sweep.report.sweep_report import (
     without_trials,
 )
 from seq2sweep.runs.layout import run_folder
-from seq2sweep.runs.warm_start import Origin, begin_sweep, run_name
+from seq2sweep.runs.warm_start import begin_sweep, run_name
 from seq2sweep.sweep.search import Proposal, search
 from seq2sweep.sweep.trial_record import TrialResult
 from seq2sweep.sweep.variants import Refused, Variant, in_one_precision, variants
@@ -261,7 +261,7 @@ def train(
     config: Config, header: dict[str, Any], chosen: list[Variant], recorder: SweepRecorder
 ) -> tuple[list[TrialResult], list[Proposal]]:
     """Train and score what is chosen, or search from there on; with what a search proposed."""
-    made_from = origin(header)
+    made_from = stage.origin(header)
     name = run_name(made_from.identity, "sweep")
     line = begin_sweep(run_folder(config.cluster, Path.cwd(), name), made_from)
     if line is not None:
@@ -313,17 +313,6 @@ def say_round(config: Config, proposals: Sequence[Proposal]) -> None:
         elif proposal.repeats:
             note = ": proposed before, not trained again"
         console.say(f"  #{proposal.number} {proposal.variant}{note}")
-
-
-def origin(header: dict[str, Any]) -> Origin:
-    """What all trials have alike: the data, the vocabulary and the code that trains."""
-    code = stage.code_of(stage.TRAINING)
-    identity = {
-        "data": header["fingerprint"],
-        "vocabulary": header["vocabulary"]["fingerprint"],
-        "code": code_fingerprint.of_parts(code),
-    }
-    return Origin(identity, code)
 
 
 if __name__ == "__main__":

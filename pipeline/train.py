@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import stage
-from seq2sweep import code_fingerprint, console, hardware
 from seq2sweep import config as configuration
+from seq2sweep import console, hardware
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.train_driver import run_training
 from seq2sweep.config import Config
@@ -32,8 +32,8 @@ from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, checkpoint_step
 from seq2sweep.runs.remote_run_store import driver_store
 from seq2sweep.runs.retention import always_kept
 from seq2sweep.runs.status import RunStatus
-from seq2sweep.runs.warm_start import Identity, Origin, begin, run_name
-from seq2sweep.storage.atomic import write_whole
+from seq2sweep.runs.warm_start import begin, run_name
+from seq2sweep.storage.atomic import whole_folder, write_whole
 from seq2sweep.tracking.lineage import dataset_name, environment, origin_tags
 from seq2sweep.tracking.mlflow_store import destination
 from seq2sweep.tracking.recorder import Recorder
@@ -42,15 +42,13 @@ from seq2sweep.tracking.relay_thread import RelayThread
 MOST_POINTS = 10_000
 """Of a curve in metrics/curves.csv; more are thinned out evenly."""
 CURVES = (
-    "step",
-    "loss",
-    "perplexity",
-    "learning_rate",
-    "gradient_norm",
-    "tokens_per_second",
-    "valid_loss",
-    "valid_perplexity",
-)
+    "step loss perplexity learning_rate gradient_norm tokens_per_second valid_loss valid_perplexity"
+).split()
+FIGURES = (
+    "source_tokens target_tokens epochs skipped_updates wall_seconds tokens_per_second "
+    "padding_share flops_per_second mfu device_hours energy_kwh"
+).split()
+"""What metrics/train.json has as the run's summary does."""
 
 
 def work(config: Config) -> None:
@@ -59,16 +57,14 @@ def work(config: Config) -> None:
     header = read_training_header(stage.ENCODED)
     vocabulary_size = int(header["vocabulary"]["size"])
     parameters = flops.parameter_count(config.model, vocabulary_size)
-    code = stage.code_of(stage.TRAINING)
-    what = identity(config, header, code)
-    name = run_name(what)
+    origin = stage.origin(header, config)
+    name = run_name(origin.identity)
     folder = run_folder(config.cluster, project, name)
     console.say(
         f"{parameters / 1e6:.2f}M parameters at a vocabulary of {vocabulary_size}, "
         f"{header['sentences']} pairs, {config.train.steps} steps, "
         f"{config.cluster.workers} worker(s)"
     )
-    origin = Origin(what, code, config.train.log_every)
     line = begin(folder, origin, always_kept(config.train, config.evaluate.checkpoint_steps))
     if line is not None:
         console.say(line)
@@ -138,18 +134,6 @@ def encoded_data(config: Config, storage: Path, name: str) -> Path:
     return entrypoint.seen_by_all_nodes(stage.ENCODED, storage, name)
 
 
-def identity(config: Config, header: dict[str, Any], code: dict[str, str]) -> Identity:
-    """All that determines the result: parameters, data, vocabulary and the code that computes.
-
-    So changed code never finds the finished run of the code before. code: of `stage.code_of`.
-    """
-    return configuration.identity(config, "model", "train") | {
-        "data": header["fingerprint"],
-        "vocabulary": header["vocabulary"]["fingerprint"],
-        "code": code_fingerprint.of_parts(code),
-    }
-
-
 def open_run(
     root: Path, config: Config, folder: Path, lineage: dict[str, str], header: dict[str, Any]
 ) -> Recorder:
@@ -209,18 +193,16 @@ def export(
     summary: dict[str, Any],
 ) -> dict[str, Any]:
     """Copy the weights of the kept checkpoints to models/train, with a receipt."""
-    beside = stage.MODEL.with_name(f".{stage.MODEL.name}.partial")
-    shutil.rmtree(beside, ignore_errors=True)
-    (beside / CHECKPOINTS).mkdir(parents=True)
     exported: list[dict[str, Any]] = []
-    for checkpoint in checkpoints:
-        file = beside / CHECKPOINTS / f"{checkpoint_name(checkpoint_step(checkpoint))}.safetensors"
-        shutil.copyfile(checkpoint / "model.safetensors", file)
-        exported.append(weights_entry(checkpoint, file))
-    made = receipt(name, exported, config, lineage, summary)
-    stage.write_json(beside / RECEIPT, made)
-    shutil.rmtree(stage.MODEL, ignore_errors=True)
-    beside.replace(stage.MODEL)
+    with whole_folder(stage.MODEL) as folder:
+        (folder / CHECKPOINTS).mkdir()
+        for checkpoint in checkpoints:
+            weights = f"{checkpoint_name(checkpoint_step(checkpoint))}.safetensors"
+            file = folder / CHECKPOINTS / weights
+            shutil.copyfile(checkpoint / "model.safetensors", file)
+            exported.append(weights_entry(checkpoint, file))
+        made = receipt(name, exported, config, lineage, summary)
+        stage.write_json(folder / RECEIPT, made)
     return made
 
 
@@ -235,22 +217,12 @@ def training_metrics(
     """metrics/train.json, as docs and design promise it."""
     return {
         "steps": summary["step"],
-        "source_tokens": summary["source_tokens"],
-        "target_tokens": summary["target_tokens"],
-        "epochs": summary["epochs"],
-        "skipped_updates": summary["skipped_updates"],
-        "wall_seconds": summary["wall_seconds"],
-        "tokens_per_second": summary["tokens_per_second"],
-        "padding_share": summary["padding_share"],
+        **{key: summary[key] for key in FIGURES},
         "flops": {
             "model": summary["flops"],
             "padded": summary["padded_flops"],
             "paper_rule": summary["paper_rule_flops"],
         },
-        "flops_per_second": summary["flops_per_second"],
-        "mfu": summary["mfu"],
-        "device_hours": summary["device_hours"],
-        "energy_kwh": summary["energy_kwh"],
         "peak_rss_bytes": summary.get("peak_rss_bytes"),
         "peak_gpu_bytes": summary.get("peak_gpu_bytes"),
         "parameters": parameters,

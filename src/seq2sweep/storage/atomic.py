@@ -64,11 +64,11 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 
 def _flush_to_disk(folder: Path) -> None:
-    for path in folder.iterdir():
+    for path in filter(Path.is_file, folder.rglob("*")):
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, whole or not at all."""
-    write_whole(path, json.dumps(value, indent=2) + "\n")
+    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
