@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pipeline.unchanged import unchanged
 from seq2sweep import code_fingerprint, console
 from seq2sweep import config as configuration
 from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, ending
@@ -56,7 +56,7 @@ def run(
         # A mistake in the sweep is told now, not when everything before it has been trained.
         variants(config)
         console.banner(name, about)
-        with unchanged(name, config, PARAMS), console.never_silent(name):
+        with _unchanged(name, config), console.never_silent(name):
             if as_job(config) and submit.runs_as_job(config):
                 submit.run_stage(Path.cwd(), config, name)
             else:
@@ -72,6 +72,35 @@ def run(
         print(f"seq2sweep {name}: interrupted; run `dvc repro` to resume", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(0)
+
+
+@contextlib.contextmanager
+def _unchanged(stage: str, config: configuration.Config) -> Iterator[None]:
+    """Raise UserError at the end of a block in which a dependency of the stage has changed.
+
+    DVC reads values and code when the stage has ended, for a training maybe days after it has read
+    them. Compared are the values that dvc.yaml names, where there is one, and what the code means.
+    """
+    project = Path.cwd()
+    stages = dvc_stages.described(project) if (project / "dvc.yaml").exists() else {}
+    entries = stages.get(stage, {}).get("params", ())
+    named = tuple(f"{key}." for key in entries if isinstance(key, str))
+
+    def made_of(config: configuration.Config) -> dict[str, Any]:
+        values = configuration.flatten(config).items()
+        found = {f"params.yaml: {k}": value for k, value in values if f"{k}.".startswith(named)}
+        return found | (dvc_stages.code(project, stage) if stage in stages else {})
+
+    before = made_of(config)
+    yield
+    changed = code_fingerprint.differences(before, made_of(configuration.load(PARAMS)))
+    if changed:
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        raise UserError(
+            f"changed while this ran: {', '.join(changed[:3])}{more}; the result is of what was "
+            "there before: put that back, or leave it for a result of the new, and run "
+            "`dvc repro` (a training that was done is found again)"
+        )
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -200,13 +200,14 @@ def _doctor(options: argparse.Namespace) -> None:
     from seq2sweep.tracking import mlflow_store
 
     config, project = configuration.load(PARAMS), Path.cwd()
-    if submit.runs_as_job(config):
-        from seq2sweep.jobs import job_doctor
-
-        address = config.cluster.job_server
-        assert address is not None
-        findings = job_doctor.examine(config, address, project)
-        print(job_doctor.nodes_line(address), file=sys.stderr)
+    address = config.cluster.job_server
+    if address is not None and submit.runs_as_job(config):
+        findings = submit.examine(config, address, project)
+        print(
+            "each node is looked at from inside of the cluster: ray job submit "
+            f"--address {address} --working-dir . -- python -m seq2sweep.cli doctor",
+            file=sys.stderr,
+        )
     else:
         from seq2sweep.cluster import doctor
         from seq2sweep.cluster.session import ray_session

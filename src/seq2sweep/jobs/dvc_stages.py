@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 
 import seq2sweep
-from seq2sweep import code_fingerprint
+from seq2sweep import code_fingerprint, yaml_text
 from seq2sweep import config as configuration
 from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.paths import read_text
 
 ALL = "all"
 """Stands for every stage."""
@@ -26,9 +27,21 @@ DATA = "data/"
 """What lies here is made from texts, not by training."""
 
 
+def described(project: Path) -> dict[str, dict[str, Any]]:
+    """What dvc.yaml says of each stage. Raises UserError where there is none that can be read."""
+    text = read_text(project / "dvc.yaml", "call this in the project's folder")
+    try:
+        stages = yaml_text.read_yaml(text)["stages"]
+        return {name: dict(description) for name, description in stages.items()}
+    except yaml.YAMLError as error:
+        raise UserError(yaml_text.problem(error, "dvc.yaml")) from None
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise UserError("dvc.yaml has no `stages` that can be read") from None
+
+
 def stage_names(project: Path) -> list[str]:
-    """The stages of dvc.yaml. Raises UserError where there is none."""
-    return list(_stages(project))
+    """The stages of dvc.yaml."""
+    return list(described(project))
 
 
 def roots(project: Path) -> tuple[Path, Path]:
@@ -42,7 +55,7 @@ def code(project: Path, stage: str) -> dict[str, str]:
     Of parts of the model that come in kinds, which are no imports, those that params.yaml names.
     Nothing of a stage that is no module of ours. Raises UserError for a module that is no Python.
     """
-    description = _stages(project)[stage]
+    description = described(project)[stage]
     found = re.search(r"-m (pipeline\.\w+)", str(description.get("cmd")))
     parts = code_fingerprint.parts(found[1], *roots(project)) if found else {}
     if "seq2sweep.model.components" in parts and (project / "params.yaml").exists():
@@ -65,7 +78,7 @@ def outputs(project: Path, stage: str) -> list[str]:
     """What a stage leaves behind; for ALL that of every stage, data excepted."""
     return [
         out
-        for name, description in _stages(project).items()
+        for name, description in described(project).items()
         for out in _outs(description)
         if name == stage or (stage == ALL and not out.startswith(DATA))
     ]
@@ -73,7 +86,7 @@ def outputs(project: Path, stage: str) -> list[str]:
 
 def makes_data(project: Path, stage: str) -> bool:
     """Whether it is one of the stages before training, which record nothing in MLflow."""
-    return stage != ALL and _makes_data(_stages(project)[stage])
+    return stage != ALL and _makes_data(described(project)[stage])
 
 
 def inputs(project: Path, stage: str) -> dict[str, str]:
@@ -81,7 +94,7 @@ def inputs(project: Path, stage: str) -> dict[str, str]:
 
     For ALL: what the stages read that make no data.
     """
-    stages = _stages(project)
+    stages = described(project)
     running = _running(stages, stage)
     read = [dep for name in running for dep in _deps(stages[name])]
     return {
@@ -108,7 +121,7 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
             f"dvc status failed: {said[-1] if said else f'status {done.returncode}'}"
         )
     found: dict[str, list[Any]] = json.loads(done.stdout or "{}")
-    if FINGERPRINT not in _stages(project):
+    if FINGERPRINT not in described(project):
         return found
     for stage in _with_those_before(project, stages):
         told = [entry for entry in found.pop(stage, []) if not _is_of_code(entry)]
@@ -155,7 +168,7 @@ def params(project: Path, stage: str, file: str = "params.yaml") -> dict[str, An
 
 def lock_of_inputs(project: Path, stage: str) -> bytes:
     """dvc.lock without what is to run, which DVC might take for done."""
-    running = _running(_stages(project), stage)
+    running = _running(described(project), stage)
     with _reading_lock(project) as stages:
         kept = {name: about for name, about in stages.items() if name not in running}
     return yaml.safe_dump({"schema": "2.0", "stages": kept}).encode()
@@ -182,16 +195,6 @@ def _running(stages: dict[str, dict[str, Any]], stage: str) -> list[str]:
 
 def _makes_data(description: dict[str, Any]) -> bool:
     return any(out.startswith(DATA) for out in _outs(description))
-
-
-def _stages(project: Path) -> dict[str, dict[str, Any]]:
-    try:
-        content = yaml.safe_load((project / "dvc.yaml").read_text(encoding="utf-8"))
-        return dict(content["stages"])
-    except FileNotFoundError:
-        raise UserError("dvc.yaml is missing: call this in the project's folder") from None
-    except (yaml.YAMLError, KeyError, TypeError, ValueError):
-        raise UserError("dvc.yaml has no `stages` that can be read") from None
 
 
 def _deps(description: dict[str, Any]) -> Iterator[str]:

@@ -22,7 +22,6 @@ from seq2sweep.errors import (
     UserError,
 )
 from seq2sweep.jobs import dvc_stages, results
-from seq2sweep.jobs.results import Storage
 
 DESCRIPTION = ".seq2sweep-job.json"
 """In the uploaded project, so that each job has a copy of its own: Ray keeps one for the same
@@ -68,7 +67,7 @@ def seen_by_all_nodes(made: Path, storage: Path, name: str) -> Path:
     if not is_inside() or place.is_relative_to(storage.resolve()):
         return place
     where = results.of_input(name, place.name)
-    results.put(place.parent, [place.name], Storage.at(str(storage)), where)
+    results.put(place.parent, [place.name], results.storage_at(str(storage)), where)
     return storage / where / place.name
 
 
@@ -93,7 +92,7 @@ def main() -> int:
 
 def _work(description: Description) -> tuple[str, int]:
     """The last line of the log, and the exit status."""
-    project, storage = Path.cwd(), Storage.at(description.storage)
+    project, storage = Path.cwd(), results.storage_at(description.storage)
     order = results.of_job(description.job, results.ORDER)
     if not results.wait_for(storage, order, LAG_SECONDS):
         raise UserError(

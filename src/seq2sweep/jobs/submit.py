@@ -22,6 +22,7 @@ from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.console import say
 from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, OperationalError, UserError
+from seq2sweep.health import Finding
 from seq2sweep.jobs import bundle, dvc_stages, entrypoint, results
 from seq2sweep.jobs.results import Storage
 from seq2sweep.redaction import redact, secrets_in
@@ -109,7 +110,7 @@ def run(config: Config, wanted: Order, address: str | None = None, *, detach: bo
     Raises UserError and OperationalError with the job's own reason, and KeyboardInterrupt (after a
     line) when the job was interrupted or keeps running without being followed.
     """
-    storage, made = Storage.of(config.cluster), results.of_job(wanted.job)
+    storage, made = results.storage_at(config.cluster.storage), results.of_job(wanted.job)
     if results.is_complete(storage, made):
         say(f"{wanted.job} has finished; its results are in {storage.address}/{made}")
         return
@@ -145,9 +146,42 @@ def run_stage(project: Path, config: Config, stage: str) -> None:
     """
     wanted = order(project, config, stage, current=True)
     run(config, wanted)
-    storage, expected = Storage.of(config.cluster), dvc_stages.outputs(project, stage)
+    storage = results.storage_at(config.cluster.storage)
+    expected = dvc_stages.outputs(project, stage)
     made = results.get(storage, results.of_job(wanted.job), project, expected)
     say(f"downloaded from {storage.address}: {', '.join(made)}")
+
+
+def examine(config: Config, address: str, project: Path) -> list[Finding]:
+    """Would a job be taken? What `seq2sweep doctor` looks at where cluster.job_server is set.
+
+    What would be uploaded, what records, and whether the job server answers and takes our token:
+    nothing leaves this machine but a question to that.
+    """
+
+    def package() -> str:
+        content = bundle.collect(project)
+        return f"{len(content.files)} files, {bundle.mebibytes(content.bytes)}"
+
+    def records() -> str:
+        check_records_stay(config)
+        return "go to a store that outlives the job"
+
+    def server() -> str:
+        from seq2sweep.cluster.job_client import JobServer
+
+        JobServer(address)
+        return f"{address} answers, and takes our token"
+
+    found = []
+    checks = {"package": package, "records of a job": records, "job server": server}
+    for what, check in checks.items():
+        try:
+            found.append(Finding("this machine", what, "well", check()))
+        except UserError as error:
+            text, _, remedy = str(error).rpartition(": ")
+            found.append(Finding("this machine", what, "problem", text, remedy))
+    return found
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -267,7 +301,7 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     try:
         if values is not None:
             content = results.values_of(config.cluster.job_environment)
-            storage.write(values, content, private=True)
+            storage.write_private(values, content)
         with tempfile.TemporaryDirectory(prefix="s2s-job-") as folder:
             archive = Path(folder) / "project.zip"
             bundle.write_zip(archive, _files(wanted, storage))
