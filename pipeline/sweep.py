@@ -117,14 +117,11 @@ def work(config: Config) -> None:
         }
         summary = write_report(report)
         record(recorder, config, report, summary)
-        best = summary["best"]
-        if best is not None:
+        if (best := summary["best"]) is not None:
             (result,) = [result for result in results if result.variant.name == best["name"]]
             run = recorder.runs[best["name"]]
             record_best(run, result, header=header, lineage=lineage, bleu=best["bleu"])
-    say_summary(summary, len(refused), seconds)
-    say_failed(results)
-    say_unknown_peaks(results)
+    say_end(results, summary, len(refused), seconds)
 
 
 def record(
@@ -201,8 +198,13 @@ def resolve(config: Config, d_model: int) -> hardware.Precision:
     return found
 
 
-def say_summary(summary: dict[str, Any], refused: int, seconds: float) -> None:
-    """How the trials ended, in a line; refused: variants that were not trained."""
+def say_end(
+    results: Sequence[TrialResult], summary: dict[str, Any], refused: int, seconds: float
+) -> None:
+    """How the trials ended; OperationalError when all have failed.
+
+    refused: variants that were not trained.
+    """
     best = summary["best"]
     console.say(
         f"{summary['finished']} finished, {summary['stopped_early']} stopped early, "
@@ -211,10 +213,6 @@ def say_summary(summary: dict[str, Any], refused: int, seconds: float) -> None:
         + f" in {console.duration(seconds)}"
         + (f"; best: {best['variant']}, BLEU {best['bleu']:.2f} on valid" if best else "")
     )
-
-
-def say_failed(results: Sequence[TrialResult]) -> None:
-    """How to have failed trials tried again; OperationalError when there is no other."""
     failed = [result for result in results if result.status == "failed"]
     if failed and len(failed) == len(results):
         first = failed[0]
@@ -224,13 +222,9 @@ def say_failed(results: Sequence[TrialResult]) -> None:
         )
     if failed:
         console.say("to try those that failed again: dvc repro --force --single-item sweep")
-
-
-def say_unknown_peaks(results: Sequence[TrialResult]) -> None:
-    """Warn of devices whose peak is not known, which have no MFU."""
     ended = [result.metrics for result in results if "device" in result.metrics]
     warnings = {hardware.no_peak_warning(m["device"], m["precision"]) for m in ended}
-    for warning in sorted(warning for warning in warnings if warning):
+    for warning in sorted(filter(None, warnings)):
         console.say(warning)
 
 
@@ -247,10 +241,8 @@ def write_report(report: dict[str, Any]) -> dict[str, Any]:
 def write_nothing(config: Config) -> None:
     """The stage for method none: its files, without a trial. Neither Ray nor MLflow is started."""
     header = read_training_header(stage.ENCODED)
-    pieces = int(header["vocabulary"]["size"])
-    test_set = files.test_set(stage.CLEAN, "valid")
-    report = without_trials(config, stage.lineage(config, header), test_set, pieces)
-    write_report(report)
+    test_set, pieces = files.test_set(stage.CLEAN, "valid"), int(header["vocabulary"]["size"])
+    write_report(without_trials(config, stage.lineage(config, header), test_set, pieces))
     console.say(
         "sweep.method is none: no variant is trained; to train some, set it in params.yaml "
         "(table3, one_at_a_time, ...), see `seq2sweep plan`, then run `dvc repro`"
@@ -307,11 +299,9 @@ def say_round(config: Config, proposals: Sequence[Proposal]) -> None:
     rounds = math.ceil(config.sweep.samples / config.sweep.round)
     console.say(f"round {proposals[0].round} of {rounds}")
     for proposal in proposals:
-        note = ""
+        note = ": proposed before, not trained again" if proposal.repeats else ""
         if isinstance(proposal.made, Refused):
             note = f": refused ({proposal.made.cause})"
-        elif proposal.repeats:
-            note = ": proposed before, not trained again"
         console.say(f"  #{proposal.number} {proposal.variant}{note}")
 
 

@@ -91,12 +91,13 @@ def work(config: Config) -> None:
         run.tag(origin_tags(outcome.summary))
         run.artifact(stage.MODEL / RECEIPT)
         run.text("environment.txt", environment())
+    peak = metrics["peak_rss_bytes"]
     console.say(
         f"trained {metrics['steps']} steps in {console.duration(metrics['wall_seconds'])}, "
         f"{metrics['tokens_per_second']:,.0f} target tokens/s, valid perplexity "
         f"{number(metrics['final']['valid_perplexity'])}; "
         f"{len(exported['checkpoints'])} checkpoints in {stage.MODEL}"
-        + _peak_memory(metrics["peak_rss_bytes"])
+        + ("" if peak is None else f"; peak memory {peak / 1e9:.2f} GB a worker")
         + ("" if metrics["mfu"] is None else f"; MFU {100 * metrics['mfu']:.1f} %")
     )
     warning = hardware.no_peak_warning(metrics["device"], metrics["precision"])
@@ -109,10 +110,13 @@ def train(config: Config, name: str, folder: Path, data: str) -> RunStatus:
 
     data: the fingerprint of the encoded data.
     """
+    encoded = stage.ENCODED.resolve()
+    if not configuration.is_address(config.cluster.storage):  # a bucket's nodes get copies
+        encoded = entrypoint.seen_by_all_nodes(stage.ENCODED, folder.parent, data)
     try:
         return run_training(
             config,
-            encoded=encoded_data(config, folder.parent, data),
+            encoded=encoded,
             project=Path.cwd(),
             name=name,
             on_event=functools.partial(say_progress, steps=config.train.steps),
@@ -122,16 +126,6 @@ def train(config: Config, name: str, folder: Path, data: str) -> RunStatus:
             step = driver_store(config.cluster.storage, folder).step()
             console.say(f"stopped; training resumes after step {step}")
         raise
-
-
-def encoded_data(config: Config, storage: Path, name: str) -> Path:
-    """The folder of encoded data that workers read, or that is brought to them by way of a bucket.
-
-    name: of the data in the storage, for a job.
-    """
-    if configuration.is_address(config.cluster.storage):
-        return stage.ENCODED.resolve()
-    return entrypoint.seen_by_all_nodes(stage.ENCODED, storage, name)
 
 
 def open_run(
@@ -231,10 +225,6 @@ def training_metrics(
         "final": final,
         "mlflow_run_id": run_id,
     }
-
-
-def _peak_memory(peak: float | None) -> str:
-    return "" if peak is None else f"; peak memory {peak / 1e9:.2f} GB a worker"
 
 
 def newest(journal_path: Path) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
+
+import shtab
 
 from seq2sweep import console
 
@@ -51,22 +52,6 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """What add_subparsers gives; it has no public name."""
 
 
-class _Completion(argparse.Action):
-    """Prints a shell's completion of this command, and ends."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        import shtab  # here: a tenth of a second, which no other call is to wait for
-
-        print(shtab.complete(parser, shell=str(values)))
-        parser.exit()
-
-
 def parser() -> argparse.ArgumentParser:
     """Of the `seq2sweep` command and all its subcommands."""
     made = argparse.ArgumentParser(
@@ -76,31 +61,21 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--version", action="version", version=f"%(prog)s {console.installed_version()}"
     )
-    made.add_argument(
+    shtab.add_argument_to(
+        made,
         "--print-completion",
-        action=_Completion,
-        choices=("bash", "zsh", "tcsh"),
-        metavar="SHELL",
         help="print the completion of this command for bash, zsh or tcsh",
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    for add in (
-        _preset,
-        _plan,
-        _translate,
-        _export,
-        _evaluate,
-        _score,
-        _compare,
-        _doctor,
-        _submit,
-        _sync,
-    ):
+    for add in (_preset, _plan, _translate, _export, _evaluate, _score, _compare, _doctor, _submit):
         add(commands)
+    commands.add_parser(
+        "sync", help="record in MLflow what stages could not, as it was away or they were killed"
+    )
     for name, command in commands.choices.items():
         command.formatter_class = argparse.RawDescriptionHelpFormatter
-        command.epilog = "examples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[name])
+        command.epilog = "\n  ".join(["examples:", *EXAMPLES[name]])
     return made
 
 
@@ -243,12 +218,6 @@ def _submit(commands: Commands) -> None:
     submit.add_argument("--detach", action="store_true", help="do not follow the job")
     submit.add_argument(
         "--dry-run", action="store_true", help="list what would be uploaded, and the job's id"
-    )
-
-
-def _sync(commands: Commands) -> None:
-    commands.add_parser(
-        "sync", help="record in MLflow what stages could not, as it was away or they were killed"
     )
 
 

@@ -65,15 +65,6 @@ def code(project: Path, stage: str) -> dict[str, str]:
     return parts
 
 
-def code_of_all(project: Path) -> dict[str, str]:
-    """What `code` says of each stage, in one hash: the content of CODE_FILE."""
-    return {
-        stage: code_fingerprint.of_parts(code(project, stage))
-        for stage in stage_names(project)
-        if stage != FINGERPRINT
-    }
-
-
 def outputs(project: Path, stage: str) -> list[str]:
     """What a stage leaves behind; for ALL that of every stage, data excepted."""
     return [
@@ -124,7 +115,11 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
     if FINGERPRINT not in described(project):
         return found
     for stage in _with_those_before(project, stages):
-        told = [entry for entry in found.pop(stage, []) if not _is_of_code(entry)]
+        told = [
+            entry
+            for entry in found.pop(stage, [])
+            if not (isinstance(entry, dict) and {*entry.get("changed deps", ())} == {CODE_FILE})
+        ]
         made_by = params(project, stage, CODE_FILE).get(stage)
         if made_by and made_by != code_fingerprint.of_parts(code(project, stage)):
             told.insert(0, {"changed deps": {CODE_FILE: {"code": "modified"}}})
@@ -132,10 +127,6 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
             found[stage] = told
     found.pop(FINGERPRINT, None)
     return found
-
-
-def _is_of_code(entry: Any) -> bool:
-    return isinstance(entry, dict) and list(entry.get("changed deps", ())) == [CODE_FILE]
 
 
 def _with_those_before(project: Path, wanted: Iterable[str]) -> list[str]:
