@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from seq2sweep.errors import (
@@ -39,17 +39,14 @@ TAIL = 1 << 16
 
 @dataclass(frozen=True)
 class Description:
-    """What a job is told: its id, the stage, the storage, and the sum of each path that comes from
-    home."""
+    """What a job is told: its id, the stage, the commit of its code, the storage, and the sum of
+    each path that comes from home."""
 
     job: str
     stage: str
+    commit: str
     storage: str
     inputs: dict[str, str]
-
-    def to_json(self) -> bytes:
-        """As the file that goes with the project."""
-        return json.dumps(asdict(self), indent=2, sort_keys=True).encode()
 
 
 def is_inside() -> bool:

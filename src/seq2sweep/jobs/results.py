@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 MANIFEST = "manifest.json"
 ORDER = "order.json"
-"""Written by who submits; a job that does not find it looks at another storage."""
+"""What the job is told, by who submits; a job that does not find it sees another storage."""
 VALUES = "environment"
 STALE_SECONDS = 86400.0
 """For the values of an attempt that this cluster does not know: it may be of another one that has

@@ -12,7 +12,6 @@ import os
 import re
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -287,11 +286,16 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     for path, total in wanted.inputs.items():
         results.put(wanted.project, [path], storage, results.of_input(total, path))
     about = {"stage": wanted.stage, "commit": wanted.commit, "storage": storage.address}
-    dated = about | {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-    text = json.dumps(dated, indent=2) + "\n"
-    storage.write(results.of_job(wanted.job, results.ORDER), text.encode())
+    description = json.dumps(
+        about | {"job": wanted.job, "inputs": wanted.inputs}, indent=2
+    ).encode()
+    storage.write(results.of_job(wanted.job, results.ORDER), description)
     # Those of attempts that ended before they had begun.
     results.remove_values(storage, server.ended().get)
+    files = wanted.content.files | {entrypoint.DESCRIPTION: description}
+    files.pop("dvc.lock", None)
+    if wanted.inputs:
+        files["dvc.lock"] = dvc_stages.lock_of_inputs(wanted.project, wanted.stage)
     variables = VARIABLES | {"SEQ2SWEEP_COMMIT": wanted.commit}
     values = None
     if config.cluster.job_environment:
@@ -300,26 +304,15 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     taken = False
     try:
         if values is not None:
-            content = results.values_of(config.cluster.job_environment)
-            storage.write_private(values, content)
+            storage.write_private(values, results.values_of(config.cluster.job_environment))
         with tempfile.TemporaryDirectory(prefix="s2s-job-") as folder:
             archive = Path(folder) / "project.zip"
-            bundle.write_zip(archive, _files(wanted, storage))
+            bundle.write_zip(archive, files)
             taken = server.submit(name, ENTRY, archive, variables, **about)
     finally:
         if values is not None and not taken:
             storage.delete(values)
     return taken
-
-
-def _files(wanted: Order, storage: Storage) -> dict[str, bytes]:
-    """What the job's copy of the project is made of."""
-    description = entrypoint.Description(wanted.job, wanted.stage, storage.address, wanted.inputs)
-    files = wanted.content.files | {entrypoint.DESCRIPTION: description.to_json()}
-    files.pop("dvc.lock", None)
-    if wanted.inputs:
-        files["dvc.lock"] = dvc_stages.lock_of_inputs(wanted.project, wanted.stage)
-    return files
 
 
 def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str | None:
