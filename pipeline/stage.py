@@ -55,7 +55,7 @@ def run(
         config = configuration.load(PARAMS)
         # A mistake in the sweep is told now, not when everything before it has been trained.
         variants(config)
-        console.banner(name, about)
+        console.say(f"\n== {name} · {about}")
         with _unchanged(name, config), console.never_silent(name):
             if as_job(config) and submit.runs_as_job(config):
                 submit.run_stage(Path.cwd(), config, name)

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from seq2sweep import yaml_text
 from seq2sweep.errors import UserError
@@ -161,17 +161,10 @@ def _read(text: str) -> _Read:
     nodes = list(ast.walk(tree))
     return _Read(
         meaning=_sha256(json.dumps(_plain(tree), ensure_ascii=True)),
-        imports=tuple(
-            node
-            for node in nodes
-            if isinstance(node, ast.Import | ast.ImportFrom)
-            or (isinstance(node, ast.Call) and _imports_by_name(node))
-        ),
+        imports=tuple(filter(_imports, nodes)),
         names=frozenset(node.id for node in nodes if isinstance(node, ast.Name)),
         strings=frozenset(
-            node.value
-            for node in nodes
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)
         ),
         marked=any(map(_is_mark, tree.body)),
     )
@@ -185,14 +178,13 @@ def _parsed(file: Path) -> _Read:
         raise UserError(f"{where} is no Python ({error.msg}): mend it") from None
 
 
-def _imports_by_name(call: ast.Call) -> bool:
-    called = getattr(call.func, "attr", getattr(call.func, "id", None))
-    name = call.args[0] if call.args else None
-    return (
-        called in ("import_module", "__import__")
-        and isinstance(name, ast.Constant)
-        and isinstance(name.value, str)
-    )
+def _imports(node: ast.AST) -> TypeGuard[ast.Import | ast.ImportFrom | ast.Call]:
+    """Whether it is an import, by a statement or by a call with a module's name."""
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.Import | ast.ImportFrom)
+    called = getattr(node.func, "attr", getattr(node.func, "id", None))
+    name = getattr(node.args[0], "value", None) if node.args else None
+    return called in ("import_module", "__import__") and isinstance(name, str)
 
 
 def _target(name: str, roots: Iterable[Path]) -> tuple[str, str]:
@@ -287,7 +279,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, ast.AST):
         fields = dict(ast.iter_fields(value))
         if isinstance(value, ast.JoinedStr):  # Python 3.12 alone adds empty texts
-            fields["values"] = [part for part in value.values if not _is_empty(part)]
+            fields["values"] = [v for v in value.values if getattr(v, "value", None) != ""]
         return [
             type(value).__name__,
             *(
@@ -299,16 +291,8 @@ def _plain(value: Any) -> Any:
     return [type(value).__name__, repr(value)]
 
 
-def _is_empty(part: ast.expr) -> bool:
-    return isinstance(part, ast.Constant) and part.value == ""
-
-
 def _is_idle(node: Any) -> bool:
     """Docstrings, texts below what they describe, imports, and that a module changes no result."""
-    if isinstance(node, ast.Import | ast.ImportFrom) or _is_mark(node):
-        return True
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return isinstance(node, ast.Import | ast.ImportFrom) or _is_mark(node)

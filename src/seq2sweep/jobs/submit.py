@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -322,31 +321,27 @@ def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str |
     """
     from seq2sweep.cluster.job_client import JobServerAwayError
 
-    tail = [""]
+    tail = ""
 
     def write(text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        console.spoken()
-        tail[0] = (tail[0] + text)[-entrypoint.TAIL :]
+        nonlocal tail
+        say(text, end="")
+        tail = (tail + text)[-entrypoint.TAIL :]
 
     try:
         console.doing(f"{name} is running, and its log says nothing new")
         ended = server.follow(name, write)
     except (KeyboardInterrupt, JobServerAwayError) as error:
-        why = (
-            "the job server does not answer"
-            if isinstance(error, JobServerAwayError)
-            else "detached"
-        )
+        away = isinstance(error, JobServerAwayError)
+        why = "the job server does not answer" if away else "detached"
         say(f"\n{why}. {_how_to_attach(server, name, stage)}")
         raise KeyboardInterrupt from None
     # It may never have begun.
     results.remove_values(storage, lambda attempt: attempt == name)
     if ended.status == "SUCCEEDED":
         return None
-    line = entrypoint.reason(tail[0] or ended.message or "")
-    line = re.sub(r"^seq2sweep \w+: ", "", line)
+    reason = entrypoint.reason(tail or ended.message or "")
+    line = re.sub(r"^seq2sweep \w+: ", "", reason)
     if ended.status == "STOPPED" or ended.driver_exit_code == EXIT_INTERRUPTED:
         say(f"{name} was {'stopped' if ended.status == 'STOPPED' else f'interrupted: {line}'}")
         raise KeyboardInterrupt
