@@ -198,19 +198,16 @@ def _inputs(project: Path, stage: str, current: bool | None) -> dict[str, str]:
 
 def _check_no_password(config: Config) -> None:
     for key, value in configuration.flatten(config).items():
-        found = secrets_in(json.dumps(value, ensure_ascii=False))
-        if not found:
-            continue
+        fix = "leave it out, and put it into the environment of all nodes"
         if key == "tracking.uri":
             fix = (
                 "set it to null, $MLFLOW_TRACKING_URI to the address and cluster.job_environment "
                 "to [MLFLOW_TRACKING_URI]"
             )
-        else:
-            fix = "leave it out, and put it into the environment of all nodes"
-        raise UserError(
-            f"{key} holds {found[0].what}, which would be uploaded with params.yaml: {fix}"
-        )
+        if found := secrets_in(json.dumps(value, ensure_ascii=False)):
+            raise UserError(
+                f"{key} holds {found[0].what}, which would be uploaded with params.yaml: {fix}"
+            )
 
 
 def check_records_stay(config: Config, wanted: Order | None = None) -> None:
