@@ -10,46 +10,41 @@ import shtab
 
 from seq2sweep import console
 
-EXAMPLES = {
-    "preset": (
-        "seq2sweep preset",
-        "seq2sweep preset base",
-        "seq2sweep preset phrasebook --set model.heads=8 --set train.steps=1200",
-    ),
-    "plan": (
-        "seq2sweep plan",
-        "seq2sweep plan --on '8 x H100' --mfu 0.35",
-        "seq2sweep plan --json",
-    ),
-    "translate": (
-        'echo "The cat sleeps." | seq2sweep translate',
-        "seq2sweep translate news.en.gz --n-best 4",
-        "seq2sweep translate news.en --tasks",
-    ),
-    "export": ("seq2sweep export ctranslate2-model",),
-    "evaluate": ("seq2sweep evaluate --check", "seq2sweep evaluate"),
-    "score": (
-        "seq2sweep score output.de reference.de --to de",
-        "seq2sweep score output.de wmt14/full --to de --from en",
-    ),
-    "compare": (
-        "seq2sweep compare base A-heads-1",
-        "seq2sweep compare models/train ../other-project",
-        "seq2sweep compare baseline.de system.de reference.de --to de",
-    ),
-    "doctor": ("seq2sweep doctor", "seq2sweep doctor --json"),
-    "submit": (
-        "seq2sweep submit --address http://127.0.0.1:8265",
-        "seq2sweep submit sweep --detach",
-        "seq2sweep submit all --dry-run",
-    ),
-    "sync": ("seq2sweep sync",),
-}
-"""Commands for each subcommand's --help; a test parses every one."""
+EXAMPLES = (
+    "seq2sweep preset",
+    "seq2sweep preset base",
+    "seq2sweep preset phrasebook --set model.heads=8 --set train.steps=1200",
+    "seq2sweep plan",
+    "seq2sweep plan --on '8 x H100' --mfu 0.35",
+    "seq2sweep plan --json",
+    'echo "The cat sleeps." | seq2sweep translate',
+    "seq2sweep translate news.en.gz --n-best 4",
+    "seq2sweep translate news.en --tasks",
+    "seq2sweep export ctranslate2-model",
+    "seq2sweep evaluate --check",
+    "seq2sweep evaluate",
+    "seq2sweep score output.de reference.de --to de",
+    "seq2sweep score output.de wmt14/full --to de --from en",
+    "seq2sweep compare base A-heads-1",
+    "seq2sweep compare models/train ../other-project",
+    "seq2sweep compare baseline.de system.de reference.de --to de",
+    "seq2sweep doctor",
+    "seq2sweep doctor --json",
+    "seq2sweep submit --address http://127.0.0.1:8265",
+    "seq2sweep submit sweep --detach",
+    "seq2sweep submit all --dry-run",
+    "seq2sweep sync",
+)
+"""For each subcommand's --help those that call it; a test parses every one."""
 
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """What add_subparsers gives; it has no public name."""
+
+
+def examples(name: str) -> list[str]:
+    """Those that call a subcommand."""
+    return [line for line in EXAMPLES if f"seq2sweep {name}" in line]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     shtab.add_argument_to(
         made,
         "--print-completion",
-        help="print the completion of this command for bash, zsh or tcsh",
+        help="print the completion of this command for a shell",
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -75,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     )
     for name, command in commands.choices.items():
         command.formatter_class = argparse.RawDescriptionHelpFormatter
-        command.epilog = "\n  ".join(["examples:", *EXAMPLES[name]])
+        command.epilog = "\n  ".join(["examples:", *examples(name)])
     return made
 
 
