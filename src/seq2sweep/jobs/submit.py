@@ -28,7 +28,7 @@ from seq2sweep.redaction import redact, secrets_in
 if TYPE_CHECKING:
     from seq2sweep.cluster.job_client import JobServer
 
-NO_RESULT = ("cluster", "download", "tracking")
+NO_RESULT = {"cluster", "download", "tracking"}
 """Sections that change no result: with another value of theirs it is the same job."""
 ENTRY = "python -m seq2sweep.jobs.entrypoint"
 # As in the environment of `make`; the copy's library comes before an installed one.
@@ -76,11 +76,7 @@ def order(project: Path, config: Config, stage: str, *, current: bool | None = N
     identity = {
         "stage": stage,
         "code": content.fingerprint(),
-        "params": {
-            key: value
-            for key, value in configuration.chosen(config).items()
-            if key.split(".")[0] not in NO_RESULT
-        },
+        "params": configuration.chosen(config, *(vars(config).keys() - NO_RESULT)),
         "data": inputs,
     }
     text = json.dumps(identity, sort_keys=True)
