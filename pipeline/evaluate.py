@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from pipeline import stage
 from seq2sweep import config as configuration
+from seq2sweep import console
 from seq2sweep.config import Config, ModelConfig
-from seq2sweep.console import say
 from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.decode.exported_weights import Weights, choose, read_receipt
@@ -39,7 +39,7 @@ def work(config: Config) -> None:
     chosen = choose(stage.MODEL, config.evaluate)
     wanted = config.evaluate.average_checkpoints
     if len(chosen) < wanted and not config.evaluate.checkpoint_steps:
-        say(f"only {len(chosen)} checkpoints were kept: those are averaged")
+        console.say(f"only {len(chosen)} checkpoints were kept: those are averaged")
     data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
     with (
         RelayThread(*destination(config, Path.cwd())) as relay,
@@ -56,7 +56,7 @@ def work(config: Config) -> None:
         sentences = header["sentences"]
         with (
             _mapper(config.cluster) as mapper,
-            tqdm(total=sentences, desc="translate", unit=" sentences", delay=1) as bar,
+            tqdm(total=sentences, **console.bar("translate", "sentences")) as bar,
         ):
             result = evaluate_weights(config, stage.MODEL, chosen, data, "test", bar.update, mapper)
         relay.flush()
@@ -66,7 +66,7 @@ def work(config: Config) -> None:
         stage.write_metrics("evaluate", metrics, {key: figures[key] for key in IN_DVC})
         record(run, config, receipt, chosen, header, metrics)
     sacrebleu = metrics["bleu"]["sacrebleu"]
-    say(
+    console.say(
         f"BLEU {sacrebleu['score']:.2f} ({sacrebleu['signature']})\n"
         f"paper's tokenised BLEU {metrics['bleu']['paper']['score']:.2f}, "
         f"chrF {metrics['chrf']['score']:.2f}, perplexity {metrics['perplexity']:.3f}, "
@@ -135,18 +135,13 @@ def record(
     run.tag(how, on_parent=True)
 
 
-@contextlib.contextmanager
-def _mapper(cluster: configuration.ClusterConfig) -> Iterator[Mapper]:
+def _mapper(cluster: configuration.ClusterConfig) -> contextlib.AbstractContextManager[Mapper]:
     """Where there is a cluster, its CPUs, or GPUs, translate: this machine may have none."""
     if not stage.on_cluster(cluster):
-        yield serial
-        return
-    # Imported here: Ray takes seconds to load.
-    from seq2sweep.cluster.session import ray_session
-    from seq2sweep.cluster.tasks import ray_tasks_on_gpus
+        return contextlib.nullcontext(serial)
+    from seq2sweep.cluster.tasks import ray_mapper  # here: Ray takes seconds to load
 
-    with ray_session(cluster):
-        yield ray_tasks_on_gpus
+    return ray_mapper(cluster)
 
 
 if __name__ == "__main__":

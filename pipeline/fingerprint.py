@@ -11,13 +11,17 @@ from pathlib import Path
 from pipeline import stage
 from seq2sweep import code_fingerprint
 from seq2sweep.config import Config
-from seq2sweep.jobs.dvc_stages import CODE_FILE, code_of_all
+from seq2sweep.jobs import dvc_stages
 
 
 def work(config: Config) -> None:
+    project = Path.cwd()
     # A folder that data is made from may hold code, as ours do.
-    folder = {"folder": code_fingerprint.of_folder(Path(config.data.folder))}
-    stage.write_json(Path(CODE_FILE), folder | code_of_all(Path.cwd()))
+    meaning = {"folder": code_fingerprint.of_folder(Path(config.data.folder))}
+    for name in dvc_stages.stage_names(project):
+        if name != dvc_stages.FINGERPRINT:
+            meaning[name] = code_fingerprint.of_parts(dvc_stages.code(project, name))
+    stage.write_json(Path(dvc_stages.CODE_FILE), meaning)
 
 
 if __name__ == "__main__":

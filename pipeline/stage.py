@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from pipeline.unchanged import unchanged
 from seq2sweep import code_fingerprint, console
 from seq2sweep import config as configuration
 from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, ending
 from seq2sweep.jobs import dvc_stages, submit
 from seq2sweep.redaction import redact
-from seq2sweep.storage.atomic import write_whole
+from seq2sweep.storage.atomic import write_json as write_json
 from seq2sweep.sweep.variants import variants
 from seq2sweep.tracking.lineage import lineage_tags
+
+if TYPE_CHECKING:
+    from seq2sweep.runs.warm_start import Origin
 
 CHANGES_NO_RESULT = "how a stage starts and ends"
 
@@ -53,8 +55,8 @@ def run(
         config = configuration.load(PARAMS)
         # A mistake in the sweep is told now, not when everything before it has been trained.
         variants(config)
-        console.banner(name, about)
-        with unchanged(name, config, PARAMS), console.never_silent(name):
+        console.say(f"\n== {name} · {about}")
+        with _unchanged(name, config), console.never_silent(name):
             if as_job(config) and submit.runs_as_job(config):
                 submit.run_stage(Path.cwd(), config, name)
             else:
@@ -72,6 +74,35 @@ def run(
     sys.exit(0)
 
 
+@contextlib.contextmanager
+def _unchanged(stage: str, config: configuration.Config) -> Iterator[None]:
+    """Raise UserError at the end of a block in which a dependency of the stage has changed.
+
+    DVC reads values and code when the stage has ended, for a training maybe days after it has read
+    them. Compared are the values that dvc.yaml names, where there is one, and what the code means.
+    """
+    project = Path.cwd()
+    stages = dvc_stages.described(project) if (project / "dvc.yaml").exists() else {}
+    entries = stages.get(stage, {}).get("params", ())
+    named = tuple(f"{key}." for key in entries if isinstance(key, str))
+
+    def made_of(config: configuration.Config) -> dict[str, Any]:
+        values = configuration.flatten(config).items()
+        found = {f"params.yaml: {k}": value for k, value in values if f"{k}.".startswith(named)}
+        return found | (dvc_stages.code(project, stage) if stage in stages else {})
+
+    before = made_of(config)
+    yield
+    changed = code_fingerprint.differences(before, made_of(configuration.load(PARAMS)))
+    if changed:
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        raise UserError(
+            f"changed while this ran: {', '.join(changed[:3])}{more}; the result is of what was "
+            "there before: put that back, or leave it for a result of the new, and run "
+            "`dvc repro` (a training that was done is found again)"
+        )
+
+
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     # What Ctrl-C raises, so that runs are closed and Ray is shut down on the way out.
     raise KeyboardInterrupt
@@ -85,6 +116,24 @@ SCORING = "seq2sweep.evaluate.evaluation"
 def code_of(program: str) -> dict[str, str]:
     """The meaning of each module that can change what this module of ours computes."""
     return code_fingerprint.parts(program, *dvc_stages.roots(Path.cwd()))
+
+
+def origin(header: dict[str, Any], config: configuration.Config | None = None) -> Origin:
+    """All that determines a training's result: data, vocabulary, the code that computes, and of
+    the training of `config` its parameters. So changed code never finds the run of the code before.
+
+    header: of the encoded data. Without config it is what all trials of a sweep have alike.
+    """
+    from seq2sweep.runs.warm_start import Origin  # here: torch takes a second to load
+
+    code = code_of(TRAINING)
+    identity = configuration.identity(config, "model", "train") if config else {}
+    identity |= {
+        "data": header["fingerprint"],
+        "vocabulary": header["vocabulary"]["fingerprint"],
+        "code": code_fingerprint.of_parts(code),
+    }
+    return Origin(identity, code, config.train.log_every if config else 1)
 
 
 def lineage(config: configuration.Config, header: dict[str, Any], **more: Path) -> dict[str, str]:
@@ -105,11 +154,6 @@ def dataset_in_words(config: configuration.Config) -> str:
 def on_cluster(cluster: configuration.ClusterConfig) -> bool:
     """Whether this runs in a job on a Ray cluster, or is to join one."""
     return cluster.address is not None or "RAY_ADDRESS" in os.environ
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, whole or not at all."""
-    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_metrics(name: str, all_of_them: Any, shown: Mapping[str, float | None]) -> None:

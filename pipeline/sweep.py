@@ -42,7 +42,7 @@ from seq2sweep.report.sweep_report import (
     whole,
 )
 from seq2sweep.runs.layout import run_folder
-from seq2sweep.runs.warm_start import Origin, begin_sweep, run_name
+from seq2sweep.runs.warm_start import begin_sweep, run_name
 from seq2sweep.sweep.search import Proposal, search
 from seq2sweep.sweep.trial_record import TrialResult
 from seq2sweep.sweep.variants import (
@@ -119,14 +119,11 @@ def work(config: Config) -> None:
         )
         summary = write_report(report)
         record(recorder, config, report, summary)
-        best = summary["best"]
-        if best is not None:
+        if (best := summary["best"]) is not None:
             (result,) = [result for result in results if result.variant.name == best["name"]]
             run = recorder.runs[best["name"]]
             record_best(run, result, header=header, lineage=lineage, bleu=best["bleu"])
-    say_summary(summary, len(refused), seconds)
-    say_failed(results)
-    say_unknown_peaks(results)
+    say_end(results, summary, len(refused), seconds)
 
 
 def record(
@@ -202,8 +199,13 @@ def resolve(config: Config, d_model: int) -> hardware.Precision:
     return found
 
 
-def say_summary(summary: dict[str, Any], refused: int, seconds: float) -> None:
-    """How the trials ended, in a line; refused: variants that were not trained."""
+def say_end(
+    results: Sequence[TrialResult], summary: dict[str, Any], refused: int, seconds: float
+) -> None:
+    """How the trials ended; OperationalError when all have failed.
+
+    refused: variants that were not trained.
+    """
     best = summary["best"]
     console.say(
         f"{summary['finished']} finished, {summary['stopped_early']} stopped early, "
@@ -212,10 +214,6 @@ def say_summary(summary: dict[str, Any], refused: int, seconds: float) -> None:
         + f" in {console.duration(seconds)}"
         + (f"; best: {best['variant']}, BLEU {best['bleu']:.2f} on valid" if best else "")
     )
-
-
-def say_failed(results: Sequence[TrialResult]) -> None:
-    """How to have failed trials tried again; OperationalError when there is no other."""
     failed = [result for result in results if result.status == "failed"]
     if failed and len(failed) == len(results):
         first = failed[0]
@@ -225,13 +223,9 @@ def say_failed(results: Sequence[TrialResult]) -> None:
         )
     if failed:
         console.say("to try those that failed again: dvc repro --force --single-item sweep")
-
-
-def say_unknown_peaks(results: Sequence[TrialResult]) -> None:
-    """Warn of devices whose peak is not known, which have no MFU."""
     ended = [result.metrics for result in results if "device" in result.metrics]
     warnings = {hardware.no_peak_warning(m["device"], m["precision"]) for m in ended}
-    for warning in sorted(warning for warning in warnings if warning):
+    for warning in sorted(filter(None, warnings)):
         console.say(warning)
 
 
@@ -263,7 +257,7 @@ def train(
     config: Config, header: dict[str, Any], chosen: list[Variant], recorder: SweepRecorder
 ) -> tuple[list[TrialResult], list[Proposal]]:
     """Train and score what is chosen, or search from there on; with what a search proposed."""
-    made_from = origin(header)
+    made_from = stage.origin(header)
     name = run_name(made_from.identity, "sweep")
     line = begin_sweep(run_folder(config.cluster, Path.cwd(), name), made_from)
     if line is not None:
@@ -309,23 +303,10 @@ def say_round(config: Config, proposals: Sequence[Proposal]) -> None:
     rounds = math.ceil(config.sweep.samples / config.sweep.round)
     console.say(f"round {proposals[0].round} of {rounds}")
     for proposal in proposals:
-        note = ""
+        note = ": proposed before, not trained again" if proposal.repeats else ""
         if isinstance(proposal.made, Refused):
             note = f": refused ({proposal.made.cause})"
-        elif proposal.repeats:
-            note = ": proposed before, not trained again"
         console.say(f"  #{proposal.number} {proposal.variant}{note}")
-
-
-def origin(header: dict[str, Any]) -> Origin:
-    """What all trials have alike: the data, the vocabulary and the code that trains."""
-    code = stage.code_of(stage.TRAINING)
-    identity = {
-        "data": header["fingerprint"],
-        "vocabulary": header["vocabulary"]["fingerprint"],
-        "code": code_fingerprint.of_parts(code),
-    }
-    return Origin(identity, code)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import stage
-from seq2sweep import code_fingerprint, console, hardware
 from seq2sweep import config as configuration
+from seq2sweep import console, hardware
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.train_driver import run_training
 from seq2sweep.config import Config
@@ -37,8 +37,8 @@ from seq2sweep.runs.layout import (
 )
 from seq2sweep.runs.remote_run_store import driver_store
 from seq2sweep.runs.run_store import RunStatus, RunStore
-from seq2sweep.runs.warm_start import Identity, Origin, begin, run_name
-from seq2sweep.storage.atomic import write_whole
+from seq2sweep.runs.warm_start import begin, run_name
+from seq2sweep.storage.atomic import whole_folder, write_whole
 from seq2sweep.tracking.lineage import dataset_name, environment, origin_tags
 from seq2sweep.tracking.mlflow_store import destination
 from seq2sweep.tracking.recorder import Recorder
@@ -47,15 +47,13 @@ from seq2sweep.tracking.relay_thread import RelayThread
 MOST_POINTS = 10_000
 """Of a curve in metrics/curves.csv; more are thinned out evenly."""
 CURVES = (
-    "step",
-    "loss",
-    "perplexity",
-    "learning_rate",
-    "gradient_norm",
-    "tokens_per_second",
-    "valid_loss",
-    "valid_perplexity",
-)
+    "step loss perplexity learning_rate gradient_norm tokens_per_second valid_loss valid_perplexity"
+).split()
+FIGURES = (
+    "source_tokens target_tokens epochs skipped_updates wall_seconds tokens_per_second "
+    "padding_share flops_per_second mfu device_hours energy_kwh"
+).split()
+"""What metrics/train.json has as the run's summary does."""
 
 
 def work(config: Config) -> None:
@@ -63,18 +61,17 @@ def work(config: Config) -> None:
     header = read_training_header(stage.ENCODED)
     vocabulary_size = int(header["vocabulary"]["size"])
     parameters = flops.parameter_count(config.model, vocabulary_size)
-    code = stage.code_of(stage.TRAINING)
-    what = identity(config, header, code)
-    name = run_name(what)
+    origin = stage.origin(header, config)
+    name = run_name(origin.identity)
+    retention = Retention.of(config)
     folder = run_folder(config.cluster, Path.cwd(), name)
-    store = driver_store(config.cluster.storage, folder, Retention.of(config))
+    store = driver_store(config.cluster.storage, folder, retention)
     console.say(
         f"{parameters / 1e6:.2f}M parameters at a vocabulary of {vocabulary_size}, "
         f"{header['sentences']} pairs, {config.train.steps} steps, "
         f"{config.cluster.workers} worker(s)"
     )
-    origin = Origin(what, code, config.train.log_every)
-    line = begin(folder, origin, Retention.of(config).always())
+    line = begin(folder, origin, retention.always())
     if line is not None:
         console.say(line)
     lineage = stage.lineage(config, header)
@@ -98,12 +95,13 @@ def work(config: Config) -> None:
         run.tag(origin_tags(status.summary))
         run.artifact(stage.MODEL / RECEIPT)
         run.text("environment.txt", environment())
+    peak = metrics["peak_rss_bytes"]
     console.say(
         f"trained {metrics['steps']} steps in {console.duration(metrics['wall_seconds'])}, "
         f"{metrics['tokens_per_second']:,.0f} target tokens/s, valid perplexity "
         f"{number(metrics['final']['valid_perplexity'])}; "
         f"{len(exported['checkpoints'])} checkpoints in {stage.MODEL}"
-        + _peak_memory(metrics["peak_rss_bytes"])
+        + ("" if peak is None else f"; peak memory {peak / 1e9:.2f} GB a worker")
         + ("" if metrics["mfu"] is None else f"; MFU {100 * metrics['mfu']:.1f} %")
     )
     warning = hardware.no_peak_warning(metrics["device"], metrics["precision"])
@@ -116,39 +114,20 @@ def train(config: Config, store: RunStore, data: str) -> RunStatus:
 
     data: the fingerprint of the encoded data.
     """
+    encoded = stage.ENCODED.resolve()
+    if not configuration.is_address(config.cluster.storage):  # a bucket's nodes get copies
+        encoded = entrypoint.seen_by_all_nodes(stage.ENCODED, store.folder.parent, data)
     try:
         return run_training(
             config,
             store,
-            encoded=encoded_data(config, store.folder.parent, data),
+            encoded=encoded,
             on_event=functools.partial(say_progress, steps=config.train.steps),
         )
     except KeyboardInterrupt:
         with contextlib.suppress(OSError, OperationalError, UserError):
             console.say(f"stopped; training resumes after step {store.step()}")
         raise
-
-
-def encoded_data(config: Config, storage: Path, name: str) -> Path:
-    """The folder of encoded data that workers read, or that is uploaded for them.
-
-    name: of the data in the storage, for a job.
-    """
-    if configuration.is_address(config.cluster.storage):
-        return stage.ENCODED.resolve()
-    return entrypoint.seen_by_all_nodes(stage.ENCODED, storage, name)
-
-
-def identity(config: Config, header: dict[str, Any], code: dict[str, str]) -> Identity:
-    """All that determines the result: parameters, data, vocabulary and the code that computes.
-
-    So changed code never finds the finished run of the code before. code: of `stage.code_of`.
-    """
-    return configuration.identity(config, "model", "train") | {
-        "data": header["fingerprint"],
-        "vocabulary": header["vocabulary"]["fingerprint"],
-        "code": code_fingerprint.of_parts(code),
-    }
 
 
 def open_run(
@@ -201,18 +180,16 @@ def export(
     summary: dict[str, Any],
 ) -> dict[str, Any]:
     """Copy the weights of the kept checkpoints to models/train, with a receipt."""
-    beside = stage.MODEL.with_name(f".{stage.MODEL.name}.partial")
-    shutil.rmtree(beside, ignore_errors=True)
-    (beside / CHECKPOINTS).mkdir(parents=True)
     exported: list[dict[str, Any]] = []
-    for checkpoint in checkpoints:
-        file = beside / CHECKPOINTS / f"{checkpoint_name(checkpoint_step(checkpoint))}.safetensors"
-        shutil.copyfile(checkpoint / "model.safetensors", file)
-        exported.append(weights_entry(checkpoint, file))
-    made = receipt(name, exported, config, lineage, summary)
-    stage.write_json(beside / RECEIPT, made)
-    shutil.rmtree(stage.MODEL, ignore_errors=True)
-    beside.replace(stage.MODEL)
+    with whole_folder(stage.MODEL) as folder:
+        (folder / CHECKPOINTS).mkdir()
+        for checkpoint in checkpoints:
+            weights = f"{checkpoint_name(checkpoint_step(checkpoint))}.safetensors"
+            file = folder / CHECKPOINTS / weights
+            shutil.copyfile(checkpoint / "model.safetensors", file)
+            exported.append(weights_entry(checkpoint, file))
+        made = receipt(name, exported, config, lineage, summary)
+        stage.write_json(folder / RECEIPT, made)
     return made
 
 
@@ -227,22 +204,12 @@ def training_metrics(
     """metrics/train.json, as docs and design promise it."""
     return {
         "steps": summary["step"],
-        "source_tokens": summary["source_tokens"],
-        "target_tokens": summary["target_tokens"],
-        "epochs": summary["epochs"],
-        "skipped_updates": summary["skipped_updates"],
-        "wall_seconds": summary["wall_seconds"],
-        "tokens_per_second": summary["tokens_per_second"],
-        "padding_share": summary["padding_share"],
+        **{key: summary[key] for key in FIGURES},
         "flops": {
             "model": summary["flops"],
             "padded": summary["padded_flops"],
             "paper_rule": summary["paper_rule_flops"],
         },
-        "flops_per_second": summary["flops_per_second"],
-        "mfu": summary["mfu"],
-        "device_hours": summary["device_hours"],
-        "energy_kwh": summary["energy_kwh"],
         "peak_rss_bytes": summary.get("peak_rss_bytes"),
         "peak_gpu_bytes": summary.get("peak_gpu_bytes"),
         "parameters": parameters,
@@ -251,10 +218,6 @@ def training_metrics(
         "final": final,
         "mlflow_run_id": run_id,
     }
-
-
-def _peak_memory(peak: float | None) -> str:
-    return "" if peak is None else f"; peak memory {peak / 1e9:.2f} GB a worker"
 
 
 def newest(journal_path: Path) -> dict[str, Any]:

@@ -205,15 +205,19 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     FIGURES: {
         "pipeline/train.py": [
             (
-                '"tokens_per_second": summary["tokens_per_second"]',
-                '"tokens_per_second": 2 * summary["tokens_per_second"]',
+                "key: summary[key] for key in FIGURES",
+                'key: 2 * summary[key] if key == "tokens_per_second" else summary[key] '
+                "for key in FIGURES",
             ),
             (
                 "for e in journal.entries(journal_path) for k",
                 "for e in [*journal.entries(journal_path)][::-1] for k",
             ),
             ("{}).update(entry)", '{}).update(entry | {"step": entry["step"] + 1})'),
-            ('"device_hours": summary["device_hours"]', '"device_hours": summary["wall_seconds"]'),
+            (
+                "for key in FIGURES},",
+                'for key in FIGURES} | {"device_hours": summary["wall_seconds"]},',
+            ),
             ("summary[k] for k in hardware.COSTS if", "1 + summary[k] for k in hardware.COSTS if"),
         ],
         "pipeline/evaluate.py": [

@@ -3,69 +3,50 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
+
+import shtab
 
 from seq2sweep import console
 
-EXAMPLES = {
-    "preset": (
-        "seq2sweep preset",
-        "seq2sweep preset base",
-        "seq2sweep preset phrasebook --set model.heads=8 --set train.steps=1200",
-    ),
-    "plan": (
-        "seq2sweep plan",
-        "seq2sweep plan --on '8 x H100' --mfu 0.35",
-        "seq2sweep plan --json",
-    ),
-    "translate": (
-        'echo "The cat sleeps." | seq2sweep translate',
-        "seq2sweep translate news.en.gz --n-best 4",
-        "seq2sweep translate news.en --tasks",
-    ),
-    "export": ("seq2sweep export ctranslate2-model",),
-    "evaluate": ("seq2sweep evaluate --check", "seq2sweep evaluate"),
-    "score": (
-        "seq2sweep score output.de reference.de --to de",
-        "seq2sweep score output.de wmt14/full --to de --from en",
-    ),
-    "compare": (
-        "seq2sweep compare base A-heads-1",
-        "seq2sweep compare models/train ../other-project",
-        "seq2sweep compare baseline.de system.de reference.de --to de",
-    ),
-    "doctor": ("seq2sweep doctor", "seq2sweep doctor --json"),
-    "submit": (
-        "seq2sweep submit --address http://127.0.0.1:8265",
-        "seq2sweep submit sweep --detach",
-        "seq2sweep submit all --dry-run",
-    ),
-    "sync": ("seq2sweep sync",),
-    "ui": ("seq2sweep ui", "seq2sweep ui --port 5001"),
-}
-"""Commands for each subcommand's --help; a test parses every one."""
+EXAMPLES = (
+    "seq2sweep preset",
+    "seq2sweep preset base",
+    "seq2sweep preset phrasebook --set model.heads=8 --set train.steps=1200",
+    "seq2sweep plan",
+    "seq2sweep plan --on '8 x H100' --mfu 0.35",
+    "seq2sweep plan --json",
+    'echo "The cat sleeps." | seq2sweep translate',
+    "seq2sweep translate news.en.gz --n-best 4",
+    "seq2sweep translate news.en --tasks",
+    "seq2sweep export ctranslate2-model",
+    "seq2sweep evaluate --check",
+    "seq2sweep evaluate",
+    "seq2sweep score output.de reference.de --to de",
+    "seq2sweep score output.de wmt14/full --to de --from en",
+    "seq2sweep compare base A-heads-1",
+    "seq2sweep compare models/train ../other-project",
+    "seq2sweep compare baseline.de system.de reference.de --to de",
+    "seq2sweep doctor",
+    "seq2sweep doctor --json",
+    "seq2sweep submit --address http://127.0.0.1:8265",
+    "seq2sweep submit sweep --detach",
+    "seq2sweep submit all --dry-run",
+    "seq2sweep sync",
+    "seq2sweep ui",
+    "seq2sweep ui --port 5001",
+)
+"""For each subcommand's --help those that call it; a test parses every one."""
 
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """What add_subparsers gives; it has no public name."""
 
 
-class _Completion(argparse.Action):
-    """Prints a shell's completion of this command, and ends."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        import shtab  # here: a tenth of a second, which no other call is to wait for
-
-        print(shtab.complete(parser, shell=str(values)))
-        parser.exit()
+def examples(name: str) -> list[str]:
+    """Those that call a subcommand."""
+    return [line for line in EXAMPLES if f"seq2sweep {name}" in line]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -77,32 +58,24 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--version", action="version", version=f"%(prog)s {console.installed_version()}"
     )
-    made.add_argument(
+    shtab.add_argument_to(
+        made,
         "--print-completion",
-        action=_Completion,
-        choices=("bash", "zsh", "tcsh"),
-        metavar="SHELL",
-        help="print the completion of this command for bash, zsh or tcsh",
+        help="print the completion of this command for a shell",
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     for add in (
-        _preset,
-        _plan,
-        _translate,
-        _export,
-        _evaluate,
-        _score,
-        _compare,
-        _doctor,
-        _submit,
-        _sync,
-        _ui,
+        *(_preset, _plan, _translate, _export, _evaluate),
+        *(_score, _compare, _doctor, _submit, _ui),
     ):
         add(commands)
+    commands.add_parser(
+        "sync", help="record in MLflow what stages could not, as it was away or they were killed"
+    )
     for name, command in commands.choices.items():
         command.formatter_class = argparse.RawDescriptionHelpFormatter
-        command.epilog = "examples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[name])
+        command.epilog = "\n  ".join(["examples:", *examples(name)])
     return made
 
 
@@ -245,12 +218,6 @@ def _submit(commands: Commands) -> None:
     submit.add_argument("--detach", action="store_true", help="do not follow the job")
     submit.add_argument(
         "--dry-run", action="store_true", help="list what would be uploaded, and the job's id"
-    )
-
-
-def _sync(commands: Commands) -> None:
-    commands.add_parser(
-        "sync", help="record in MLflow what stages could not, as it was away or they were killed"
     )
 
 

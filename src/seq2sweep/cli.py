@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -20,6 +21,9 @@ from seq2sweep.arguments import parser
 from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, ending
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.redaction import redact
+from seq2sweep.storage.atomic import write_whole
+
+PARAMS = Path("params.yaml")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,6 +55,10 @@ def _leave_standard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
 def _preset(options: argparse.Namespace) -> None:
     if options.name is None:
         if options.set:
@@ -59,16 +67,13 @@ def _preset(options: argparse.Namespace) -> None:
         return
     preset = presets.load(options.name)
     config = configuration.with_changes(preset.config, _changes(options.set), "--set")
-    path = Path("params.yaml")
-    if path.exists() and not options.force and not presets.is_unchanged(path):
+    if PARAMS.exists() and not options.force and not presets.is_unchanged(PARAMS):
         raise UserError(
-            f"{path} is no preset's any more, and what was changed would be lost: copy it "
+            f"{PARAMS} is no preset's any more, and what was changed would be lost: copy it "
             "elsewhere, or add --force to overwrite it"
         )
-    beside = path.with_name(".params.yaml.partial")
-    beside.write_text(configuration.dump(config), encoding="utf-8")
-    beside.replace(path)
-    print(f"params.yaml is now {preset.name}; `dvc repro` runs it")
+    write_whole(PARAMS, configuration.dump(config))
+    print(f"{PARAMS} is now {preset.name}; `dvc repro` runs it")
     if not options.set:
         print(f"    {preset.expectation}")
 
@@ -91,14 +96,14 @@ def _plan(options: argparse.Namespace) -> None:
     from seq2sweep.planning.render import overview
 
     made = plan(Path(), on=options.on, mfu=options.mfu)
-    print(json.dumps(made, indent=2) if options.json else overview(made))
+    _print_json(made) if options.json else print(overview(made))
 
 
 def _translate(options: argparse.Namespace) -> None:
     from seq2sweep.data.reading import lines_of, read_lines
     from seq2sweep.evaluate.translator import Translator
 
-    config = configuration.load(Path("params.yaml"))
+    config = configuration.load(PARAMS)
     beam = config.evaluate.beam
     n_best = options.n_best if options.n_best is not None else 1
     if not 1 <= n_best <= beam:
@@ -114,10 +119,12 @@ def _translate(options: argparse.Namespace) -> None:
         lines = list(lines_of(sys.stdin.buffer, "standard input"))
     with contextlib.ExitStack() as stack:
         engine = translator.ctranslate2(stack) if options.engine == "ctranslate2" else None
-        mapper = _ray_mapper(config.cluster, stack) if options.tasks else serial
-        bar = stack.enter_context(
-            tqdm(total=len(lines), desc="translate", unit=" sentences", delay=1)
-        )
+        mapper: Mapper = serial
+        if options.tasks:
+            from seq2sweep.cluster.tasks import ray_mapper  # here: Ray takes seconds to load
+
+            mapper = stack.enter_context(ray_mapper(config.cluster))
+        bar = stack.enter_context(tqdm(total=len(lines), **console.bar("translate", "sentences")))
         found = translator.translate(lines, n_best, bar.update, engine, mapper)
     for number, translations in enumerate(found, start=1):
         for translation in translations:
@@ -125,20 +132,11 @@ def _translate(options: argparse.Namespace) -> None:
             print(f"{score}{translation.text}")
 
 
-def _ray_mapper(cluster: configuration.ClusterConfig, stack: contextlib.ExitStack) -> Mapper:
-    # Imported here: Ray takes seconds to load.
-    from seq2sweep.cluster.session import ray_session
-    from seq2sweep.cluster.tasks import ray_tasks_on_gpus
-
-    stack.enter_context(ray_session(cluster))
-    return ray_tasks_on_gpus
-
-
 def _export(options: argparse.Namespace) -> None:
     from seq2sweep.decode.ctranslate import export
     from seq2sweep.evaluate.translator import Translator
 
-    config = configuration.load(Path("params.yaml")).evaluate
+    config = configuration.load(PARAMS).evaluate
     export(Translator(options.weights, options.vocabulary, config).model, options.folder)
     print(
         f"{options.folder} holds the weights for CTranslate2; its pieces are the ids of those in "
@@ -149,14 +147,12 @@ def _export(options: argparse.Namespace) -> None:
 def _evaluate(options: argparse.Namespace) -> None:
     from seq2sweep.evaluate.check import evaluate_project, overview
 
-    with tqdm(desc="translate", unit=" sentences", delay=1) as bar:
-
-        def start(sentences: int) -> None:
-            bar.total = sentences
-
-        found, figures = evaluate_project(Path(), start, bar.update)
+    with tqdm(**console.bar("translate", "sentences")) as bar:
+        found, figures = evaluate_project(
+            Path(), lambda sentences: setattr(bar, "total", sentences), bar.update
+        )
     if not options.check:
-        print(json.dumps(found.metrics, indent=2, ensure_ascii=False))
+        _print_json(found.metrics)
         return
     print(overview(figures))
     if differ := sum(not figure.same for figure in figures):
@@ -169,8 +165,7 @@ def _evaluate(options: argparse.Namespace) -> None:
 def _score(options: argparse.Namespace) -> None:
     from seq2sweep.evaluate.bleu import score_files
 
-    result = score_files(options.hypothesis, options.reference, options.to, options.source)
-    print(json.dumps(result, indent=2, ensure_ascii=False))
+    _print_json(score_files(options.hypothesis, options.reference, options.to, options.source))
 
 
 def _compare(options: argparse.Namespace) -> None:
@@ -184,27 +179,20 @@ def _compare(options: argparse.Namespace) -> None:
     from seq2sweep.compare.text import text
 
     result = compare(find(options.first), find(options.second), samples=options.samples)
-    print(json.dumps(result, indent=2, ensure_ascii=False) if options.json else text(result))
+    _print_json(result) if options.json else print(text(result))
 
 
 def _compare_translations(options: argparse.Namespace) -> None:
     from seq2sweep.evaluate.compare import compare_files
 
-    first, second = Path(options.first), Path(options.second)
-    for path in (first, second):
+    files = Path(options.first), Path(options.second)
+    for path in files:
         if path.is_dir():
             raise UserError(f"{path} is a folder: only files are compared by a reference")
     if options.to is None:
         raise UserError("say what language the translations are in: add --to LANGUAGE")
-    result = compare_files(
-        first,
-        second,
-        options.reference,
-        options.to,
-        options.source,
-        samples=options.samples,
-    )
-    print(json.dumps(result, indent=2, ensure_ascii=False))
+    asked = options.reference, options.to, options.source
+    _print_json(compare_files(*files, *asked, samples=options.samples))
 
 
 def _doctor(options: argparse.Namespace) -> None:
@@ -212,15 +200,15 @@ def _doctor(options: argparse.Namespace) -> None:
     from seq2sweep.jobs import submit
     from seq2sweep.tracking import mlflow_store
 
-    config = configuration.load(Path("params.yaml"))
-    project = Path.cwd()
-    if submit.runs_as_job(config):
-        from seq2sweep.jobs import job_doctor
-
-        address = config.cluster.job_server
-        assert address is not None
-        findings = job_doctor.examine(config, address, project)
-        print(job_doctor.nodes_line(address), file=sys.stderr)
+    config, project = configuration.load(PARAMS), Path.cwd()
+    address = config.cluster.job_server
+    if address is not None and submit.runs_as_job(config):
+        findings = submit.examine(config, address, project)
+        print(
+            "each node is looked at from inside of the cluster: ray job submit "
+            f"--address {address} --working-dir . -- python -m seq2sweep.cli doctor",
+            file=sys.stderr,
+        )
     else:
         from seq2sweep.cluster import doctor
         from seq2sweep.cluster.session import ray_session
@@ -229,8 +217,10 @@ def _doctor(options: argparse.Namespace) -> None:
         with ray_session(config.cluster):
             findings = doctor.examine(config, project)
     findings.append(mlflow_store.examine(config, project))
-    shown = [dataclasses.asdict(finding) for finding in findings]
-    print(json.dumps(shown, indent=2) if options.json else health.overview(findings))
+    if options.json:
+        _print_json([dataclasses.asdict(finding) for finding in findings])
+    else:
+        print(health.overview(findings))
     problems = sum(finding.level == "problem" for finding in findings)
     if problems:
         raise OperationalError(f"{problems} problem(s) found")
@@ -239,7 +229,7 @@ def _doctor(options: argparse.Namespace) -> None:
 def _submit(options: argparse.Namespace) -> None:
     from seq2sweep.jobs import submit
 
-    config = configuration.load(Path("params.yaml"))
+    config = configuration.load(PARAMS)
     wanted = submit.order(Path.cwd(), config, options.stage)
     if options.dry_run:
         print(submit.overview(wanted))
@@ -252,27 +242,21 @@ def _sync(options: argparse.Namespace) -> None:
     from seq2sweep.tracking.mlflow_store import destination
     from seq2sweep.tracking.relay_thread import sync
 
-    print(sync(*destination(configuration.load(Path("params.yaml")), Path.cwd())))
+    print(sync(*destination(configuration.load(PARAMS), Path.cwd())))
 
 
 def _ui(options: argparse.Namespace) -> None:
     from seq2sweep.tracking.mlflow_store import serve
 
-    serve(configuration.load(Path("params.yaml")), Path.cwd(), options.port)
+    serve(configuration.load(PARAMS), Path.cwd(), options.port)
 
 
 WORK = {
-    "preset": _preset,
-    "plan": _plan,
-    "translate": _translate,
-    "export": _export,
-    "evaluate": _evaluate,
-    "score": _score,
-    "compare": _compare,
-    "doctor": _doctor,
-    "submit": _submit,
-    "sync": _sync,
-    "ui": _ui,
+    work.__name__.removeprefix("_"): work
+    for work in (
+        *(_preset, _plan, _translate, _export, _evaluate),
+        *(_score, _compare, _doctor, _submit, _sync, _ui),
+    )
 }
 
 

@@ -22,9 +22,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from seq2sweep import yaml_text
+from seq2sweep.errors import UserError
 
 CHANGES_NO_RESULT = "computes fingerprints of code"
 
@@ -39,7 +40,7 @@ def of_code(files: Iterable[Path]) -> str:
     """sha256 (hex) of Python files by their meaning.
 
     Code that is moved is the same, and it is the same on every version of Python that can read the
-    files. Raises SyntaxError for one that is no Python.
+    files. Raises UserError for one that is no Python.
     """
     return _of_all(_parsed(file).meaning for file in files)
 
@@ -78,7 +79,7 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 def modules(program: str, *roots: Path) -> dict[str, Path]:
     """The files of a program's modules, by dotted name: its own and all that it imports.
 
-    Left out are those that change no result. Raises SyntaxError for one that is no Python.
+    Left out are those that change no result. Raises UserError for one that is no Python.
     """
     found: dict[str, Path] = {}
     waiting = [program]
@@ -160,17 +161,10 @@ def _read(text: str) -> _Read:
     nodes = list(ast.walk(tree))
     return _Read(
         meaning=_sha256(json.dumps(_plain(tree), ensure_ascii=True)),
-        imports=tuple(
-            node
-            for node in nodes
-            if isinstance(node, ast.Import | ast.ImportFrom)
-            or (isinstance(node, ast.Call) and _imports_by_name(node))
-        ),
+        imports=tuple(filter(_imports, nodes)),
         names=frozenset(node.id for node in nodes if isinstance(node, ast.Name)),
         strings=frozenset(
-            node.value
-            for node in nodes
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)
         ),
         marked=any(map(_is_mark, tree.body)),
     )
@@ -180,18 +174,17 @@ def _parsed(file: Path) -> _Read:
     try:
         return _read(_text_of(file))
     except SyntaxError as error:
-        error.filename = str(file)
-        raise
+        where = f"{file} line {error.lineno}"
+        raise UserError(f"{where} is no Python ({error.msg}): mend it") from None
 
 
-def _imports_by_name(call: ast.Call) -> bool:
-    called = getattr(call.func, "attr", getattr(call.func, "id", None))
-    name = call.args[0] if call.args else None
-    return (
-        called in ("import_module", "__import__")
-        and isinstance(name, ast.Constant)
-        and isinstance(name.value, str)
-    )
+def _imports(node: ast.AST) -> TypeGuard[ast.Import | ast.ImportFrom | ast.Call]:
+    """Whether it is an import, by a statement or by a call with a module's name."""
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.Import | ast.ImportFrom)
+    called = getattr(node.func, "attr", getattr(node.func, "id", None))
+    name = getattr(node.args[0], "value", None) if node.args else None
+    return called in ("import_module", "__import__") and isinstance(name, str)
 
 
 def _target(name: str, roots: Iterable[Path]) -> tuple[str, str]:
@@ -259,7 +252,7 @@ def _text_of(file: Path) -> str:
 
 def _of_file(file: Path) -> str:
     """Of YAML its values, of CSS its rules, of what cannot be read and of other files each byte."""
-    with contextlib.suppress(SyntaxError, *yaml_text.ERRORS):
+    with contextlib.suppress(UserError, *yaml_text.ERRORS):
         if file.suffix == ".py":
             return _parsed(file).meaning
         if file.suffix == ".yaml":
@@ -286,7 +279,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, ast.AST):
         fields = dict(ast.iter_fields(value))
         if isinstance(value, ast.JoinedStr):  # Python 3.12 alone adds empty texts
-            fields["values"] = [part for part in value.values if not _is_empty(part)]
+            fields["values"] = [v for v in value.values if getattr(v, "value", None) != ""]
         return [
             type(value).__name__,
             *(
@@ -298,16 +291,8 @@ def _plain(value: Any) -> Any:
     return [type(value).__name__, repr(value)]
 
 
-def _is_empty(part: ast.expr) -> bool:
-    return isinstance(part, ast.Constant) and part.value == ""
-
-
 def _is_idle(node: Any) -> bool:
     """Docstrings, texts below what they describe, imports, and that a module changes no result."""
-    if isinstance(node, ast.Import | ast.ImportFrom) or _is_mark(node):
-        return True
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return isinstance(node, ast.Import | ast.ImportFrom) or _is_mark(node)

@@ -57,10 +57,8 @@ def ready_streams(*, lasting: bool = False) -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        # Tests put streams of their own there.
-        own = isinstance(stream, io.TextIOWrapper) and stream is getattr(sys, f"__{name}__")
-        if not own:
-            continue
+        if stream is not getattr(sys, f"__{name}__") or not isinstance(stream, io.TextIOWrapper):
+            continue  # tests put streams of their own there
         if lasting:
             stream.flush()
             raw = io.BufferedWriter(_Lasting(stream.fileno(), "w", closefd=False))
@@ -69,18 +67,13 @@ def ready_streams(*, lasting: bool = False) -> None:
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-def say(text: str) -> None:
+def say(text: str, end: str = "\n") -> None:
     """Print a line at once, also when the output goes to a pipe or file.
 
     A progress bar steps aside for it; threads may speak at the same time.
     """
-    tqdm.write(text, file=sys.stdout)
+    tqdm.write(text, file=sys.stdout, end=end)
     sys.stdout.flush()
-    spoken()
-
-
-def spoken() -> None:
-    """Something was said in another way than by `say`."""
     _heartbeat.said = time.monotonic()
 
 
@@ -129,11 +122,6 @@ def never_silent(what: str) -> Iterator[None]:
         _heartbeat.beating = False
 
 
-def banner(stage: str, about: str) -> None:
-    """Announce a stage."""
-    say(f"\n== {stage} · {about}")
-
-
 def progress(items: Iterable[T], what: str, unit: str, total: int | None = None) -> Iterable[T]:
     """Iterate with a bar that shows rate and time left."""
     return tqdm(items, total=total, **bar(what, unit))
@@ -158,24 +146,17 @@ def bar(what: str, unit: str) -> dict[str, Any]:
 
 def duration(seconds: float) -> str:
     """`75` becomes `1m15s`."""
-    whole = max(0, round(seconds))
-    hours, rest = divmod(whole, 3600)
-    minutes, left = divmod(rest, 60)
-    if hours:
-        return f"{hours}h{minutes:02d}m"
+    minutes, left = divmod(max(0, round(seconds)), 60)
+    if minutes >= 60:
+        return f"{minutes // 60}h{minutes % 60:02d}m"
     return f"{minutes}m{left:02d}s" if minutes else f"{left}s"
 
 
 def columns(rows: Sequence[Sequence[str]], aligned: str | None = None) -> list[str]:
     """A table as lines, each column as wide as it must be; aligned: `<` or `>` for each column."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = aligned or "<" * len(widths)
-    return [
-        "  ".join(
-            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=False)
-        ).rstrip()
-        for row in rows
-    ]
+    looks = [*map("{}{}".format, aligned or "<" * len(widths), widths)]
+    return ["  ".join(map(format, row, looks)).rstrip() for row in rows]
 
 
 def quiet_environment() -> None:

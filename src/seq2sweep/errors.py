@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
+from collections.abc import Iterable
 
 CHANGES_NO_RESULT = "how a mistake or a failure is told"
 
@@ -52,6 +54,16 @@ class OperationalError(Exception):
     """
 
     unclean = False
+
+
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """`, did you mean layers?` for `layrs`; nothing where nothing known is spelt that way.
+
+    cutoff: how alike the two must be, from 0 to 1.
+    """
+    spelt = {other.lower(): other for other in known}
+    close = difflib.get_close_matches(name[:200].lower(), spelt, n=1, cutoff=cutoff)
+    return f", did you mean {spelt[close[0]]}?" if close else ""
 
 
 def ending(error: UserError | OperationalError | OSError) -> tuple[str, int]:

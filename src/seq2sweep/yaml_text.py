@@ -59,8 +59,8 @@ class _Loader(yaml.SafeLoader):
             if id(node) not in self._measured:
                 raise _wrong(f"*{event.anchor} stands inside of what it names", event)
             return node
-        if isinstance(event, yaml.ScalarEvent):
-            _check_characters(event)
+        if isinstance(event, yaml.ScalarEvent) and (found := _UNWRITABLE.search(event.value)):
+            raise _wrong(f"a text with the character U+{ord(found.group()):04X}", event)
         self._depth += 1
         if self._depth > DEEPEST:  # before it is read, which is recursive
             raise _wrong(f"nested deeper than {DEEPEST} levels", event)
@@ -107,11 +107,6 @@ def _parts(node: yaml.Node | None) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
-
-
-def _check_characters(event: yaml.ScalarEvent) -> None:
-    if found := _UNWRITABLE.search(event.value):
-        raise _wrong(f"a text with the character U+{ord(found.group()):04X}", event)
 
 
 def _wrong(what: str, place: Any) -> yaml.MarkedYAMLError:

@@ -18,7 +18,7 @@ import ray  # isort: skip
 from mlflow import MlflowClient
 from ray.cluster_utils import Cluster
 
-from pipeline.train import identity
+from pipeline.stage import origin
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_training_header
@@ -146,7 +146,7 @@ class Stage(StageProcess):
     def __init__(self, project: Path, config: Config, corpus: Corpus, temporary: Path) -> None:
         super().__init__("train", project, config, temporary)
         shutil.copytree(corpus.encoded, project / "data" / "encoded")
-        what = identity(config, read_training_header(corpus.encoded))
+        what = origin(read_training_header(corpus.encoded), config).identity
         self.folder = project / "runs" / run_name(what)
 
     def assert_recorded(self) -> None:

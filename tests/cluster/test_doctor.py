@@ -17,7 +17,7 @@ from seq2sweep.cluster import doctor
 from seq2sweep.cluster.doctor import examine
 from seq2sweep.config import Config
 from seq2sweep.health import Finding
-from seq2sweep.jobs import bundle, job_doctor
+from seq2sweep.jobs import bundle, submit
 from seq2sweep.model import flops
 from seq2sweep.storage.object_store import ObjectStore
 from seq2sweep.tracking import mlflow_store
@@ -138,7 +138,7 @@ def test_a_package_that_is_too_large_and_a_server_that_is_away(
     config = configuration.with_changes(tiny_config, {"cluster.job_server": "http://127.0.0.1:1"})
     Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
     server = configuration.with_changes(config, {"tracking.uri": "http://host:5000"})
-    small = by_name(job_doctor.examine(server, "http://127.0.0.1:1", tmp_path))
+    small = by_name(submit.examine(server, "http://127.0.0.1:1", tmp_path))
     assert small["records of a job"].level == "well"
     assert small["package"].level == "well"
     assert small["package"].text.startswith("1 files, ")

@@ -26,7 +26,7 @@ from seq2sweep.cluster import job_client
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.jobs import bundle, dvc_stages, entrypoint, results
 from seq2sweep.jobs import submit as jobs
-from seq2sweep.jobs.results import SharedFolder, Storage
+from seq2sweep.jobs.results import SharedFolder, Storage, storage_at
 from tests.jobs.job_cluster import ROOT, Head, Project
 
 NOBODY = "http://127.0.0.1:1"
@@ -40,8 +40,8 @@ def stub(tmp_path: Path) -> Project:
 @pytest.fixture(params=["folder", "bucket"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "folder":
-        return Storage.at(str(tmp_path / "storage"))
-    return Storage.at(request.getfixturevalue("bucket"))
+        return storage_at(str(tmp_path / "storage"))
+    return storage_at(request.getfixturevalue("bucket"))
 
 
 def load(stub: Project) -> configuration.Config:
@@ -300,7 +300,7 @@ def test_an_upload_that_is_interrupted_is_not_taken_for_complete(
 def test_a_file_in_a_folder_is_replaced_when_all_of_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage = Storage.at(str(tmp_path))
+    storage = storage_at(str(tmp_path))
     storage.write("jobs/manifest.json", b"old")
 
     def stop(descriptor: int) -> None:
@@ -317,9 +317,9 @@ def test_a_file_in_a_folder_is_replaced_when_all_of_it_is_there(
 
 def test_values_are_for_this_user_and_taken_once(storage: Storage) -> None:
     name = results.values_name("train-1-2")
-    storage.write(name, b'{"A_SECRET": "value"}', private=True)
-    if isinstance(storage.backend, SharedFolder):
-        assert (storage.backend.folder / name).stat().st_mode & 0o777 == 0o600
+    storage.write_private(name, b'{"A_SECRET": "value"}')
+    if isinstance(storage, SharedFolder):
+        assert (storage.folder / name).stat().st_mode & 0o777 == 0o600
     assert results.take_values(storage, name) == {"A_SECRET": "value"}
     with pytest.raises(OperationalError, match="submit again"):
         results.take_values(storage, name)
@@ -356,7 +356,7 @@ def test_values_that_no_job_takes_any_more_are_removed(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for attempt in ("train-1", "train-1-2", "sweep-3", "unknown-4"):
-        storage.write(results.values_name(attempt), b"{}", private=True)
+        storage.write_private(results.values_name(attempt), b"{}")
     storage.write("environment/readme", b"of somebody else")
     known = {"train-1": True, "train-1-2": False, "sweep-3": True}
 
@@ -375,8 +375,8 @@ def test_values_that_no_job_takes_any_more_are_removed(
 def test_another_users_values_are_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage = Storage.at(str(tmp_path))
-    storage.write("environment/train-1.1.a", b"{}", private=True)
+    storage = storage_at(str(tmp_path))
+    storage.write_private("environment/train-1.1.a", b"{}")
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     results.remove_values(storage, lambda attempt: True)
     assert [path.name for path in tmp_path.rglob("train*")] == ["train-1.1.a"]
@@ -472,8 +472,8 @@ def test_who_comes_second_in_the_same_moment_attaches(
             Attempt(f"{wanted.job}-5", JobStatus.PENDING, here),
         ]
     )
-    storage = Storage.at(str(stub.storage))
-    storage.write(f"environment/{wanted.job}-4.1.a", b"{}", private=True)
+    storage = storage_at(str(stub.storage))
+    storage.write_private(f"environment/{wanted.job}-4.1.a", b"{}")
     fake.never_began = f"{wanted.job}-4"
     found = jobs._submit_or_attach(fake, load(stub), wanted, storage)
     assert found == f"{wanted.job}-5"
@@ -487,7 +487,7 @@ def test_a_job_that_works_elsewhere_is_not_followed(stub: Project) -> None:
     wanted = order(stub)
     fake: Any = FakeServer([Attempt(wanted.job, JobStatus.RUNNING, {"storage": "/elsewhere"})])
     with pytest.raises(UserError, match=r"is running already, with cluster\.storage /elsewhere"):
-        jobs._submit_or_attach(fake, load(stub), wanted, Storage.at(str(stub.storage)))
+        jobs._submit_or_attach(fake, load(stub), wanted, storage_at(str(stub.storage)))
 
 
 NAMED = {"cluster.job_environment": ["MLFLOW_TRACKING_URI"]}
@@ -560,14 +560,14 @@ def test_records_that_stay_are_submitted(
     stub.set({"tracking.uri": None} | change)
     fake: Any = FakeServer([None])
     wanted = order(stub, stage)
-    jobs._submit(fake, load(stub), wanted, Storage.at(str(stub.storage)), wanted.job)
+    jobs._submit(fake, load(stub), wanted, storage_at(str(stub.storage)), wanted.job)
     assert fake.asked == [wanted.job]
 
 
 def test_a_job_that_runs_or_has_finished_is_found_whatever_is_recorded_now(stub: Project) -> None:
     stub.set({"tracking.uri": None})
     wanted, here = order(stub), {"storage": str(stub.storage)}
-    storage = Storage.at(str(stub.storage))
+    storage = storage_at(str(stub.storage))
     fake: Any = FakeServer([Attempt(wanted.job, JobStatus.RUNNING, here)])
     assert jobs._submit_or_attach(fake, load(stub), wanted, storage) == wanted.job
     results.put(stub.folder, ["dvc.yaml"], storage, results.of_job(wanted.job))
@@ -728,8 +728,8 @@ def test_an_interrupted_job_is_told_as_that(
 def test_a_stopped_job_may_be_submitted_again_and_leaves_no_values(
     storage: Storage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    storage.write("environment/train-1.1.a", b"{}", private=True)
-    storage.write("environment/train-1-2.1.a", b"{}", private=True)
+    storage.write_private("environment/train-1.1.a", b"{}")
+    storage.write_private("environment/train-1-2.1.a", b"{}")
     stopped = FakeClient([[]], JobStatus.STOPPED)
     with pytest.raises(KeyboardInterrupt):
         jobs._follow(job_server(stopped), "train-1", "train", storage)

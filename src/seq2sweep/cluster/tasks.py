@@ -10,8 +10,9 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from seq2sweep.cluster.session import nodes, places
-from seq2sweep.parallel import in_order
+from seq2sweep.cluster.session import nodes, places, ray_session
+from seq2sweep.config import ClusterConfig
+from seq2sweep.parallel import Mapper, in_order
 
 CHANGES_NO_RESULT = "where work is done that is shared out"
 
@@ -41,6 +42,13 @@ def ray_tasks(function: Callable[[T], R], items: Iterable[T], gpus: int = 0) -> 
 def ray_tasks_on_gpus(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """As `ray_tasks`, with a GPU a task where the cluster has any."""
     return ray_tasks(function, items, gpus=int(any(node.gpus >= 1 for node in nodes())))
+
+
+@contextlib.contextmanager
+def ray_mapper(cluster: ClusterConfig) -> Iterator[Mapper]:
+    """`ray_tasks_on_gpus` in a Ray session of its own."""
+    with ray_session(cluster):
+        yield ray_tasks_on_gpus
 
 
 _functions: dict[str, Callable[[Any], Any]] = {}

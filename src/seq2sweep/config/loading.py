@@ -6,14 +6,16 @@ An unknown key, a missing one that has no default, or a value of the wrong type 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import difflib
+import functools
 import hashlib
 import json
 import math
+import operator
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +24,7 @@ import yaml
 from seq2sweep import code_fingerprint, yaml_text
 from seq2sweep.config.fields import LONGEST_SHOWN, must, shown
 from seq2sweep.config.schema import Config
-from seq2sweep.errors import UserError
+from seq2sweep.errors import UserError, did_you_mean
 from seq2sweep.paths import read_text
 
 DECISIVE = ("src", "pipeline", "params.yaml", "dvc.yaml", "constraints.txt", "pyproject.toml")
@@ -56,29 +58,29 @@ def parse(text: str, name: str = "params.yaml") -> Config:
 def from_dict(values: Mapping[str, Any], name: str = "params.yaml") -> Config:
     """Build a checked Config from nested dictionaries (the inverse of `to_dict`)."""
     config: Config = section(Config, values, "", name)
+    for problem in _problems(config):
+        raise UserError(f"{name}: {problem}")
+    return config
+
+
+def _problems(config: Config) -> Iterator[str]:
     for key, value, field in _entries(config):
         for rule, holds in field.metadata["rules"]:
             if value is not None and not holds(value):
-                raise UserError(f"{name}: {must(key, rule, value)}")
-    sections = [getattr(config, field.name) for field in dataclasses.fields(config)]
-    for checked in (*sections, config):
-        if problems := getattr(checked, "problems", None):
-            for problem in problems():
-                raise UserError(f"{name}: {problem}")
-    return config
+                yield must(key, rule, value)
+    for part in (*vars(config).values(), config):
+        if hasattr(part, "problems"):
+            yield from part.problems()
 
 
 def with_changes(config: Config, changes: Mapping[str, Any], name: str = "params.yaml") -> Config:
     """A copy with dotted keys replaced, checked again: `{"model.heads": 8}`."""
-    values, known = to_dict(config), list(flatten(config))
+    values, known = to_dict(config), [*flatten(config)]
     for key, value in changes.items():
         if key not in known:
             raise UserError(_unknown(key, known, name))
         *path, last = key.split(".")
-        place = values
-        for part in path:
-            place = place[part]
-        place[last] = value
+        functools.reduce(operator.getitem, path, values)[last] = value
     return from_dict(values, name)
 
 
@@ -92,20 +94,15 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 def flatten(config: Config, *sections: str) -> dict[str, Any]:
     """Dotted key to value, of the named sections or of all, with those that have a default."""
-    return {
-        key: value
-        for key, value, _ in _entries(config)
-        if not sections or key.split(".")[0] in sections
-    }
+    return {key: value for key, value, _ in _entries(config, sections)}
 
 
 def chosen(config: Config, *sections: str) -> dict[str, Any]:
     """As `flatten`, without keys that have their default: the same before and after one came."""
-    values = flatten(config, *sections)
     return {
-        key: values[key]
-        for key, value, field in _entries(config)
-        if key in values and not _is_default(value, field)
+        key: value
+        for key, value, field in _entries(config, sections)
+        if not _is_default(value, field)
     }
 
 
@@ -115,11 +112,10 @@ def identity(config: Config, *sections: str) -> dict[str, Any]:
     Beside the name of a kind stands what its file means, since only the code of defaults is part
     of the code that trains: a new kind's file changes nothing of models that do not name it.
     """
-    fields = {key: field for key, _, field in _entries(config)}
     return {
-        key: f"{value} {_code(folder, value)[:8]}" if (folder := _folder(fields[key])) else value
-        for key, value in chosen(config, *sections).items()
-        if fields[key].metadata["result"]
+        key: f"{value} {_code(folder, value)[:8]}" if (folder := field.metadata["kinds"]) else value
+        for key, value, field in _entries(config, sections)
+        if not _is_default(value, field) and field.metadata["result"]
     }
 
 
@@ -129,7 +125,7 @@ def code_of_kinds(config: Config, *sections: str) -> dict[str, str]:
     return {
         f"seq2sweep.model.{folder}.{kind}": _code(folder, kind)
         for _, _, field in _entries(config)
-        if (folder := _folder(field))
+        if (folder := field.metadata["kinds"])
         for kind in _kinds(folder)
         if f'"{kind}"' in named and kind != field.default
     }
@@ -147,32 +143,28 @@ def fingerprint(
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _defaults(kind: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _entries(
+    config: Config, sections: Sequence[str] = ()
+) -> Iterator[tuple[str, Any, dataclasses.Field[Any]]]:
+    """Dotted key, plain value and field of each key, of the named sections or of all."""
+    for key, field in _fields(typing.cast(Hashable, type(config))).items():
+        if not sections or key.split(".")[0] in sections:
+            yield key, _plain(operator.attrgetter(key)(config)), field
+
+
+@functools.cache
+def _fields(kind: Any, prefix: str = "") -> dict[str, dataclasses.Field[Any]]:
     hints = typing.get_type_hints(kind)
+    found: dict[str, dataclasses.Field[Any]] = {}
     for field in dataclasses.fields(kind):
-        if dataclasses.is_dataclass(hints[field.name]):
-            yield from _defaults(hints[field.name], f"{prefix}{field.name}.")
-        elif field.default is not dataclasses.MISSING:
-            yield prefix + field.name, _plain(field.default)
-
-
-def _entries(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field[Any]]]:
-    """Dotted key, plain value and field of each key of a section, and of the sections in it."""
-    for field in dataclasses.fields(section):
-        value = getattr(section, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from _entries(value, f"{prefix}{field.name}.")
-        else:
-            yield prefix + field.name, _plain(value), field
+        inside = dataclasses.is_dataclass(hints[field.name])
+        name = prefix + field.name
+        found |= _fields(hints[field.name], f"{name}.") if inside else {name: field}
+    return found
 
 
 def _is_default(value: Any, field: dataclasses.Field[Any]) -> bool:
-    return field.default is not dataclasses.MISSING and value == _plain(field.default)
-
-
-def _folder(field: dataclasses.Field[Any]) -> str | None:
-    folder: str | None = field.metadata["kinds"]
-    return folder
+    return field.default is not dataclasses.MISSING and bool(value == _plain(field.default))
 
 
 def _kinds(folder: str) -> tuple[str, ...]:
@@ -181,11 +173,7 @@ def _kinds(folder: str) -> tuple[str, ...]:
 
 
 def _code(folder: str, kind: str) -> str:
-    try:
-        return code_fingerprint.of_code([MODEL / folder / f"{kind}.py"])
-    except SyntaxError as error:
-        where = f"{error.filename} line {error.lineno}"
-        raise UserError(f"{where} is no Python ({error.msg}): mend it") from None
+    return code_fingerprint.of_code([MODEL / folder / f"{kind}.py"])
 
 
 def _plain(value: Any) -> Any:
@@ -196,7 +184,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
-DEFAULTS: Mapping[str, Any] = dict(_defaults(Config))
+DEFAULTS: Mapping[str, Any] = {
+    key: _plain(field.default)
+    for key, field in _fields(typing.cast(Hashable, Config)).items()
+    if field.default is not dataclasses.MISSING
+}
 """Dotted key to plain value, of the keys that params.yaml may leave out."""
 
 
@@ -209,26 +201,22 @@ def dump(config: Config) -> str:
     lines: list[str] = []
     for section in dataclasses.fields(config):
         lines += ["", f"# {section.metadata['help']}", f"{section.name}:"]
-        lines += _dump_fields(getattr(config, section.name), 1)
+        lines += _dump_fields(getattr(config, section.name), "  ")
     return "\n".join(lines[1:]) + "\n"
 
 
-def _dump_fields(section: Any, depth: int) -> list[str]:
-    indent = "  " * depth
-    lines = []
+def _dump_fields(section: Any, indent: str) -> Iterator[str]:
     for field in dataclasses.fields(section):
-        value = getattr(section, field.name)
-        comment = f"# {field.metadata['help']}"
+        value, comment = getattr(section, field.name), f"# {field.metadata['help']}"
         if dataclasses.is_dataclass(value):
-            lines.append(f"{indent}{field.name}:  {comment}")
-            lines += _dump_fields(value, depth + 1)
+            yield f"{indent}{field.name}:  {comment}"
+            yield from _dump_fields(value, indent + "  ")
         elif isinstance(value, dict) and value:
-            lines.append(f"{indent}{field.name}:  {comment}")
-            lines += [f"{indent}  {_flow(key)}: {_flow(item)}" for key, item in value.items()]
+            yield f"{indent}{field.name}:  {comment}"
+            yield from (f"{indent}  {_flow(key)}: {_flow(item)}" for key, item in value.items())
         else:
             idle = "# " * _is_default(_plain(value), field)
-            lines.append(f"{f'{indent}{idle}{field.name}: {_flow(value)}':<34}  {comment}")
-    return lines
+            yield f"{f'{indent}{idle}{field.name}: {_flow(value)}':<34}  {comment}"
 
 
 def _flow(value: Any) -> str:
@@ -260,7 +248,7 @@ def section(kind: Any, values: Any, prefix: str = "", name: str = "params.yaml")
         elif dataclasses.is_dataclass(hint):
             built[key] = section(hint, values[key], f"{dotted}.", name)
         else:
-            if folder := _folder(field):
+            if folder := field.metadata["kinds"]:
                 hint = Literal[_kinds(folder)]
             built[key] = _convert(hint, values[key], dotted, name)
     return kind(**built)
@@ -268,83 +256,65 @@ def section(kind: Any, values: Any, prefix: str = "", name: str = "params.yaml")
 
 def _unknown(key: str, known: list[str], name: str) -> str:
     key = key[:LONGEST_SHOWN] if key.isprintable() else shown(key)
-    section = key if any(k.startswith(key + ".") for k in known) else key.rpartition(".")[0]
-    if section == key:
-        keys = ", ".join(k for k in known if k.startswith(key + "."))
-        return f"{name}: {key} is a section; its keys are {keys}"
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    hint = f", did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
-    if not close and section:
-        siblings = [k for k in known if k.startswith(section + ".")]
-        hint = f"; known: {', '.join(siblings or known)}"
-    return f"{name}: unknown key {key}{hint}"
+    if keys := [k for k in known if k.startswith(f"{key}.")]:
+        return f"{name}: {key} is a section; its keys are {', '.join(keys)}"
+    near = did_you_mean(key, known, cutoff=0.5)
+    siblings = [k for k in known if k.startswith("".join(key.rpartition(".")[:2]))]
+    return f"{name}: unknown key {key}" + (near or f"; known: {', '.join(siblings or known)}")
+
+
+WORDS: Mapping[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text (in quotes if YAML reads it as something else)",
+    dict[str, Any]: "a mapping, such as {}",
+    tuple[str, ...]: "a list of texts",
+    tuple[int, ...]: "a list of whole numbers",
+}
+"""What a value of a type must be, in an error message."""
 
 
 def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
-    def wrong(expected: str) -> UserError:
-        return UserError(f"{name}: {must(key, expected, value)}")
+    """A value as its field has it. Raises UserError for one of another type."""
+
+    def wrong(expected: str, options: Sequence[str] = (), odd: Any = None) -> UserError:
+        near = did_you_mean(odd, options) if isinstance(odd, str) else ""
+        words = expected + ", ".join(options) + near
+        return UserError(f"{name}: {must(key, words, value)}")
 
     if isinstance(hint, types.UnionType):
         if value is None:
             return None
-        return _convert(next(a for a in hint.__args__ if a is not type(None)), value, key, name)
-    origin = typing.get_origin(hint)
+        (hint,) = (kind for kind in hint.__args__ if kind is not types.NoneType)
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
-        options = typing.get_args(hint)
-        if value not in options:
-            raise wrong("one of " + ", ".join(options) + _near(value, options))
-        return value
-    if origin is tuple:
-        return _convert_list(typing.get_args(hint)[0], value, wrong)
-    if origin is dict:
-        if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
-            raise wrong("a mapping, such as {}")
-        return dict(value)
-    if hint is float:
-        return _convert_number(value, wrong)
-    # type, not isinstance: true and false are no whole numbers here.
-    if type(value) is not hint:
-        raise wrong(
-            {bool: "true or false", int: "a whole number"}.get(
-                hint, "text (in quotes if YAML reads it as something else)"
-            )
-        )
-    return _line(value, wrong)
-
-
-def _convert_list(kind: Any, value: Any, wrong: Callable[[str], UserError]) -> tuple[Any, ...]:
-    if typing.get_origin(kind) is Literal:
-        options = typing.get_args(kind)
+        if value not in inner:
+            raise wrong("one of ", inner, value)
+    elif origin is tuple:
+        kind, options = inner[0], typing.get_args(inner[0])
         items = value if isinstance(value, list | tuple) else [value]
-        strange = [item for item in items if item not in options]
-        if strange or items is not value:
-            near = _near(strange[0], options) if strange else ""
-            raise wrong("a list, each one of " + ", ".join(options) + near)
-        return tuple(value)
-    if not isinstance(value, list | tuple) or not all(type(v) is kind for v in value):
-        raise wrong("a list of texts" if kind is str else "a list of whole numbers")
-    return tuple(_line(item, wrong) for item in value)
-
-
-def _convert_number(value: Any, wrong: Callable[[str], UserError]) -> float:
-    """YAML 1.1 reads 1e-4 (no dot) as text."""
-    try:
-        number = float(value) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError, OverflowError):
+        odd = [i for i in items if (i not in options if options else type(i) is not kind)]
+        if options and (odd or items is not value):
+            raise wrong("a list, each one of ", options, next(iter(odd), None))
+        if odd or items is not value:
+            raise wrong(WORDS[hint])
+        value = tuple(value)
+    elif origin is dict:
+        if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
+            raise wrong(WORDS[hint])
+        value = dict(value)
+    elif hint is float:
         number = math.nan
-    if not math.isfinite(number):
-        raise wrong("a number")
-    return number
-
-
-def _line(value: Any, wrong: Callable[[str], UserError]) -> Any:
-    if isinstance(value, str) and "\n" in value:
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            # YAML 1.1 reads 1e-4 (no dot) as text.
+            number = math.nan if isinstance(value, bool) else float(value)
+        if not math.isfinite(number):
+            raise wrong(WORDS[hint])
+        return number
+    # type, not isinstance: true and false are no whole numbers here.
+    elif type(value) is not hint:
+        raise wrong(WORDS[hint])
+    if any(isinstance(i, str) and "\n" in i for i in (value if origin is tuple else [value])):
         raise wrong("text of one line")
     return value
-
-
-def _near(value: Any, options: Iterable[str]) -> str:
-    if not isinstance(value, str):
-        return ""
-    close = difflib.get_close_matches(value[:LONGEST_SHOWN], options, n=1)
-    return f", did you mean {close[0]}?" if close else ""

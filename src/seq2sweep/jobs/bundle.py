@@ -32,7 +32,7 @@ SECRET_NAMES = (
     ".env .env.* .netrc .pgpass .pypirc .htpasswd *.pem *.key *.p12 *.pfx *.jks *.keystore *.kdbx "
     "id_rsa* id_dsa* id_ecdsa* id_ed25519* *credentials* auth_token kubeconfig"
 ).split()
-HARMLESS_NAMES = ("*.example", "*.sample", "*.template", "*.pub")
+HARMLESS_ENDINGS = (".example", ".sample", ".template", ".pub")
 
 SECRET_CONTENT = {
     "a private key": rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----",
@@ -86,19 +86,15 @@ def collect(project: Path) -> Upload:
 
     Raises UserError where there is no git, above LARGEST, and for what looks like a secret.
     """
-    left_out: dict[str, str] = {}
-    sizes: dict[str, int] = {}
-    for path in _listed(project):
-        reason = _unfit(project, path)
-        if reason is not None:
-            left_out[path] = reason
-        elif (project / path).exists():  # what is deleted and not committed is still listed
-            sizes[path] = (project / path).stat().st_size
+    listed = {path: _unfit(project / path, project) for path in _listed(project)}
+    left_out = {path: reason for path, reason in listed.items() if reason is not None}
+    # What is deleted and not committed is still listed.
+    there = [path for path in listed.keys() - left_out if (project / path).exists()]
+    sizes = {path: (project / path).stat().st_size for path in sorted(there)}
     _check_size(sizes)
     _refuse([f"{path} (by its name)" for path in sizes if _is_secret_by_name(path)])
     files = {path: (project / path).read_bytes() for path in sizes}
-    found = {path: _secret_in(content) for path, content in files.items()}
-    _refuse([f"{path} ({what})" for path, what in found.items() if what is not None])
+    _refuse([f"{path} ({what})" for path in files if (what := _secret_in(files[path]))])
     return Upload(files, left_out)
 
 
@@ -127,8 +123,7 @@ def _listed(project: Path) -> list[str]:
     return sorted(listed)
 
 
-def _unfit(project: Path, path: str) -> str | None:
-    file = project / path
+def _unfit(file: Path, project: Path) -> str | None:
     if file.is_symlink():
         if not file.resolve().is_relative_to(project.resolve()):
             return "a link out of the project"
@@ -160,11 +155,9 @@ def _refuse(found: list[str]) -> None:
 
 
 def _is_secret_by_name(path: str) -> bool:
-    """Whether files of such a name usually hold secrets."""
     name = PurePosixPath(path).name.lower()
-    if any(fnmatchcase(name, pattern) for pattern in HARMLESS_NAMES):
-        return False
-    return any(fnmatchcase(name, pattern) for pattern in SECRET_NAMES)
+    secret = any(fnmatchcase(name, pattern) for pattern in SECRET_NAMES)
+    return secret and not name.endswith(HARMLESS_ENDINGS)
 
 
 def _secret_in(content: bytes) -> str | None:

@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 
 import seq2sweep
-from seq2sweep import code_fingerprint
+from seq2sweep import code_fingerprint, yaml_text
 from seq2sweep import config as configuration
 from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.paths import read_text
 
 ALL = "all"
 """Stands for every stage."""
@@ -26,9 +27,21 @@ DATA = "data/"
 """What lies here is made from texts, not by training."""
 
 
+def described(project: Path) -> dict[str, dict[str, Any]]:
+    """What dvc.yaml says of each stage. Raises UserError where there is none that can be read."""
+    text = read_text(project / "dvc.yaml", "call this in the project's folder")
+    try:
+        stages = yaml_text.read_yaml(text)["stages"]
+        return {name: dict(description) for name, description in stages.items()}
+    except yaml.YAMLError as error:
+        raise UserError(yaml_text.problem(error, "dvc.yaml")) from None
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise UserError("dvc.yaml has no `stages` that can be read") from None
+
+
 def stage_names(project: Path) -> list[str]:
-    """The stages of dvc.yaml. Raises UserError where there is none."""
-    return list(_stages(project))
+    """The stages of dvc.yaml."""
+    return list(described(project))
 
 
 def roots(project: Path) -> tuple[Path, Path]:
@@ -42,13 +55,9 @@ def code(project: Path, stage: str) -> dict[str, str]:
     Of parts of the model that come in kinds, which are no imports, those that params.yaml names.
     Nothing of a stage that is no module of ours. Raises UserError for a module that is no Python.
     """
-    description = _stages(project)[stage]
+    description = described(project)[stage]
     found = re.search(r"-m (pipeline\.\w+)", str(description.get("cmd")))
-    try:
-        parts = code_fingerprint.parts(found[1], *roots(project)) if found else {}
-    except SyntaxError as error:
-        where = f"{error.filename} line {error.lineno}"
-        raise UserError(f"{where} is no Python ({error.msg}): mend it") from None
+    parts = code_fingerprint.parts(found[1], *roots(project)) if found else {}
     if "seq2sweep.model.components" in parts and (project / "params.yaml").exists():
         named = [entry for entry in description.get("params", ()) if isinstance(entry, str)]
         config = configuration.load(project / "params.yaml")
@@ -56,20 +65,11 @@ def code(project: Path, stage: str) -> dict[str, str]:
     return parts
 
 
-def code_of_all(project: Path) -> dict[str, str]:
-    """What `code` says of each stage, in one hash: the content of CODE_FILE."""
-    return {
-        stage: code_fingerprint.of_parts(code(project, stage))
-        for stage in stage_names(project)
-        if stage != FINGERPRINT
-    }
-
-
 def outputs(project: Path, stage: str) -> list[str]:
     """What a stage leaves behind; for ALL that of every stage, data excepted."""
     return [
         out
-        for name, description in _stages(project).items()
+        for name, description in described(project).items()
         for out in _outs(description)
         if name == stage or (stage == ALL and not out.startswith(DATA))
     ]
@@ -77,7 +77,7 @@ def outputs(project: Path, stage: str) -> list[str]:
 
 def makes_data(project: Path, stage: str) -> bool:
     """Whether it is one of the stages before training, which record nothing in MLflow."""
-    return stage != ALL and _makes_data(_stages(project)[stage])
+    return stage != ALL and _makes_data(described(project)[stage])
 
 
 def inputs(project: Path, stage: str) -> dict[str, str]:
@@ -85,7 +85,7 @@ def inputs(project: Path, stage: str) -> dict[str, str]:
 
     For ALL: what the stages read that make no data.
     """
-    stages = _stages(project)
+    stages = described(project)
     running = _running(stages, stage)
     read = [dep for name in running for dep in _deps(stages[name])]
     return {
@@ -112,10 +112,14 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
             f"dvc status failed: {said[-1] if said else f'status {done.returncode}'}"
         )
     found: dict[str, list[Any]] = json.loads(done.stdout or "{}")
-    if FINGERPRINT not in _stages(project):
+    if FINGERPRINT not in described(project):
         return found
     for stage in _with_those_before(project, stages):
-        told = [entry for entry in found.pop(stage, []) if not _is_of_code(entry)]
+        told = [
+            entry
+            for entry in found.pop(stage, [])
+            if not (isinstance(entry, dict) and {*entry.get("changed deps", ())} == {CODE_FILE})
+        ]
         made_by = params(project, stage, CODE_FILE).get(stage)
         if made_by and made_by != code_fingerprint.of_parts(code(project, stage)):
             told.insert(0, {"changed deps": {CODE_FILE: {"code": "modified"}}})
@@ -123,10 +127,6 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
             found[stage] = told
     found.pop(FINGERPRINT, None)
     return found
-
-
-def _is_of_code(entry: Any) -> bool:
-    return isinstance(entry, dict) and list(entry.get("changed deps", ())) == [CODE_FILE]
 
 
 def _with_those_before(project: Path, wanted: Iterable[str]) -> list[str]:
@@ -159,7 +159,7 @@ def params(project: Path, stage: str, file: str = "params.yaml") -> dict[str, An
 
 def lock_of_inputs(project: Path, stage: str) -> bytes:
     """dvc.lock without what is to run, which DVC might take for done."""
-    running = _running(_stages(project), stage)
+    running = _running(described(project), stage)
     with _reading_lock(project) as stages:
         kept = {name: about for name, about in stages.items() if name not in running}
     return yaml.safe_dump({"schema": "2.0", "stages": kept}).encode()
@@ -186,16 +186,6 @@ def _running(stages: dict[str, dict[str, Any]], stage: str) -> list[str]:
 
 def _makes_data(description: dict[str, Any]) -> bool:
     return any(out.startswith(DATA) for out in _outs(description))
-
-
-def _stages(project: Path) -> dict[str, dict[str, Any]]:
-    try:
-        content = yaml.safe_load((project / "dvc.yaml").read_text(encoding="utf-8"))
-        return dict(content["stages"])
-    except FileNotFoundError:
-        raise UserError("dvc.yaml is missing: call this in the project's folder") from None
-    except (yaml.YAMLError, KeyError, TypeError, ValueError):
-        raise UserError("dvc.yaml has no `stages` that can be read") from None
 
 
 def _deps(description: dict[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from seq2sweep.errors import (
@@ -22,7 +22,6 @@ from seq2sweep.errors import (
     UserError,
 )
 from seq2sweep.jobs import dvc_stages, results
-from seq2sweep.jobs.results import Storage
 
 DESCRIPTION = ".seq2sweep-job.json"
 """In the uploaded project, so that each job has a copy of its own: Ray keeps one for the same
@@ -40,17 +39,14 @@ TAIL = 1 << 16
 
 @dataclass(frozen=True)
 class Description:
-    """What a job is told: its id, the stage, the storage, and the sum of each path that comes from
-    home."""
+    """What a job is told: its id, the stage, the commit of its code, the storage, and the sum of
+    each path that comes from home."""
 
     job: str
     stage: str
+    commit: str
     storage: str
     inputs: dict[str, str]
-
-    def to_json(self) -> bytes:
-        """As the file that goes with the project."""
-        return json.dumps(asdict(self), indent=2, sort_keys=True).encode()
 
 
 def is_inside() -> bool:
@@ -68,7 +64,7 @@ def seen_by_all_nodes(made: Path, storage: Path, name: str) -> Path:
     if not is_inside() or place.is_relative_to(storage.resolve()):
         return place
     where = results.of_input(name, place.name)
-    results.put(place.parent, [place.name], Storage.at(str(storage)), where)
+    results.put(place.parent, [place.name], results.storage_at(str(storage)), where)
     return storage / where / place.name
 
 
@@ -93,7 +89,7 @@ def main() -> int:
 
 def _work(description: Description) -> tuple[str, int]:
     """The last line of the log, and the exit status."""
-    project, storage = Path.cwd(), Storage.at(description.storage)
+    project, storage = Path.cwd(), results.storage_at(description.storage)
     order = results.of_job(description.job, results.ORDER)
     if not results.wait_for(storage, order, LAG_SECONDS):
         raise UserError(

@@ -8,30 +8,33 @@ manifest with their sha256 sums that is written last, so that whatever has one i
 from __future__ import annotations
 
 import contextlib
+import functools
+import io
 import json
 import os
 import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, ParamSpec, TypeAlias, TypeVar
 
 from tqdm import tqdm
 
 from seq2sweep import console
-from seq2sweep.config import ClusterConfig, is_address
+from seq2sweep.config import is_address
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.storage.object_store import ObjectStore
 from seq2sweep.storage.retry import with_retries
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 MANIFEST = "manifest.json"
 ORDER = "order.json"
-"""Written by who submits; a job that does not find it looks at another storage."""
+"""What the job is told, by who submits; a job that does not find it sees another storage."""
 VALUES = "environment"
 STALE_SECONDS = 86400.0
 """For the values of an attempt that this cluster does not know: it may be of another one that has
@@ -39,8 +42,46 @@ the same storage, or be forgotten."""
 BLOCK_BYTES = 1 << 22
 
 
+def _retried(method: Callable[P, T]) -> Callable[P, T]:
+    """Of a storage: tries again for two minutes what fails.
+
+    Then raises OperationalError; UserError at once for what waiting does not mend.
+    """
+
+    @functools.wraps(method)
+    def work(*arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return with_retries(lambda: method(*arguments, **options))
+        except OSError as error:
+            address = arguments[0].address  # type: ignore[attr-defined]
+            raise OperationalError(
+                f"{address} cannot be used ({error.strerror}): fix the storage, and submit again"
+            ) from None
+
+    return work
+
+
+class Bucket(ObjectStore):
+    """An object store that this machine and the cluster share."""
+
+    read = _retried(ObjectStore.read)
+    write = write_private = _retried(ObjectStore.write)
+    """Whoever may read the bucket may read it."""
+    delete = _retried(ObjectStore.delete)
+    upload = _retried(ObjectStore.upload)
+    download = _retried(ObjectStore.download)
+    sizes = _retried(ObjectStore.sizes)
+
+    def values(self) -> list[str]:
+        """The names of the files with variables."""
+        return [*Bucket(f"{self.address}/{VALUES}").sizes()]
+
+
 class SharedFolder:
-    """A folder that this machine and all nodes see under one path, used as an `ObjectStore` is."""
+    """A folder that this machine and all nodes see under one path, used as a `Bucket` is.
+
+    A file has its name when all of it is there; a private one is for this user only.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.address = folder, str(folder)
@@ -52,37 +93,41 @@ class SharedFolder:
                 "all nodes do"
             ) from None
 
+    @_retried
     def read(self, name: str) -> bytes | None:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return (self.folder / name).read_bytes()
-        except FileNotFoundError:
-            return None
+        return None
 
-    def write(self, name: str, content: bytes, rights: int = 0o666) -> None:
-        with self._complete(name, rights) as stream:
-            stream.write(content)
+    @_retried
+    def write(self, name: str, content: bytes) -> None:
+        self._copy(io.BytesIO(content), name)
 
+    @_retried
+    def write_private(self, name: str, content: bytes) -> None:
+        self._copy(io.BytesIO(content), name, 0o600)
+
+    @_retried
     def upload(self, path: Path, name: str) -> None:
-        with path.open("rb") as source, self._complete(name) as stream:
-            shutil.copyfileobj(source, stream, BLOCK_BYTES)
+        with path.open("rb") as source:
+            self._copy(source, name)
 
+    @_retried
     def download(self, name: str, path: Path) -> None:
         shutil.copyfile(self.folder / name, path)
 
+    @_retried
     def delete(self, name: str) -> None:
         (self.folder / name).unlink(missing_ok=True)
 
-    def own_files(self, name: str) -> Iterator[str]:
-        """What lies in a folder here and belongs to this user."""
-        with contextlib.suppress(FileNotFoundError):
-            for entry in os.scandir(self.folder / name):
-                with contextlib.suppress(FileNotFoundError):  # taken in this moment
-                    if entry.stat().st_uid == os.getuid():
-                        yield entry.name
+    def values(self) -> list[str]:
+        """The names of this user's files with variables."""
+        files = sorted((self.folder / VALUES).glob("*"))
+        with contextlib.suppress(FileNotFoundError):  # taken in this moment
+            return [file.name for file in files if file.lstat().st_uid == os.getuid()]
+        return self.values()
 
-    @contextlib.contextmanager
-    def _complete(self, name: str, rights: int = 0o666) -> Iterator[BinaryIO]:
-        """A file that takes its name when all of it is on the disk."""
+    def _copy(self, source: BinaryIO, name: str, rights: int = 0o666) -> None:
         place = self.folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         # Not in the same folder: what a kill leaves would be part of a stage's input there.
@@ -90,7 +135,7 @@ class SharedFolder:
         try:
             made = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, rights)
             with open(made, "wb") as stream:
-                yield stream
+                shutil.copyfileobj(source, stream, BLOCK_BYTES)
                 stream.flush()
                 os.fsync(made)
             beside.replace(place)
@@ -98,71 +143,20 @@ class SharedFolder:
             beside.unlink(missing_ok=True)
 
 
-class Storage:
-    """The storage that this machine and the cluster share; names are relative, with slashes.
+Storage: TypeAlias = SharedFolder | Bucket
+"""What this machine and the cluster share; names are relative, with slashes."""
 
-    A file has its name when all of it is there. Tries again for two minutes what fails; then raises
-    OperationalError, and UserError for what waiting does not mend.
-    """
 
-    def __init__(self, backend: SharedFolder | ObjectStore) -> None:
-        self.backend, self.address = backend, backend.address
-
-    @classmethod
-    def at(cls, address: str) -> Storage:
-        """That of an address such as s3://bucket/runs, or of a folder, which is made if missing."""
-        return cls(ObjectStore(address) if is_address(address) else SharedFolder(Path(address)))
-
-    @classmethod
-    def of(cls, cluster: ClusterConfig) -> Storage:
-        """That of cluster.storage. Raises UserError for one that only this machine sees."""
-        if not is_address(cluster.storage) and not Path(cluster.storage).is_absolute():
-            raise UserError(
-                f"cluster.storage is {cluster.storage}: a job needs the full path of a folder that "
-                "this machine and all nodes see under this name, or an address such as "
-                "s3://bucket/runs"
-            )
-        return cls.at(cluster.storage)
-
-    def read(self, name: str) -> bytes | None:
-        """The content of a file; None where there is none."""
-        return self._retried(lambda: self.backend.read(name))
-
-    def write(self, name: str, content: bytes, *, private: bool = False) -> None:
-        """private: readable by this user only; in a bucket, by whoever may read that."""
-        if private and isinstance(self.backend, SharedFolder):
-            self.backend.write(name, content, 0o600)
-        else:
-            self._retried(lambda: self.backend.write(name, content))
-
-    def delete(self, name: str) -> None:
-        """Remove a file, if it is there."""
-        self._retried(lambda: self.backend.delete(name))
-
-    def upload(self, path: Path, name: str) -> None:
-        """Copy a file there."""
-        self._retried(lambda: self.backend.upload(path, name))
-
-    def download(self, name: str, path: Path) -> None:
-        """Copy a file here; its folder is made."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._retried(lambda: self.backend.download(name, path))
-
-    def values(self) -> list[str]:
-        """The names of the files with variables: in a folder, of those of this user."""
-        if isinstance(self.backend, SharedFolder):
-            return sorted(self.backend.own_files(VALUES))
-        bucket = self.backend.at(VALUES)
-        return self._retried(lambda: [*bucket.sizes()])
-
-    def _retried(self, work: Callable[[], T]) -> T:
-        try:
-            return with_retries(work)
-        except OSError as error:
-            raise OperationalError(
-                f"{self.address} cannot be used ({error.strerror}): fix the storage, and submit "
-                "again"
-            ) from None
+def storage_at(address: str) -> Storage:
+    """That of cluster.storage. Raises UserError for one that only this machine sees."""
+    if is_address(address):
+        return Bucket(address)
+    if not Path(address).is_absolute():
+        raise UserError(
+            f"cluster.storage is {address}: a job needs the full path of a folder that this "
+            "machine and all nodes see under this name, or an address such as s3://bucket/runs"
+        )
+    return SharedFolder(Path(address))
 
 
 def of_job(job: str, name: str = "") -> str:
@@ -200,7 +194,6 @@ def put(project: Path, paths: Sequence[str], storage: Storage, where: str) -> No
 
 
 def is_complete(storage: Storage, where: str) -> bool:
-    """Whether all has been put there."""
     return storage.read(where + MANIFEST) is not None
 
 
@@ -225,6 +218,7 @@ def get(storage: Storage, where: str, project: Path, expected: Sequence[str]) ->
     remove(beside)
     try:
         for name, total in sums.items():
+            (beside / name).parent.mkdir(parents=True, exist_ok=True)
             storage.download(where + name, beside / name)
             if sha256(beside / name) != total:
                 raise OperationalError(
@@ -244,10 +238,10 @@ def get(storage: Storage, where: str, project: Path, expected: Sequence[str]) ->
 
 def get_input(storage: Storage, total: str, path: str, project: Path) -> None:
     """Have what was made at home in its place: a link to what all nodes see, or a copy."""
-    if isinstance(storage.backend, SharedFolder):
+    if isinstance(storage, SharedFolder):
         remove(project / path)
         (project / path).parent.mkdir(parents=True, exist_ok=True)
-        (project / path).symlink_to(storage.backend.folder / of_input(total, path) / path)
+        (project / path).symlink_to(storage.folder / of_input(total, path) / path)
     else:
         get(storage, of_input(total, path), project, [path])
 
@@ -255,11 +249,9 @@ def get_input(storage: Storage, total: str, path: str, project: Path) -> None:
 def wait_for(storage: Storage, name: str, seconds: float) -> bool:
     """Wait until that shows which another machine has written: network file systems lag."""
     give_up = time.monotonic() + seconds
-    while storage.read(name) is None:
-        if time.monotonic() >= give_up:
-            return False
+    while not (found := storage.read(name) is not None) and time.monotonic() < give_up:
         time.sleep(0.5)
-    return True
+    return found
 
 
 def remove(path: Path) -> None:
@@ -271,9 +263,7 @@ def remove(path: Path) -> None:
 
 
 def _files_of(path: Path) -> list[Path]:
-    if path.is_dir():
-        return [file for file in sorted(path.rglob("*")) if file.is_file()]
-    return [path]
+    return [file for file in sorted(path.rglob("*")) if file.is_file()] if path.is_dir() else [path]
 
 
 # --- the values of variables ---------------------------------------------------------------------

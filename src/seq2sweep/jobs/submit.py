@@ -10,9 +10,7 @@ import hashlib
 import json
 import os
 import re
-import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +20,7 @@ from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.console import say
 from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, OperationalError, UserError
+from seq2sweep.health import Finding
 from seq2sweep.jobs import bundle, dvc_stages, entrypoint, results
 from seq2sweep.jobs.results import Storage
 from seq2sweep.redaction import redact, secrets_in
@@ -29,7 +28,7 @@ from seq2sweep.redaction import redact, secrets_in
 if TYPE_CHECKING:
     from seq2sweep.cluster.job_client import JobServer
 
-NO_RESULT = ("cluster", "download", "tracking")
+NO_RESULT = {"cluster", "download", "tracking"}
 """Sections that change no result: with another value of theirs it is the same job."""
 ENTRY = "python -m seq2sweep.jobs.entrypoint"
 # As in the environment of `make`; the copy's library comes before an installed one.
@@ -77,11 +76,7 @@ def order(project: Path, config: Config, stage: str, *, current: bool | None = N
     identity = {
         "stage": stage,
         "code": content.fingerprint(),
-        "params": {
-            key: value
-            for key, value in configuration.chosen(config).items()
-            if key.split(".")[0] not in NO_RESULT
-        },
+        "params": configuration.chosen(config, *(vars(config).keys() - NO_RESULT)),
         "data": inputs,
     }
     text = json.dumps(identity, sort_keys=True)
@@ -109,7 +104,7 @@ def run(config: Config, wanted: Order, address: str | None = None, *, detach: bo
     Raises UserError and OperationalError with the job's own reason, and KeyboardInterrupt (after a
     line) when the job was interrupted or keeps running without being followed.
     """
-    storage, made = Storage.of(config.cluster), results.of_job(wanted.job)
+    storage, made = results.storage_at(config.cluster.storage), results.of_job(wanted.job)
     if results.is_complete(storage, made):
         say(f"{wanted.job} has finished; its results are in {storage.address}/{made}")
         return
@@ -145,9 +140,42 @@ def run_stage(project: Path, config: Config, stage: str) -> None:
     """
     wanted = order(project, config, stage, current=True)
     run(config, wanted)
-    storage, expected = Storage.of(config.cluster), dvc_stages.outputs(project, stage)
+    storage = results.storage_at(config.cluster.storage)
+    expected = dvc_stages.outputs(project, stage)
     made = results.get(storage, results.of_job(wanted.job), project, expected)
     say(f"downloaded from {storage.address}: {', '.join(made)}")
+
+
+def examine(config: Config, address: str, project: Path) -> list[Finding]:
+    """Would a job be taken? What `seq2sweep doctor` looks at where cluster.job_server is set.
+
+    What would be uploaded, what records, and whether the job server answers and takes our token:
+    nothing leaves this machine but a question to that.
+    """
+
+    def package() -> str:
+        content = bundle.collect(project)
+        return f"{len(content.files)} files, {bundle.mebibytes(content.bytes)}"
+
+    def records() -> str:
+        check_records_stay(config)
+        return "go to a store that outlives the job"
+
+    def server() -> str:
+        from seq2sweep.cluster.job_client import JobServer
+
+        JobServer(address)
+        return f"{address} answers, and takes our token"
+
+    found = []
+    checks = {"package": package, "records of a job": records, "job server": server}
+    for what, check in checks.items():
+        try:
+            found.append(Finding("this machine", what, "well", check()))
+        except UserError as error:
+            text, _, remedy = str(error).rpartition(": ")
+            found.append(Finding("this machine", what, "problem", text, remedy))
+    return found
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -166,19 +194,16 @@ def _inputs(project: Path, stage: str, current: bool | None) -> dict[str, str]:
 
 def _check_no_password(config: Config) -> None:
     for key, value in configuration.flatten(config).items():
-        found = secrets_in(json.dumps(value, ensure_ascii=False))
-        if not found:
-            continue
+        fix = "leave it out, and put it into the environment of all nodes"
         if key == "tracking.uri":
             fix = (
                 "set it to null, $MLFLOW_TRACKING_URI to the address and cluster.job_environment "
                 "to [MLFLOW_TRACKING_URI]"
             )
-        else:
-            fix = "leave it out, and put it into the environment of all nodes"
-        raise UserError(
-            f"{key} holds {found[0].what}, which would be uploaded with params.yaml: {fix}"
-        )
+        if found := secrets_in(json.dumps(value, ensure_ascii=False)):
+            raise UserError(
+                f"{key} holds {found[0].what}, which would be uploaded with params.yaml: {fix}"
+            )
 
 
 def check_records_stay(config: Config, wanted: Order | None = None) -> None:
@@ -253,11 +278,16 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     for path, total in wanted.inputs.items():
         results.put(wanted.project, [path], storage, results.of_input(total, path))
     about = {"stage": wanted.stage, "commit": wanted.commit, "storage": storage.address}
-    dated = about | {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-    text = json.dumps(dated, indent=2) + "\n"
-    storage.write(results.of_job(wanted.job, results.ORDER), text.encode())
+    description = json.dumps(
+        about | {"job": wanted.job, "inputs": wanted.inputs}, indent=2
+    ).encode()
+    storage.write(results.of_job(wanted.job, results.ORDER), description)
     # Those of attempts that ended before they had begun.
     results.remove_values(storage, server.ended().get)
+    files = wanted.content.files | {entrypoint.DESCRIPTION: description}
+    files.pop("dvc.lock", None)
+    if wanted.inputs:
+        files["dvc.lock"] = dvc_stages.lock_of_inputs(wanted.project, wanted.stage)
     variables = VARIABLES | {"SEQ2SWEEP_COMMIT": wanted.commit}
     values = None
     if config.cluster.job_environment:
@@ -266,26 +296,15 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     taken = False
     try:
         if values is not None:
-            content = results.values_of(config.cluster.job_environment)
-            storage.write(values, content, private=True)
+            storage.write_private(values, results.values_of(config.cluster.job_environment))
         with tempfile.TemporaryDirectory(prefix="s2s-job-") as folder:
             archive = Path(folder) / "project.zip"
-            bundle.write_zip(archive, _files(wanted, storage))
+            bundle.write_zip(archive, files)
             taken = server.submit(name, ENTRY, archive, variables, **about)
     finally:
         if values is not None and not taken:
             storage.delete(values)
     return taken
-
-
-def _files(wanted: Order, storage: Storage) -> dict[str, bytes]:
-    """What the job's copy of the project is made of."""
-    description = entrypoint.Description(wanted.job, wanted.stage, storage.address, wanted.inputs)
-    files = wanted.content.files | {entrypoint.DESCRIPTION: description.to_json()}
-    files.pop("dvc.lock", None)
-    if wanted.inputs:
-        files["dvc.lock"] = dvc_stages.lock_of_inputs(wanted.project, wanted.stage)
-    return files
 
 
 def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str | None:
@@ -295,31 +314,27 @@ def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str |
     """
     from seq2sweep.cluster.job_client import JobServerAwayError
 
-    tail = [""]
+    tail = ""
 
     def write(text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        console.spoken()
-        tail[0] = (tail[0] + text)[-entrypoint.TAIL :]
+        nonlocal tail
+        say(text, end="")
+        tail = (tail + text)[-entrypoint.TAIL :]
 
     try:
         console.doing(f"{name} is running, and its log says nothing new")
         ended = server.follow(name, write)
     except (KeyboardInterrupt, JobServerAwayError) as error:
-        why = (
-            "the job server does not answer"
-            if isinstance(error, JobServerAwayError)
-            else "detached"
-        )
+        away = isinstance(error, JobServerAwayError)
+        why = "the job server does not answer" if away else "detached"
         say(f"\n{why}. {_how_to_attach(server, name, stage)}")
         raise KeyboardInterrupt from None
     # It may never have begun.
     results.remove_values(storage, lambda attempt: attempt == name)
     if ended.status == "SUCCEEDED":
         return None
-    line = entrypoint.reason(tail[0] or ended.message or "")
-    line = re.sub(r"^seq2sweep \w+: ", "", line)
+    reason = entrypoint.reason(tail or ended.message or "")
+    line = re.sub(r"^seq2sweep \w+: ", "", reason)
     if ended.status == "STOPPED" or ended.driver_exit_code == EXIT_INTERRUPTED:
         say(f"{name} was {'stopped' if ended.status == 'STOPPED' else f'interrupted: {line}'}")
         raise KeyboardInterrupt

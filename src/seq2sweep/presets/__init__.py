@@ -8,7 +8,6 @@ table3.yaml.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ from typing import Any
 import yaml
 
 from seq2sweep import config as configuration
-from seq2sweep.errors import UserError
+from seq2sweep import console
+from seq2sweep.errors import UserError, did_you_mean
 from seq2sweep.presets import table3
 
 SHORT = {"base": "wmt14-en-de-base", "big": "wmt14-en-de-big"}
@@ -68,17 +68,7 @@ def load(name: str) -> Preset:
     name = SHORT.get(name, name)
     if name in _rows():
         return _row_preset(name, _rows()[name])
-    content = _read(name)
-    about = content["about"]
-    return Preset(
-        name,
-        about["summary"],
-        about["bleu"],
-        about["time"],
-        about["hardware"],
-        _config(name),
-        about.get("measured"),
-    )
+    return Preset(name, config=_config(name), **_read(name)["about"])
 
 
 def is_unchanged(path: Path) -> bool:
@@ -105,35 +95,25 @@ def overview() -> str:
         "Not run here yet: perplexity, BLEU and parameters (millions) are the paper's.",
         "",
     ]
-    cells = [("name", "PPL", "BLEU", "params", "differs from base in")]
+    cells: list[tuple[str, ...]] = [("name", "PPL", "BLEU", "params", "differs from base in")]
     for name, row in _rows().items():
         millions = "" if row.parameters_millions is None else str(row.parameters_millions)
         figures = (f"{row.perplexity:.2f}", f"{row.bleu:.1f}", millions)
         cells.append((name, *figures, _described(row.changes)))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for name, *middle, changes in cells:
-        columns = [name.ljust(widths[0]), *map(str.rjust, middle, widths[1:]), changes]
-        lines.append("  ".join(columns).rstrip())
-    return "\n".join(lines)
+    return "\n".join([*lines, *console.columns(cells, "<>>><")])
 
 
 # --- files ---------------------------------------------------------------------------------------
 
 
 def _file_names() -> list[str]:
-    files = (file.name for file in resources.files(__package__).iterdir())
-    return sorted(
-        file.removesuffix(".yaml")
-        for file in files
-        if file.endswith(".yaml") and file != table3.FILE
-    )
+    files = {file.name for file in resources.files(__package__).iterdir()} - {table3.FILE}
+    return sorted(file.removesuffix(".yaml") for file in files if file.endswith(".yaml"))
 
 
 def _read(name: str) -> dict[str, Any]:
     if name not in _file_names():
-        known = {other.lower(): other for other in [*names(), *SHORT]}
-        close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.4)
-        hint = f", did you mean {known[close[0]]}?" if close else ";"
+        hint = did_you_mean(name, [*names(), *SHORT], cutoff=0.4) or ";"
         raise UserError(f"unknown preset {name}{hint} `seq2sweep preset` lists all")
     text = resources.files(__package__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
     content: dict[str, Any] = yaml.safe_load(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from seq2sweep.errors import UserError
+from seq2sweep.errors import UserError, did_you_mean
 
 FILE = "table3.yaml"
 
@@ -58,8 +57,6 @@ def select(names: Sequence[str]) -> list[Row]:
     known = ["all", *dict.fromkeys(name for row in rows for name in (row.group, row.name))]
     for name in names:
         if name not in known:
-            spelt = {other.lower(): other for other in known}
-            close = difflib.get_close_matches(name.lower(), spelt, n=1, cutoff=0.4)
-            hint = f", did you mean {spelt[close[0]]}?" if close else f"; known: {', '.join(known)}"
+            hint = did_you_mean(name, known, cutoff=0.4) or f"; known: {', '.join(known)}"
             raise UserError(f"params.yaml: sweep.rows: Table 3 has no row or group {name}{hint}")
     return [row for row in rows if {"all", row.group, row.name} & set(names)]

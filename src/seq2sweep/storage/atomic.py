@@ -52,7 +52,7 @@ def whole_folder(folder: Path, *, parents: bool = True) -> Iterator[Path]:
     partial.mkdir(parents=parents)
     try:
         yield partial
-        flush(*partial.iterdir(), partial)
+        flush(*partial.rglob("*"), partial)
     except BaseException:
         # What lies there would take the room that the next try needs.
         shutil.rmtree(partial, ignore_errors=True)
@@ -81,4 +81,4 @@ def flush(*paths: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, whole or not at all."""
-    write_whole(path, json.dumps(value, indent=2) + "\n")
+    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
