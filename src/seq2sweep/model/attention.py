@@ -116,22 +116,35 @@ class MultiHeadAttention(nn.Module):
         [B, h, n, m], bool, True where a query may look at a key, or, which is faster, what to add
         to the scores (`additive`); causal (not with a mask): query i sees keys 0 ... i.
         """
+        return self.join(self.heads_of(queries, keys, values, mask, causal), packing)
+
+    def heads_of(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """Values weighted by attention, head by head: [B, h, n, d_v]; arguments as in `attend`."""
         if self.keep_weights or not self._fused(queries, keys):
             weights = self.weights(queries, keys, mask, causal)
             if self.keep_weights:
                 self.kept_weights = weights.detach()
             kept = dropout(weights, self.dropout, self.training)
-            heads = kept.to(values.dtype) @ values
-        else:
-            heads = F.scaled_dot_product_attention(
-                queries,
-                keys,
-                values,
-                attn_mask=mask,
-                dropout_p=self.dropout if self.training else 0.0,
-                is_causal=causal,
-                scale=self.scale,
-            )
+            return kept.to(values.dtype) @ values
+        return F.scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=causal,
+            scale=self.scale,
+        )
+
+    def join(self, heads: Tensor, packing: Packing | None = None) -> Tensor:
+        """Heads [B, h, n, d_v] joined by W^O: [B, n, d_model], or packed."""
         joined = heads.transpose(1, 2).flatten(2)
         out: Tensor = self.output(joined if packing is None else packing.pack(joined))
         return out
