@@ -407,7 +407,7 @@ def test_pieces_of_no_hypothesis_are_dropped_and_change_nothing(
                 found.append(model.step(said[..., i], cache))
                 cache.select((torch.arange(2)[:, None] * 3 + parents[i]).flatten())
         logits.append(torch.stack(found))
-        held.append(cache.layers[0].used)
+        held.append(cache.layers[0].mixer.used)
     assert held[0] == 60
     assert held[1] < 35
     torch.testing.assert_close(*logits, rtol=1e-10, atol=1e-12)

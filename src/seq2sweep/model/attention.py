@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seq2sweep.config import ModelConfig
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
 from seq2sweep.model.products import Linear, linear
@@ -197,3 +198,23 @@ def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     """What to add to scores: 0 where allowed (bool), minus infinity elsewhere."""
     zeros = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
     return zeros.masked_fill_(~allowed, -math.inf)
+
+
+def parameter_count(config: ModelConfig) -> int:
+    """Trainable numbers of one: W^Q, W^K, W^V and W^O; additive attention has u besides."""
+    count = config.d_model * config.heads * (2 * config.d_k + 2 * config.d_v)
+    return count + config.heads * config.d_k * (config.attention == "additive")
+
+
+def projections(config: ModelConfig) -> int:
+    """Operations of Q, K, V and the output, for each piece."""
+    return 2 * config.d_model * config.heads * (2 * config.d_k + 2 * config.d_v)
+
+
+def pairwise(config: ModelConfig) -> int:
+    """Operations of a score and its part of the weighted sum, for each query and key.
+
+    Additive scores are a product of d_k numbers too, u . tanh(q + k); their sum and tanh are
+    element-wise.
+    """
+    return 2 * config.heads * (config.d_k + config.d_v)

@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seq2sweep.config import ModelConfig
-from seq2sweep.model.attention import additive
+from seq2sweep.model.attention import additive, pairwise, projections
 from seq2sweep.model.mixer import self_attention
-from seq2sweep.model.mixer.self_attention import pairwise, projections
 from seq2sweep.model.packing import Packing, real
 
 MULTIPLE = 8

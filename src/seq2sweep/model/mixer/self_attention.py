@@ -9,7 +9,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2sweep.config import ModelConfig
-from seq2sweep.model.attention import MultiHeadAttention
+from seq2sweep.model.attention import (
+    MultiHeadAttention,
+    pairwise,
+    parameter_count,
+    projections,
+)
 from seq2sweep.model.caching import KeyValueCache
 from seq2sweep.model.packing import Packing
 
@@ -59,8 +64,7 @@ class Mixer(MultiHeadAttention):
     @staticmethod
     def parameter_count(config: ModelConfig, causal: bool) -> int:
         """Trainable numbers: W^Q, W^K, W^V and W^O; additive attention has u besides."""
-        count = config.d_model * config.heads * (2 * config.d_k + 2 * config.d_v)
-        return count + config.heads * config.d_k * (config.attention == "additive")
+        return parameter_count(config)
 
     @staticmethod
     def flops(
@@ -75,17 +79,3 @@ class Mixer(MultiHeadAttention):
         """
         keys = lengths if widths is None else widths
         return lengths * projections(config) + keys * keys * pairwise(config)
-
-
-def projections(config: ModelConfig) -> int:
-    """Operations of Q, K, V and the output, for each piece."""
-    return 2 * config.d_model * config.heads * (2 * config.d_k + 2 * config.d_v)
-
-
-def pairwise(config: ModelConfig) -> int:
-    """Operations of a score and its part of the weighted sum, for each query and key.
-
-    Additive scores are a product of d_k numbers too, u . tanh(q + k); their sum and tanh are
-    element-wise.
-    """
-    return 2 * config.heads * (config.d_k + config.d_v)
