@@ -29,6 +29,7 @@ from seq2sweep.train.loss import projected_cross_entropy, smoothed_cross_entropy
 from .models import (
     FEED_FORWARDS,
     KINDS,
+    MIXERS,
     NORM_KINDS,
     NORMS,
     POSITIONS,
@@ -99,6 +100,12 @@ def test_an_update_of_other_parts_is_that_of_padded_logits(
     feed_forward: str, norm_kind: str
 ) -> None:
     is_an_update_of_padded_logits({"feed_forward": feed_forward, "norm_kind": norm_kind})
+
+
+@pytest.mark.parametrize("side", ["encoder_mixer", "decoder_mixer"])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_an_update_of_other_mixers_is_that_of_padded_logits(mixer: str, side: str) -> None:
+    is_an_update_of_padded_logits({side: mixer, "mixer_neighbourhood": 3})
 
 
 def is_an_update_of_padded_logits(changes: dict[str, object]) -> None:

@@ -218,3 +218,22 @@ def pairwise(config: ModelConfig) -> int:
     element-wise.
     """
     return 2 * config.heads * (config.d_k + config.d_v)
+
+
+def kept_bytes(config: ModelConfig, size: int) -> int:
+    """What the backward pass needs for each piece, scores left out: the input, queries, keys,
+    values, heads and the softmax's sums; `size`: bytes of a number that goes into a product."""
+    return size * (config.d_model + config.heads * (2 * config.d_k + 2 * config.d_v)) + (
+        4 * config.heads
+    )
+
+
+def kept_of_scores(config: ModelConfig, size: int, plain: bool) -> int:
+    """What the backward pass needs for each query, key and head; plain: without a fused kernel.
+
+    The softmax in float32, and its copy where products are in bf16; additive scores keep tanh of
+    each query with each key, and are always plain.
+    """
+    if config.attention == "additive":
+        return 4 + size + size * config.d_k
+    return (4 + size * (size == 2)) * plain

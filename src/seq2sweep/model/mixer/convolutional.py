@@ -79,6 +79,13 @@ class Mixer(nn.Module):
         return config.mixer_kernel * config.d_model**2
 
     @staticmethod
+    def kept_bytes(
+        config: ModelConfig, causal: bool, length: float, size: int, plain: bool
+    ) -> float:
+        """What the backward pass needs for each piece: the input."""
+        return size * config.d_model
+
+    @staticmethod
     def flops(
         config: ModelConfig,
         causal: bool,

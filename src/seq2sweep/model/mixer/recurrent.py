@@ -75,6 +75,15 @@ class Mixer(nn.Module):
         return directions * 4 * width * (d + width + 2)
 
     @staticmethod
+    def kept_bytes(
+        config: ModelConfig, causal: bool, length: float, size: int, plain: bool
+    ) -> float:
+        """What the backward pass needs for each piece, in float32: inputs, outputs, and what oneDNN
+        notes of gates and states, as measured; cuDNN notes less."""
+        d, directions = config.d_model, 1 if causal else 2
+        return directions * (30 * d + 40 * (d // directions))
+
+    @staticmethod
     def flops(
         config: ModelConfig,
         causal: bool,

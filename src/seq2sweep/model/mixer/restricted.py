@@ -7,6 +7,7 @@ at the ends of the sentence.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seq2sweep.config import ModelConfig
-from seq2sweep.model.attention import additive, pairwise, projections
+from seq2sweep.model.attention import (
+    additive,
+    kept_bytes,
+    kept_of_scores,
+    pairwise,
+    projections,
+)
 from seq2sweep.model.mixer import self_attention
 from seq2sweep.model.packing import Packing, real
 
@@ -49,7 +56,7 @@ class Mixer(self_attention.Mixer):
         shown = x.new_ones(1, n, dtype=torch.bool) if mask is None else real(mask)
         back = self.neighbourhood - 1 if causal else (self.neighbourhood - 1) // 2
         if self.keep_weights or not by_blocks(n, self.neighbourhood):
-            allowed = band(n, n, 0, back, self.neighbourhood, shown, queries.dtype)
+            allowed = band(n, n, 0, back, self.neighbourhood, shown, self.projection.dtype)
             return self.attend(queries, keys, values, allowed, packing=packing)
         heads = self._blocks(queries, keys, values, shown, back)
         return self.join(heads, packing)
@@ -74,7 +81,7 @@ class Mixer(self_attention.Mixer):
 
         by_block = F.pad(queries, (0, 0, 0, missing)).unflatten(2, (blocks, w))
         seen = F.pad(shown, around).unfold(1, span, w)  # [B or 1, blocks, span]
-        allowed = band(w, span, back, back, self.neighbourhood, seen, queries.dtype)
+        allowed = band(w, span, back, back, self.neighbourhood, seen, self.projection.dtype)
         allowed = allowed.expand(sentences, -1, -1, -1, -1).flatten(0, 1)
         heads = self.heads_of(
             by_block.transpose(1, 2).flatten(0, 1), windows(keys), windows(values), allowed
@@ -86,6 +93,21 @@ class Mixer(self_attention.Mixer):
     def reach(config: ModelConfig) -> int:
         """Of how many of the last positions a step needs keys and values."""
         return config.mixer_neighbourhood
+
+    @staticmethod
+    def kept_bytes(
+        config: ModelConfig, causal: bool, length: float, size: int, plain: bool
+    ) -> float:
+        """As `self_attention`; by blocks, keys and values once for each block that sees them."""
+        r, h = config.mixer_neighbourhood, config.heads
+        if not by_blocks(length, r):
+            return self_attention.Mixer.kept_bytes(config, causal, length, size, plain)
+        w = block(r)
+        span = w + r - 1
+        filled = math.ceil(length / w) * w / length
+        copies = size * h * (span / w - 1) * (config.d_k + config.d_v)
+        scores = h * span * kept_of_scores(config, size, plain)
+        return kept_bytes(config, size) + filled * (copies + scores)
 
     @staticmethod
     def flops(

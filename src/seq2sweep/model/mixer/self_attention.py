@@ -11,6 +11,8 @@ from torch import Tensor
 from seq2sweep.config import ModelConfig
 from seq2sweep.model.attention import (
     MultiHeadAttention,
+    kept_bytes,
+    kept_of_scores,
     pairwise,
     parameter_count,
     projections,
@@ -65,6 +67,17 @@ class Mixer(MultiHeadAttention):
     def parameter_count(config: ModelConfig, causal: bool) -> int:
         """Trainable numbers: W^Q, W^K, W^V and W^O; additive attention has u besides."""
         return parameter_count(config)
+
+    @staticmethod
+    def kept_bytes(
+        config: ModelConfig, causal: bool, length: float, size: int, plain: bool
+    ) -> float:
+        """What the backward pass needs for each piece of a sentence of `length`.
+
+        size: bytes of a number that goes into a product; plain: without fused attention.
+        """
+        scores = config.heads * length * kept_of_scores(config, size, plain)
+        return kept_bytes(config, size) + scores
 
     @staticmethod
     def flops(

@@ -71,6 +71,13 @@ class Mixer(nn.Module):
         return config.mixer_kernel * config.d_model + config.d_model**2
 
     @staticmethod
+    def kept_bytes(
+        config: ModelConfig, causal: bool, length: float, size: int, plain: bool
+    ) -> float:
+        """What the backward pass needs for each piece: the inputs of both parts."""
+        return 2 * size * config.d_model
+
+    @staticmethod
     def flops(
         config: ModelConfig,
         causal: bool,
