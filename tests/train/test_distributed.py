@@ -84,7 +84,7 @@ def work(rank: int, folder: Path, config: Config) -> None:
     after = weights(model)
     assert not all(torch.equal(before[k], v) for k, v in after.items())
     assert all(bool(v.isfinite().all()) for v in after.values())
-    plain.load_state_dict(after)
+    plain.load_state_dict(after, strict=False)  # one matrix has three names
     words = torch.arange(7, 19).view(2, 6)
     with torch.no_grad():  # what is computed with are the new weights
         torch.testing.assert_close(model.eval()(words, words), plain.eval()(words, words))
