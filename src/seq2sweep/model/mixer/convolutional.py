@@ -57,10 +57,10 @@ class Mixer(nn.Module):
 
     def step(self, x: Tensor, cache: StateCache, past: Tensor) -> Tensor:
         """One position of each hypothesis, x [B, K, d_model]."""
-        added = linear(x.flatten(0, 1), self.taps).unflatten(-1, (self.kernel, -1))
+        added: Tensor = linear(x.flatten(0, 1), self.taps).unflatten(-1, (self.kernel, -1))
         (coming,) = cache.states
         if self.kernel == 1:
-            return added[:, 0].view(x.shape)
+            return added[:, 0].reshape(x.shape)
         out = coming[:, 0] + added[:, -1]
         coming = F.pad(coming[:, 1:], (0, 0, 0, 1))
         # The last tap but one is for the output after s steps, the one before it after 2 s ...

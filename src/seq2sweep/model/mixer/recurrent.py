@@ -100,6 +100,7 @@ class Mixer(nn.Module):
 def _lstm(inputs: int, width: int) -> nn.LSTM:
     """Xavier uniform for each gate's two matrices; biases 0, that of the forget gate 1."""
     made = nn.LSTM(inputs, width, batch_first=True)
+    forget: Any = made.bias_ih_l0
     with torch.no_grad():
         for name, parameter in made.named_parameters():
             if name.startswith("weight"):
@@ -107,7 +108,7 @@ def _lstm(inputs: int, width: int) -> nn.LSTM:
                     nn.init.xavier_uniform_(gate)
             else:
                 parameter.zero_()
-        made.bias_ih_l0[width : 2 * width] = 1.0
+        forget[width : 2 * width] = 1.0
     return made
 
 

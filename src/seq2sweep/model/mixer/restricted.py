@@ -131,10 +131,10 @@ class Mixer(self_attention.Mixer):
 def neighbours(lengths: NDArray[np.float64], r: int, causal: bool) -> NDArray[np.float64]:
     """Pairs of a query and a key that it sees, for each sentence."""
     if causal:
-        first = np.minimum(lengths, r)
+        first: NDArray[np.float64] = np.minimum(lengths, r)
         return first * (first + 1) / 2 + (lengths - first) * r
     # Each position sees itself, and each distance up to (r - 1) / 2 is there twice.
-    far = np.minimum((r - 1) // 2, np.maximum(lengths - 1, 0))
+    far: NDArray[np.float64] = np.minimum((r - 1) // 2, np.maximum(lengths - 1, 0))
     return lengths + 2 * (far * lengths - far * (far + 1) / 2)
 
 
