@@ -1,4 +1,4 @@
-"""Padding removed from what needs none: only attention looks at whole sentences.
+"""Padding removed from what needs none: only mixers and attention look at whole sentences.
 
 Shapes: B sentences padded to n pieces, R of the B * n real; d numbers a piece.
 """
