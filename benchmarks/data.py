@@ -22,11 +22,13 @@ from typing import Any
 
 import numpy as np
 import sentencepiece
+from numpy.typing import NDArray
 
 from benchmarks.text import pairs
 from seq2sweep import config as configuration
 from seq2sweep import console, presets
 from seq2sweep.data import bitext, vocabulary
+from seq2sweep.data.batching import EpochPlan, passes, plan_epoch, share
 from seq2sweep.data.files import SIDES, write_pairs
 from seq2sweep.parallel import Processes, available_cpus
 
@@ -100,9 +102,6 @@ def encode(
 
 def plan(count: int) -> dict[str, Any]:
     """Batch plan of so many pairs with the lengths of real text, 25 000 tokens an update."""
-    # Brings torch along, which the encoding processes should not have to load.
-    from seq2sweep.data.batching import padding_share, plan_epoch
-
     random = np.random.default_rng(0)
     source, target = np.empty((2, count), np.int32)
     for start in range(0, count, 1 << 20):
@@ -125,6 +124,34 @@ def plan(count: int) -> dict[str, Any]:
         "peak_megabytes_above_the_lengths": peak * 1024 / 1e6,
         **figures,
     }
+
+
+def padding_share(
+    plan: EpochPlan,
+    source_lengths: NDArray[Any],
+    target_lengths: NDArray[Any],
+    *,
+    world_size: int = 1,
+    tokens_per_pass: int | None = None,
+) -> float:
+    """Share of padding among the tokens (of both sides) that an epoch computes, in [0, 1).
+
+    Without `tokens_per_pass` each worker computes its share in one pass.
+    """
+    padded = 0
+    for update in range(len(plan)):
+        for rank in range(world_size):
+            ids = share(plan[update], rank, world_size)
+            parts = (
+                passes(ids, source_lengths, target_lengths, tokens_per_pass)
+                if tokens_per_pass is not None
+                else [ids] * bool(len(ids))
+            )
+            for part in parts:
+                longest = int(source_lengths[part].max()) + int(target_lengths[part].max())
+                padded += len(part) * longest
+    real = int(source_lengths.sum(dtype=np.int64)) + int(target_lengths.sum(dtype=np.int64))
+    return 1 - real / padded
 
 
 def in_a_process_of_its_own(count: int) -> Any:

@@ -74,7 +74,8 @@ def rehearse(
         console.say(f"{count:,} pairs, {stage}: {json.dumps(figures)}")
     plan = (
         "from pathlib import Path; from seq2sweep.data.bitext import Bitext; "
-        "from seq2sweep.data.batching import plan_epoch, padding_share; import json, time; "
+        "from seq2sweep.data.batching import plan_epoch; "
+        "from benchmarks.data import padding_share; import json, time; "
         "b = Bitext.open(Path('data/encoded'), 'train'); s = time.perf_counter(); "
         "l = b.source_lengths, b.target_lengths; "
         "p = plan_epoch(*l, tokens_per_update=25_000, seed=1, epoch=0); "

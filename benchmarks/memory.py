@@ -174,7 +174,7 @@ def of_sweep(config: Any, trials: int, precision: str) -> dict[str, Any]:
 def sweep(config: Any, encoded: Path, folder: Path) -> Any:
     """Train all trials; the configuration of one of them."""
     from benchmarks.orchestration import no_score
-    from seq2sweep.cluster.sweep_driver import run_sweep
+    from seq2sweep.cluster.tune_runner import run_sweep
     from seq2sweep.sweep.variants import variants
 
     made, _ = variants(config)
@@ -191,8 +191,12 @@ def sweep(config: Any, encoded: Path, folder: Path) -> Any:
 def training(config: Any, encoded: Path, folder: Path) -> Any:
     """Train to the end; the configuration that was trained."""
     from seq2sweep.cluster.train_driver import run_training
+    from seq2sweep.runs.layout import Retention, run_folder
+    from seq2sweep.runs.remote_run_store import driver_store
 
-    run_training(config, encoded=encoded, project=folder, name="long", on_event=lambda entry: None)
+    run = run_folder(config.cluster, folder, "long")
+    store = driver_store(config.cluster.storage, run, Retention.of(config))
+    run_training(config, store, encoded=encoded, on_event=lambda entry: None)
     return config
 
 

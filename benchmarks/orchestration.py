@@ -38,7 +38,7 @@ from benchmarks.safety import ROOT, encode
 from seq2sweep import config as configuration
 from seq2sweep import console, presets
 from seq2sweep.cluster.session import Node, places, ray_session
-from seq2sweep.cluster.sweep_driver import run_sweep
+from seq2sweep.cluster.tune_runner import run_sweep
 from seq2sweep.config import Config
 from seq2sweep.parallel import available_cpus
 from seq2sweep.runs import journal

@@ -34,16 +34,16 @@ from seq2sweep.config import Config
 from seq2sweep.parallel import available_cpus
 from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.journal import Journal
-from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
-from seq2sweep.runs.retention import prune
+from seq2sweep.runs.layout import JOURNAL_NAME, Retention, checkpoint_name, prune
 from seq2sweep.runs.run_store import RunStore
+from seq2sweep.storage import atomic
 from seq2sweep.train import checkpointing
 from seq2sweep.train.events import CheckpointDue, Event, Logged
 from seq2sweep.train.loop import train
 
 ROOT = Path(__file__).parents[1]
-PIECES = ("_save_tensors", "sha256", "_flush")
-"""Functions of `train.checkpointing` in which a checkpoint's writing spends its time."""
+PIECES = {"_save_tensors": checkpointing, "sha256": checkpointing, "flush": atomic}
+"""Functions in which a checkpoint's writing spends its time, and where it finds them."""
 
 Keep = Callable[[Event], None]
 
@@ -103,7 +103,7 @@ def bare(folder: Path, config: Config) -> Iterator[Keep]:
 
 @contextlib.contextmanager
 def beside(folder: Path, config: Config) -> Iterator[Keep]:
-    with EventWriter(RunStore(folder), config) as writer:
+    with EventWriter(RunStore(folder, retention=Retention.of(config))) as writer:
         yield writer.write
 
 
@@ -115,7 +115,7 @@ def waiting(folder: Path, config: Config) -> Iterator[Keep]:
         journal.append(event)
         if isinstance(event, CheckpointDue):
             event.capture().write(folder / checkpoint_name(event.step))
-            prune(folder, config.train)
+            prune(folder, Retention.of(config))
 
     yield keep
     journal.close()
@@ -210,7 +210,7 @@ def pieces(config: Config, encoded: Path, folder: Path, count: int = 20) -> dict
         for name in PIECES:
             taken.setdefault(f"write: {name.strip('_')}", []).append(sum(spent[name]))
         with clock(taken, "prune"):
-            prune(place, config.train)
+            prune(place, Retention.of(config))
         with clock(taken, "journal line"):
             journal.append(Logged(step, figures))
         with clock(taken, "journal line of a checkpoint"):
@@ -228,8 +228,8 @@ def clock(taken: dict[str, list[float]], name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def timed(name: str) -> Iterator[list[float]]:
-    """Seconds of each call of a function of `train.checkpointing` meanwhile."""
-    function, spent = getattr(checkpointing, name), list[float]()
+    """Seconds of each call of one of the PIECES meanwhile."""
+    function, spent = getattr(PIECES[name], name), list[float]()
 
     def call(*arguments: Any) -> Any:
         started = time.perf_counter()
@@ -238,7 +238,7 @@ def timed(name: str) -> Iterator[list[float]]:
         finally:
             spent.append(time.perf_counter() - started)
 
-    with mock.patch.object(checkpointing, name, call):
+    with mock.patch.object(PIECES[name], name, call):
         yield spent
 
 

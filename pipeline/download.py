@@ -11,9 +11,9 @@ it, so that later stages read exactly this.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import phrasebook
 from pipeline import stage
@@ -30,7 +30,7 @@ def work(config: configuration.Config) -> None:
     """Write data/raw with its provenance.json."""
     fetched = None
     if config.data.dataset not in ("phrasebook", "files"):
-        # Before data/raw.partial exists: this may take hours, and a kill would leave it behind.
+        # Before data/.raw.partial exists: this may take hours, and a kill would leave it behind.
         fetched = _fetch(config)
     with atomic.whole_folder(stage.RAW) as folder:
         if fetched is not None:
@@ -52,21 +52,16 @@ def work(config: configuration.Config) -> None:
 # --- data sets of the registry -----------------------------------------------------------------
 
 
-def _fetch(
-    config: configuration.Config,
-) -> tuple[sources.Dataset, dict[str, dict[str, Any]]]:
+def _fetch(config: configuration.Config) -> tuple[sources.Dataset, dict[str, dict[str, Any]]]:
     """The data set, and size and sums of its archives, which are here now."""
-    data = config.data
+    data, settings = config.data, config.download
     dataset = sources.load(Path(data.folder), data.dataset, data.source, data.target)
     console.say(
         f"{dataset.name}, about {dataset.pairs:,} training pairs: {dataset.about}\n"
         f"licence: {dataset.licence}"
     )
-    settings = config.download
     folder = Path(settings.folder)
-    return dataset, download.fetch(
-        dataset.archives, folder, settings.mirrors, parallel=settings.parallel
-    )
+    return dataset, download.fetch(dataset.archives, folder, settings.mirrors, settings.parallel)
 
 
 def _from_registry(
@@ -76,18 +71,17 @@ def _from_registry(
     noted = {archive.file: receipts.texts(folder, archive) for archive in dataset.archives}
     splits: dict[str, list[dict[str, Any]]] = {}
     for split, corpora in dataset.splits.items():
-        splits[split] = []
         for corpus in corpora:
             file, member = corpus.source
             lines = corpus.lines or noted[file].get(member or "", {}).get("lines")
             entry = _read_through(corpus.name, corpus.texts(folder), folder, lines)
-            splits[split].append(entry)
+            splits.setdefault(split, []).append(entry)
             if lines not in (None, entry["lines"]):
                 where = "the registry says" if corpus.lines else "the first time it had"
                 raise UserError(
                     f"{corpus.texts(folder)[0]} has {entry['lines']:,} lines where {where} "
                     f"{lines:,}: its archive is whole, so the registry, or this program, is wrong; "
-                    f"fix {config.data.folder}, or remove {corpus.source[0]}.json beside it"
+                    f"fix {config.data.folder}, or remove {file}.json beside it"
                 )
     for archive in dataset.archives:
         texts = {
@@ -114,14 +108,18 @@ def _own_files(config: configuration.DataConfig) -> dict[str, Any]:
         raise UserError(
             f"data.folder is {config.folder}, which is not a folder: put the files there"
         )
-    named: dict[str, tuple[str, ...]] = {
-        "train": config.files.train,
-        "valid": config.files.valid,
-        "test": config.files.test,
+    named: dict[str, tuple[str, str]] = {
+        split: getattr(config.files, split) for split in files.SPLITS
     }
     for split, names in named.items():
         for name in names:
-            _require_inside(name, split)
+            # By name only: a link inside may well point elsewhere, as DVC's own links do.
+            path = os.path.normpath(name)
+            if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
+                raise UserError(
+                    f"data.files.{split} names {name}, which is outside of data.folder: "
+                    "DVC would miss its changes; move it inside"
+                )
     splits: dict[str, list[dict[str, Any]]] = {}
     known: dict[str, str] = {}
     for split, (source, target) in named.items():
@@ -138,43 +136,26 @@ def _own_files(config: configuration.DataConfig) -> dict[str, Any]:
     return {"archives": {}, "splits": splits}
 
 
-def _require_inside(name: str, split: str) -> None:
-    # By name only: a link inside the folder may well point elsewhere, as DVC's own links do.
-    path = os.path.normpath(name)
-    if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
-        raise UserError(
-            f"data.files.{split} names {name}, which is outside of data.folder: "
-            "DVC would miss its changes; move it inside"
-        )
-
-
 # --- the phrasebook ----------------------------------------------------------------------------
 
 
 def _generate(data: configuration.DataConfig, folder: Path) -> dict[str, Any]:
-    config = data.phrasebook
-    sources.check_phrasebook(config)
-    counts: dict[phrasebook.Split, int]
-    counts = {"train": config.train, "valid": config.valid, "test": config.test}
+    sources.check_phrasebook(data.phrasebook)
     phenomena: list[str] = []
     splits = {}
-    for split in counts:
-        source, target = (folder / files.text_name(split, side) for side in files.SIDES)
-        written = files.write_pairs(source, target, _pairs(split, counts[split], data, phenomena))
-        assert written == counts[split]
-        sums = {
-            side: atomic.sha256(path) for side, path in (("source", source), ("target", target))
-        }
-        splits[split] = [_entry("phrasebook", written, source.name, target.name, sums)]
+    for split in get_args(phrasebook.Split):
+        paths = files.text_paths(folder, split)
+        count = getattr(data.phrasebook, split)
+        files.write_pairs(*paths, _pairs(split, count, data, phenomena))
+        source, target = map(Text, paths)
+        splits[split] = [_read_through("phrasebook", (source, target), folder, count)]
+        assert splits[split][0]["lines"] == count
     files.write_lines(folder / files.PHENOMENA, phenomena)
-    return {"seed": config.seed, "archives": {}, "splits": splits}
+    return {"seed": data.phrasebook.seed, "archives": {}, "splits": splits}
 
 
 def _pairs(
-    split: phrasebook.Split,
-    count: int,
-    data: configuration.DataConfig,
-    phenomena: list[str],
+    split: phrasebook.Split, count: int, data: configuration.DataConfig, phenomena: list[str]
 ) -> Iterator[tuple[str, str]]:
     """Generated pairs; those of test leave their tags in `phenomena`."""
     generated = phrasebook.generate(split, count, data.phrasebook.seed)
@@ -196,30 +177,18 @@ def _read_through(
     `lines`: how many there will be, as far as is known, for the progress bar.
     """
     sums = reading.TextSum(), reading.TextSum()
-    pairs: Iterable[tuple[str, str]] = reading.read_pairs(*texts)
-    for source, target in console.progress(pairs, f"read {name}", "pairs", lines):
-        sums[0].add(source)
-        sums[1].add(target)
-    digests = {side: sum_.sha256() for side, sum_ in zip(files.SIDES, sums, strict=True)}
-    source_file, target_file = (text.path.relative_to(root).as_posix() for text in texts)
-    members = texts[0].member, texts[1].member
-    return _entry(name, sums[0].lines, source_file, target_file, digests, members)
-
-
-def _entry(
-    name: str,
-    lines: int,
-    source: str,
-    target: str,
-    sums: dict[str, str],
-    members: tuple[str | None, str | None] = (None, None),
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "lines": lines,
-        "source": {"file": source, "member": members[0], "sha256": sums["source"]},
-        "target": {"file": target, "member": members[1], "sha256": sums["target"]},
+    pairs = reading.summed(reading.read_pairs(*texts), sums)
+    for _ in console.progress(pairs, f"read {name}", "pairs", lines):
+        pass
+    described = {
+        side: {
+            "file": text.path.relative_to(root).as_posix(),
+            "member": text.member,
+            "sha256": total.sha256(),
+        }
+        for side, text, total in zip(files.SIDES, texts, sums, strict=True)
     }
+    return {"name": name, "lines": sums[0].lines, **described}
 
 
 if __name__ == "__main__":

@@ -30,14 +30,8 @@ def work(config: configuration.Config) -> None:
     vocabulary = Vocabulary.open(stage.VOCABULARY)
     files.verify(stage.CLEAN, *files.SPLITS)
     languages = {"source": config.data.source, "target": config.data.target}
-    texts = {
-        split: {side: stage.CLEAN / files.text_name(split, side) for side in files.SIDES}
-        for split in files.SPLITS
-    }
-    sentences = {
-        split: sum(files.count_lines(path) for path in sides.values())
-        for split, sides in texts.items()
-    }
+    texts = {split: files.text_paths(stage.CLEAN, split) for split in files.SPLITS}
+    sentences = {split: sum(map(files.count_lines, paths)) for split, paths in texts.items()}
     headers = {}
     with (
         atomic.whole_folder(stage.ENCODED) as folder,
@@ -45,8 +39,9 @@ def work(config: configuration.Config) -> None:
     ):
         for split in files.SPLITS:
             with _mapper(config.cluster, sentences[split]) as mapper:
+                sides = dict(zip(files.SIDES, texts[split], strict=True))
                 headers[split] = bitext.write_split(
-                    folder, split, texts[split], vocabulary, languages, mapper, bar.update
+                    folder, split, sides, vocabulary, languages, mapper, bar.update
                 )
     train = headers["train"]
     for side in files.SIDES:

@@ -19,7 +19,7 @@ from seq2sweep import console, parallel
 from seq2sweep.data import files, reading
 from seq2sweep.data.archives import Text
 from seq2sweep.data.clean import Cleaner, Pair
-from seq2sweep.data.clean_writer import CleanedText, as_table
+from seq2sweep.data.clean_writer import as_table, write_training
 from seq2sweep.data.filters import is_empty
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
@@ -56,14 +56,14 @@ def prepare(
             metrics[split] = _hold_out(folder, split, corpora[split], cleaner)
         if (stage.RAW / files.PHENOMENA).exists():
             _copy_phenomena(folder, metrics["test"]["kept"])
-        with CleanedText(*_paths(folder, "train"), cleaner.reasons) as text:
-            for corpus in corpora["train"]:
-                text.write(corpus.name, mapper(cleaner, _chunks(corpus.pairs("train"))))
-            text.leave_out_duplicates()
-        counts = metrics["train"] = text.metrics(cleaner.normaliser.names)
-        read, kept = counts["read"], counts["kept"]
-        assert read == kept + sum(counts["dropped"].values())
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts["dropped"].items())
+        metrics["train"], samples = write_training(
+            files.text_paths(folder, "train"),
+            ((c.name, mapper(cleaner, _chunks(c.pairs("train")))) for c in corpora["train"]),
+            cleaner,
+        )
+        read, kept, dropped = (metrics["train"][key] for key in ("read", "kept", "dropped"))
+        assert read == kept + sum(dropped.values())
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in dropped.items())
         for split in files.SPLITS:
             files.write_header(folder, split, metrics[split]["kept"])
         if kept == 0:
@@ -72,11 +72,9 @@ def prepare(
                 "look at the section prepare of params.yaml, or at the text"
             )
     stage.write_metrics(
-        "prepare",
-        {split: metrics[split] for split in files.SPLITS},
-        {"pairs": kept},
+        "prepare", {split: metrics[split] for split in files.SPLITS}, {"pairs": kept}
     )
-    atomic.write_whole(stage.REPORTS / "dropped.tsv", as_table(text.samples))
+    atomic.write_whole(stage.REPORTS / "dropped.tsv", as_table(samples))
     console.say(f"kept {kept:,} of {read:,} training pairs; dropped: {reasons or 'none'}")
 
 
@@ -97,12 +95,9 @@ class _Corpus:
 
     def pairs(self, split: str) -> Iterator[Pair]:
         """The pairs; at their end a UserError if they are not those that were described."""
-        sums = source_sum, target_sum = reading.TextSum(), reading.TextSum()
-        pairs = reading.read_pairs(*self.texts)
-        for pair in console.progress(pairs, f"clean {split}: {self.name}", "pairs", self._lines):
-            source_sum.add(pair[0])
-            target_sum.add(pair[1])
-            yield pair
+        sums = reading.TextSum(), reading.TextSum()
+        pairs = reading.summed(reading.read_pairs(*self.texts), sums)
+        yield from console.progress(pairs, f"clean {split}: {self.name}", "pairs", self._lines)
         for text, expected, found in zip(self.texts, self._sha256, sums, strict=True):
             if (found.lines, found.sha256()) != (self._lines, expected):
                 raise UserError(
@@ -116,10 +111,6 @@ def _root(config: configuration.Config, dataset: str) -> Path:
     if dataset == "phrasebook":
         return stage.RAW
     return Path(config.data.folder if dataset == "files" else config.download.folder)
-
-
-def _paths(folder: Path, split: str) -> tuple[Path, Path]:
-    return folder / files.text_name(split, "source"), folder / files.text_name(split, "target")
 
 
 def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
@@ -140,24 +131,22 @@ def _hold_out(
 ) -> dict[str, Any]:
     """Write valid or test, normalised; returns its metrics."""
     changed: Counter[str] = Counter()
-    normalised = (pair for corpus in corpora for pair in _held_out(split, corpus, cleaner, changed))
-    pairs = files.write_pairs(*_paths(folder, split), normalised)
+
+    def normalised() -> Iterator[Pair]:
+        for corpus in corpora:
+            for number, raw in enumerate(corpus.pairs(split), start=1):
+                pair = cleaner.hold_out(*raw, changed)
+                for text, sentence in zip(corpus.texts, pair, strict=True):
+                    if is_empty(sentence):
+                        raise UserError(
+                            f"{text} line {number} is empty: {split} sentences are never dropped, "
+                            "so fill it in, or remove the line from both sides"
+                        )
+                yield pair
+
+    pairs = files.write_pairs(*files.text_paths(folder, split), normalised())
     counts = {name: changed[name] for name in cleaner.normaliser.names}
     return {"read": pairs, "kept": pairs, "dropped": {}, "changed": counts}
-
-
-def _held_out(
-    split: str, corpus: _Corpus, cleaner: Cleaner, changed: Counter[str]
-) -> Iterator[Pair]:
-    for number, raw in enumerate(corpus.pairs(split), start=1):
-        pair = cleaner.hold_out(*raw, changed)
-        for text, sentence in zip(corpus.texts, pair, strict=True):
-            if is_empty(sentence):
-                raise UserError(
-                    f"{text} line {number} is empty: {split} sentences are never dropped, "
-                    "so fill it in, or remove the line from both sides"
-                )
-        yield pair
 
 
 def _copy_phenomena(folder: Path, sentences: int) -> None:

@@ -21,9 +21,8 @@ from pipeline import stage
 from seq2sweep import code_fingerprint, console, hardware
 from seq2sweep import config as configuration
 from seq2sweep.cluster.session import ray_session
-from seq2sweep.cluster.sweep_driver import run_sweep
 from seq2sweep.cluster.tasks import ray_tasks
-from seq2sweep.cluster.tune_runner import Room
+from seq2sweep.cluster.tune_runner import require_room, run_sweep
 from seq2sweep.config import Config
 from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
@@ -196,7 +195,7 @@ def resolve(config: Config, d_model: int) -> hardware.Precision:
     if here and (not gpus or torch.cuda.is_available()):
         return ask(d_model)
     with ray_session(config.cluster):
-        Room(config.sweep).require()
+        require_room(config)
         (found,) = ray_tasks(ask, [d_model], gpus=math.ceil(gpus))
     return found
 

@@ -28,10 +28,15 @@ from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.jobs import entrypoint
 from seq2sweep.model import flops
 from seq2sweep.runs import journal
-from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, checkpoint_step, run_folder
+from seq2sweep.runs.layout import (
+    JOURNAL_NAME,
+    Retention,
+    checkpoint_name,
+    checkpoint_step,
+    run_folder,
+)
 from seq2sweep.runs.remote_run_store import driver_store
-from seq2sweep.runs.retention import always_kept
-from seq2sweep.runs.status import RunStatus
+from seq2sweep.runs.run_store import RunStatus, RunStore
 from seq2sweep.runs.warm_start import Identity, Origin, begin, run_name
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.lineage import dataset_name, environment, origin_tags
@@ -54,7 +59,6 @@ CURVES = (
 
 
 def work(config: Config) -> None:
-    project = Path.cwd()
     files.verify(stage.ENCODED, "train", "valid")
     header = read_training_header(stage.ENCODED)
     vocabulary_size = int(header["vocabulary"]["size"])
@@ -62,14 +66,15 @@ def work(config: Config) -> None:
     code = stage.code_of(stage.TRAINING)
     what = identity(config, header, code)
     name = run_name(what)
-    folder = run_folder(config.cluster, project, name)
+    folder = run_folder(config.cluster, Path.cwd(), name)
+    store = driver_store(config.cluster.storage, folder, Retention.of(config))
     console.say(
         f"{parameters / 1e6:.2f}M parameters at a vocabulary of {vocabulary_size}, "
         f"{header['sentences']} pairs, {config.train.steps} steps, "
         f"{config.cluster.workers} worker(s)"
     )
     origin = Origin(what, code, config.train.log_every)
-    line = begin(folder, origin, always_kept(config.train, config.evaluate.checkpoint_steps))
+    line = begin(folder, origin, Retention.of(config).always())
     if line is not None:
         console.say(line)
     lineage = stage.lineage(config, header)
@@ -78,21 +83,21 @@ def work(config: Config) -> None:
         open_run(relay.root, config, folder, lineage, header) as run,
     ):
         with ray_session(config.cluster):
-            outcome = train(config, name, folder, header["fingerprint"])
-        exported = export(outcome.checkpoints, config, name, lineage, outcome.summary)
+            status = train(config, store, header["fingerprint"])
+        exported = export(status.checkpoints, config, name, lineage, status.summary)
         relay.flush()
         run_id = relay.run_id(run)
         final = newest(folder / JOURNAL_NAME)
-        metrics = training_metrics(config, header, outcome.summary, final, parameters, run_id)
+        metrics = training_metrics(config, header, status.summary, final, parameters, run_id)
         shown = {k: metrics[k] for k in ("steps", "parameters", "tokens_per_second")}
         shown |= {"flops": metrics["flops"]["model"]}
         stage.write_metrics("train", metrics, shown | {"valid_ppl": final.get("valid_perplexity")})
         write_curves(folder / JOURNAL_NAME, stage.METRICS / "curves.csv")
-        known = {k: outcome.summary[k] for k in hardware.COSTS if outcome.summary[k] is not None}
+        known = {k: status.summary[k] for k in hardware.COSTS if status.summary[k] is not None}
         # At the time of the end: a training that is found finished has the same figures.
         ended = finished_at(folder / JOURNAL_NAME)
-        run.log({"parameters": parameters} | known, int(outcome.summary["step"]), ended)
-        run.tag(origin_tags(outcome.summary))
+        run.log({"parameters": parameters} | known, int(status.summary["step"]), ended)
+        run.tag(origin_tags(status.summary))
         run.artifact(stage.MODEL / RECEIPT)
         run.text("environment.txt", environment())
     console.say(
@@ -108,7 +113,7 @@ def work(config: Config) -> None:
         console.say(warning)
 
 
-def train(config: Config, name: str, folder: Path, data: str) -> RunStatus:
+def train(config: Config, store: RunStore, data: str) -> RunStatus:
     """Run the training; an interruption says from where it will resume.
 
     data: the fingerprint of the encoded data.
@@ -116,20 +121,18 @@ def train(config: Config, name: str, folder: Path, data: str) -> RunStatus:
     try:
         return run_training(
             config,
-            encoded=encoded_data(config, folder.parent, data),
-            project=Path.cwd(),
-            name=name,
+            store,
+            encoded=encoded_data(config, store.folder.parent, data),
             on_event=functools.partial(say_progress, steps=config.train.steps),
         )
     except KeyboardInterrupt:
         with contextlib.suppress(OSError, OperationalError, UserError):
-            step = driver_store(config.cluster.storage, folder).step()
-            console.say(f"stopped; training resumes after step {step}")
+            console.say(f"stopped; training resumes after step {store.step()}")
         raise
 
 
 def encoded_data(config: Config, storage: Path, name: str) -> Path:
-    """The folder of encoded data that workers read, or that is brought to them by way of a bucket.
+    """The folder of encoded data that workers read, or that is uploaded for them.
 
     name: of the data in the storage, for a job.
     """

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 def work(config: configuration.Config) -> None:
     """Write vocabulary.model and vocabulary.json."""
-    source, target = (stage.CLEAN / files.text_name("train", side) for side in files.SIDES)
+    source, target = files.text_paths(stage.CLEAN, "train")
     files.verify(stage.CLEAN, "train")
     pairs = files.count_lines(source)
     used = min(pairs, max(1, vocabulary.most_sentences(config.vocabulary) // 2))

@@ -120,7 +120,8 @@ class _Object(dict[str, Any]):
 
 def json_kind(value: Any) -> str:
     """What JSON calls a value."""
-    return _KIND_NAMES[_kind(value)]
+    kind = _kind(value)
+    return _KIND_NAMES.get(kind, f"a {kind.__name__}")  # YAML has dates too
 
 
 def _kind(value: Any) -> type:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from seq2sweep.runs.layout import checkpoints, is_regular
 from seq2sweep.train import checkpointing
 
 
@@ -18,6 +19,14 @@ def save(place: Path, step: int, loss: float | None = None) -> Path:
         progress.newest["valid_loss"], progress.validated = loss, step
     checkpointing.capture(model, torch.optim.SGD(model.parameters()), progress, {}).write(place)
     return place
+
+
+def whole_checkpoints(folder: Path) -> list[Path]:
+    """Those in a folder that no interruption left, oldest first; each matches its manifest."""
+    found = list(filter(is_regular, checkpoints(folder)))
+    for path in found:
+        checkpointing.verify(path)
+    return found
 
 
 def damage(checkpoint: Path) -> None:

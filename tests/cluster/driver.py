@@ -12,7 +12,9 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.train_driver import run_training
 from seq2sweep.config import Config
-from seq2sweep.runs.status import RunStatus
+from seq2sweep.runs.layout import Retention, run_folder
+from seq2sweep.runs.remote_run_store import driver_store
+from seq2sweep.runs.run_store import RunStatus
 
 # Ray writes to standard output as well, of nodes that it has lost.
 MARK = "event"
@@ -25,7 +27,9 @@ def train(
     on_event: Callable[[dict[str, Any]], None] = lambda entry: None,
 ) -> RunStatus:
     """Train in this process; its run's folder is `run`."""
-    return run_training(config, encoded=encoded, project=project, name="run", on_event=on_event)
+    folder = run_folder(config.cluster, project, "run")
+    store = driver_store(config.cluster.storage, folder, Retention.of(config))
+    return run_training(config, store, encoded=encoded, on_event=on_event)
 
 
 def start(config: Config, encoded: Path, project: Path) -> subprocess.Popen[str]:

@@ -11,9 +11,8 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
-from seq2sweep.storage.node_folder import user_folder
-from seq2sweep.storage.object_store import ObjectStore
-from tests.cluster.test_sweep_driver import sweep
+from seq2sweep.storage.object_store import ObjectStore, user_folder
+from tests.cluster.test_tune_runner import sweep
 from tests.conftest import Corpus
 
 FIGURES = ("step", "valid_loss", "bleu", "signature", "target_tokens")

@@ -15,8 +15,7 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster import train_driver
 from seq2sweep.config import Config
 from seq2sweep.runs import journal
-from seq2sweep.storage.node_folder import node_folder
-from seq2sweep.storage.object_store import ObjectStore
+from seq2sweep.storage.object_store import ObjectStore, node_folder
 from tests.cluster.chaos import is_gone, trainers
 from tests.cluster.driver import train
 from tests.conftest import Corpus

@@ -23,7 +23,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_training_header
 from seq2sweep.runs import journal
-from seq2sweep.runs.status import RunStatus
+from seq2sweep.runs.run_store import RunStatus
 from seq2sweep.runs.warm_start import run_name
 from tests.cluster.chaos import (
     Moment,

@@ -13,7 +13,7 @@ import pytest
 import ray
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster import workers_start
+from seq2sweep.cluster import worker_group
 from seq2sweep.config import Config
 from seq2sweep.errors import EXIT_FAILURE
 from tests.cluster.chaos import LONGEST_WAIT, StageProcess, below_this_process, wait_until
@@ -49,7 +49,7 @@ def test_workers_and_their_coordinator(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The room that they had is free for those that come after them."""
-    monkeypatch.setattr(workers_start, "START_SECONDS", LONGEST_WAIT)
+    monkeypatch.setattr(worker_group, "START_SECONDS", LONGEST_WAIT)
     heard: list[tuple[str, int]] = []
 
     def on_event(entry: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from seq2sweep import cli, health
 from seq2sweep import config as configuration
-from seq2sweep.cluster import doctor, node
+from seq2sweep.cluster import doctor
 from seq2sweep.cluster.doctor import examine
 from seq2sweep.config import Config
 from seq2sweep.health import Finding
@@ -31,7 +31,7 @@ def by_name(findings: list[Finding]) -> dict[str, Finding]:
 
 def facts(**changes: Any) -> dict[str, Any]:
     healthy = {
-        "versions": node.versions(),
+        "versions": doctor.versions(),
         "dashboard": None,
         "gpus": [],
         "driver": None,
@@ -93,7 +93,7 @@ def test_a_server_that_does_not_know_conditions(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ObjectStore, "create", lambda here, name, content: True)
-    assert "(If-None-Match), so two trainings" in str(node.write(bucket, "n1"))
+    assert "(If-None-Match), so two trainings" in str(doctor.write(bucket, "n1"))
 
 
 def test_a_node_that_does_not_answer(cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_a_node_that_does_not_answer(cluster: None, monkeypatch: pytest.MonkeyPa
     gone = doctor._Machine("gone", "ab" * 28, 0.0)
     monkeypatch.setattr(doctor, "PATIENCE", 60.0)
     with pytest.raises(doctor._NoAnswerError):
-        doctor._answer(gone, doctor._ask(gone, node.clock))
+        doctor._answer(gone, doctor._ask(gone, doctor.clock))
 
 
 def test_workers_without_room(cluster: None, tiny_config: Config, project: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_package_that_is_too_large_and_a_server_that_is_away(
 
 
 def test_other_versions_are_named(tiny_config: Config) -> None:
-    here = node.versions()
+    here = doctor.versions()
     found = of_machine(tiny_config, versions=here | {"torch": "1.0", "seq2sweep": "abc"})
     assert found["versions"].level == "problem"
     assert found["versions"].text == (
@@ -175,10 +175,10 @@ def test_the_sum_of_the_code_changes_with_it(
     (tmp_path / "__init__.py").write_text("")
     (tmp_path / "a.py").write_text("x = 1\n")
     monkeypatch.setattr("seq2sweep.__file__", str(tmp_path / "__init__.py"))
-    before = node.versions()["seq2sweep"]
-    assert node.versions()["seq2sweep"] == before
+    before = doctor.versions()["seq2sweep"]
+    assert doctor.versions()["seq2sweep"] == before
     (tmp_path / "a.py").write_text("x = 2\n")
-    assert node.versions()["seq2sweep"] != before
+    assert doctor.versions()["seq2sweep"] != before
 
 
 def test_a_ray_without_its_job_server(tiny_config: Config) -> None:
@@ -213,16 +213,16 @@ def test_a_dead_driver(
     program.write_text(f'#!/bin/sh\necho "{said}"\nexit 9\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert node._driver() == (None, f"nvidia-smi: {said}")
-    found = of_machine(tiny_config, driver_fault=node._driver()[1])["GPUs"]
+    assert doctor._driver() == (None, f"nvidia-smi: {said}")
+    found = of_machine(tiny_config, driver_fault=doctor._driver()[1])["GPUs"]
     assert (found.level, found.text) == ("problem", f"nvidia-smi: {said}")
     program.write_text("#!/bin/sh\necho 570.1\necho 570.1\n")
-    assert node._driver() == ("570.1", None)
+    assert doctor._driver() == ("570.1", None)
     program.write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr(node, "DRIVER_SECONDS", 0.2)
-    assert "timed out" in str(node._driver()[1])
+    monkeypatch.setattr(doctor, "DRIVER_SECONDS", 0.2)
+    assert "timed out" in str(doctor._driver()[1])
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
-    assert node._driver() == (None, None)
+    assert doctor._driver() == (None, None)
 
 
 def test_a_disk_too_small_for_the_checkpoints(tiny_config: Config) -> None:

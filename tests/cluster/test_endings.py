@@ -23,7 +23,7 @@ from ray.train import ControllerError
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
 from seq2sweep import console
-from seq2sweep.cluster import failures, gcs, session, train_driver, tune_runner, workers_start
+from seq2sweep.cluster import failures, ray_internals, session, train_driver, worker_group
 from seq2sweep.cluster.session import Node
 from seq2sweep.config import ClusterConfig
 from seq2sweep.runs.run_store import RunStore
@@ -42,7 +42,7 @@ KILLED = "its process was killed, by hand or by the system (out of memory?)"
     ("error", "expected"),
     [
         (OutOfMemoryError(RAYS_PAGE), BY_RAY),
-        (tune_runner._known(OutOfMemoryError(RAYS_PAGE)), BY_RAY),
+        (ray_internals.as_actor_error(OutOfMemoryError(RAYS_PAGE)), BY_RAY),
         (WorkerHealthCheckFailedError("worker 1", OutOfMemoryError(RAYS_PAGE)), BY_RAY),
         (ControllerError(OutOfMemoryError(RAYS_PAGE)), BY_RAY),
         (MemoryError(), "out of memory (MemoryError): lower train.tokens_per_pass"),
@@ -143,20 +143,20 @@ class Watched:
             "live_workers": lambda controller: self.alive,
             "has_room": lambda controller: self.placed,
         }.items():
-            monkeypatch.setattr(gcs, name, function)
+            monkeypatch.setattr(ray_internals, name, function)
         monkeypatch.setattr(session, "require_alive", SimpleNamespace(answers=lambda: self.head))
         monkeypatch.setattr(session, "nodes", lambda: self.machines)
         monkeypatch.setattr(session, "free_nodes", lambda: self.free)
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        monkeypatch.setattr(workers_start, "time", clock)
+        monkeypatch.setattr(worker_group, "time", clock)
         trainer: Any = SimpleNamespace(controller="ab")
-        self.start = workers_start.Start(cluster, 1, trainer, lambda: True)
+        self.start = worker_group.Start(cluster, 1, trainer, lambda: True)
 
     def after(self, seconds: float) -> bool:
         """What is found after so many seconds, in which it is looked all the time."""
         until = self.now + seconds
         while self.now < until:
-            self.now += workers_start.LOOK_SECONDS
+            self.now += worker_group.LOOK_SECONDS
             working = self.start()
         return working
 
@@ -165,13 +165,13 @@ def test_a_start_that_never_comes_is_given_up(
     local: ClusterConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = Watched(local, monkeypatch)
-    assert not watched.after(workers_start.START_SECONDS)
+    assert not watched.after(worker_group.START_SECONDS)
     assert console._heartbeat.doing == "waiting for 2 workers to start"
     watched.alive = 1
     assert watched.after(10_000)
     watched.alive = 0  # as when Ray starts them again itself
-    assert not watched.after(workers_start.START_SECONDS)
-    with pytest.raises(workers_start.WorkersNotStartedError, match="did not start within 5m"):
+    assert not watched.after(worker_group.START_SECONDS)
+    with pytest.raises(worker_group.WorkersNotStartedError, match="did not start within 5m"):
         watched.after(10)
 
 
@@ -181,7 +181,7 @@ def test_nothing_is_asked_of_a_head_that_does_not_answer(
     """Ray would block this thread for a minute, and then end the process."""
     watched = Watched(local, monkeypatch)
     watched.head = False
-    monkeypatch.setattr(gcs, "remove_orphans", pytest.fail)
+    monkeypatch.setattr(ray_internals, "remove_orphans", pytest.fail)
     assert not watched.after(60)
 
 
@@ -197,5 +197,5 @@ def test_nodes_and_room_are_waited_for(
     assert not watched.after(10_000)
     assert console._heartbeat.doing.endswith("free is 1 node of 0 CPUs, 0 GPUs")
     watched.placed = True  # the room is taken by these very workers
-    with pytest.raises(workers_start.WorkersNotStartedError):
+    with pytest.raises(worker_group.WorkersNotStartedError):
         watched.after(10_000)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.sweep_driver import run_sweep
+from seq2sweep.cluster.tune_runner import run_sweep
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.sweep.search import Proposal, search

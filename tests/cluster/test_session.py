@@ -22,7 +22,7 @@ import pytest
 import ray
 
 from seq2sweep.cluster import local_cluster as local_ray
-from seq2sweep.cluster import private, reaper, session, signals
+from seq2sweep.cluster import ray_internals, reaper, session, signals
 from seq2sweep.cluster.session import Node, cpus_per_worker, places, while_waiting
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import OperationalError, UserError
@@ -286,7 +286,7 @@ def _no_ray_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray._private.worker._global_node", None)
     monkeypatch.setattr("ray.shutdown", lambda: None)
     # Nor is its token to be forgotten.
-    monkeypatch.setattr(private, "_read_again", lambda: None)
+    monkeypatch.setattr(ray_internals, "read_token_again", lambda: None)
 
 
 @pytest.mark.usefixtures("_no_ray_here")
@@ -331,7 +331,7 @@ def test_a_start_that_fails_twice_is_a_failure_of_one_line(
 BUSY = (
     "    endless = ray.remote(lambda: time.sleep(1000)).remote()\n"
     "    ray.get(ray.remote(num_cpus=0)(lambda: 1).remote())\n"
-    "    print(ray._private.worker._global_node.get_session_dir_path())\n"
+    "    print(session.ray_internals.session_folder())\n"
 )
 
 

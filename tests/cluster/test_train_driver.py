@@ -14,13 +14,13 @@ from ray.train import ControllerError, TrainingFailedError
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import train_driver
-from seq2sweep.cluster.train_driver import TrainingError, run_training
+from seq2sweep.cluster.train_driver import TrainingError
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import checkpoint_name
-from seq2sweep.runs.run_store import RunStore
-from seq2sweep.runs.status import RunStatus
+from seq2sweep.runs.run_store import RunStatus, RunStore
+from tests.cluster import driver
 from tests.cluster.chaos import trainers
 from tests.cluster.checkpoints import save
 from tests.cluster.driver import events, start
@@ -45,9 +45,7 @@ def config(tiny_config: Config) -> Config:
 
 
 def train(config: Config, corpus: Corpus, project: Path, on_event: Any) -> RunStatus:
-    return run_training(
-        config, encoded=corpus.encoded, project=project, name="run", on_event=on_event
-    )
+    return driver.train(config, corpus.encoded, project, on_event)
 
 
 def expected_events() -> list[tuple[str, int]]:
@@ -227,13 +225,7 @@ def test_what_the_user_must_mend_is_not_tried_three_times(
     """Data that is missing: it fails again however often workers start, so they do not."""
     config = configuration.with_changes(config, {"cluster.max_failures": 3, "cluster.workers": 1})
     with pytest.raises(UserError, match=r"train\.json is missing") as caught:
-        run_training(
-            config,
-            encoded=project / "nothing",
-            project=project,
-            name="run",
-            on_event=pytest.fail,
-        )
+        driver.train(config, project / "nothing", project, pytest.fail)
     assert "\n" not in str(caught.value)
 
 

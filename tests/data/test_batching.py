@@ -13,12 +13,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.data import padding_share
 from seq2sweep.data.batching import (
     BLOCK,
     EpochPlan,
     Ids,
     collate,
-    padding_share,
     passes,
     plan_epoch,
     share,

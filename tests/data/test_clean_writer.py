@@ -11,7 +11,7 @@ import pytest
 
 from seq2sweep.config import PrepareConfig
 from seq2sweep.data.clean import NORMALISERS, REASONS, SAMPLES, Cleaned, Cleaner, Pair
-from seq2sweep.data.clean_writer import CleanedText, as_table
+from seq2sweep.data.clean_writer import as_table, write_training
 
 CONFIG = PrepareConfig(
     normalise=NORMALISERS, lowercase=False, drop=REASONS, max_words=20, max_ratio=3.0
@@ -28,18 +28,16 @@ def written(
     """The pairs that are left, their metrics, and the rows of the table of samples."""
     cleaner = Cleaner(PrepareConfig(**{**vars(CONFIG), "drop": drop}), "en", "de")
     paths = folder / "source", folder / "target"
-    with CleanedText(*paths, cleaner.reasons) as text:
-        for name, pairs in corpora.items():
-            text.write(name, chunks(cleaner, pairs, size))
-        text.leave_out_duplicates()
+    texts = ((name, chunks(cleaner, pairs, size)) for name, pairs in corpora.items())
+    metrics, samples = write_training(paths, texts, cleaner)
     assert sorted(folder.iterdir()) == sorted(paths)
     source, target = (path.read_bytes().decode().split("\n") for path in paths)
     assert source.pop() == target.pop() == ""
-    rows = as_table(text.samples).split("\n")
+    rows = as_table(samples).split("\n")
     assert rows.pop() == ""
     return (
         list(zip(source, target, strict=True)),
-        text.metrics(NORMALISERS),
+        metrics,
         [row.split("\t") for row in rows],
     )
 
@@ -113,9 +111,9 @@ def test_many_random_pairs_are_those_of_a_dictionary(tmp_path: Path) -> None:
 
 def test_a_table_has_one_row_a_sample_whatever_is_in_it(tmp_path: Path) -> None:
     cleaner = Cleaner(PrepareConfig((), False, ("too_long",), 1, 3.0), "en", "de")
-    with CleanedText(tmp_path / "s", tmp_path / "t", cleaner.reasons) as text:
-        text.write("one", [cleaner([("a\tb\x85c\r\u2028d", "x" * 5000)])])
-        text.leave_out_duplicates()
-    header, row = as_table(text.samples).splitlines()
+    chunk = cleaner([("a\tb\x85c\r\u2028d", "x" * 5000)])
+    paths = tmp_path / "s", tmp_path / "t"
+    _, samples = write_training(paths, [("one", [chunk])], cleaner)
+    header, row = as_table(samples).splitlines()
     assert row.split("\t") == ["too_long", "one", "1", "a b c d", "x" * 299 + "…"]
     assert header.count("\t") == row.count("\t")

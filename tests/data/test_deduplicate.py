@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import tracemalloc
-from pathlib import Path
+from collections.abc import Iterator
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from seq2sweep.data.deduplicate import DigestFile, leave_out, lines_at
+from seq2sweep.data.deduplicate import leave_out, lines_at, lowest, repeated
 
 DIGESTS = st.lists(st.one_of(st.integers(0, 30), st.integers(0, 2**64 - 1)), max_size=200)
 
@@ -29,38 +32,26 @@ def array(values: list[int]) -> NDArray[np.uint64]:
     return np.array(values, np.uint64)
 
 
+@contextlib.contextmanager
+def written(*blocks: NDArray[np.uint64]) -> Iterator[BinaryIO]:
+    with tempfile.TemporaryFile() as stream:
+        for block in blocks:
+            stream.write(block.tobytes())
+        yield stream
+
+
 @settings(max_examples=200)
-@given(DIGESTS, st.integers(1, 250), st.integers(1, 250), st.integers(0, 200))
-def test_repeated_is_what_a_set_says(
-    tmp_path_factory: pytest.TempPathFactory, values: list[int], part: int, block: int, cut: int
-) -> None:
-    with DigestFile(tmp_path_factory.getbasetemp()) as digests:
-        digests.add(array(values[:cut]))
-        digests.add(array(values[cut:]))
-        assert len(digests) == len(values)
-        flags = digests.repeated(part, block)
+@given(DIGESTS, st.integers(1, 250), st.integers(1, 250))
+def test_repeated_is_what_a_set_says(values: list[int], part: int, block: int) -> None:
+    with written(array(values)) as digests:
+        flags = repeated(digests, part, block)
         assert flags.tolist() == naive(values)
         # The first position at which each of the lowest repeated digests is repeated.
         expected: dict[int, int] = {}
         for position in np.flatnonzero(flags).tolist():
             expected.setdefault(values[position], position)
-        assert digests.lowest(flags, 5, block) == sorted(expected.items())[:5]
-
-
-def test_digests_can_be_added_after_they_were_read(tmp_path: Path) -> None:
-    with DigestFile(tmp_path) as digests:
-        digests.add(array([1, 2]))
-        assert not digests.repeated().any()
-        digests.add(array([2, 3]))
-        assert digests.repeated().tolist() == [False, False, True, False]
-
-
-def test_nothing_is_left_in_the_folder(tmp_path: Path) -> None:
-    with DigestFile(tmp_path) as digests:
-        digests.add(array([1, 1]))
-        assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ValueError, match="closed"):
-        digests.add(array([1]))
+        found = lowest(digests, flags, 5, block)
+        assert list(found.items()) == sorted(expected.items())[:5]
 
 
 @settings(max_examples=50)
@@ -81,16 +72,15 @@ def test_flagged_lines_are_left_out(
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_memory_does_not_grow_with_the_digests(tmp_path: Path) -> None:
-    pairs, block = 2_000_000, 50_000
+def test_memory_does_not_grow_with_the_digests() -> None:
+    pairs = 2_000_000
     draw = np.random.default_rng(0)
-    with DigestFile(tmp_path) as digests:
-        for _ in range(0, pairs, block):
-            values = draw.integers(0, 2**63, block, np.uint64)
-            values[::2] = 7  # half of all are the same pair, and so of the same part
-            digests.add(values)
+    values = draw.integers(0, 2**63, pairs, np.uint64)
+    values[::2] = 7  # half of all are the same pair, and so of the same part
+    with written(values) as digests:
+        del values
         tracemalloc.start()
-        flags = digests.repeated(part=100_000, block=block)
+        flags = repeated(digests, part=100_000, block=50_000)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert flags.sum() == pairs // 2 - 1

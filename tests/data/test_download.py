@@ -294,7 +294,9 @@ def test_delays_double_and_the_pause_asked_for_is_kept(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delays: list[float] = []
-    monkeypatch.setattr(transfer, "_pause", lambda seconds, stop: delays.append(seconds))
+    monkeypatch.setattr(
+        transfer.Partial, "pause", lambda _, seconds=0.0: delays.extend([seconds] * (seconds > 0))
+    )
     monkeypatch.setattr(transfer, "FIRST_DELAY", 1.0)
     server.pages["/x"] = Page(CONTENT, statuses=[503, 503, 503, 503])
     fetch(tmp_path / "a", archive(server.address("/x")))

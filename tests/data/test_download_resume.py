@@ -19,7 +19,7 @@ import pytest
 
 from seq2sweep.data import download
 from seq2sweep.data.download import transfer
-from seq2sweep.data.download.partial import Partial
+from seq2sweep.data.download.transfer import Partial, StoppedError
 from seq2sweep.data.sources import Archive
 from seq2sweep.errors import UserError
 from tests.data.server import Page, Server, serving
@@ -147,18 +147,20 @@ def test_of_two_processes_the_second_waits_for_the_first(
 
 
 def test_when_the_first_is_killed_the_second_goes_on(tmp_path: Path, server: Server) -> None:
-    server.pages["/x"] = Page(CONTENT, block=10_000, pause=0.05)
-    wanted = archive(server.address("/x"))
+    content = random.Random(2).randbytes(6_000_000)
+    server.pages["/x"] = Page(content, block=10_000, pause=0.05)
+    wanted = archive(server.address("/x"), content=content)
     with start(tmp_path, wanted) as first:
         wait_until(lambda: size_of(tmp_path / "x.partial") > 0)
         with start(tmp_path, wanted) as second:
             assert second.stdout is not None
             assert "waiting" in second.stdout.readline()
             first.kill()
+            server.pages["/x"].pause = 0
             _, errors = second.communicate(timeout=30)
         assert second.returncode == 0, errors
         first.communicate()
-    assert (tmp_path / "x").read_bytes() == CONTENT
+    assert (tmp_path / "x").read_bytes() == content
     assert len(starts(server)) == 2
     assert starts(server)[1] > 0
 
@@ -252,11 +254,18 @@ def test_without_a_check_sum_only_the_same_version_goes_on(
     asked: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transfer, "_pause", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    pause = Partial.pause
+
+    def interrupted(self: Partial, seconds: float = 0.0) -> None:
+        if seconds:
+            raise StoppedError
+        pause(self)
+
+    monkeypatch.setattr(Partial, "pause", interrupted)
     content = CONTENT if before == after else OTHER
     server.pages["/x"] = Page(content, cut_after=100_000, **before)  # type: ignore[arg-type]
     wanted = without_sum(server.address("/x"), size=size)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(StoppedError):
         fetch(tmp_path, wanted)
     assert size_of(tmp_path / "x.partial") == 100_000
     server.pages["/x"] = Page(CONTENT, **after)  # type: ignore[arg-type]

@@ -187,8 +187,10 @@ def test_errors_in_a_member_name_archive_member_and_line(tmp_path: Path) -> None
 def test_the_sum_of_lines_is_that_of_the_file_they_make(tmp_path: Path, count: int) -> None:
     lines = [f"Zeile {i} ß\u2028" if i % 3 else "" for i in range(count)]
     files.write_lines(tmp_path / "text", lines)
-    total = reading.TextSum()
-    assert list(reading.summed(iter(lines), total)) == lines
+    total, other = reading.TextSum(), reading.TextSum()
+    pairs = list(zip(lines, reversed(lines), strict=True))
+    assert list(reading.summed(iter(pairs), (total, other))) == pairs
+    assert other.lines == count
     assert total.lines == count
     for _ in range(2):  # asking changes nothing
         assert total.sha256() == atomic.sha256(tmp_path / "text")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ DIRECTIONS = [
 @pytest.mark.parametrize(("name", "source", "target"), DIRECTIONS)
 def test_every_archive_has_a_sum_and_an_address(name: str, source: str, target: str) -> None:
     dataset = sources.load(REGISTRY, name, source, target)
-    assert name in sources.names(REGISTRY)
     assert dataset.licence
     used = {text[0] for c in sum(dataset.splits.values(), ()) for text in (c.source, c.target)}
     assert {archive.file for archive in dataset.archives} == used
@@ -138,24 +138,30 @@ def test_a_registry_of_ones_own(tmp_path: Path) -> None:
         ("archives/a.tgz", None, "archives has no a.tgz"),
         ("archives/a.tgz/addresses", [], "archives.a.tgz has [] as addresses"),
         ("archives/a.tgz/addresses", ["a.org/a.tgz"], "'a.org/a.tgz' as an address"),
-        ("archives/a.tgz/addresses", [7], "7 as an address"),
+        ("archives/a.tgz/addresses", [7], "addresses[0] is a number, not a string; fix it"),
         ("archives/a.tgz/md5", "12", "a md5 of 2 characters"),
-        ("archives/a.tgz/bytes", "many", "'many' as bytes, which must be a int"),
+        ("archives/a.tgz/bytes", "many", "archives.a.tgz: bytes is a string, not a number"),
         ("archives/a.tgz", ["x"], "archives.a.tgz must be a section"),
         ("archives", ["x"], "archives must be a section"),
-        ("datasets/ours/train", None, "datasets.ours has no train"),
-        ("datasets/ours/pairs", "many", "has 'many' as pairs"),
+        ("datasets/ours/train", None, "datasets.ours: train is missing"),
+        ("datasets/ours/pairs", "many", "datasets.ours: pairs is a string"),
         ("archives/a.tgz/bytes", -1, "has -1 as bytes"),
         ("archives/a.tgz/sha265", "0" * 64, "archives.a.tgz has sha265, which is none of"),
         ("archives/a.tgz/addresses", ["http://[::1/a"], "'http://[::1/a' as an address"),
         ("datasets/ours/test/0/line", 7, "datasets.ours.test has line, which is none of"),
         ("datasets/ours/tests", [], "datasets.ours has tests, which is none of"),
-        ("datasets/ours/languages", ["en", False], "has languages ['en', False]: put each in"),
+        (
+            "datasets/ours/languages",
+            ["en", False],
+            "languages[1] is true or false, not a string; fix it (a text such as no needs quotes)",
+        ),
         ("datasets/ours/test", [OWN["datasets"]["ours"]["test"][0]] * 2, "a name twice in test"),
-        ("datasets/ours/licence", None, "datasets.ours has no licence"),
-        ("datasets/ours/test", ["t"], "datasets.ours.test must be a section"),
-        ("datasets/ours/test/0/name", None, "datasets.ours.test has no name"),
-        ("datasets/ours/test/0/members", {"source": 7}, "has 7 as source"),
+        ("datasets/ours/licence", None, "datasets.ours: licence is missing"),
+        ("datasets/ours/licence", "", "datasets.ours has '' as licence"),
+        ("datasets/ours/about", datetime.date(2026, 1, 1), "about is a date, not a string"),
+        ("datasets/ours/test", ["t"], "datasets.ours: test[0] is a string, not an object"),
+        ("datasets/ours/test/0/name", None, "datasets.ours.test: name is missing"),
+        ("datasets/ours/test/0/members", {"source": 7}, "datasets.ours.test: source is a number"),
         ("datasets/ours/test/0/archive", "../a.tgz", "archives has no ../a.tgz"),
     ],
 )
@@ -200,19 +206,19 @@ def test_unknown_names_and_languages(tmp_path: Path) -> None:
 def test_files_that_are_no_registry(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("a: [")
     with pytest.raises(UserError, match=r"x\.yaml line 1: not valid YAML"):
-        sources.names(tmp_path)
+        sources.load(tmp_path, "a", "en", "de")
     (tmp_path / "x.yaml").write_text("datasets: {a: {}, a: {}}")
     with pytest.raises(UserError, match="'a' stands twice"):
-        sources.names(tmp_path)
+        sources.load(tmp_path, "a", "en", "de")
     (tmp_path / "y.yaml").mkdir()
     (tmp_path / "x.yaml").unlink()
     with pytest.raises(UserError, match=r"y\.yaml cannot be read"):
-        sources.names(tmp_path)
+        sources.load(tmp_path, "a", "en", "de")
     (tmp_path / "y.yaml").rmdir()
     (tmp_path / "x.yaml").write_text("- a\n")
     with pytest.raises(UserError, match="must be a section"):
-        sources.names(tmp_path)
+        sources.load(tmp_path, "a", "en", "de")
     written(tmp_path, OWN)
     (tmp_path / "x.yaml").write_text(yaml.safe_dump(OWN))
     with pytest.raises(UserError, match=r"archives.a.tgz is in .*own\.yaml already"):
-        sources.names(tmp_path)
+        sources.load(tmp_path, "a", "en", "de")

@@ -21,7 +21,7 @@ from pipeline import vocabulary as stage
 from seq2sweep import presets
 from seq2sweep.config import VocabularyConfig, with_changes
 from seq2sweep.data import vocabulary, word_piece
-from seq2sweep.data.clean import normalise
+from seq2sweep.data.clean import Normaliser
 from seq2sweep.data.files import write_header, write_lines
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
@@ -34,6 +34,7 @@ LINES = [
     "Die Hunde schlafen, die Katzen laufen (heute)!",
     "2 plus 10 is 12; x < y.",
 ]
+NORMALISER = Normaliser()
 CHARACTERS = sorted(set("".join(LINES)))
 CONFIG = VocabularyConfig(
     kind="bpe", size=120, character_coverage=1.0, byte_fallback=False, sentences=1000
@@ -243,12 +244,12 @@ def test_flat_tokens_are_as_wide_as_the_ids_need(size: int, kind: type) -> None:
 @settings(max_examples=100)
 @given(st.lists(st.text(alphabet=CHARACTERS), max_size=3))
 def test_known_characters_come_back_as_they_went_in(pieces: Vocabulary, texts: list[str]) -> None:
-    texts = [normalise(text) for text in texts]
+    texts = [NORMALISER(text) for text in texts]
     assert pieces.decode(pieces.encode(texts)) == texts
 
 
 @settings(max_examples=300)
-@given(st.text().map(normalise).filter(lambda text: "▁" not in text))
+@given(st.text().map(NORMALISER).filter(lambda text: "▁" not in text))
 def test_with_byte_fallback_any_clean_text_comes_back(byte_pieces: Vocabulary, text: str) -> None:
     (sequence,) = byte_pieces.encode([text])
     assert UNK not in sequence
@@ -263,7 +264,7 @@ def test_a_byte_written_as_text_is_text(byte_pieces: Vocabulary) -> None:
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs Multi30k and newstest2014 beside the project")
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_real_text_comes_back(kind: str) -> None:
-    lines = [normalise(line) for path in REAL_TEXT for line in read_lines(path)]
+    lines = [NORMALISER(line) for path in REAL_TEXT for line in read_lines(path)]
     assert len(lines) == 2 * (29_000 + 1_014 + 1_000 + 3_003)
     config = dataclasses.replace(CONFIGS[kind], size=4000)
     learned = Vocabulary(vocabulary.train(lines, config))

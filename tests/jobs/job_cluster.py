@@ -19,12 +19,12 @@ import requests
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.cluster import reaper, starting
+from seq2sweep.cluster import local_cluster, reaper
 
 ROOT = Path(__file__).parents[2]
 LONGEST_START = 120.0
 # A raylet whose agent takes longer than 30 seconds to start would end, and the head with it.
-PATIENT = starting.PATIENT | {"RAY_raylet_start_wait_time_s": f"{LONGEST_START:.0f}"}
+PATIENT = local_cluster.PATIENT | {"RAY_raylet_start_wait_time_s": f"{LONGEST_START:.0f}"}
 
 # What a stage does is said by files in the storage: so no test has to wait by the clock.
 STUB = """

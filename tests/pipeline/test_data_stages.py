@@ -433,7 +433,7 @@ def test_a_killed_download_leaves_no_folder_and_the_next_run_mends(tmp_path: Pat
         command("download"), cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL
     )
     deadline = time.monotonic() + 60
-    while not (tmp_path / "data/raw.partial").exists():
+    while not (tmp_path / "data/.raw.partial").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)

@@ -401,7 +401,7 @@ def test_a_killed_download_goes_on_where_it_was(project: Path) -> None:
     assert starts[0] == 0
     assert starts[1] >= 1_500_000
     assert starts[2] >= 3_500_000
-    assert not (project / "data/raw.partial").exists()
+    assert not (project / "data/.raw.partial").exists()
 
 
 # --- real text -----------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ from seq2sweep.data.files import write_lines
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
 from seq2sweep.report import sweep_report
-from seq2sweep.runs.run_store import RunStore
-from seq2sweep.runs.status import Ending
+from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.sweep.search import Proposal
 from seq2sweep.sweep.trial_record import TrialResult
 from seq2sweep.sweep.variants import Refused, variants

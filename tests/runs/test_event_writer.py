@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError
 from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.journal import entries
@@ -28,9 +27,7 @@ def snapshot() -> checkpointing.Snapshot:
     )
 
 
-def test_training_goes_on_while_a_checkpoint_is_written(
-    tiny_config: Config, tmp_path: Path
-) -> None:
+def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     """What is written is what was captured, one at a time, in order."""
     model = torch.nn.Module()
     model.w = torch.nn.Parameter(torch.zeros(3))
@@ -47,7 +44,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(
         return checkpointing.capture(model, optimizer, checkpointing.Progress(), {})
 
     first, second = checkpoint_name(4), checkpoint_name(8)
-    with EventWriter(Slow(tmp_path), tiny_config) as writer:
+    with EventWriter(Slow(tmp_path)) as writer:
         writer.write(CheckpointDue(4, {}, capture))
         with torch.no_grad():
             model.w += 1  # the next update
@@ -72,10 +69,8 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Snapshot, "write", write)
 
 
-def test_a_checkpoint_that_fails_is_heard_of(
-    tiny_config: Config, tmp_path: Path, full: None
-) -> None:
-    writer = EventWriter(RunStore(tmp_path), tiny_config)
+def test_a_checkpoint_that_fails_is_heard_of(tmp_path: Path, full: None) -> None:
+    writer = EventWriter(RunStore(tmp_path))
     writer.write(CheckpointDue(4, {}, snapshot))
     assert writer._under_way is not None
     writer._under_way.exception(timeout=30)
@@ -91,11 +86,9 @@ def test_a_checkpoint_that_fails_is_heard_of(
     assert [entry["kind"] for entry in entries(tmp_path / JOURNAL_NAME)] == ["checkpoint"] * 3
 
 
-def test_the_first_error_is_the_one_that_is_raised(
-    tiny_config: Config, tmp_path: Path, full: None
-) -> None:
+def test_the_first_error_is_the_one_that_is_raised(tmp_path: Path, full: None) -> None:
     def fail() -> None:
-        with EventWriter(RunStore(tmp_path), tiny_config) as writer:
+        with EventWriter(RunStore(tmp_path)) as writer:
             writer.write(CheckpointDue(4, {}, snapshot))
             raise KeyError("first")
 
@@ -103,34 +96,32 @@ def test_the_first_error_is_the_one_that_is_raised(
         fail()
 
 
-def test_an_interruption_at_a_checkpoint_writes_it_once(
-    tiny_config: Config, tmp_path: Path
-) -> None:
+def test_an_interruption_at_a_checkpoint_writes_it_once(tmp_path: Path) -> None:
     """It is whole when the worker leaves."""
-    with EventWriter(RunStore(tmp_path), tiny_config) as writer:
+    with EventWriter(RunStore(tmp_path)) as writer:
         writer.write(CheckpointDue(4, {}, snapshot))
         writer.write(Interrupted(4, pytest.fail))
     checkpointing.verify(tmp_path / checkpoint_name(4))
-    with EventWriter(RunStore(tmp_path), tiny_config) as writer:
+    with EventWriter(RunStore(tmp_path)) as writer:
         writer.write(CheckpointDue(8, {}, snapshot))
         writer.write(Interrupted(9, snapshot))
     checkpointing.verify(tmp_path / interrupted_name(9))
 
 
-def test_what_could_not_be_kept_elsewhere_stays_here(tiny_config: Config, tmp_path: Path) -> None:
+def test_what_could_not_be_kept_elsewhere_stays_here(tmp_path: Path) -> None:
     class Fails(RunStore):
         def keep(self, checkpoint: Path) -> None:
             if checkpoint.name == checkpoint_name(12):
                 raise OperationalError("away")
 
-        def prune(self, config: Config, newest: Path) -> None:
+        def prune(self, newest: Path) -> None:
             pruned.append(newest.name)
 
     def there() -> list[str]:
         return sorted(path.name for path in tmp_path.glob("step-*"))
 
     pruned: list[str] = []
-    writer = EventWriter(Fails(tmp_path), tiny_config)
+    writer = EventWriter(Fails(tmp_path))
     for step in (4, 8, 12):
         writer.write(CheckpointDue(step, {}, snapshot))
     with pytest.raises(OperationalError, match="away"):
@@ -139,8 +130,23 @@ def test_what_could_not_be_kept_elsewhere_stays_here(tiny_config: Config, tmp_pa
     assert pruned == [checkpoint_name(4), checkpoint_name(8)]
 
 
-def test_what_killed_processes_left_is_removed(tiny_config: Config, tmp_path: Path) -> None:
+def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / ".step-00000004.partial").mkdir()
     (tmp_path / ".run.json.0123abcd.partial").touch()
-    with EventWriter(RunStore(tmp_path), tiny_config):
+    with EventWriter(RunStore(tmp_path)):
         assert [path.name for path in tmp_path.iterdir()] == ["journal.jsonl"]
+
+
+def test_no_checkpoint_is_written_without_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever empties a run's folder under its worker ends the training, in one line."""
+    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
+    with EventWriter(RunStore(tmp_path)) as writer:
+        writer.write(CheckpointDue(4, {}, snapshot))
+        writer.wait()
+        (tmp_path / JOURNAL_NAME).unlink()
+        for event in (CheckpointDue(8, {}, pytest.fail), Interrupted(9, pytest.fail)):
+            with pytest.raises(FileNotFoundError, match="removed or cut"):
+                writer.write(event)
+    assert [path.name for path in tmp_path.iterdir()] == [checkpoint_name(4)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -12,7 +13,7 @@ import pytest
 from seq2sweep.errors import UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.journal import Journal
-from seq2sweep.train.events import Logged, Validated
+from seq2sweep.train.events import CheckpointDue, Logged, Validated
 
 
 def test_the_journal_is_written_through_failures(
@@ -103,3 +104,26 @@ def test_repeated_steps_stand_once_in_the_journal(tmp_path: Path) -> None:
         ("validated", 2, None),
         ("logged", 3, 1.0),
     ]
+
+
+@pytest.mark.parametrize("lost", ["removed", "cut", "replaced", "moved"])
+def test_a_file_that_is_lost_ends_training_at_the_next_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Also in a folder that all nodes see, where nobody uploads it."""
+    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
+    path = tmp_path / "journal.jsonl"
+    with contextlib.closing(Journal(path)) as writer:
+        writer.append(CheckpointDue(4, {"loss": 1.0}, pytest.fail))
+        if lost == "moved":
+            path.rename(tmp_path / "elsewhere")
+        elif lost == "cut":
+            os.truncate(path, 3)
+        else:
+            path.unlink()
+        if lost == "replaced":
+            path.touch()
+        with pytest.raises(FileNotFoundError, match="removed or cut") as caught:
+            writer.append(CheckpointDue(8, {"loss": 1.0}, pytest.fail))
+        assert caught.value.filename == str(path)
+    assert lost != "cut" or path.read_bytes() == b'{"k', "nothing is written behind a hole"

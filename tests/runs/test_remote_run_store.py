@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import tempfile
@@ -9,24 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
-from seq2sweep.runs.remote_run_store import (
-    RemoteRunStore,
-    driver_store,
-    hang_logs_here,
-    worker_store,
-)
-from seq2sweep.runs.run_store import STOP, RunStore
+from seq2sweep.runs import journal
+from seq2sweep.runs.event_writer import EventWriter
+from seq2sweep.runs.layout import JOURNAL_NAME, Retention, checkpoint_name, interrupted_name
+from seq2sweep.runs.remote_run_store import STOP, RemoteRunStore, driver_store, worker_store
+from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.watchdog import hang_logs_here
 from seq2sweep.storage import lease
 from seq2sweep.storage.lease import LeaseLostError
-from seq2sweep.storage.node_folder import node_folder
-from seq2sweep.storage.object_store import ObjectStore
-from seq2sweep.train import checkpointing
+from seq2sweep.storage.object_store import ObjectStore, node_folder
+from seq2sweep.train import checkpointing, loop
 from tests.cluster.checkpoints import save
+from tests.conftest import Corpus
 
 
 class Machines:
@@ -35,12 +35,14 @@ class Machines:
     def __init__(self, root: Path, address: str, patch: pytest.MonkeyPatch) -> None:
         self.root, self.address, self.patch = root, address, patch
 
-    def on(self, machine: str, attempt: str = "1") -> RemoteRunStore:
+    def on(
+        self, machine: str, attempt: str = "1", retention: Retention | None = None
+    ) -> RemoteRunStore:
         """The run as a worker there has it."""
         temporary = self.root / machine
         temporary.mkdir(exist_ok=True)
         self.patch.setattr(tempfile, "tempdir", str(temporary))
-        store = worker_store(self.address, attempt)
+        store = worker_store(self.address, attempt, retention)
         assert isinstance(store, RemoteRunStore)
         return store
 
@@ -75,8 +77,7 @@ def train(run: RemoteRunStore, *steps: int, losses: dict[int, float] | None = No
 
 
 def names(there: ObjectStore) -> list[str]:
-    checkpoints = RemoteRunStore(there.address, Path("nowhere")).checkpoints
-    return [path.name for path in checkpoints.listed()]
+    return [path.name for path in RemoteRunStore(there.address, Path("nowhere")).uploaded()]
 
 
 def steps_in(path: Path) -> list[int]:
@@ -146,7 +147,7 @@ def test_an_upload_that_stops_halfway_is_no_checkpoint_and_goes_on(
     first = machines.on("first")
     with first.writing():
         train(first, 4)
-        first.checkpoints.objects = Fails(there.address, uploads)
+        first.objects = Fails(there.address, uploads)
         with pytest.raises(OSError, match="away"):
             train(first, 8)
         checkpointing.verify(first.folder / checkpoint_name(8))
@@ -164,7 +165,7 @@ def test_what_a_machine_has_does_not_count_when_another_went_on(
     first = machines.on("first")
     with first.writing():
         train(first, 4)
-        first.checkpoints.objects = Fails(there.address, 0)
+        first.objects = Fails(there.address, 0)
         with pytest.raises(OSError, match="away"):
             train(first, 8)
     second = machines.on("second")
@@ -182,7 +183,7 @@ def test_the_journal_is_there_before_the_checkpoint(machines: Machines, there: O
     """Whoever goes on from it would else miss what was written of the steps before."""
     first = machines.on("first")
     with first.writing():
-        first.checkpoints.objects = Fails(there.address, 3)
+        first.objects = Fails(there.address, 3)
         with pytest.raises(OSError, match="away"):
             train(first, 4)
     assert names(there) == []
@@ -229,7 +230,7 @@ def test_a_line_that_is_not_whole_stays_here(machines: Machines, there: ObjectSt
         train(first, 4)
         whole = (first.folder / JOURNAL_NAME).read_bytes()
         (first.folder / JOURNAL_NAME).write_bytes(whole + b'{"kind": "val')
-        first._upload_journal(lambda: None)
+        first.journal.upload(lambda: None)
     assert there.read(JOURNAL_NAME) == whole
 
 
@@ -253,19 +254,19 @@ def test_the_bucket_keeps_what_a_folder_would(
 ) -> None:
     """Also where a machine has only the newest of those before: losses stand in the bucket."""
     losses = {80: 1.0, 90: 2.0, 100: 3.0, 110: 4.0, 120: 5.0, 130: 6.0}
-    first = machines.on("first")
+    first = machines.on("first", retention=Retention.of(config))
     with first.writing():
         train(first, 80, 90, 100, 110, losses=losses)
-        first.prune(config, first.folder / checkpoint_name(110))
+        first.prune(first.folder / checkpoint_name(110))
     assert names(there) == [checkpoint_name(step) for step in (80, 100, 110)]
     there.delete(f"{checkpoint_name(110)}/manifest.json")  # as a removal that was killed leaves it
-    second = machines.on("second")
+    second = machines.on("second", retention=Retention.of(config))
     with second.writing():
         second.resume_point()
         save(second.folder / interrupted_name(105), 105)
         second.keep(second.folder / interrupted_name(105))
         for path in train(second, 120, 130, losses=losses):
-            second.prune(config, path)
+            second.prune(path)
     assert names(there) == [checkpoint_name(step) for step in (80, 100, 120, 130)]
     assert [name for name in there.sizes() if "110" in name or "105" in name] == []
 
@@ -292,10 +293,10 @@ def test_what_driver_and_worker_tell_each_other(
     driver.end_attempt()
     with run.writing():
         assert driver.has_begun()
-        run._sync()
+        run.poll()
         assert not run.stop_requested()
         assert driver.request_stop()
-        run._sync()
+        run.poll()
         assert run.stop_requested()
     assert not machines.on("second", "2").stop_requested()
     driver.end_attempt()
@@ -353,16 +354,11 @@ def test_nobody_else_can_enter_a_nodes_folder(
 
 
 @pytest.fixture
-def short(tiny_config: Config) -> Config:
-    """The newest two of 4, 8 and 12 are kept."""
-    return tiny_config
-
-
-@pytest.fixture
-def driver(machines: Machines, tmp_path: Path) -> RemoteRunStore:
+def driver(machines: Machines, tmp_path: Path, tiny_config: Config) -> RemoteRunStore:
+    """The newest two checkpoints of 4, 8 and 12 are kept."""
     folder = tmp_path / "project" / "runs" / "run"
     folder.mkdir(parents=True)
-    return RemoteRunStore(machines.address, folder)
+    return RemoteRunStore(machines.address, folder, retention=Retention.of(tiny_config))
 
 
 @pytest.fixture
@@ -378,72 +374,73 @@ def leave(worker: RemoteRunStore, *steps: int, end: bool = False) -> None:
             stream.write(json.dumps({"kind": "checkpoint", "step": step}) + "\n")
         if end:
             stream.write(json.dumps({"kind": "finished", "step": steps[-1], "workers": 2}) + "\n")
-    for step in steps:
-        path = worker.folder / checkpoint_name(step)
-        worker._upload(path if path.exists() else save(path, step), lambda: None)
-    worker._upload_journal(lambda: None)
+    with worker._as_writer() as lease:
+        for step in steps:
+            path = worker.folder / checkpoint_name(step)
+            worker._upload(path if path.exists() else save(path, step), lease)
+        worker.journal.upload(lease.check)
 
 
 def listed(paths: list[Path]) -> list[str]:
     return [path.name for path in paths]
 
 
-def test_how_far_a_run_is(short: Config, driver: RemoteRunStore, worker: RemoteRunStore) -> None:
-    assert driver.status(short).checkpoints == []
+def test_how_far_a_run_is(driver: RemoteRunStore, worker: RemoteRunStore) -> None:
+    assert driver.status().checkpoints == []
     leave(worker, 4, 8)
-    worker._upload(save(worker.folder / interrupted_name(9), 9), lambda: None)
-    found = driver.status(short, newest_only=True)
+    with worker._as_writer() as lease:
+        worker._upload(save(worker.folder / interrupted_name(9), 9), lease)
+    found = driver.status(newest_only=True)
     assert (found.step, found.summary, found.finished, driver.step()) == (9, {}, False, 9)
     assert not any(path.exists() for path in found.checkpoints), "none is fetched before the end"
     assert len((driver.folder / JOURNAL_NAME).read_text().splitlines()) == 2
 
 
 def test_what_has_finished_is_downloaded_once(
-    short: Config,
     driver: RemoteRunStore,
     worker: RemoteRunStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     leave(worker, 8, 12, end=True)
-    found = driver.status(short)
+    found = driver.status()
     assert found.finished
     assert found.summary == {"step": 12, "workers": 2}
     assert listed(found.checkpoints) == [checkpoint_name(8), checkpoint_name(12)]
     assert all(path.parent == driver.folder for path in found.checkpoints)
     # Then nobody asks the store any more, not even when it is empty.
     monkeypatch.setattr(driver, "objects", None)
-    assert driver.status(short) == found
+    assert driver.status() == found
 
 
 def test_a_last_one_that_is_damaged_there_is_trained_again(
-    short: Config, driver: RemoteRunStore, worker: RemoteRunStore
+    driver: RemoteRunStore, worker: RemoteRunStore
 ) -> None:
     leave(worker, 8, 12, end=True)
     there = ObjectStore(driver.location)
     there.write(f"{checkpoint_name(12)}/model.safetensors", b"torn")
-    found = driver.status(short, newest_only=True)
+    found = driver.status(newest_only=True)
     assert (found.finished, found.step) == (False, 8)
     assert there.read(f"{checkpoint_name(12)}/manifest.json") is None
     leave(worker, 12)
-    assert driver.status(short, newest_only=True).finished
+    assert driver.status(newest_only=True).finished
 
 
 def test_what_only_this_machine_has_is_uploaded(
-    short: Config, driver: RemoteRunStore, worker: RemoteRunStore
+    driver: RemoteRunStore, worker: RemoteRunStore
 ) -> None:
     """The first steps, taken over from another run."""
     for step in (4, 8):
         save(driver.folder / checkpoint_name(step), step)
     (driver.folder / JOURNAL_NAME).write_text('{"kind": "logged", "step": 8}\n')
-    assert driver.status(short).step == 8
-    assert listed(worker.checkpoints.listed()) == [checkpoint_name(4), checkpoint_name(8)]
-    worker._fetch_journal()
+    assert driver.status().step == 8
+    assert listed(worker.uploaded()) == [checkpoint_name(4), checkpoint_name(8)]
+    worker.journal.fetch()
     assert (worker.folder / JOURNAL_NAME).read_text() == '{"kind": "logged", "step": 8}\n'
     # Once only: what the workers have removed since stays away.
     leave(worker, 12)
-    worker.checkpoints.remove(checkpoint_name(4))
-    driver.status(short)
-    assert listed(worker.checkpoints.listed()) == [checkpoint_name(8), checkpoint_name(12)]
+    worker._delete(checkpoint_name(4))
+    driver.status()
+    assert listed(worker.uploaded()) == [checkpoint_name(8), checkpoint_name(12)]
 
 
 def test_the_journal_is_followed(driver: RemoteRunStore, worker: RemoteRunStore) -> None:
@@ -494,21 +491,18 @@ def test_a_driver_that_was_taken_for_dead_starts_no_workers(driver: RemoteRunSto
 
 
 def test_a_worker_that_still_writes_is_waited_for(
-    short: Config,
     driver: RemoteRunStore,
     worker: RemoteRunStore,
     soon: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("seq2sweep.runs.remote_run_store.OLD_WRITER_SECONDS", 0.0)
-    with worker._writer_lease(), pytest.raises(OperationalError, match="is working in s3://"):
-        driver.status(short)
-    assert driver.status(short).step == 0
+    with worker._as_writer(), pytest.raises(OperationalError, match="is working in s3://"):
+        driver.status()
+    assert driver.status().step == 0
 
 
-def test_a_store_that_is_away(
-    short: Config, driver: RemoteRunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_is_away(driver: RemoteRunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*arguments: Any) -> None:
         raise OSError(5, "Input/output error", "s3://...")
 
@@ -518,7 +512,7 @@ def test_a_store_that_is_away(
     with pytest.raises(
         OperationalError, match=f"{driver.location} cannot be used .* fix the storage"
     ):
-        driver.status(short)
+        driver.status()
     driver.begin_attempt("1")
     driver.follow_journal()
     driver.end_attempt()
@@ -526,7 +520,6 @@ def test_a_store_that_is_away(
 
 
 def test_no_space_at_home(
-    short: Config,
     driver: RemoteRunStore,
     worker: RemoteRunStore,
     monkeypatch: pytest.MonkeyPatch,
@@ -539,8 +532,56 @@ def test_no_space_at_home(
     with pytest.raises(
         OperationalError, match=f"no space left in {driver.folder} for the checkpoints"
     ):
-        driver.status(short)
+        driver.status()
 
 
 def test_a_full_disk_is_the_nodes_own(driver: RemoteRunStore) -> None:
     assert "set TMPDIR to another disk" in driver.disk_full(OSError(28, "No space left", "/tmp/x"))
+
+
+# --- both of them, with the training loop ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [RunStore, RemoteRunStore])
+def test_a_run_from_its_beginning_to_its_end(
+    kind: type[RunStore],
+    machines: Machines,
+    bucket: str,
+    tiny_config: Config,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+) -> None:
+    """Interrupted twice, each time on another machine, where there is a bucket."""
+    config = configuration.with_changes(tiny_config, {"train.steps": 16})
+    retention, folder = Retention.of(config), tmp_path / "project" / "run"
+    storage = bucket if kind is RemoteRunStore else str(folder.parent)
+    driver = driver_store(storage, folder, retention)
+    with driver.driving():
+        data = driver.publish(tiny_corpus.encoded.resolve())
+        reached = []
+        for machine, updates in (("first", 6), ("second", 9), ("third", 1000)):
+            machines.on(machine)
+            driver.begin_attempt(machine)
+            worker = worker_store(driver.location, driver.attempt, retention)
+            count = itertools.count(1)
+            with worker.writing(), EventWriter(worker) as writer:
+                for event in loop.train(
+                    config,
+                    worker.data(data),
+                    device=torch.device("cpu"),
+                    resume=worker.resume_point(),
+                    stop=lambda left=updates, count=count: next(count) == left,
+                ):
+                    writer.write(event)
+            driver.follow_journal()
+            driver.end_attempt()
+            status = driver.status(newest_only=True)
+            reached.append(status.step)
+        driver.check_kept(status)
+    assert (reached, status.finished) == ([6, 15, 16], True)
+    assert [path.name for path in status.checkpoints] == [checkpoint_name(12), checkpoint_name(16)]
+    assert all(path.parent == folder for path in status.checkpoints)
+    entries, _ = journal.read(folder / JOURNAL_NAME)
+    told = [(entry["kind"], entry["step"]) for entry in entries]
+    assert len(told) == len(set(told))
+    assert told[-1] == ("finished", 16)

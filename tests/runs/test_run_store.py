@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,8 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.runs import layout, run_store
-from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
-from seq2sweep.runs.retention import always_kept
+from seq2sweep.runs import layout
+from seq2sweep.runs.layout import JOURNAL_NAME, Retention, checkpoint_name, interrupted_name
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import HANG_LOG_NAME
 from seq2sweep.storage import locks
@@ -50,6 +50,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def store(folder: Path, config: Config) -> RunStore:
+    return RunStore(folder, retention=Retention.of(config))
+
+
 def names(paths: list[Path]) -> list[int]:
     return [layout.checkpoint_step(path) for path in paths]
 
@@ -69,12 +73,12 @@ def test_what_is_kept_whatever_the_losses(
 ) -> None:
     changes = {"evaluate.average_checkpoints": 1, **changes}
     changed = configuration.with_changes(config, changes)
-    assert always_kept(changed.train, named) == expected
+    assert Retention(changed.train, named).always() == expected
 
 
 def test_a_finished_run(config: Config, folder: Path) -> None:
     save(folder / checkpoint_name(400), 400)  # killed before it was removed
-    found = RunStore(folder).status(config)
+    found = store(folder, config).status()
     assert names(found.checkpoints) == [500, 600, 700, 800, 900]
     assert (found.summary, found.finished, found.step) == (
         {"step": 900, "workers": 2},
@@ -89,23 +93,23 @@ def test_a_damaged_one_is_removed_and_what_is_missing_is_named(
     """A mean over other checkpoints would be another number: nobody takes it silently."""
     for step in (600, 800):
         damage(folder / checkpoint_name(step))
-    found = RunStore(folder).status(config)
+    found = store(folder, config).status()
     assert names(found.checkpoints) == [500, 700, 900]
     assert found.finished
     assert capsys.readouterr().out.count("differs from its manifest: it is torn") == 2
-    with pytest.raises(UserError, match=r"run/step-00000600 is missing.*train these steps again"):
-        found.check_kept(config, "run")
+    with pytest.raises(UserError, match=r"/step-00000600 is missing.*train these steps again"):
+        store(folder, config).check_kept(found)
     for step in (600, 800):
         save(folder / checkpoint_name(step), step)
-    RunStore(folder).status(config).check_kept(config, "run")
+    store(folder, config).check_kept(store(folder, config).status())
 
 
 def test_without_its_last_checkpoint_a_run_resumes(config: Config, folder: Path) -> None:
     damage(folder / checkpoint_name(900))
-    found = RunStore(folder).status(config)
+    found = store(folder, config).status()
     assert (found.finished, found.step) == (False, 800)
     save(folder / interrupted_name(900), 900)  # is none that every run has
-    assert not RunStore(folder).status(config).finished
+    assert not store(folder, config).status().finished
 
 
 def test_one_that_was_named_after_the_end(config: Config, folder: Path) -> None:
@@ -113,17 +117,17 @@ def test_one_that_was_named_after_the_end(config: Config, folder: Path) -> None:
         config, {"train.keep_best": 1, "evaluate.checkpoint_steps": [200]}
     )
     with pytest.raises(UserError, match="step-00000200 is missing"):
-        RunStore(folder).status(named).check_kept(named, "run")
+        store(folder, named).check_kept(store(folder, named).status())
     save(folder / checkpoint_name(200), 200)
-    found = RunStore(folder).status(named)
-    found.check_kept(named, "run")
+    found = store(folder, named).status()
+    store(folder, named).check_kept(found)
     assert names(found.checkpoints) == [200, 500, 600, 700, 800, 900]
 
 
 def test_before_the_end_none_is_missed(config: Config, folder: Path) -> None:
     (folder / JOURNAL_NAME).unlink()
     shutil.rmtree(folder / checkpoint_name(600))
-    found = RunStore(folder).status(config)
+    found = store(folder, config).status()
     assert (found.summary, found.finished, found.step) == ({}, False, 900)
 
 
@@ -149,14 +153,14 @@ def test_an_error_of_the_storage_is_waited_out(
         verify(path)
 
     monkeypatch.setattr(checkpointing, "verify", fail_once)
-    found = RunStore(folder).status(config)
+    found = store(folder, config).status()
     assert names(found.checkpoints) == [500, 700, 800, 900]
     assert len(failed) == 5
 
 
 def test_storage_that_stays_away_is_one_line(config: Config, folder: Path, no_pauses: None) -> None:
     shutil.rmtree(folder)
-    for work in (lambda: RunStore(folder).status(config), RunStore(folder).step):
+    for work in (store(folder, config).status, store(folder, config).step):
         with pytest.raises(
             OperationalError, match=r"cannot be used \(No such file.*fix the storage"
         ):
@@ -178,11 +182,11 @@ def test_a_worker_that_still_writes_is_waited_for(
     damage(folder / checkpoint_name(900))
     monkeypatch.setattr(locks, "OLD_WRITER_SECONDS", 0.5)
     with pytest.raises(OperationalError, match=r"another worker holds .*writer\.lock"):
-        RunStore(folder).status(config)
+        store(folder, config).status()
     assert (folder / checkpoint_name(900)).exists()
     worker.kill()
     worker.join()
-    assert not RunStore(folder).status(config).finished
+    assert not store(folder, config).status().finished
     assert not (folder / checkpoint_name(900)).exists()
 
 
@@ -191,38 +195,40 @@ def test_hashing(config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     read: list[Path] = []
     sha256 = checkpointing.sha256
     monkeypatch.setattr(checkpointing, "sha256", lambda path: (read.append(path), sha256(path))[1])
-    assert RunStore(folder).status(config).finished
+    assert store(folder, config).status().finished
     assert len(read) == len(set(read)) == 5 * len(checkpointing.FILES)
     # Of one that goes on the newest is enough.
     (folder / JOURNAL_NAME).unlink()
     read.clear()
-    assert RunStore(folder).status(config, newest_only=True).step == 900
+    assert store(folder, config).status(newest_only=True).step == 900
     assert {path.parent.name for path in read} == {checkpoint_name(900)}
 
 
-def test_a_stop_is_requested_of_one_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_store, "POLL_SECONDS", 0.0)
+def test_a_stop_is_requested_of_one_attempt(tmp_path: Path) -> None:
     driver, worker, later = RunStore(tmp_path), RunStore(tmp_path, "1"), RunStore(tmp_path, "2")
     driver.begin_attempt("1")
     assert not driver.request_stop(), "no worker has begun"
     (tmp_path / HANG_LOG_NAME.format(rank=0)).touch()
     assert driver.request_stop()
-    assert worker.stop_requested()
+    worker.poll_seconds = 0.01
+    with worker.writing():
+        while not worker.stop_requested():
+            time.sleep(0.01)
+    later.poll()
     assert not later.stop_requested()
     driver.end_attempt()
+    worker.poll()
     assert worker.stop_requested(), "what was asked for stays so"
     assert list(tmp_path.glob("stop-*")) == []
 
 
 def test_stack_traces_of_workers_that_hung(tmp_path: Path) -> None:
-    store = RunStore(tmp_path)
+    run = RunStore(tmp_path)
     logs = [tmp_path / HANG_LOG_NAME.format(rank=rank) for rank in (0, 1)]
     logs[0].touch()
     logs[1].write_text("Timeout!")
-    assert store.stack_traces(lambda *about: []) == [logs[1]]
-    store.begin_attempt("2")
-    assert store.stack_traces(lambda *about: []) == []
+    assert run.stack_traces(lambda *about: []) == [logs[1]]
+    run.begin_attempt("2")
+    assert run.stack_traces(lambda *about: []) == []
     assert (tmp_path / "hang-1.1.log").read_text() == "Timeout!"
     assert not logs[0].exists()

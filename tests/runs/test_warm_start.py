@@ -18,18 +18,17 @@ from seq2sweep.runs import journal
 from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import (
     JOURNAL_NAME,
+    Retention,
     checkpoint_name,
     checkpoints,
     interrupted_name,
     resume_point,
-    whole_checkpoints,
 )
-from seq2sweep.runs.retention import always_kept
 from seq2sweep.runs.warm_start import Identity, Origin, begin, begin_sweep, run_name
 from seq2sweep.storage.locks import only_user
 from seq2sweep.train.events import CheckpointDue, Interrupted
 from seq2sweep.train.loop import train
-from tests.cluster.checkpoints import damage
+from tests.cluster.checkpoints import damage, whole_checkpoints
 from tests.conftest import Corpus
 
 TIMES = {"time", "tokens_per_second", "seconds_left", "rss_bytes",
@@ -58,7 +57,7 @@ class Project:
         config = configuration.with_changes(self.config, changes)
         what = identity(config, **other)
         folder = self.storage / run_name(what)
-        kept = always_kept(config.train, config.evaluate.checkpoint_steps)
+        kept = Retention.of(config).always()
         self.said = begin(folder, Origin(what, CODE | self.code, config.train.log_every), kept)
         writer = Journal(folder / JOURNAL_NAME)
         self.computed = 0

@@ -80,8 +80,8 @@ def test_whole_folder_leaves_the_old_one_when_the_block_fails(
 
 def test_whole_folder_clears_what_a_killed_stage_left(tmp_path: Path) -> None:
     final = tmp_path / "folder"
-    for suffix, part in itertools.product((".partial", ".replaced"), ("a", "b")):
-        left = tmp_path / f"folder{suffix}"
+    for suffix, part in itertools.product((".partial", ".old.partial"), ("a", "b")):
+        left = tmp_path / f".folder{suffix}"
         left.mkdir(exist_ok=True)
         (left / part).write_text("left over")
     with atomic.whole_folder(final) as folder:

@@ -71,11 +71,11 @@ def test_it_is_left_to_the_next_at_once(place: ObjectStore, clock: Clock) -> Non
 def test_who_lives_is_not_disturbed(place: ObjectStore, clock: Clock) -> None:
     elsewhere(place, beats=0)
     clock.meanwhile = lambda: elsewhere(place, beats=clock.now // 10)
-    with pytest.raises(LeaseHeldError, match="process 7 on far"):
-        acquire(place)
+    with pytest.raises(LeaseHeldError, match="process 7 on far"), acquire(place):
+        pass
     assert clock.now == 10
-    with pytest.raises(LeaseHeldError):
-        acquire(place, timeout=100)
+    with pytest.raises(LeaseHeldError), acquire(place, timeout=100):
+        pass
     assert 110 <= clock.now <= 120
 
 
@@ -105,14 +105,14 @@ def test_of_two_who_follow_one_holds_it(place: ObjectStore, clock: Clock) -> Non
             elsewhere(place, 2)
 
     clock.meanwhile = another_is_faster
-    with pytest.raises(LeaseHeldError):
-        acquire(place)
+    with pytest.raises(LeaseHeldError), acquire(place):
+        pass
 
 
 def _hold(address: str, holding: Any) -> None:
-    acquire(ObjectStore(address))
-    holding.set()
-    threading.Event().wait()
+    with acquire(ObjectStore(address)):
+        holding.set()
+        threading.Event().wait()
 
 
 def test_a_process_of_this_machine_that_was_killed_is_not_waited_for(

@@ -25,6 +25,7 @@ from seq2sweep.config import Config
 from seq2sweep.runs import journal
 from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import checkpoint_name, interrupted_name, resume_point
+from seq2sweep.storage import atomic
 from seq2sweep.train import checkpointing
 from seq2sweep.train.events import CheckpointDue, Interrupted
 from seq2sweep.train.loop import train
@@ -191,20 +192,21 @@ def test_killed_at_random_moments(
 
 
 def _work_until(folder: Path, config: Config, encoded: Path, fatal: str) -> None:
-    """Be killed where the second checkpoint calls a function of `state`."""
+    """Be killed where the second checkpoint calls a function."""
     torch.set_num_threads(1)
-    called = getattr(checkpointing, fatal)
+    module = atomic if fatal == "flush" else checkpointing
+    called = getattr(module, fatal)
 
     def kill(*arguments: Any, **options: Any) -> Any:
         if (folder / f".{checkpoint_name(8)}.partial").exists():
             os.kill(os.getpid(), signal.SIGKILL)
         return called(*arguments, **options)
 
-    setattr(checkpointing, fatal, kill)
+    setattr(module, fatal, kill)
     go_on(config, encoded, folder)
 
 
-@pytest.mark.parametrize("fatal", ["_save_tensors", "_write_json", "sha256", "_flush"])
+@pytest.mark.parametrize("fatal", ["_save_tensors", "_write_json", "sha256", "flush"])
 def test_killed_while_a_checkpoint_is_written(
     config: Config, tiny_corpus: Corpus, tmp_path: Path, undisturbed: Path, fatal: str
 ) -> None:

@@ -312,7 +312,7 @@ import json, resource, sys
 from pathlib import Path
 from pipeline.train import newest, write_curves
 from seq2sweep.runs import journal
-from seq2sweep.runs.status import read_summary
+from seq2sweep.runs.run_store import read_summary
 path, lines = Path(sys.argv[1]), int(sys.argv[2])
 line = '{"kind": "logged", "step": %d, "time": 1.5, "loss": 2.5, "gradient_norm": 1.25}\\n'
 with path.open("w") as stream:

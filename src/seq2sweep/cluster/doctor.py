@@ -1,26 +1,37 @@
-"""Is the cluster fit for training? Asked of every node, on the node itself: `seq2sweep doctor`."""
+"""Is the cluster fit for training? Asked of every node, on the node itself: `seq2sweep doctor`.
+
+What each node says of itself stands at the end: Ray runs those functions there.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import platform
 import shutil
+import subprocess
+import tempfile
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ray
+import torch
 from tqdm import tqdm
 
-from seq2sweep.cluster import node, session
-from seq2sweep.cluster.everywhere import ask
+import seq2sweep
+from seq2sweep.cluster import ray_internals, session
+from seq2sweep.cluster.tasks import on_node
 from seq2sweep.config import Config, is_address
 from seq2sweep.errors import UserError
 from seq2sweep.health import Finding
 from seq2sweep.model import flops
+from seq2sweep.storage.locks import try_lock
 from seq2sweep.storage.object_store import ObjectStore
 
 ALL = "the cluster"
@@ -33,6 +44,10 @@ SLOW_BYTES_PER_SECOND = 100e6
 """A gigabit. Below it, sending gradients of 60M parameters takes longer than computing them."""
 TEMPORARY_BYTES = 2 * 10**9
 """What Ray's session and logs may need."""
+DRIVER_SECONDS = 20.0
+"""A driver that hangs never answers."""
+PACKAGES = ("torch", "ray", "numpy", "safetensors", "sentencepiece")
+"""Whose versions must be the same on all machines for the same result, or for talking at all."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +62,9 @@ class _Machine:
 def examine(config: Config, project: Path) -> list[Finding]:
     """All findings, inside of a `ray_session`; a folder in the storage is made and removed."""
     machines = _machines()
-    findings = list(_room(config))
+    findings = [_workers(config)]
     with _meeting(config.cluster.storage, project) as meeting:
-        wrong = node.write(meeting, "driver")
+        wrong = write(meeting, "driver")
         if wrong is not None:
             mend = "set cluster.storage to a folder or a bucket that may be written"
             return [*findings, Finding(ALL, "storage", "problem", wrong, mend)]
@@ -62,25 +77,24 @@ def _meeting(storage: str, project: Path) -> Iterator[str]:
     name = f".doctor-{uuid.uuid4().hex[:12]}"
     if is_address(storage):
         place = f"{storage.rstrip('/')}/{name}"
-        try:
-            yield place
-        finally:
+    else:
+        place = str((project / storage).resolve() / name)
+        with contextlib.suppress(OSError):  # whoever writes there says so
+            Path(place).mkdir(parents=True)
+    try:
+        yield place
+    finally:
+        if is_address(storage):
             with contextlib.suppress(OSError, UserError):
                 there = ObjectStore(place)
                 for left in there.sizes():
                     there.delete(left)
-        return
-    folder = (project / storage).resolve() / name
-    with contextlib.suppress(OSError):  # whoever writes there says so
-        folder.mkdir(parents=True)
-    try:
-        yield str(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        else:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def _of_all(machines: list[_Machine], meeting: str, config: Config) -> Iterator[Finding]:
-    asked = {machine: _ask(machine, node.facts, meeting, machine.id) for machine in machines}
+    asked = {machine: _ask(machine, facts, meeting, machine.id) for machine in machines}
     told: dict[_Machine, dict[str, Any]] = {}
     for machine, reference in asked.items():
         try:
@@ -116,7 +130,7 @@ def _machines() -> list[_Machine]:
 
 
 def _ask(machine: _Machine, question: Callable[..., Any], *about: Any) -> ray.ObjectRef[Any]:
-    return ask(machine.id, question, *about)
+    return on_node(machine.id, question, *about)
 
 
 class _NoAnswerError(Exception):
@@ -145,31 +159,33 @@ def _answer(machine: _Machine, reference: ray.ObjectRef[Any]) -> Any:
 # --- each machine --------------------------------------------------------------------------------
 
 
+def _check(
+    where: str, what: str, well: bool, text: str, level: Literal["warning", "problem"], remedy: str
+) -> Finding:
+    """level, remedy: where it is not well."""
+    return (
+        Finding(where, what, level, text, remedy)
+        if not well
+        else Finding(where, what, "well", text)
+    )
+
+
 def _of_machine(machine: _Machine, told: dict[str, Any], config: Config) -> Iterator[Finding]:
-    yield _versions(machine, told["versions"], node.versions())
-    if told["dashboard"] is None:
-        yield Finding(machine.name, "ray[default]", "well", "installed")
-    else:
-        mend = "install ray[default], as constraints.txt has it: the job server needs it"
-        yield Finding(machine.name, "ray[default]", "problem", told["dashboard"], mend)
+    name, free = machine.name, told["free_temporary"]
+    there, here = told["versions"], versions()
+    other = [f"{key} {there[key]} (here {here[key]})" for key in here if there[key] != here[key]]
+    text = ", ".join(other or (f"{key} {value}" for key, value in there.items()))
+    mend = "install what constraints.txt names, and the same commit of this project, on all nodes"
+    yield _check(name, "versions", not other, text, "problem", mend)
+    missing = told["dashboard"]
+    mend = "install ray[default], as constraints.txt has it: the job server needs it"
+    yield _check(name, "ray[default]", not missing, missing or "installed", "problem", mend)
     yield _gpus(machine, told)
     if told["storage"] is None:
         yield _disk(machine, told["free"], config)
-    room = f"{tqdm.format_sizeof(told['free_temporary'], 'B')} free"
-    if told["free_temporary"] >= TEMPORARY_BYTES:
-        yield Finding(machine.name, "temporary files", "well", room)
-    else:
-        mend = "free some, or set TMPDIR to another disk before Ray starts there"
-        yield Finding(machine.name, "temporary files", "warning", room, mend)
-
-
-def _versions(machine: _Machine, there: dict[str, str], here: dict[str, str]) -> Finding:
-    other = [f"{key} {there[key]} (here {here[key]})" for key in here if there[key] != here[key]]
-    if not other:
-        text = ", ".join(f"{key} {value}" for key, value in there.items())
-        return Finding(machine.name, "versions", "well", text)
-    mend = "install what constraints.txt names, and the same commit of this project, on all nodes"
-    return Finding(machine.name, "versions", "problem", ", ".join(other), mend)
+    text = f"{tqdm.format_sizeof(free, 'B')} free"
+    mend = "free some, or set TMPDIR to another disk before Ray starts there"
+    yield _check(name, "temporary files", free >= TEMPORARY_BYTES, text, "warning", mend)
 
 
 def _gpus(machine: _Machine, told: dict[str, Any]) -> Finding:
@@ -184,10 +200,9 @@ def _gpus(machine: _Machine, told: dict[str, Any]) -> Finding:
         mend = "install a torch for CUDA and a driver that is new enough for it"
         text = f"Ray counts {machine.gpus:g}, torch sees {text}"
         return Finding(machine.name, "GPUs", "problem", text, mend)
-    if told["driver"] and not told["gpus"]:
-        mend = "install a torch for CUDA if they are to be used"
-        return Finding(machine.name, "GPUs", "warning", text, mend)
-    return Finding(machine.name, "GPUs", "well", text)
+    mend = "install a torch for CUDA if they are to be used"
+    well = bool(told["gpus"]) or not told["driver"]
+    return _check(machine.name, "GPUs", well, text, "warning", mend)
 
 
 def _disk(machine: _Machine, free: int, config: Config) -> Finding:
@@ -198,11 +213,9 @@ def _disk(machine: _Machine, free: int, config: Config) -> Finding:
     needed = 3 * 4 * parameters * (train.keep_checkpoints + train.keep_best + 2)
     size = tqdm.format_sizeof
     text = f"{size(free, 'B')} free, about {size(needed, 'B')} needed for checkpoints"
-    if free > needed:
-        return Finding(machine.name, "storage's disk", "well", text)
     where = "TMPDIR" if is_address(config.cluster.storage) else "cluster.storage"
     mend = f"free some, set {where} to another disk, or lower train.keep_checkpoints"
-    return Finding(machine.name, "storage's disk", "problem", text, mend)
+    return _check(machine.name, "storage's disk", free > needed, text, "problem", mend)
 
 
 # --- between machines ----------------------------------------------------------------------------
@@ -219,16 +232,15 @@ def _storage(machine: _Machine, told: dict[_Machine, dict[str, Any]], meeting: s
     error = told[machine]["storage"]
     if error is not None:
         return Finding(machine.name, "storage", "problem", error, mend)
-    seen = _answer(machine, _ask(machine, node.names_seen, meeting))
+    seen = _answer(machine, _ask(machine, names_seen, meeting))
     others = {"driver": "the driver"} | {
         other.id: other.name for other in told if told[other]["storage"] is None
     }
     unseen = [name for key, name in others.items() if key not in seen]
+    text = f"{storage}: written, locked, and what others wrote is read"
     if unseen:
         text = f"does not see what {' and '.join(unseen)} wrote in {storage}"
-        return Finding(machine.name, "storage", "problem", text, mend)
-    text = f"{storage}: written, locked, and what others wrote is read"
-    return Finding(machine.name, "storage", "well", text)
+    return _check(machine.name, "storage", not unseen, text, "problem", mend)
 
 
 def _clock(machine: _Machine) -> Finding:
@@ -236,38 +248,134 @@ def _clock(machine: _Machine) -> Finding:
     rounds = []
     for _ in range(5):
         before = time.time()
-        there = _answer(machine, _ask(machine, node.clock))
+        there = _answer(machine, _ask(machine, clock))
         after = time.time()
         rounds.append((after - before, there - (before + after) / 2))
     took, ahead = min(rounds)
     text = f"{ahead:+.3f} s against the driver's (± {took / 2:.3f} s)"
-    if abs(ahead) <= MOST_SKEW + took / 2:
-        return Finding(machine.name, "clock", "well", text)
-    return Finding(machine.name, "clock", "warning", text, "let NTP (chrony) set all nodes' clocks")
+    well, mend = abs(ahead) <= MOST_SKEW + took / 2, "let NTP (chrony) set all nodes' clocks"
+    return _check(machine.name, "clock", well, text, "warning", mend)
 
 
 def _bandwidth(one: _Machine, other: _Machine) -> Finding:
     """How fast a block comes from one node to another."""
-    where = f"{one.name} to {other.name}"
-    sent = _ask(one, node.block, BLOCK_BYTES)
+    sent = _ask(one, block, BLOCK_BYTES)
     ray.wait([sent], timeout=PATIENCE, fetch_local=False)
-    seconds = _answer(other, _ask(other, node.seconds_to_fetch, [sent]))
-    rate = BLOCK_BYTES / seconds
+    rate = BLOCK_BYTES / _answer(other, _ask(other, seconds_to_fetch, [sent]))
     text = f"{tqdm.format_sizeof(rate, 'B')}/s"
-    if rate >= SLOW_BYTES_PER_SECOND:
-        return Finding(ALL, where, "well", text)
     mend = "train on fewer nodes, or raise train.tokens_per_update: gradients travel every update"
-    return Finding(ALL, where, "warning", text, mend)
+    what = f"{one.name} to {other.name}"
+    return _check(ALL, what, rate >= SLOW_BYTES_PER_SECOND, text, "warning", mend)
 
 
-def _room(config: Config) -> Iterator[Finding]:
-    """Whether the workers of a training and the trials of a sweep fit."""
+def _workers(config: Config) -> Finding:
+    """Whether the workers of a training fit."""
     machines = session.nodes()
     text = session.describe(machines)
     try:
         cpus = session.cpus_per_worker(config.cluster, machines)
     except UserError as error:
-        yield Finding(ALL, "workers", "problem", text, str(error))
-        return
-    workers = f"room for {config.cluster.workers} worker(s) of {cpus} CPU(s)"
-    yield Finding(ALL, "workers", "well", f"{text}: {workers}")
+        return Finding(ALL, "workers", "problem", text, str(error))
+    room = f"room for {config.cluster.workers} worker(s) of {cpus} CPU(s)"
+    return Finding(ALL, "workers", "well", f"{text}: {room}")
+
+
+# --- what a node says of itself ------------------------------------------------------------------
+
+
+def facts(meeting: str, name: str) -> dict[str, Any]:
+    """Versions, devices, room, and what became of a file that this machine wrote.
+
+    meeting: a folder or an address in the storage, where the driver wrote its own file; name: of
+    ours.
+    """
+    driver, driver_fault = _driver()
+    disk = Path(tempfile.gettempdir() if is_address(meeting) else meeting)
+    return {
+        "versions": versions(),
+        "dashboard": ray_internals.dashboard_fault(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "driver": driver,
+        "driver_fault": driver_fault,
+        "cuda": torch.version.cuda,
+        "storage": write(meeting, name),
+        # Where checkpoints are written.
+        "free": shutil.disk_usage(disk).free if disk.exists() else None,
+        "free_temporary": shutil.disk_usage(tempfile.gettempdir()).free,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Python, the packages that count, and a sum of this package's own code."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "missing"
+    root = Path(seq2sweep.__file__).parent
+    code = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        code.update(file.relative_to(root).as_posix().encode() + file.read_bytes())
+    return found | {"seq2sweep": code.hexdigest()[:12]}
+
+
+def clock() -> float:
+    """Unix seconds here."""
+    return time.time()
+
+
+def names_seen(meeting: str) -> list[str]:
+    """Whose files this machine can read, and reads as they were written."""
+    if is_address(meeting):
+        there = ObjectStore(meeting)
+        return [name for name in there.sizes() if there.read(name) == name.encode()]
+    return [path.name for path in Path(meeting).iterdir() if path.read_text() == path.name]
+
+
+def block(count: int) -> bytes:
+    """So many bytes, to be sent elsewhere."""
+    return bytes(count)
+
+
+def seconds_to_fetch(references: list[ray.ObjectRef[Any]]) -> float:
+    """How long the only object takes to come here."""
+    before = time.perf_counter()
+    ray.get(references[0])
+    return time.perf_counter() - before
+
+
+def write(meeting: str, name: str) -> str | None:
+    """Leave a file at the meeting place, which only one can have made; what went wrong."""
+    try:
+        if is_address(meeting):
+            there = ObjectStore(meeting)
+            there.create(name, name.encode())
+            if there.create(name, b"another"):
+                return (
+                    f"{there.address}: its server replaces an object that is to be made only if it "
+                    "is not there (If-None-Match), so two trainings could write at once"
+                )
+            return None
+        path = Path(meeting) / name
+        path.write_text(name)
+        with path.open("a") as stream:
+            try_lock(stream.fileno(), path, "cluster.storage")
+    except (OSError, UserError) as error:
+        return str(error)
+    return None
+
+
+def _driver() -> tuple[str | None, str | None]:
+    """Version of the NVIDIA driver, if there is one; and what is wrong with it, if it is dead."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=DRIVER_SECONDS)
+    except FileNotFoundError:
+        return None, None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, f"nvidia-smi: {error}"
+    if told.returncode == 0:
+        return told.stdout.strip().partition("\n")[0], None
+    said = (told.stdout + told.stderr).strip().partition("\n")[0]
+    return None, f"nvidia-smi: {said or f'status {told.returncode}'}"

@@ -18,6 +18,7 @@ import torch
 
 CHANGES_NO_RESULT = "how a failure is told"
 
+AGAIN = "run `dvc repro` again to resume"
 LOWER = (
     "lower train.tokens_per_pass, which changes no update, or run fewer processes at once (lower "
     "cluster.workers; in a sweep raise sweep.cpus_per_trial)"
@@ -41,10 +42,15 @@ _NEVER_BEGAN = "worker actors failed to initialize"
 """How Ray Train says that a worker died as it started."""
 
 
+def first_line(error: BaseException) -> str:
+    """What it says, without further lines; its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def one_line(error: BaseException) -> str:
     """`ValueError: what it says`, without further lines."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    kind = type(error).__name__
+    return f"{kind}: {first_line(error)}" if str(error).strip() else kind
 
 
 def describe(error: BaseException, system_killed: int = 0) -> str:

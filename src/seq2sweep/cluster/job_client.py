@@ -11,18 +11,16 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 import aiohttp
 import ray
 import requests
-from ray._private.authentication.authentication_token_setup import (
-    maybe_enable_token_auth_if_token_available,
-)
-from ray.job_submission import JobDetails, JobSubmissionClient, JobType
+from ray.job_submission import JobDetails, JobType
 
 from seq2sweep import console
+from seq2sweep.cluster import ray_internals
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.redaction import secrets_in
 
@@ -45,15 +43,6 @@ class JobServerAwayError(Exception):
     """The job server has not answered for PATIENCE_SECONDS."""
 
 
-class _Client(JobSubmissionClient):  # type: ignore[misc]
-    """Ray's client, which would wait for ever for a server that does not answer."""
-
-    def _do_request(self, method: str, endpoint: str, **more: Any) -> requests.Response:
-        timeout = (CONNECT_SECONDS, ANSWER_SECONDS)
-        response: requests.Response = super()._do_request(method, endpoint, timeout=timeout, **more)
-        return response
-
-
 class JobServer:
     """A connection to the job server at an address such as http://host:8265.
 
@@ -66,10 +55,10 @@ class JobServer:
         _check_reachable(address)
         for name in ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
             logging.getLogger(name).setLevel(logging.ERROR)
-        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+        ray_internals.use_token_of_user()
         try:
             with _unset(OVERRIDES):
-                self._client = _Client(address)
+                self._client = ray_internals.job_client(address, (CONNECT_SECONDS, ANSWER_SECONDS))
         except ray.exceptions.AuthenticationError:
             raise UserError(
                 f"the job server at {address} wants this cluster's token: put it into "

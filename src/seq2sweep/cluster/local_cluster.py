@@ -1,21 +1,33 @@
-"""A Ray of our own on this machine; it ends with its driver, however that ends (guard.py)."""
+"""A Ray of our own on this machine: its user's alone, and it ends with its driver (reaper.py).
+
+It takes a token of its own, listens on the loopback interface and has no exporters. A busy machine
+may take long to start it: it is waited for, and what it writes to the terminal goes to a log.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
+import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import grpc
+import psutil
 import ray
 
 from seq2sweep import console
-from seq2sweep.cluster import private, reaper, starting
+from seq2sweep.cluster import ray_internals, reaper
+from seq2sweep.cluster.failures import first_line
 from seq2sweep.cluster.signals import ENDINGS, held_back, undisturbed
 from seq2sweep.errors import OperationalError
+from seq2sweep.storage.object_store import user_folder
+from seq2sweep.storage.retry import repeating
 from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
 
 NAMESPACE = "seq2sweep"
@@ -25,48 +37,70 @@ OBJECT_STORE_BYTES = 200 * 2**20
 INNER = "r"
 # Ray's sockets lie 79 characters deeper, and a socket's path has 107 at most.
 LONGEST_TEMPORARY_FOLDER = 28
+TOKEN = "token"
+"""File in a session's folder."""
+REPLY_SECONDS = 30.0
+PATIENCE_SECONDS = 900.0
+SAY_SECONDS = 30.0
+LOOK_SECONDS = 0.2
+
 # Compute threads that wait by spinning starve any other process of the machine.
 WORKER_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"} | PROCESS_ENVIRONMENT
+# By themselves Ray's processes wait for one another for half a minute or less.
+PATIENT = {
+    "RAY_agent_register_timeout_ms": f"{PATIENCE_SECONDS * 1000:.0f}",
+    "RAY_gcs_server_port_wait_time_s": f"{PATIENCE_SECONDS:.0f}",
+    "RAY_raylet_client_num_connect_attempts": f"{PATIENCE_SECONDS:.0f}",
+    # One look for the raylet, which `_until` repeats: not all patience for one that is gone.
+    "RAY_raylet_start_wait_time_s": "1",
+    "RAY_worker_register_timeout_seconds": f"{PATIENCE_SECONDS:.0f}",
+}
 # No machine is taken away from a Ray that has only this one: a process less to start.
-LOCAL_ENVIRONMENT = {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+LOCAL_ENVIRONMENT = PATIENT | {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+# Ray's exporters for Prometheus ask for no token. The agent's is switched off; the other two have
+# no switch, but do not start on a port that there cannot be.
+WITHOUT_EXPORTERS = {
+    "RAY_enable_metrics_collection": "0",
+    "AUTOSCALER_METRIC_PORT": "-1",
+    "DASHBOARD_METRIC_PORT": "-1",
+}
+
+KEPT_STARTS = 3
+KEPT_FILES = 30
+KEPT_BYTES = 1 << 20
+"""Of the end of each log of a start that failed."""
+NOISE = "terminal.log"
 
 
 @contextlib.contextmanager
 def local_ray() -> Iterator[None]:
     """A Ray that nobody else sees, connected to, for the time of a `with` block.
 
-    A busy machine has time to start it (starting.py); a start that fails before is tried once more.
+    A busy machine has PATIENCE_SECONDS to start it; a start that fails before is tried once more.
     Raises OperationalError, with the folder of Ray's logs, when that fails too.
     """
     since = time.monotonic()
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(environment(LOCAL_ENVIRONMENT | starting.PATIENT))
-        try:
-            stack.enter_context(_session(since))
-        except _NotStartedError as first:
-            if time.monotonic() - since > starting.PATIENCE_SECONDS:
-                raise _failure(first) from None
-            console.say(f"{first}; once more")
-            shutil.rmtree(first.logs, ignore_errors=True)
+    with environment(LOCAL_ENVIRONMENT), contextlib.ExitStack() as stack:
+        for last in (False, True):
             try:
                 stack.enter_context(_session(since))
+                break
             except _NotStartedError as error:
-                raise _failure(error) from None
+                if last or time.monotonic() - since > PATIENCE_SECONDS:
+                    raise OperationalError(
+                        f"{error}; its logs are in {error.logs}; free the machine and run again"
+                    ) from None
+                console.say(f"{error}; once more")
+                shutil.rmtree(error.logs, ignore_errors=True)
         yield
 
 
 class _NotStartedError(Exception):
     """Ray did not start; logs: a folder with what its processes wrote."""
 
-    def __init__(self, reason: str, logs: Path) -> None:
-        super().__init__(reason)
+    def __init__(self, error: Exception, since: float, logs: Path) -> None:
+        super().__init__(f"Ray did not start in {_so_far(since)}: {first_line(error)}")
         self.logs = logs
-
-
-def _failure(error: _NotStartedError) -> OperationalError:
-    return OperationalError(
-        f"{error}; its logs are in {error.logs}; free the machine and run again"
-    )
 
 
 @contextlib.contextmanager
@@ -79,58 +113,195 @@ def _session(since: float) -> Iterator[None]:
     watching = reaper.start(folder)
     with contextlib.ExitStack() as stack:
         stack.callback(undisturbed, lambda: reaper.finish(watching))
-        stack.enter_context(private.own_token(folder))
+        stack.enter_context(own_token(folder))
         stack.callback(undisturbed, _shut_down)
         try:
             with (
                 environment(WORKER_ENVIRONMENT),
-                reaper.marked(folder),
+                forced({reaper.MARK: folder}),
                 held_back(*ENDINGS),
-                starting.noise_to(folder),
-                starting.waiting(since),
+                noise_to(folder),
+                waiting(since),
             ):
                 _init(folder)
         except OperationalError:
             raise
         # Ray raises a plain Exception for a node that is not up in time.
         except Exception as error:
-            logs = starting.keep_logs(Path(folder))
-            raise _NotStartedError(starting.reason(error, since), logs) from error
+            raise _NotStartedError(error, since, keep_logs(Path(folder))) from error
         yield
 
 
 def _init(folder: str) -> None:
-    with private.on_loopback() as address:
-        ray.init(
-            address="local",
-            namespace=NAMESPACE,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            logging_level="ERROR",
-            log_to_driver=False,
-            _temp_dir=str(Path(folder) / INNER),
-            _node_ip_address=address,
-        )
-    private.check_private(ray.get_runtime_context().gcs_address)
+    ray_internals.start_on_loopback(
+        str(Path(folder) / INNER),
+        namespace=NAMESPACE,
+        include_dashboard=False,
+        object_store_memory=OBJECT_STORE_BYTES,
+        logging_level="ERROR",
+        log_to_driver=False,
+    )
+    check_private(ray.get_runtime_context().gcs_address)
 
 
 def _shut_down() -> None:
-    """Shut Ray down; the guard sees to it that none of its processes outlives us."""
-    node = ray._private.worker._global_node
-    if node is not None:
-        kill = node.kill_all_processes
-        # By a SIGTERM first, as Ray would, costs a second for each: they hold it back.
-        node.kill_all_processes = lambda **how: kill(check_alive=False)
+    """Shut Ray down; the reaper sees to it that none of its processes outlives us."""
+    ray_internals.kill_servers_at_shutdown()
     ray.shutdown()
+
+
+# --- whose it is ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def own_token(folder: str) -> Iterator[None]:
+    """Ray in this process and its children takes and shows a new token, whatever the user's is.
+
+    256 random bits, in a file of `folder` that only this user reads: a command line could be read
+    by all users.
+    """
+    path = Path(folder) / TOKEN
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+    settings = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path), "RAY_AUTH_TOKEN": None}
+    with forced({**settings, **WITHOUT_EXPORTERS}):
+        try:
+            ray_internals.read_token_again()
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+    # Not while it is set: a cluster that is joined next wants the user's token.
+    ray_internals.read_token_again()
+
+
+def check_private(address: str) -> None:
+    """Raises OperationalError where the Ray that we started lets anybody in."""
+    # Not a channel of Ray's, which would show the token.
+    with grpc.insecure_channel(address) as channel:
+        asks = ray_internals.wants_token(channel, REPLY_SECONDS)
+    if not asks:
+        raise OperationalError(
+            f"the Ray that was started at {address} asks for no token, so it was ended: any user "
+            f"of this machine could run programs as you (Ray {ray.__version__})"
+        )
 
 
 @contextlib.contextmanager
 def environment(values: dict[str, str]) -> Iterator[None]:
     """Variables for the processes started inside; those the user set stay."""
-    new = {name: value for name, value in values.items() if name not in os.environ}
-    os.environ.update(new)
+    with forced({name: value for name, value in values.items() if name not in os.environ}):
+        yield
+
+
+@contextlib.contextmanager
+def forced(values: dict[str, Any]) -> Iterator[None]:
+    """Variables as given, None for unset, whatever the user has set; and as they were after."""
+    before = {name: os.environ.get(name) for name in values}
+    _set(values)
     try:
         yield
     finally:
-        for name in new:
-            del os.environ[name]
+        _set(before)
+
+
+def _set(values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+# --- a start that takes long ---------------------------------------------------------------------
+
+
+class ProcessEndedError(Exception):
+    """A process of Ray ended while the others waited for it."""
+
+
+@contextlib.contextmanager
+def waiting(since: float) -> Iterator[None]:
+    """Ray starts inside: lines say that it still does, and it has until all patience ends.
+
+    since: when its start began, in time.monotonic().
+    """
+
+    def say() -> None:
+        console.say(f"Ray is still starting after {_so_far(since)}")
+
+    def wait(server: str, look: Callable[[], Any]) -> Any:
+        return _until(since + PATIENCE_SECONDS, server, look)
+
+    with ray_internals.waits_of_start(wait), repeating(SAY_SECONDS, say, "ray-start"):
+        yield
+
+
+def _until(give_up: float, server: str, look: Callable[[], Any]) -> Any:
+    """What `look` gives, once it does.
+
+    Raises ProcessEndedError when the server that makes it so is gone, KeyboardInterrupt when this
+    process is asked to end: such signals are held back while Ray starts.
+    """
+    while True:
+        if signal.sigpending() & set(ENDINGS):
+            raise KeyboardInterrupt
+        # Before: what it did at last is still seen.
+        alive = _alive(server)
+        try:
+            return look()
+        except RuntimeError:
+            if not alive:
+                raise ProcessEndedError(f"its process {server} ended") from None
+            if time.monotonic() > give_up:
+                raise ProcessEndedError(f"its process {server} did not get ready") from None
+        time.sleep(LOOK_SECONDS)
+
+
+def _alive(name: str) -> bool:
+    """Whether this process has such a child."""
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.name() == name and child.status() != psutil.STATUS_ZOMBIE:
+                return True
+    return False
+
+
+def _so_far(since: float) -> str:
+    """`1m30s (load 6.2 on 2 CPUs)`."""
+    spent = console.duration(time.monotonic() - since)
+    return f"{spent} (load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs)"
+
+
+@contextlib.contextmanager
+def noise_to(folder: str) -> Iterator[None]:
+    """What this process and its new children write to the terminal as errors goes to a file."""
+    try:
+        before = os.dup(2)
+    except OSError:  # whoever started us closed it
+        yield
+        return
+    log = os.open(Path(folder) / NOISE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 2)
+    os.close(log)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+
+
+def keep_logs(folder: Path) -> Path:
+    """Copy the end of each log of a start that failed to where the last few are kept."""
+    root = user_folder() / "ray-logs"
+    root.mkdir(exist_ok=True)
+    kept = root / f"{time.strftime('%Y-%m-%d-%H-%M-%S')}-{os.getpid()}-{time.monotonic_ns()}"
+    kept.mkdir()
+    found = [*folder.glob(NOISE), *folder.glob("*/session_2*/logs/*")]
+    files = sorted((path for path in found if path.is_file()), key=lambda p: p.stat().st_mtime)
+    for path in files[-KEPT_FILES:]:
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - KEPT_BYTES))
+            (kept / path.name).write_bytes(log.read(KEPT_BYTES))
+    for old in sorted(root.iterdir())[:-KEPT_STARTS]:
+        shutil.rmtree(old, ignore_errors=True)
+    return kept

@@ -1,7 +1,7 @@
 """A process beside the driver that ends its local Ray, also when the driver had no time to.
 
 Whoever is killed by SIGKILL cannot clean up, and Ray's workers and agents would live on for up to
-minutes, hold CPUs and write. So each local Ray has a guard, which sleeps until the driver lets go
+minutes, hold CPUs and write. So each local Ray has a reaper, which sleeps until the driver lets go
 of a pipe: at the end of its session, or because it died. This file is run as a program: it
 imports neither ray nor the package, and is up in a moment.
 """
@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ LOOK_SECONDS = 0.05
 
 
 def start(folder: str) -> subprocess.Popen[bytes]:
-    """A guard for the session in `folder`; to be started before anything that it shall end."""
+    """A reaper for the session in `folder`; to be started before anything that it shall end."""
     # Its own session: a Ctrl-C or a closed terminal is for the driver to answer.
     return subprocess.Popen(
         [sys.executable, "-P", __file__, folder],
@@ -38,23 +37,9 @@ def start(folder: str) -> subprocess.Popen[bytes]:
     )
 
 
-def finish(guard: subprocess.Popen[bytes]) -> None:
+def finish(started: subprocess.Popen[bytes]) -> None:
     """Have the session ended now, and wait until it is."""
-    guard.communicate()
-
-
-@contextlib.contextmanager
-def marked(folder: str) -> Iterator[None]:
-    """Processes that are started inside, and theirs, belong to the session in `folder`."""
-    before = os.environ.get(MARK)
-    os.environ[MARK] = folder
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[MARK]
-        else:
-            os.environ[MARK] = before
+    started.communicate()
 
 
 def processes(folder: str) -> list[Any]:

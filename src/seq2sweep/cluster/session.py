@@ -10,20 +10,16 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 import ray
-from ray._private.authentication import authentication_token_setup as authentication
-from ray._private.grpc_utils import init_grpc_channel
-from ray._private.services import canonicalize_bootstrap_address
 
 from seq2sweep import console
-from seq2sweep.cluster import failures
+from seq2sweep.cluster import failures, ray_internals
 from seq2sweep.cluster.local_cluster import NAMESPACE, WORKER_ENVIRONMENT, local_ray
-from seq2sweep.cluster.private import check_version, wants_token
 from seq2sweep.cluster.signals import interrupts, signals_as_interrupts, undisturbed
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import OperationalError, UserError
@@ -32,6 +28,8 @@ CHANGES_NO_RESULT = "how Ray is started"
 
 T = TypeVar("T")
 
+LEAST_RAY = (2, 60)
+"""Token authentication and the servers' addresses are known of this version and later ones."""
 CONNECT_SECONDS = 5.0
 
 
@@ -48,7 +46,7 @@ def ray_session(config: ClusterConfig) -> Iterator[None]:
     """Ray, up for the time of a `with` block.
 
     `cluster.address` null starts one on this machine that nobody else sees, and ends all its
-    processes however the block is left, by SIGKILL as well (local.py); SIGTERM and a closed
+    processes however the block is left, by SIGKILL as well (reaper.py); SIGTERM and a closed
     terminal become KeyboardInterrupt.
     An address, or RAY_ADDRESS (set in every job that `ray job submit` starts), joins a running
     cluster. A Ray that this process is connected to already is used as it is.
@@ -60,9 +58,7 @@ def ray_session(config: ClusterConfig) -> Iterator[None]:
         with _session(config):
             yield
     except ray.exceptions.RayError as error:
-        raise OperationalError(
-            f"{failures.describe(error)}; run `dvc repro` again to resume"
-        ) from error
+        raise OperationalError(f"{failures.describe(error)}; {failures.AGAIN}") from error
 
 
 @contextlib.contextmanager
@@ -72,7 +68,11 @@ def _session(config: ClusterConfig) -> Iterator[None]:
         return
     check_version(ray.__version__)
     address = address_of(config)
-    with _quiet(), signals_as_interrupts() as set_handlers, contextlib.ExitStack() as stack:
+    with (
+        ray_internals.losses_not_printed(),
+        signals_as_interrupts() as set_handlers,
+        contextlib.ExitStack() as stack,
+    ):
         try:
             if address is None:
                 stack.enter_context(local_ray())
@@ -86,33 +86,35 @@ def _session(config: ClusterConfig) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the pages that Ray prints here of each node and process that it has lost.
+def check_version(version: str) -> None:
+    """Raises UserError where Ray may know no tokens."""
+    if tuple(int(part) for part in version.split(".")[:2]) < LEAST_RAY:
+        raise UserError(
+            f"Ray {version} may not keep strangers out: install Ray "
+            f"{'.'.join(map(str, LEAST_RAY))} or newer (pip install -c constraints.txt -e .)"
+        )
 
-    `log_to_driver=False` leaves them. What was lost is said in a line by whoever needed it.
-    """
-    before = ray._private.worker.print_to_stdstream
-    ray._private.worker.print_to_stdstream = lambda *data, **how: None
-    try:
-        yield
-    finally:
-        ray._private.worker.print_to_stdstream = before
+
+def address_of(config: ClusterConfig) -> str | None:
+    """Of the running cluster that is meant; None: a Ray of this process's own."""
+    return config.address or os.environ.get("RAY_ADDRESS")
+
+
+# --- what fits -----------------------------------------------------------------------------------
 
 
 def nodes() -> list[Node]:
     """The live machines of the cluster."""
-    return [
-        Node(float(node["Resources"].get("CPU", 0)), float(node["Resources"].get("GPU", 0)))
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
+    return [_node(node["Resources"]) for node in ray.nodes() if node["Alive"]]
 
 
 def free_nodes() -> list[Node]:
     """What the live machines of the cluster have left at the moment."""
-    free = ray._private.state.available_resources_per_node().values()
-    return [Node(float(node.get("CPU", 0)), float(node.get("GPU", 0))) for node in free]
+    return [_node(resources) for resources in ray_internals.free_resources()]
+
+
+def _node(resources: Mapping[str, float]) -> Node:
+    return Node(float(resources.get("CPU", 0)), float(resources.get("GPU", 0)))
 
 
 def places(machines: list[Node], cpus: float, gpus: float) -> int:
@@ -162,6 +164,25 @@ def describe(machines: list[Node]) -> str:
     )
 
 
+def lack_of_room(
+    what: str, count: int, cpus: float, gpus: float, config: ClusterConfig
+) -> str | None:
+    """A line where the cluster has no room for so many processes; None where it has, or where it
+    is full of this command's own.
+
+    what: the processes, such as `2 workers of 1 CPUs and 0 GPUs`.
+    """
+    kinds = [("the cluster", nodes())]
+    if address_of(config) is not None:  # others may work there as well
+        kinds.append(("free", free_nodes()))
+    for kind, machines in kinds:
+        if places(machines, cpus, gpus) < count:
+            return f"waiting for resources for {what}; {kind} is {describe(machines)}"
+    return None
+
+
+# --- whether Ray lives ---------------------------------------------------------------------------
+
 ALIVE_SECONDS = 1.0
 """How often it is looked whether Ray lives."""
 HEAD_SECONDS = 20.0
@@ -184,12 +205,12 @@ class _Alive:
         if now - self.looked > HEAD_SECONDS:  # nobody has asked for long: begin anew
             self.answered = now
         self.looked = now
-        node = ray._private.worker._global_node
-        for name, process in node.dead_processes() if node is not None else ():
+        for name, status in ray_internals.dead_servers():
             if name in ("gcs_server", "raylet"):
-                raise RayDiedError(
-                    f"Ray's {name} on this machine ended ({_ended(process.returncode)})"
-                )
+                how = f"status {status}"
+                if status == -signal.SIGKILL:
+                    how = "killed, by hand or by the system for lack of memory"
+                raise RayDiedError(f"Ray's {name} on this machine ended ({how})")
         host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
         try:
             with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS):
@@ -211,13 +232,7 @@ class RayDiedError(OperationalError):
     unclean = True
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}; run `dvc repro` again to resume")
-
-
-def _ended(status: int) -> str:
-    if status == -signal.SIGKILL:
-        return "killed, by hand or by the system for lack of memory"
-    return f"status {status}"
+        super().__init__(f"{what}; {failures.AGAIN}")
 
 
 require_alive = _Alive()
@@ -275,11 +290,6 @@ def while_waiting(
 # --- joining ------------------------------------------------------------------------------------
 
 
-def address_of(config: ClusterConfig) -> str | None:
-    """Of the running cluster that is meant; None: a Ray of this process's own."""
-    return config.address or os.environ.get("RAY_ADDRESS")
-
-
 def _join(address: str, stack: contextlib.ExitStack) -> None:
     _check_reachable(address)
     stack.callback(undisturbed, ray.shutdown)
@@ -302,19 +312,9 @@ def _check_reachable(address: str) -> None:
             f"cluster.address {address} is not of the form host:6379: give the head's address, "
             "or null inside a submitted job"
         )
+    logging.getLogger("ray").setLevel(logging.ERROR)
     try:
-        resolved = canonicalize_bootstrap_address(address)
-        host, _, port = (resolved or "").rpartition(":")
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
-            interrupts.listen()
-        logging.getLogger("ray").setLevel(logging.ERROR)
-        # Whoever shows one asks for it as well: a cluster without could not call back, and every
-        # actor that this process makes would be gone before it began.
-        if wants_token(init_grpc_channel(str(resolved)), CONNECT_SECONDS):
-            # The one that lies in the user's folder, if any, as ray.init finds it.
-            authentication.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-        # Something answers; whether it is Ray shows here, after 40 s at the latest.
-        ray._raylet.GcsClient(address=resolved)
+        ray_internals.check_head(address, CONNECT_SECONDS)
     except ray.exceptions.AuthenticationError:
         raise UserError(
             f"cluster.address: the Ray cluster at {address} does not take this user's token: put "
@@ -325,8 +325,8 @@ def _check_reachable(address: str) -> None:
 
 
 def _unreachable(address: str, error: Exception) -> NoReturn:
-    reason = (str(error) or type(error).__name__).splitlines()[0]
     raise UserError(
-        f"cluster.address: no Ray cluster can be reached at {address} ({reason}); start it, fix "
-        "the address (host:6379), or set null to use this machine"
+        f"cluster.address: no Ray cluster can be reached at {address} "
+        f"({failures.first_line(error)}); start it, fix the address (host:6379), or set null to "
+        "use this machine"
     ) from None

@@ -7,7 +7,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -51,26 +51,12 @@ def signals_as_interrupts() -> Iterator[Callable[[], None]]:
 
     Gives the function that sets this up again.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
+    if threading.current_thread() is threading.main_thread():
+        interrupts.listen()
     # One that is ignored stays so: that is how nohup works.
-    before = {
-        number: signal.getsignal(number)
-        for number in INTERRUPTS
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-
-    def set_handlers() -> None:
-        for number in before:
-            signal.signal(number, interrupts)
-
-    interrupts.listen()
-    set_handlers()
-    try:
+    heard = [number for number in INTERRUPTS if signal.getsignal(number) is not signal.SIG_IGN]
+    with _handled(heard, interrupts) as set_handlers:
         yield set_handlers
-    finally:
-        _restore(before)
 
 
 @contextlib.contextmanager
@@ -89,17 +75,26 @@ def held_back(*numbers: signal.Signals) -> Iterator[None]:
 
 def undisturbed(work: Callable[[], None]) -> None:
     """Do what takes a second or two to the end: a second Ctrl-C must not leave half of it."""
+    with _handled(INTERRUPTS, signal.SIG_IGN):
+        work()
+
+
+@contextlib.contextmanager
+def _handled(numbers: Sequence[signal.Signals], handler: Any) -> Iterator[Callable[[], None]]:
+    """Signals have this handler in the block; only the main thread may set any."""
     if threading.current_thread() is not threading.main_thread():
-        work()
+        yield lambda: None
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in INTERRUPTS}
+
+    def set_handlers() -> None:
+        for number in numbers:
+            signal.signal(number, handler)
+
+    before = {number: signal.getsignal(number) for number in numbers}
+    set_handlers()
     try:
-        work()
+        yield set_handlers
     finally:
-        _restore(before)
-
-
-def _restore(handlers: dict[signal.Signals, Any]) -> None:
-    for number, handler in handlers.items():
-        # None stands for one that was not set from Python and cannot be set from there.
-        signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for number, earlier in before.items():
+            # None stands for one that was not set from Python and cannot be set from there.
+            signal.signal(number, signal.SIG_DFL if earlier is None else earlier)

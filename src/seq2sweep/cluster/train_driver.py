@@ -20,8 +20,7 @@ from ray.train import (
 
 from seq2sweep import config as configuration
 from seq2sweep import console
-from seq2sweep.cluster import gcs, session
-from seq2sweep.cluster.everywhere import on_all_nodes
+from seq2sweep.cluster import ray_internals, session
 from seq2sweep.cluster.failures import (
     describe,
     is_death,
@@ -30,17 +29,19 @@ from seq2sweep.cluster.failures import (
     raised,
     system_kills,
 )
-from seq2sweep.cluster.ray_trainer import RayTrainer
-from seq2sweep.cluster.torch_backend import NodeToNode
+from seq2sweep.cluster.tasks import on_all_nodes
 from seq2sweep.cluster.train_worker import train_worker
-from seq2sweep.cluster.workers_start import Start, WorkersNotStartedError
+from seq2sweep.cluster.worker_group import (
+    NodeToNode,
+    RayTrainer,
+    Start,
+    WorkersNotStartedError,
+)
 from seq2sweep.config import Config
 from seq2sweep.errors import NO_ROOM, OperationalError, UserError
 from seq2sweep.runs import journal
-from seq2sweep.runs.layout import JOURNAL_NAME, run_folder
-from seq2sweep.runs.remote_run_store import driver_store
-from seq2sweep.runs.run_store import RunStore
-from seq2sweep.runs.status import RunStatus
+from seq2sweep.runs.layout import JOURNAL_NAME
+from seq2sweep.runs.run_store import RunStatus, RunStore
 
 FAILURE_LOG_NAME = "failure.log"
 AGAIN = "run `dvc repro` again to resume"
@@ -62,47 +63,43 @@ class TrainingError(OperationalError):
 
 def run_training(
     config: Config,
+    store: RunStore,
     *,
     encoded: Path,
-    project: Path,
-    name: str,
     on_event: Callable[[dict[str, Any]], None],
 ) -> RunStatus:
-    """Train to the end inside a `ray_session`, from where the run of this name stands.
+    """Train to the end inside a `ray_session`, from where the run stands.
 
-    name: of the run in cluster.storage; it must change with whatever changes the result, since a
-    run that is found there resumes, and one that is finished is not trained again.
+    store: of a run whose name changes with whatever changes the result, since a run that is found
+    there resumes, and one that is finished is not trained again.
     After a failure the workers restart, cluster.max_failures times without a new checkpoint.
     on_event: gets each entry that the journal receives meanwhile, in order, in this thread.
 
     Raises UserError when the workers do not fit the cluster or one of them raised it,
     TrainingError for any other end.
     """
-    folder = run_folder(config.cluster, project, name)
-    folder.mkdir(parents=True, exist_ok=True)
-    store = driver_store(config.cluster.storage, folder)
     with store.driving():
         status = _train(config, encoded.resolve(), store, on_event)
-    status.check_kept(config, store.location)
+    store.check_kept(status)
     return status
 
 
 def train_until(
     config: Config,
+    store: RunStore,
     step: int,
     *,
     encoded: Path,
-    folder: Path,
     on_event: Callable[[dict[str, Any]], None],
     asked: Callable[[], bool],
 ) -> None:
-    """As `run_training`, in a given folder, to a step with a checkpoint: no worker trains beyond.
+    """As `run_training`, to a step with a checkpoint: no worker trains beyond.
 
-    Whoever calls this sees to it that nobody else works in the folder. Returns when the workers
+    Whoever calls this sees to it that nobody else drives the run. Returns when the workers
     have left; at once when training has got there before.
     asked: whether they are to save and leave; then KeyboardInterrupt is raised when they have.
     """
-    _train(config, encoded, RunStore(folder), on_event, step, asked)
+    _train(config, encoded, store, on_event, step, asked)
 
 
 def _train(
@@ -114,7 +111,7 @@ def _train(
     asked: Callable[[], bool] = lambda: False,
 ) -> RunStatus:
     """Its status at the end, or at step `until`."""
-    status = store.status(config)
+    status = store.status()
     if _is_done(status, until):
         return status
     cpus = session.cpus_per_worker(config.cluster, session.nodes())
@@ -134,7 +131,7 @@ def _train(
                 raise failure
             retry = f" (retry {failures} of {most}: cluster.max_failures)" if failures else ""
             console.say(f"{failure.cause}; workers restart after step {failure.step}{retry}")
-        status = store.status(config, newest_only=True)
+        status = store.status(newest_only=True)
         if failure is None and status.step == before.step:
             raise RuntimeError(f"training ended without its last checkpoint in {store.location}")
         # Not at its end, where a node was about to be taken away: the workers saved and left.
@@ -142,13 +139,12 @@ def _train(
 
 
 def _attempt(
-    store: RunStore, make_trainer: Callable[[str], RayTrainer], meanwhile: _Meanwhile
+    store: RunStore, make_trainer: Callable[[], RayTrainer], meanwhile: _Meanwhile
 ) -> TrainingError | None:
     """Start the workers once; gives how they failed, None when they did not."""
-    attempt = uuid.uuid4().hex
-    store.begin_attempt(attempt)
-    gcs.remove_orphans()
-    trainer = make_trainer(attempt)
+    store.begin_attempt(uuid.uuid4().hex)
+    ray_internals.remove_orphans()
+    trainer = make_trainer()
     killed = system_kills()
 
     def work() -> None:
@@ -228,7 +224,6 @@ def _trainer(
     store: RunStore,
     cpus: int,
     until: int | None,
-    attempt: str,
 ) -> RayTrainer:
     cluster = config.cluster
     gpus = cluster.gpus_per_worker
@@ -240,7 +235,7 @@ def _trainer(
             "location": store.location,
             **data,
             "cpus": cpus,
-            "attempt": attempt,
+            "attempt": store.attempt,
             "until": until,
         },
         torch_config=NodeToNode(),

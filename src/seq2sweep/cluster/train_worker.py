@@ -9,10 +9,11 @@ import ray.train
 import ray.train.collective
 import ray.train.torch
 import torch
-from ray.train.v2._internal.execution.context import get_train_context
 
 from seq2sweep import config as configuration
+from seq2sweep.cluster.ray_internals import get_train_context
 from seq2sweep.runs.event_writer import EventWriter
+from seq2sweep.runs.layout import Retention
 from seq2sweep.runs.remote_run_store import worker_store
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
@@ -35,7 +36,7 @@ def train_worker(settings: dict[str, Any]) -> None:
     """
     use_threads(settings["cpus"])
     config = configuration.from_dict(settings["config"])
-    store = worker_store(settings["location"], settings["attempt"])
+    store = worker_store(settings["location"], settings["attempt"], Retention.of(config))
     context = ray.train.get_context()
     rank = context.get_world_rank()
     hang_log = store.logs / HANG_LOG_NAME.format(rank=rank)
@@ -52,7 +53,7 @@ def train_worker(settings: dict[str, Any]) -> None:
         watchdog = stack.enter_context(
             with_retries(lambda: Watchdog(config.cluster.hang_seconds, hang_log))
         )
-        writer = stack.enter_context(EventWriter(store, config)) if rank == 0 else None
+        writer = stack.enter_context(EventWriter(store)) if rank == 0 else None
 
         def should_stop() -> bool:
             watchdog.feed()

@@ -1,380 +1,339 @@
-"""The part of a sweep that Ray Tune does: run the trials, as many at once as there is room for."""
+"""Sweeps: Ray Tune runs the trials, as many at once as there is room for; then they are scored.
+
+Each variant has a folder `<cluster.storage>/<name>/trials/<slug>/` with its journal, its
+checkpoints and, once it has ended, result.json. A sweep that is run again under the same name
+reads those, so it owes nothing to the state of the Tune run before.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
-import math
-import pickle
-import queue
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
-from ray.air.execution._internal import RayActorManager
-from ray.exceptions import RayActorError, RayTaskError
-from ray.tune.execution import tune_controller
-from ray.tune.experiment import Trial
 
 from seq2sweep import config as configuration
 from seq2sweep import console
-from seq2sweep.cluster import session
-from seq2sweep.cluster.failures import system_kills
-from seq2sweep.cluster.train_driver import plain_cause
-from seq2sweep.cluster.tune_scheduler import OrderedScheduler
-from seq2sweep.cluster.tune_trial import FAILURE_NAME, METRIC, run_trial
-from seq2sweep.cluster.workers_start import START_SECONDS
-from seq2sweep.config import Config, SweepConfig
+from seq2sweep.cluster import ray_internals, session
+from seq2sweep.cluster.failures import AGAIN, describe
+from seq2sweep.cluster.train_worker import use_threads
+from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks
+from seq2sweep.cluster.tune_trial import FAILURE_NAME, run_trial, validations
+from seq2sweep.cluster.worker_group import StartWatch, WorkersNotStartedError
+from seq2sweep.config import Config, SweepConfig, is_address
 from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.layout import run_folder
+from seq2sweep.runs.remote_run_store import driver_store, worker_store
+from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.sweep.early_stopping import Rungs
-from seq2sweep.sweep.trial_record import OnTrial, TrialRecord
+from seq2sweep.sweep.trial_record import INTERRUPTED, OnTrial, TrialRecord, TrialResult
+from seq2sweep.sweep.variants import Variant
 
-LOOK_SECONDS = 1.0
-"""How often the cluster is looked at."""
-
-
-class Room:
-    """For how many trials the cluster has room in all, as it is at the moment.
-
-    Used by two threads.
-    """
-
-    def __init__(self, sweep: SweepConfig, *, shared: bool = False) -> None:
-        """shared: others may work in the cluster as well."""
-        self.sweep, self.shared = sweep, shared
-        self.looked, self.count = -math.inf, 0
-
-    def __call__(self) -> int:
-        """Looks at the cluster once in LOOK_SECONDS."""
-        if time.monotonic() - self.looked > LOOK_SECONDS:
-            self.count = self._count(session.nodes())
-            self.looked = time.monotonic()
-        return self.count
-
-    def _count(self, machines: list[session.Node]) -> int:
-        sweep = self.sweep
-        places = session.places(machines, sweep.cpus_per_trial, sweep.gpus_per_trial)
-        return places // sweep.workers_per_trial
-
-    def require(self) -> None:
-        """UserError when there is none, because Ray would wait for ever."""
-        machines = session.nodes()
-        if self._count(machines) == 0:
-            raise UserError(
-                f"{self._trial()} does not fit the cluster, {session.describe(machines)}: lower "
-                "them"
-            )
-
-    def lack(self) -> str | None:
-        """What trials wait for; None where there is room for one, or others hold it."""
-        machines = session.nodes()
-        if self._count(machines) == 0:
-            return f"waiting for resources for {self._trial()}; the cluster is " + session.describe(
-                machines
-            )
-        free = session.free_nodes()
-        if self._count(free) == 0 and self.shared:
-            return f"waiting for resources for {self._trial()}; free is {session.describe(free)}"
-        return None
-
-    def _trial(self) -> str:
-        sweep = self.sweep
-        each = (
-            f"{sweep.cpus_per_trial:g} CPUs (sweep.cpus_per_trial) and "
-            f"{sweep.gpus_per_trial:g} GPUs (sweep.gpus_per_trial)"
-        )
-        if sweep.workers_per_trial == 1:
-            return f"a trial of {each}"
-        return f"a trial of {sweep.workers_per_trial} workers (sweep.workers_per_trial) of {each}"
+Score = Callable[[Config, Path, Path], dict[str, Any]]
 
 
-class _Waiting:
-    """Called again and again while Tune works: says what it waits for, and does not wait for ever
-    for trials that do not start."""
-
-    def __init__(self, records: list[TrialRecord], interruption: Interruption, room: Room) -> None:
-        self.records, self.interruption, self.room = records, interruption, room
-        self.looked = self.busy = time.monotonic()
-
-    def __call__(self) -> None:
-        now = time.monotonic()
-        if now - self.looked < LOOK_SECONDS or not session.require_alive.answers():
-            return
-        before, self.looked = self.looked, now
-        left = sum(not record.status for record in self.records)
-        if left == 0 or self.interruption.running:
-            self.busy = now
-            console.doing(f"training, {left} of {len(self.records)} trials to go")
-            return
-        lack = self.room.lack()
-        if lack:
-            self.busy += now - before
-        console.doing(lack or "waiting for a trial to start")
-        if now - self.busy > START_SECONDS:
-            raise OperationalError(
-                f"no trial started within {console.duration(now - self.busy)}, though there was "
-                "room for one; run `dvc repro` again to resume"
-            )
-
-
-class Interruption(tune.Stopper):  # type: ignore[misc]
-    """Has running trials save and return, and Tune end when all of them have.
-
-    running: whether any trial runs, which `_Events` says. Used by two threads.
-    """
-
-    def __init__(self, sweep: RunStore) -> None:
-        """sweep: by which the trials are told."""
-        self.sweep = sweep
-        self.asked = self.running = False
-
-    def ask(self) -> bool:
-        """Tell the trials; False where none runs."""
-        self.asked = True
-        self.sweep.request_stop()
-        return self.running
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Tune keeps a pickle of its settings, never read by us; a lock does not go into one."""
-        return {}
-
-    def is_asked(self) -> bool:
-        return self.asked
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
-
-    def stop_all(self) -> bool:
-        return self.asked and not self.running
-
-
-class _Events(tune.Callback):  # type: ignore[misc]
-    """Puts what Tune tells into a queue, for the main thread to act on.
-
-    These hooks are called for trials that the scheduler stops too, where nothing runs any more
-    in the trial itself.
-    """
-
-    def __init__(self, interruption: Interruption) -> None:
-        self.interruption = interruption
-        self.killed = system_kills()
-        self.events: queue.SimpleQueue[tuple[str, int, Any, float]] = queue.SimpleQueue()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Tune keeps a pickle of its settings, never read by us; a queue does not go into one."""
-        return {}
-
-    def put(self, kind: str, trial: Any, content: Any = None) -> None:
-        self.events.put((kind, trial.config["index"], content, time.monotonic()))
-
-    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        self.interruption.running = any(trial.status == Trial.RUNNING for trial in trials)
-
-    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        self.put("start", trial)
-
-    def on_trial_result(
-        self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any
-    ) -> None:
-        if METRIC in result:
-            self.put("result", trial, {key: result[key] for key in ("step", METRIC)})
-
-    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        self.put("complete", trial)
-
-    def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        failures = trial.run_metadata.num_failures
-        self.put("again", trial, (_error(trial, self.killed), failures))
-
-    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        self.put("error", trial, _error(trial, self.killed))
-
-
-def _error(trial: Any, killed: int) -> str:
-    """What Tune knows of a trial's failure, in one line; killed: `system_kills` at the start.
-
-    Not trial.get_error(), which gives a text, and none before Tune has copied its files.
-    """
-    file = trial.pickled_error_file
-    if file is None:
-        return "its process ended without a word"
-    error = pickle.loads(Path(file).read_bytes())
-    return plain_cause(error, system_kills() - killed)
-
-
-class _Actors(RayActorManager):  # type: ignore[misc]
-    """Tune's own, for which a process that Ray's memory monitor killed is the death of a trial.
-
-    Ray says OutOfMemoryError then, where Tune knows RayActorError and RayTaskError only, and ends
-    the whole sweep with "Caught unexpected exception".
-    """
-
-    def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
-        super()._actor_task_failed(tracked_actor_task, _known(exception))
-
-    def _actor_start_failed(self, tracked_actor: Any, exception: Exception) -> None:
-        super()._actor_start_failed(tracked_actor, _known(exception))
-
-
-def _known(error: Exception) -> Exception:
-    """As one of the kinds that Tune counts as a failure of a trial."""
-    known = isinstance(error, RayActorError | RayTaskError)
-    return error if known else RayActorError(error_msg=str(error))
-
-
-@contextlib.contextmanager
-def _deaths_are_failures_of_trials() -> Iterator[None]:
-    before = tune_controller.RayActorManager
-    tune_controller.RayActorManager = _Actors
-    try:
-        yield
-    finally:
-        tune_controller.RayActorManager = before
-
-
-def train_all(
+def run_sweep(
     config: Config,
-    records: list[TrialRecord],
-    data: dict[str, str],
-    sweep: RunStore,
-    rungs: Rungs | None,
+    variants: Sequence[Variant],
+    *,
+    encoded: Path,
+    project: Path,
+    name: str,
+    score: Score,
+    scorer: str = "",
+    final: bool = False,
     on_trial: OnTrial,
-) -> None:
-    """Train what is not done, and keep `records` up to date; sweep: where it is kept."""
-    scratch = sweep.folder / "tune"  # for Tune's own files
-    left = [index for index, record in enumerate(records) if not record.earlier]
-    if rungs is None:
-        # The longest first, or it would train alone in the end.
-        left.sort(key=lambda index: -records[index].variant.config.train.steps)
-    sweep.begin_attempt(uuid.uuid4().hex)
-    interruption = Interruption(sweep)
-    trials = [_trial(config.sweep, record, data, rungs, sweep) for record in records]
-    shared = session.address_of(config.cluster) is not None
-    room, callback = Room(config.sweep, shared=shared), _Events(interruption)
-    scheduler = OrderedScheduler(
-        left,
-        rungs,
-        room if config.sweep.workers_per_trial > 1 else None,
-        interruption.is_asked,
-    )
-    tuner = _tuner(config.sweep, trials, left, scheduler, scratch, callback)
-    waiting = _Waiting(records, interruption, room)
+) -> list[TrialResult]:
+    """Train all variants inside a `ray_session`, then score their checkpoints.
 
-    def follow() -> None:
-        waiting()
-        while not callback.events.empty():
-            kind, index, content, at = callback.events.get()
-            unsettled = kind == "complete" and interruption.asked
-            # Whether it was stopped early the next sweep decides again, when it knows all figures.
-            if not unsettled or records[index].ended_as() == "finished":
-                _follow(records, kind, index, content, at, on_trial)
+    config: whose `sweep` made the variants, all of different fingerprints.
+    name: of the sweep in cluster.storage; trials that ended under it are not trained again.
+    score: `score(config, checkpoint, encoded)` of an importable module; it runs in Ray's
+    processes, several at once, and gives figures of a checkpoint on the validation set; its
+    `translations`, one a line, are kept in the trial's folder.
+    scorer: names the code behind `score`; scores that other code gave are not used again.
+    final: a trial that failed, or whose scoring did, is not tried again by the next call that says
+    so too: what follows from it must stay as it is.
+    on_trial: called in this thread with an event, its variant and figures. Each variant has one
+    "started" and one "finished", "stopped early" or "failed", whatever happens, with "result" for
+    every validation between them; then "scored" if it has a checkpoint.
 
-    shutil.rmtree(scratch, ignore_errors=True)
-    # It complains of failed trials, which are results here.
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    try:
-        with _deaths_are_failures_of_trials():
-            session.while_waiting(tuner.fit, follow, interruption.ask)
-    finally:
-        sweep.end_attempt()
-    for record in records:
-        if not record.status:
-            record.end("failed", "Tune ended without it", on_trial, time.monotonic())
-    shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _tuner(
-    settings: SweepConfig,
-    trials: list[dict[str, Any]],
-    left: list[int],
-    scheduler: OrderedScheduler,
-    scratch: Path,
-    callback: _Events,
-) -> tune.Tuner:
-    return tune.Tuner(
-        tune.with_resources(tune.with_parameters(run_trial, trials=trials), _reserved(settings)),
-        param_space={"index": tune.grid_search(left)},
-        tune_config=tune.TuneConfig(
-            scheduler=scheduler,
-            # A process that trained one variant has torch loaded for the next.
-            reuse_actors=True,
-            trial_dirname_creator=lambda trial: str(trial.trial_id),
-        ),
-        run_config=tune.RunConfig(
-            name=scratch.name,
-            storage_path=str(scratch.parent),
-            failure_config=tune.FailureConfig(max_failures=settings.max_failures),
-            callbacks=[callback],
-            stop=callback.interruption,
-            verbose=0,
-        ),
-    )
-
-
-def _trial(
-    settings: SweepConfig,
-    record: TrialRecord,
-    data: dict[str, str],
-    rungs: Rungs | None,
-    sweep: RunStore,
-) -> dict[str, Any]:
-    """What `run_trial` is to know."""
-    return {
-        "config": configuration.to_dict(record.variant.config),
-        "data": data,
-        "location": record.store.location,
-        "sweep": sweep.location,
-        "attempt": sweep.attempt,
-        "workers": settings.workers_per_trial,
-        "cpus": settings.cpus_per_trial,
-        "gpus": settings.gpus_per_trial,
-        "rungs": rungs.steps if rungs else [],
-    }
-
-
-def _reserved(sweep: SweepConfig) -> dict[str, float]:
-    """What Tune keeps for a trial's process.
-
-    With several workers that is next to nothing, as the process only waits for them, and Ray Train
-    asks for theirs.
+    Results come in the order of the variants. A failed trial is a result, not an error.
+    Raises UserError when a trial does not fit the cluster.
     """
-    if sweep.workers_per_trial > 1:
-        return {"cpu": 0, "memory": 1}
-    return {"cpu": sweep.cpus_per_trial, "gpu": sweep.gpus_per_trial}
+    require_room(config)
+    folder = run_folder(config.cluster, project, name)
+    folder.mkdir(parents=True, exist_ok=True)
+    store = driver_store(config.cluster.storage, folder)
+    schedule = _schedule(config.sweep)
+    with store.driving():
+        records = [
+            TrialRecord.open(
+                variant, store.child(f"trials/{variant.slug}"), schedule, scorer, final
+            )
+            for variant in variants
+        ]
+        rungs = _rungs(config.sweep, records)
+        sweep = _Sweep(config, store, records, rungs, store.publish(encoded.resolve()), on_trial)
+        sweep.train_all()
+        sweep.score_all(score)
+        for record in records:
+            record.settle()
+    return [record.result() for record in records]
 
 
-def _follow(
-    records: list[TrialRecord], kind: str, index: int, content: Any, at: float, on_trial: OnTrial
-) -> None:
-    record = records[index]
-    if kind == "start":
-        record.start(on_trial, at)
-    elif kind == "result":
-        record.report(content, on_trial)
-    elif kind == "again":
-        cause, failures = content
-        most = record.variant.config.sweep.max_failures
-        console.say(
-            f"{record.variant.name}: {_cause(record, cause)}; tried again "
-            f"({failures} of {most}: sweep.max_failures)"
+def require_room(config: Config) -> None:
+    """Raise UserError where a trial fits the cluster nowhere, so that Ray would wait for ever, or
+    where trials of several workers have no folder that all nodes see."""
+    sweep, storage = config.sweep, config.cluster.storage
+    if is_address(storage) and sweep.workers_per_trial > 1:
+        raise UserError(
+            f"cluster.storage is {storage}, and trials of several workers need a folder that all "
+            "nodes see: set one, or set sweep.workers_per_trial to 1"
         )
-    elif kind == "complete":
-        record.end(record.ended_as(), None, on_trial, at)
-    else:
-        record.end("failed", _cause(record, content), on_trial, at)
+    machines = session.nodes()
+    if _trials_at_once(sweep, machines) == 0:
+        raise UserError(
+            f"{_describe_trial(sweep)} does not fit the cluster, {session.describe(machines)}: "
+            "lower them"
+        )
 
 
-def _cause(record: TrialRecord, otherwise: str) -> str:
-    """What the trial wrote of its exception; Tune's word when its process died without one."""
-    with contextlib.suppress(OSError, UserError):
-        record.store.refresh()
-    try:
-        return str(json.loads((record.folder / FAILURE_NAME).read_text(encoding="utf-8"))["cause"])
-    except (FileNotFoundError, ValueError):
-        return otherwise
+def _trials_at_once(sweep: SweepConfig, machines: list[session.Node]) -> int:
+    places = session.places(machines, sweep.cpus_per_trial, sweep.gpus_per_trial)
+    return places // sweep.workers_per_trial
+
+
+def _describe_trial(sweep: SweepConfig) -> str:
+    each = (
+        f"{sweep.cpus_per_trial:g} CPUs (sweep.cpus_per_trial) and "
+        f"{sweep.gpus_per_trial:g} GPUs (sweep.gpus_per_trial)"
+    )
+    if sweep.workers_per_trial == 1:
+        return f"a trial of {each}"
+    return f"a trial of {sweep.workers_per_trial} workers (sweep.workers_per_trial) of {each}"
+
+
+def _schedule(sweep: SweepConfig) -> str:
+    """What decides whether a trial is stopped, as text."""
+    if sweep.scheduler == "none":
+        return "none"
+    rungs = f"from {sweep.grace_steps} by {sweep.reduction_factor}"
+    return f"{sweep.scheduler} {rungs}, in order, after warm-up"
+
+
+def _rungs(sweep: SweepConfig, records: list[TrialRecord]) -> Rungs | None:
+    """What stops trials, told of all that earlier sweeps have seen of them; None: nothing does.
+
+    A trial that an earlier sweep stopped resumes if it would not be stopped in this one.
+    """
+    stopped = [
+        index
+        for index, record in enumerate(records)
+        if record.earlier and record.earlier["status"] == "stopped early"
+    ]
+    if sweep.scheduler == "none":
+        for index in stopped:
+            records[index].earlier = None
+        return None
+    rungs = Rungs(
+        sweep.scheduler,
+        len(records),
+        grace_steps=sweep.grace_steps,
+        reduction_factor=sweep.reduction_factor,
+        longest=max(record.variant.config.train.steps for record in records),
+        warmup_steps=[record.variant.config.train.warmup_steps for record in records],
+    )
+    for index, record in enumerate(records):
+        for step, perplexity in validations(record.folder):
+            rungs.report(index, step, perplexity)
+        if record.earlier or (record.folder / FAILURE_NAME).exists():
+            rungs.end(index)
+    for index in stopped:
+        if rungs.goes_on(index) is not False:
+            records[index].earlier = None
+    for index, record in enumerate(records):
+        if record.earlier is None:
+            rungs.begin_again(index)
+    return rungs
+
+
+@dataclass
+class _Sweep:
+    """One call of `run_sweep`.
+
+    store: of the sweep; data: as `RunStore.publish` gives it.
+    """
+
+    config: Config
+    store: RunStore
+    records: list[TrialRecord]
+    rungs: Rungs | None
+    data: dict[str, str]
+    on_trial: OnTrial
+
+    def train_all(self) -> None:
+        """Train what no earlier sweep has; when this returns or raises, each record has an end."""
+        try:
+            for record in self.records:
+                if earlier := record.earlier:
+                    cause = earlier["cause"] if earlier["status"] == "failed" else None
+                    self._end(record, earlier["status"], cause)
+            if not all(record.status for record in self.records):
+                self._run_tune()
+            for record in self.records:
+                self._end(record, "failed", "Tune ended without it")
+        finally:
+            for record in self.records:
+                if record.started:
+                    self._end(record, "failed", INTERRUPTED)
+
+    def _end(self, record: TrialRecord, status: Ending, cause: str | None) -> None:
+        """Unless it has ended."""
+        record.end(status, cause, self.on_trial, time.monotonic())
+
+    def _run_tune(self) -> None:
+        """Train what is not done, and keep `records` up to date."""
+        sweep = self.config.sweep
+        scratch = self.store.folder / "tune"  # for Tune's own files
+        hooks = TuneHooks(self.records, self.store, self.on_trial)
+
+        def at_work() -> bool:
+            left = sum(not record.status for record in self.records)
+            if left and not hooks.running:
+                return False
+            console.doing(f"training, {left} of {len(self.records)} trials to go")
+            return True
+
+        def lack() -> str | None:
+            return session.lack_of_room(
+                _describe_trial(sweep),
+                sweep.workers_per_trial,
+                sweep.cpus_per_trial,
+                sweep.gpus_per_trial,
+                self.config.cluster,
+            )
+
+        watch = StartWatch("a trial", at_work, lack)
+
+        def follow() -> None:
+            watch()
+            hooks.catch_up()
+
+        self.store.begin_attempt(uuid.uuid4().hex)
+        tuner = self._tuner(hooks, scratch)
+        shutil.rmtree(scratch, ignore_errors=True)
+        # It complains of failed trials, which are results here.
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+        try:
+            with ray_internals.memory_kills_fail_trials():
+                session.while_waiting(tuner.fit, follow, hooks.interrupt)
+        except WorkersNotStartedError as error:
+            raise OperationalError(f"{error}; {AGAIN}") from None
+        finally:
+            self.store.end_attempt()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+    def _tuner(self, hooks: TuneHooks, scratch: Path) -> tune.Tuner:
+        sweep = self.config.sweep
+        left = [index for index, record in enumerate(self.records) if not record.earlier]
+        if self.rungs is None:
+            # The longest first, or it would train alone in the end.
+            left.sort(key=lambda index: -self.records[index].variant.config.train.steps)
+        common = {
+            "data": self.data,
+            "sweep": self.store.location,
+            "attempt": self.store.attempt,
+            "workers": sweep.workers_per_trial,
+            "cpus": sweep.cpus_per_trial,
+            "gpus": sweep.gpus_per_trial,
+            "rungs": self.rungs.steps if self.rungs else [],
+        }
+        trials = [
+            {
+                "config": configuration.to_dict(record.variant.config),
+                "location": record.store.location,
+                **common,
+            }
+            for record in self.records
+        ]
+        several = sweep.workers_per_trial > 1
+        reserved = {"cpu": sweep.cpus_per_trial, "gpu": sweep.gpus_per_trial}
+        if several:
+            # The trial's process only waits for its workers, and Ray Train asks for what they need.
+            reserved = {"cpu": 0, "memory": 1}
+        scheduler = OrderedScheduler(
+            left,
+            self.rungs,
+            (lambda: _trials_at_once(sweep, session.nodes())) if several else None,
+            lambda: hooks.asked,
+        )
+        return tune.Tuner(
+            tune.with_resources(tune.with_parameters(run_trial, trials=trials), reserved),
+            param_space={"index": tune.grid_search(left)},
+            tune_config=tune.TuneConfig(
+                scheduler=scheduler,
+                # A process that trained one variant has torch loaded for the next.
+                reuse_actors=True,
+                trial_dirname_creator=lambda trial: str(trial.trial_id),
+            ),
+            run_config=tune.RunConfig(
+                name=scratch.name,
+                storage_path=str(scratch.parent),
+                failure_config=tune.FailureConfig(max_failures=sweep.max_failures),
+                callbacks=[hooks],
+                stop=hooks,
+                verbose=0,
+            ),
+        )
+
+    def score_all(self, score: Score) -> None:
+        """Score each newest checkpoint in a Ray task; what was scored so before is read."""
+        cpus, gpus = self.config.sweep.cpus_per_trial, self.config.sweep.gpus_per_trial
+        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=1)(_score_one)
+        waiting: dict[Any, TrialRecord] = {}
+        for record in self.records:
+            if record.status == "failed" or record.reuse_cause():
+                continue
+            checkpoint = record.checkpoint()
+            if checkpoint is None:
+                record.cause = "ended before its first checkpoint: lower train.validate_every"
+            elif record.reuse_scores():
+                self.on_trial("scored", record.variant, record.scores)
+            else:
+                place = (record.store.location, record.store.attempt, checkpoint.name)
+                asked = task.remote(score, record.variant.config, place, self.data, cpus)
+                waiting[asked] = record
+        while waiting:
+            session.require_alive()
+            console.doing(f"scoring, {len(waiting)} trials to go")
+            for scored in ray.wait(list(waiting), timeout=1.0)[0]:
+                self._take_scores(waiting.pop(scored), scored)
+
+    def _take_scores(self, record: TrialRecord, scored: Any) -> None:
+        try:
+            record.keep_scores(dict(ray.get(scored)))
+        except ray.exceptions.RayError as error:
+            cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+            if isinstance(cause, UserError):
+                raise cause from None
+            # The others' scores are not lost for this one.
+            record.cause = f"not scored: {describe(error)}"
+            return
+        self.on_trial("scored", record.variant, record.scores)
+
+
+def _score_one(
+    score: Score, config: Config, place: tuple[str, str, str], data: dict[str, str], cpus: float
+) -> dict[str, Any]:
+    location, attempt, checkpoint = place
+    store = worker_store(location, attempt)
+    use_threads(cpus)
+    return score(config, store.fetch(checkpoint), store.data(data))

@@ -1,15 +1,30 @@
-"""Ray Tune asks here which trials run; `Rungs` says which of them go on."""
+"""What Ray Tune asks and tells while it works: which trials run, and what became of them."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import json
+import pickle
+import queue
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+from ray import tune
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
-from seq2sweep.cluster.tune_trial import METRIC
+from seq2sweep import console
+from seq2sweep.cluster import ray_internals
+from seq2sweep.cluster.failures import system_kills
+from seq2sweep.cluster.train_driver import plain_cause
+from seq2sweep.cluster.tune_trial import FAILURE_NAME, METRIC
+from seq2sweep.errors import UserError
+from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
+from seq2sweep.sweep.trial_record import OnTrial, TrialRecord
 
 
 class OrderedScheduler(FIFOScheduler):  # type: ignore[misc]
@@ -48,7 +63,7 @@ class OrderedScheduler(FIFOScheduler):  # type: ignore[misc]
         if self.rungs is not None:
             self.rungs.begin_again(index)
         if index in self.known:
-            controller._set_trial_status(trial, Trial.PAUSED)
+            ray_internals.set_trial_status(controller, trial, Trial.PAUSED)
         else:  # the controller books it by its status when this returns
             trial.set_status(Trial.PAUSED)
             self.known.add(index)
@@ -71,21 +86,18 @@ class OrderedScheduler(FIFOScheduler):  # type: ignore[misc]
         }
         return str(verdicts[self.rungs.goes_on(_index(trial))])
 
+    def on_trial_remove(self, controller: Any, trial: Trial) -> None:
+        """Called for a trial that ends while it does not run."""
+        if self.rungs is not None:
+            self.rungs.end(_index(trial))
+
     def on_trial_complete(self, controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         """Called for trials that were stopped as well."""
-        self._end(trial)
+        self.on_trial_remove(controller, trial)
 
     def on_trial_error(self, controller: Any, trial: Trial) -> None:
         """Called whether the trial is tried again or not."""
-        self._end(trial)
-
-    def on_trial_remove(self, controller: Any, trial: Trial) -> None:
-        """Called for a trial that ends while it does not run."""
-        self._end(trial)
-
-    def _end(self, trial: Trial) -> None:
-        if self.rungs is not None:
-            self.rungs.end(_index(trial))
+        self.on_trial_remove(controller, trial)
 
     def choose_trial_to_run(self, controller: Any) -> Trial | None:
         """The first one in order that waits for its process, or for nothing but to be chosen."""
@@ -96,13 +108,117 @@ class OrderedScheduler(FIFOScheduler):  # type: ignore[misc]
         for trial in sorted(trials, key=lambda trial: self.place[_index(trial)]):
             if trial.status == Trial.PENDING:
                 return trial
-            if trial.status == Trial.PAUSED and self._may_go_on(trial):
+            goes_on = self.rungs is None or self.rungs.goes_on(_index(trial)) is not None
+            if trial.status == Trial.PAUSED and goes_on:
                 return trial if self.room is None or busy < self.room() else None
         return None
-
-    def _may_go_on(self, trial: Trial) -> bool:
-        return self.rungs is None or self.rungs.goes_on(_index(trial)) is not None
 
 
 def _index(trial: Trial) -> int:
     return int(trial.config["index"])
+
+
+class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
+    """Takes what Tune tells of trials to the main thread, and an interruption to Tune.
+
+    The hooks are called for trials that the scheduler stops too, where nothing runs any more in the
+    trial itself. asked: whether trials are to save and return, and Tune to end when all have;
+    running: whether any trial runs. Both threads read and write them.
+    """
+
+    def __init__(self, records: list[TrialRecord], sweep: RunStore, on_trial: OnTrial) -> None:
+        """sweep: by which trials are told of an interruption."""
+        self.records, self.sweep, self.on_trial = records, sweep, on_trial
+        self.asked = self.running = False
+        self.killed = system_kills()
+        self.told: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune keeps a pickle of its settings, never read by us; a queue does not go into one."""
+        return {}
+
+    # --- called by the main thread ---------------------------------------------------------------
+
+    def interrupt(self) -> bool:
+        """Have trials save and return, and Tune end; False where no trial runs."""
+        self.asked = True
+        self.sweep.request_stop()
+        return self.running
+
+    def catch_up(self) -> None:
+        """Act on all that Tune has told."""
+        while not self.told.empty():
+            self.told.get()()
+
+    def _complete(self, record: TrialRecord, at: float) -> None:
+        ended = record.ended_as()
+        # Whether it was stopped early the next sweep decides again, when it knows all metrics.
+        if ended == "finished" or not self.asked:
+            record.end(ended, None, self.on_trial, at)
+
+    def _fail(self, record: TrialRecord, otherwise: str, at: float) -> None:
+        record.end("failed", _cause(record, otherwise), self.on_trial, at)
+
+    def _say_retry(self, record: TrialRecord, otherwise: str, failures: int) -> None:
+        most = record.variant.config.sweep.max_failures
+        console.say(
+            f"{record.variant.name}: {_cause(record, otherwise)}; tried again "
+            f"({failures} of {most}: sweep.max_failures)"
+        )
+
+    # --- called by Tune's thread -----------------------------------------------------------------
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self.asked and not self.running
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        self.running = any(trial.status == Trial.RUNNING for trial in trials)
+
+    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        self._tell(self._record(trial).start, self.on_trial, time.monotonic())
+
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        if METRIC in result:
+            metrics = {key: result[key] for key in ("step", METRIC)}
+            self._tell(self._record(trial).report, metrics, self.on_trial)
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        self._tell(self._complete, self._record(trial), time.monotonic())
+
+    def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        failures = trial.run_metadata.num_failures
+        self._tell(self._say_retry, self._record(trial), self._error(trial), failures)
+
+    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        self._tell(self._fail, self._record(trial), self._error(trial), time.monotonic())
+
+    def _tell(self, act: Callable[..., None], *about: Any) -> None:
+        self.told.put(functools.partial(act, *about))
+
+    def _record(self, trial: Any) -> TrialRecord:
+        return self.records[_index(trial)]
+
+    def _error(self, trial: Any) -> str:
+        """What Tune knows of a trial's failure, in one line.
+
+        Not trial.get_error(), which gives a text, and none before Tune has copied its files.
+        """
+        file = trial.pickled_error_file
+        if file is None:
+            return "its process ended without a word"
+        return plain_cause(pickle.loads(Path(file).read_bytes()), system_kills() - self.killed)
+
+
+def _cause(record: TrialRecord, otherwise: str) -> str:
+    """What the trial wrote of its exception; Tune's word when its process died without one."""
+    with contextlib.suppress(OSError, UserError):
+        record.store.refresh()
+    try:
+        return str(json.loads((record.folder / FAILURE_NAME).read_text(encoding="utf-8"))["cause"])
+    except (FileNotFoundError, ValueError):
+        return otherwise

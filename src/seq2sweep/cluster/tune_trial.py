@@ -26,6 +26,7 @@ from seq2sweep.runs import journal
 from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.layout import (
     JOURNAL_NAME,
+    Retention,
     checkpoint_step,
 )
 from seq2sweep.runs.remote_run_store import worker_store
@@ -50,7 +51,8 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     train in processes of their own.
     """
     settings = trials[assignment["index"]]
-    store = worker_store(settings["location"], settings["attempt"])
+    config = _as_trained(settings)
+    store = worker_store(settings["location"], settings["attempt"], Retention.of(config))
     sweep = worker_store(settings["sweep"], settings["attempt"])
     sweep.poll()
     if sweep.stop_requested():
@@ -59,9 +61,9 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     try:
         with sweep.polling():
             if settings["workers"] > 1:
-                _train_together(settings, store, sweep)
+                _train_together(config, settings, store, sweep)
             else:
-                _train(settings, store, sweep)
+                _train(config, settings, store, sweep)
     except Exception as error:
         content = {"cause": plain_cause(error), "traceback": traceback.format_exc()}
         with_retries(lambda: store.write(FAILURE_NAME, json.dumps(content, indent=2)))
@@ -74,13 +76,12 @@ def _note_node(store: RunStore) -> None:
     store.write(f"{NODES_NAME}/{name}", f"{time.time()}\n")
 
 
-def _train(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
+def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
     """Train from the newest checkpoint on.
 
     Tune stops a trial inside a report, and nothing after it runs. So a validation is reported
     when all else of its step, the checkpoint or the end, is on disk.
     """
-    config = _as_trained(settings)
     use_threads(settings["cpus"])
     with_retries(lambda: _note_node(store))
     hang_log = store.logs / HANG_LOG_NAME.format(rank=0)
@@ -91,7 +92,7 @@ def _train(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
             with_retries(lambda: Watchdog(config.cluster.hang_seconds, hang_log))
         )
         resume = with_retries(store.resume_point)
-        writer = stack.enter_context(EventWriter(store, config))
+        writer = stack.enter_context(EventWriter(store))
 
         def should_stop() -> bool:
             watchdog.feed()
@@ -99,7 +100,14 @@ def _train(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
             return sweep.stop_requested()
 
         done = checkpoint_step(resume) if resume else 0
-        unreported = _report_again(store.folder, before=min(done + 1, config.train.steps))
+        # Tell the scheduler what it was told before, since it keeps no metrics between sweeps.
+        unreported: dict[str, float] = {}
+        for step, perplexity in validations(store.folder):
+            unreported = {"step": step, METRIC: perplexity}
+            if step > done or step >= config.train.steps:
+                break
+            tune.report(unreported)
+            unreported = {}
         for event in train(
             config,
             data,
@@ -109,7 +117,7 @@ def _train(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
         ):
             writer.write(event)
             if isinstance(event, Validated):
-                unreported = _result(event.step, event.metrics[METRIC])
+                unreported = {"step": event.step, METRIC: event.metrics[METRIC]}
             if unreported and _ends_step(event, config):
                 writer.wait()
                 tune.report(unreported)
@@ -129,9 +137,10 @@ def _as_trained(settings: dict[str, Any]) -> Config:
     return dataclasses.replace(config, train=trained)
 
 
-def _train_together(settings: dict[str, Any], store: RunStore, sweep: RunStore) -> None:
+def _train_together(
+    config: Config, settings: dict[str, Any], store: RunStore, sweep: RunStore
+) -> None:
     """Train from rung to rung, on workers that have left when Tune may stop or pause the trial."""
-    config = _as_trained(settings)
     config = dataclasses.replace(
         config,
         cluster=dataclasses.replace(
@@ -152,16 +161,16 @@ def _train_together(settings: dict[str, Any], store: RunStore, sweep: RunStore) 
         for step, perplexity in validations(store.folder):
             if told < step < before:
                 told = step
-                tune.report(_result(step, perplexity))
+                tune.report({"step": step, METRIC: perplexity})
 
     for end in segments(config, settings["rungs"]):
         try:
             train_until(
                 config,
+                store,
                 end,
                 encoded=store.data(settings["data"]),
-                folder=store.folder,
-                # A decision never depends on figures between two rungs.
+                # A decision never depends on metrics between two rungs.
                 on_event=functools.partial(tell, end),
                 asked=sweep.stop_requested,
             )
@@ -196,19 +205,3 @@ def validations(folder: Path) -> list[tuple[int, float]]:
             for entry in journal.entries(path, "validated")
         ]
     )
-
-
-def _report_again(folder: Path, before: float) -> dict[str, float]:
-    """Tell the scheduler what it was told before, since it keeps no figures between sweeps.
-
-    Reports validations of steps below `before`; the next one, if the journal has it, is returned.
-    """
-    for step, perplexity in validations(folder):
-        if step >= before:
-            return _result(step, perplexity)
-        tune.report(_result(step, perplexity))
-    return {}
-
-
-def _result(step: int, perplexity: float) -> dict[str, float]:
-    return {"step": step, METRIC: perplexity}

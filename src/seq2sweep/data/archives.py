@@ -13,7 +13,7 @@ import io
 import os
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -31,6 +31,7 @@ Text shrinks to a third or a quarter; only runs of one character shrink a hundre
 LONGEST_HEADER = 1 << 20
 """Bytes of a tar header extension (a long name, say) that are read into memory."""
 SHOWN_MEMBERS = 5
+TAR = "a tar archive"
 _KINDS = {
     tarfile.LNKTYPE: "a hard link",
     tarfile.SYMTYPE: "a symbolic link",
@@ -39,6 +40,7 @@ _KINDS = {
     tarfile.DIRTYPE: "a folder",
     tarfile.FIFOTYPE: "a named pipe",
 }
+"""Entries without content, whatever their size says."""
 _PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
 _EXTENSIONS = (*_PAX, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 _REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
@@ -157,7 +159,7 @@ def _looks_like(head: bytes) -> str:
         if head.startswith(magic):
             return kind
     if head[257:262] == b"ustar":
-        return "a tar archive"
+        return TAR
     return "binary data" if b"\0" in head[:512] else "plain text"
 
 
@@ -166,63 +168,76 @@ def _looks_like(head: bytes) -> str:
 
 def _find(stream: io.BufferedReader, path: Path, member: str) -> int:
     """Read on to the content of the member; its size in bytes."""
+    kind, before = _looks_like(stream.peek(tarfile.BLOCKSIZE)), ""
     others: list[str] = []
     count = 0
-    for entry in _entries(stream, path):
-        name = entry.name.removeprefix("./")
-        if name == member:
-            if entry.type not in _REGULAR:
-                kind = _KINDS.get(entry.type, "of an unknown kind")
-                raise UserError(f"{path} ({member}) is {kind}, not a regular file")
-            return entry.size
-        if entry.type in _REGULAR:
-            count += 1
-            others += [repr(name[:100])] if len(others) < SHOWN_MEMBERS else []
+    try:
+        for entry in _entries(stream):
+            name = entry.name.removeprefix("./")
+            if entry.type == tarfile.GNUTYPE_SPARSE:
+                raise UserError(
+                    f"{path} has the sparse file {entry.name[:100]!r}, which cannot be read; "
+                    "make the archive anew without sparse files"
+                )
+            if name == member:
+                if entry.type not in _REGULAR:
+                    odd = _KINDS.get(entry.type, "of an unknown kind")
+                    raise UserError(f"{path} ({member}) is {odd}, not a regular file")
+                return entry.size
+            if entry.type in _REGULAR:
+                count += 1
+                others += [repr(name[:100])] if len(others) < SHOWN_MEMBERS else []
+            before = f"after {entry.name[:100]!r}"
+    except tarfile.TarError as error:
+        if not before and kind != TAR:
+            raise UserError(
+                f"{path} is no tar archive, it looks like {kind}; fetch it anew"
+            ) from None
+        raise UserError(
+            f"{path}: the archive is damaged {before or 'at its start'} ({error}); copy it again"
+        ) from None
     more = f" and {count - len(others)} more" if count > len(others) else ""
     raise UserError(f"{path} has no member {member}; it has {', '.join(others) or 'none'}{more}")
 
 
-def _entries(stream: io.BufferedReader, path: Path) -> Iterator[tarfile.TarInfo]:
-    """Entries of a tar archive; when one is yielded the stream stands at its content."""
-    before = "at its start"
-    replaced: dict[str, str] = {}
+def _entries(stream: io.BufferedReader) -> Iterator[tarfile.TarInfo]:
+    """Entries of a tar archive; when one is yielded the stream stands at its content.
+
+    Raises tarfile.TarError where it is damaged.
+    """
+    records: dict[str, str] = {}
     while (block := stream.read(tarfile.BLOCKSIZE)) != bytes(tarfile.BLOCKSIZE):
-        try:
-            entry = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-        except tarfile.HeaderError as error:
-            if before == "at its start":
-                raise UserError(
-                    f"{path} is no tar archive, it looks like {_looks_like(block)}; fetch it anew"
-                ) from None
-            raise _damaged(path, before, str(error)) from None
+        entry = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         if entry.size < 0:
-            raise _damaged(path, before, "negative size")
-        if entry.type in _EXTENSIONS:
-            content = _extension(stream, entry.size, path, before)
+            raise tarfile.ReadError("negative size")
+        if entry.type in _EXTENSIONS:  # it only says more of the next entry
+            if entry.size > LONGEST_HEADER:
+                raise tarfile.ReadError(f"a header of {entry.size:,} bytes")
+            content = stream.read(_padded(entry.size))[: entry.size]
+            if len(content) < entry.size:
+                raise tarfile.ReadError("truncated header")
             if entry.type == tarfile.GNUTYPE_LONGNAME:
-                replaced["path"] = _text(content.rstrip(b"\0"))
+                records["path"] = _text(content.rstrip(b"\0"))
             elif entry.type in _PAX:
-                replaced |= _pax_records(content, path, before)
+                records |= _pax_records(content)
             continue
-        _replace(entry, replaced, path, before)
-        replaced = {}
+        entry.name = records.get("path", entry.name)
+        if any(key.startswith("GNU.sparse.") for key in records):
+            entry.name = records.get("GNU.sparse.name", entry.name)
+            entry.type = tarfile.GNUTYPE_SPARSE
+        size = records.get("size", str(entry.size))
+        if not (size.isascii() and size.isdigit() and len(size) < 20):
+            raise tarfile.ReadError("bad size in a pax header")
+        entry.size = int(size)
+        records = {}
         yield entry
-        before = f"after {entry.name[:100]!r}"
-        if entry.type not in _KINDS:  # those have no content, whatever their size says
-            _skip(stream, _padded(entry.size))
+        # An archive that ends in here shows at the header that does not follow.
+        left = 0 if entry.type in _KINDS else _padded(entry.size)
+        while left > 0 and (block := stream.read(min(left, BUFFER))):
+            left -= len(block)
 
 
-def _extension(stream: io.BufferedReader, size: int, path: Path, before: str) -> bytes:
-    """The content of a header that only says more of the next entry."""
-    if size > LONGEST_HEADER:
-        raise _damaged(path, before, f"a header of {size:,} bytes")
-    content = stream.read(_padded(size))
-    if len(content) < size:
-        raise _damaged(path, before, "truncated header")
-    return content[:size]
-
-
-def _pax_records(content: bytes, path: Path, before: str) -> dict[str, str]:
+def _pax_records(content: bytes) -> dict[str, str]:
     """Records `LENGTH KEY=VALUE\\n` of a pax header; the length counts all of the record."""
     records = {}
     start = 0
@@ -231,32 +246,10 @@ def _pax_records(content: bytes, path: Path, before: str) -> dict[str, str]:
         end = start + int(digits) if digits.isdigit() else 0
         key, equals, value = content[start + len(digits) + 1 : end].partition(b"=")
         if not equals or not value.endswith(b"\n"):
-            raise _damaged(path, before, "bad pax header")
+            raise tarfile.ReadError("bad pax header")
         records[_text(key)] = _text(value[:-1])
         start = end
     return records
-
-
-def _replace(entry: tarfile.TarInfo, records: Mapping[str, str], path: Path, before: str) -> None:
-    """Put the name and the size of header extensions in place of those of an entry."""
-    entry.name = records.get("path", entry.name)
-    in_records = any(key.startswith("GNU.sparse.") for key in records)
-    if in_records or entry.type == tarfile.GNUTYPE_SPARSE:
-        name = records.get("GNU.sparse.name", entry.name)
-        raise UserError(
-            f"{path} has the sparse file {name[:100]!r}, which cannot be read; "
-            "make the archive anew without sparse files"
-        )
-    size = records.get("size", str(entry.size))
-    if not (size.isascii() and size.isdigit() and len(size) < 20):
-        raise _damaged(path, before, "bad size in a pax header")
-    entry.size = int(size)
-
-
-def _skip(stream: io.BufferedReader, size: int) -> None:
-    """Read on; an archive that ends before shows at the header that does not follow."""
-    while size > 0 and (block := stream.read(min(size, BUFFER))):
-        size -= len(block)
 
 
 def _padded(size: int) -> int:
@@ -265,7 +258,3 @@ def _padded(size: int) -> int:
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
-
-
-def _damaged(path: Path, before: str, problem: str) -> UserError:
-    return UserError(f"{path}: the archive is damaged {before} ({problem}); copy it again")

@@ -96,34 +96,6 @@ def passes(
     return np.split(ids[order], _cut(longer, tokens_per_pass)[1:-1])
 
 
-def padding_share(
-    plan: EpochPlan,
-    source_lengths: Lengths,
-    target_lengths: Lengths,
-    *,
-    world_size: int = 1,
-    tokens_per_pass: int | None = None,
-) -> float:
-    """Share of padding among the tokens (of both sides) that an epoch computes, in [0, 1).
-
-    Without `tokens_per_pass` each worker computes its share in one pass.
-    """
-    padded = 0
-    for update in range(len(plan)):
-        for rank in range(world_size):
-            ids = share(plan[update], rank, world_size)
-            parts = (
-                passes(ids, source_lengths, target_lengths, tokens_per_pass)
-                if tokens_per_pass is not None
-                else [ids] * bool(len(ids))
-            )
-            for part in parts:
-                longest = int(source_lengths[part].max()) + int(target_lengths[part].max())
-                padded += len(part) * longest
-    real = int(source_lengths.sum(dtype=np.int64)) + int(target_lengths.sum(dtype=np.int64))
-    return 1 - real / padded
-
-
 @dataclass(frozen=True)
 class Batch:
     """Padded token ids of B sentences, int64: PAD fills the rows up to the longest, S or T.
@@ -139,11 +111,7 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The batch on a device; returns at once where the copy can run in the background."""
-        return Batch(
-            self.source.to(device, non_blocking=True),
-            self.target_in.to(device, non_blocking=True),
-            self.target_out.to(device, non_blocking=True),
-        )
+        return Batch(*(ids.to(device, non_blocking=True) for ids in vars(self).values()))
 
 
 def collate(bitext: Bitext, ids: Ids) -> Batch:

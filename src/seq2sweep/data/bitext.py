@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,15 +27,13 @@ from seq2sweep.data.vocabulary import UNK, Vocabulary, token_type
 from seq2sweep.errors import UserError
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.paths import REPRO, mismatch, open_regular, read_json
-from seq2sweep.storage.atomic import sha256, write_whole
+from seq2sweep.storage.atomic import sha256, write_json
 
 FORMAT = 2
 PARTS = ("tokens", "lengths", "offsets")
 BYTES_PER_CHUNK = 1 << 20
 """Of text: some 10 000 sentences, a fraction of a second of work."""
 
-
-_SIDE = {"tokens": int, "unknown_share": float}
 _SHAPE = {
     "format": int,
     "fingerprint": str,
@@ -44,7 +41,7 @@ _SHAPE = {
     "languages": dict.fromkeys(SIDES, str),
     "text": dict.fromkeys(SIDES, str),
     "sentences": int,
-    **dict.fromkeys(SIDES, _SIDE),
+    **{side: {"tokens": int, "unknown_share": float} for side in SIDES},
 }
 
 
@@ -104,8 +101,7 @@ def read_header(folder: Path, split: str) -> dict[str, Any]:
         raise UserError(
             f"{path} has format {header['format']}, this program reads {FORMAT}: {remedy}"
         )
-    names = [f"{split}.{side}.{part}" for side in SIDES for part in PARTS]
-    if wrong := mismatch(header, _SHAPE | {"files": dict.fromkeys(names, FILE)}):
+    if wrong := mismatch(header, _SHAPE | {"files": dict.fromkeys(_names(split), FILE)}):
         raise UserError(f"{path} is damaged ({wrong}): {remedy}")
     return header
 
@@ -132,23 +128,29 @@ def write_split(
     at most a few chunks are in memory. `on_sentences` hears how many more are done. Raises
     UserError when the sides have different numbers of sentences.
     """
+    names = _names(split)
+    counts = {side: {"sentences": 0, "tokens": 0, "unknown": 0} for side in SIDES}
     with contextlib.ExitStack() as stack:
-        writers = {
-            side: stack.enter_context(_SideWriter(folder / f"{split}.{side}")) for side in SIDES
-        }
+        streams = {name: stack.enter_context((folder / name).open("wb")) for name in names}
+        for side in SIDES:
+            streams[f"{split}.{side}.offsets"].write(np.zeros(1, "<i8").tobytes())
         encode = functools.partial(_encode, vocabulary)
         # Both sides in one go: starting processes takes about as long as 20 000 sentences.
         for side, tokens, lengths in mapper(encode, _chunks(texts)):
-            writers[side].write(tokens, lengths)
+            count = counts[side]
+            ends = count["tokens"] + np.cumsum(lengths, dtype=np.int64)
+            for part, values in zip(PARTS, (tokens, lengths, ends.astype("<i8")), strict=True):
+                streams[f"{split}.{side}.{part}"].write(values.tobytes())
+            count["sentences"] += len(lengths)
+            count["tokens"] += len(tokens)
+            count["unknown"] += int(np.count_nonzero(tokens == UNK))
             on_sentences(len(lengths))
-    counts = {side: writer.counts() for side, writer in writers.items()}
-    source, target = (counts[side].pop("sentences") for side in SIDES)
+    source, target = (counts[side]["sentences"] for side in SIDES)
     if source != target:
         raise UserError(
             f"{texts['source']} has {source} sentences but {texts['target']} has {target}: "
             f"remove {texts['source'].parent} and run `dvc repro`"
         )
-    names = [f"{split}.{side}.{part}" for side in SIDES for part in PARTS]
     described = describe(folder, names)
     identity = "".join(f"{name} {described[name]['sha256']}\n" for name in sorted(names))
     header = {
@@ -158,45 +160,18 @@ def write_split(
         "languages": languages,
         "text": {side: sha256(texts[side]) for side in SIDES},
         "sentences": source,
-        **counts,
-        "files": described,
     }
-    write_whole(folder / header_name(split), json.dumps(header, indent=2) + "\n")
+    for side, count in counts.items():  # EOS is a token here, but not one that can be unknown
+        known = max(1, count["tokens"] - count["sentences"])
+        header[side] = {"tokens": count["tokens"], "unknown_share": count["unknown"] / known}
+    header["files"] = described
+    write_json(folder / header_name(split), header)
     return header
 
 
-class _SideWriter:
-    """The three files of a side, open for writing, and their counts."""
-
-    def __init__(self, stem: Path) -> None:
-        self._streams = {part: stem.with_name(f"{stem.name}.{part}").open("wb") for part in PARTS}
-        self._streams["offsets"].write(np.zeros(1, "<i8").tobytes())
-        self._sentences = self._tokens = self._unknown = 0
-
-    def __enter__(self) -> _SideWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for stream in self._streams.values():
-            stream.close()
-
-    def write(self, tokens: NDArray[Any], lengths: NDArray[np.int32]) -> None:
-        """Append sentences: their token ids in a row, and the length of each."""
-        ends = self._tokens + np.cumsum(lengths, dtype=np.int64)
-        self._streams["tokens"].write(tokens.tobytes())
-        self._streams["lengths"].write(lengths.tobytes())
-        self._streams["offsets"].write(ends.astype("<i8").tobytes())
-        self._sentences += len(lengths)
-        self._tokens += len(tokens)
-        self._unknown += int(np.count_nonzero(tokens == UNK))
-
-    def counts(self) -> dict[str, Any]:
-        """sentences, tokens (EOS included), unknown_share (EOS not counted on either side)."""
-        return {
-            "sentences": self._sentences,
-            "tokens": self._tokens,
-            "unknown_share": self._unknown / max(1, self._tokens - self._sentences),
-        }
+def _names(split: str) -> list[str]:
+    """Of the files of a split, besides its header."""
+    return [f"{split}.{side}.{part}" for side in SIDES for part in PARTS]
 
 
 _Chunk = tuple[str, str, bytes]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import itertools
 import re
 import unicodedata
 from collections import Counter
@@ -75,11 +76,6 @@ def single_blanks(text: str) -> str:
     return " ".join(text.replace("\u2581", " ").split())
 
 
-def lower(text: str) -> str:
-    """In lower case."""
-    return text.lower()
-
-
 def one_line(text: str) -> str:
     """Without what a line of a file cannot hold: read again, it would be gone or cut there.
 
@@ -95,10 +91,12 @@ class Normaliser:
     """
 
     def __init__(self, chosen: Collection[str] = NORMALISERS, lowercase: bool = False) -> None:
-        functions = dict(zip(NORMALISERS, (remove_invisible, compose, single_blanks), strict=True))
-        self._steps = {name: functions[name] for name in NORMALISERS if name in chosen}
+        functions = (remove_invisible, compose, single_blanks)
+        self._steps: dict[str, Callable[[str], str]] = {
+            name: step for name, step in zip(NORMALISERS, functions, strict=True) if name in chosen
+        }
         if lowercase:
-            self._steps["lowercase"] = lower
+            self._steps["lowercase"] = str.lower
         if not {"invisible", "whitespace"} <= self._steps.keys():  # which do this and more
             self._steps["line"] = one_line
         self.names = tuple(self._steps)
@@ -123,21 +121,11 @@ class Normaliser:
 
 
 def _has_heap_of_accents(text: str) -> bool:
-    if text.isascii():
-        return False
-    height = 0
-    for character in text:
-        # These three fall apart into accents, though they are none themselves.
-        accent = unicodedata.combining(character) or character in "\u0f73\u0f75\u0f81"
-        height = height + 1 if accent else 0
-        if height > 30:
-            return True
-    return False
-
-
-def normalise(text: str, *, lowercase: bool = False) -> str:
-    """The text as all normalisers together write it."""
-    return Normaliser(lowercase=lowercase)(text)
+    # These three fall apart into accents, though they are none themselves.
+    runs = itertools.groupby(
+        text, lambda c: unicodedata.combining(c) > 0 or c in "\u0f73\u0f75\u0f81"
+    )
+    return not text.isascii() and any(accent and len(list(run)) > 30 for accent, run in runs)
 
 
 # --- a chunk of pairs --------------------------------------------------------------------------

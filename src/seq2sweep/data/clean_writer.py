@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from seq2sweep.data.clean import SAMPLES, Cleaned, Sample, lowest, shortened
-from seq2sweep.data.deduplicate import DigestFile, leave_out, lines_at
+from seq2sweep.data import deduplicate
+from seq2sweep.data.clean import SAMPLES, Cleaned, Cleaner, Sample, lowest, shortened
 
 
 @dataclass
@@ -28,116 +27,107 @@ class _Corpus:
     read: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    changed: Counter[str] = field(default_factory=Counter)
 
 
-class CleanedText:
-    """Writes both sides of the training text, one corpus after the other."""
+Samples = dict[str, list[Sample]]
+"""Dropped pairs to look at: up to SAMPLES for each reason, from all over the text."""
 
-    def __init__(self, source: Path, target: Path, reasons: Sequence[str]) -> None:
-        """`reasons` are those that are switched on, in their order (`Cleaner.reasons`)."""
-        self._paths = (source, target)
-        self._reasons = tuple(reasons)
-        self._corpora: list[_Corpus] = []
-        self._changed: Counter[str] = Counter()
-        self.samples: dict[str, list[Sample]] = {reason: [] for reason in reasons}
-        """Dropped pairs to look at: up to SAMPLES for each reason, from all over the text."""
-        self._open = contextlib.ExitStack()
-        self._streams = [self._open.enter_context(path.open("wb")) for path in self._paths]
-        self._digests = self._open.enter_context(DigestFile(source.parent))
-        # In which line of its corpus each pair was: needed for the samples of duplicates only.
-        lines = tempfile.TemporaryFile(dir=source.parent)  # noqa: SIM115 - closed with the others
-        self._lines = self._open.enter_context(lines)
 
-    def __enter__(self) -> CleanedText:
-        return self
+def write_training(
+    paths: tuple[Path, Path],
+    texts: Iterable[tuple[str, Iterable[Cleaned]]],
+    cleaner: Cleaner,
+) -> tuple[dict[str, Any], Samples]:
+    """Write both sides of the training text, one corpus after the other, each pair once.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._open.close()
-
-    def write(self, name: str, chunks: Iterable[Cleaned]) -> None:
-        """Write a corpus, given as its chunks in order."""
-        corpus = _Corpus(name)
-        self._corpora.append(corpus)
-        for chunk in chunks:
-            for stream, block in zip(self._streams, (chunk.source, chunk.target), strict=True):
-                stream.write(block)
-            if "duplicate" in self._reasons:
-                self._digests.add(chunk.digests)
-                self._lines.write((chunk.lines + np.uint32(corpus.read + 1)).tobytes())
-            for reason, found in chunk.samples.items():
-                here = [
-                    dataclasses.replace(sample, corpus=name, line=corpus.read + 1 + sample.line)
-                    for sample in found
-                ]
-                self.samples[reason] = lowest([*self.samples[reason], *here])
-            self._changed += chunk.changed
-            corpus.dropped += chunk.dropped
-            corpus.kept += len(chunk.lines)
-            corpus.read += len(chunk.lines) + chunk.dropped.total()
-
-    def leave_out_duplicates(self) -> None:
-        """Take every pair out that came before; to be called once, when all is written."""
-        for stream in self._streams:
+    texts: the name of each corpus, and its chunks, as `cleaner` made them, in order. Returns counts
+    of all pairs and of each corpus, and samples of those that were dropped.
+    """
+    corpora: list[_Corpus] = []
+    samples: Samples = {reason: [] for reason in cleaner.reasons}
+    with contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(path.open("wb")) for path in paths]
+        # Of each pair that is written its digest, and its line in its corpus: for duplicates only.
+        # The files have no name, and are gone with the process, however that ends.
+        digests, lines = (
+            stack.enter_context(tempfile.TemporaryFile(dir=paths[0].parent)) for _ in range(2)
+        )
+        for name, chunks in texts:
+            corpus = _Corpus(name)
+            corpora.append(corpus)
+            for chunk in chunks:
+                streams[0].write(chunk.source)
+                streams[1].write(chunk.target)
+                if "duplicate" in cleaner.reasons:
+                    digests.write(chunk.digests.tobytes())
+                    lines.write((chunk.lines + np.uint32(corpus.read + 1)).tobytes())
+                for reason, found in chunk.samples.items():
+                    here = [
+                        dataclasses.replace(sample, corpus=name, line=corpus.read + 1 + sample.line)
+                        for sample in found
+                    ]
+                    samples[reason] = lowest([*samples[reason], *here])
+                corpus.changed += chunk.changed
+                corpus.dropped += chunk.dropped
+                corpus.kept += len(chunk.lines)
+                corpus.read += len(chunk.lines) + chunk.dropped.total()
+        for stream in (*streams, lines):
             stream.flush()
-        repeated = self._digests.repeated()
-        if not repeated.any():
-            return
-        ends = list(itertools.accumulate(corpus.kept for corpus in self._corpora))
-        self.samples["duplicate"] = self._duplicates(self._digests.lowest(repeated, SAMPLES), ends)
-        for corpus, end in zip(self._corpora, ends, strict=True):
-            duplicates = int(np.count_nonzero(repeated[end - corpus.kept : end]))
-            corpus.dropped["duplicate"] = duplicates
-            corpus.kept -= duplicates
-        for path in self._paths:
-            leave_out(path, repeated)
+        if "duplicate" in cleaner.reasons:
+            samples["duplicate"] = _leave_out_duplicates(paths, digests, lines, corpora)
+    return _metrics(corpora, cleaner), samples
 
-    def metrics(self, normalisers: Sequence[str]) -> dict[str, Any]:
-        """Counts of all pairs and of each corpus; `normalisers` says which changes to list."""
+
+def _leave_out_duplicates(
+    paths: tuple[Path, Path], digests: BinaryIO, lines: BinaryIO, corpora: Sequence[_Corpus]
+) -> list[Sample]:
+    """Take every pair out that came before; samples of them."""
+    repeated = deduplicate.repeated(digests)
+    if not repeated.any():
+        return []
+    found = deduplicate.lowest(digests, repeated, SAMPLES)
+    positions = sorted(found.values())
+    source, target = (
+        dict(zip(positions, map(shortened, deduplicate.lines_at(path, positions)), strict=True))
+        for path in paths
+    )
+    numbers = np.memmap(lines, np.uint32, "r")
+    ends = list(itertools.accumulate(corpus.kept for corpus in corpora))
+    samples = [
+        Sample(
+            digest,
+            int(numbers[position]),
+            source[position],
+            target[position],
+            corpora[bisect.bisect_right(ends, position)].name,
+        )
+        for digest, position in found.items()
+    ]
+    for corpus, end in zip(corpora, ends, strict=True):
+        duplicates = int(np.count_nonzero(repeated[end - corpus.kept : end]))
+        corpus.dropped["duplicate"] = duplicates
+        corpus.kept -= duplicates
+    for path in paths:
+        deduplicate.leave_out(path, repeated)
+    return samples
+
+
+def _metrics(corpora: Sequence[_Corpus], cleaner: Cleaner) -> dict[str, Any]:
+    def counts(*some: _Corpus) -> dict[str, Any]:
         return {
-            "read": sum(corpus.read for corpus in self._corpora),
-            "kept": sum(corpus.kept for corpus in self._corpora),
-            "dropped": {
-                reason: sum(corpus.dropped[reason] for corpus in self._corpora)
-                for reason in self._reasons
-            },
-            "changed": {name: self._changed[name] for name in normalisers},
-            "corpora": {
-                corpus.name: {
-                    "read": corpus.read,
-                    "kept": corpus.kept,
-                    "dropped": {reason: corpus.dropped[reason] for reason in self._reasons},
-                }
-                for corpus in self._corpora
-            },
+            "read": sum(corpus.read for corpus in some),
+            "kept": sum(corpus.kept for corpus in some),
+            "dropped": {why: sum(c.dropped[why] for c in some) for why in cleaner.reasons},
         }
 
-    def _duplicates(self, found: Sequence[tuple[int, int]], ends: Sequence[int]) -> list[Sample]:
-        """Samples of (digest, position) pairs; `ends` are the positions where corpora end."""
-        self._lines.flush()
-        lines = np.memmap(self._lines, np.uint32, "r")
-        positions = sorted(position for _, position in found)
-        source, target = (
-            dict(zip(positions, map(shortened, lines_at(path, positions)), strict=True))
-            for path in self._paths
-        )
-        return [
-            Sample(
-                digest,
-                int(lines[position]),
-                source[position],
-                target[position],
-                self._corpora[bisect.bisect_right(ends, position)].name,
-            )
-            for digest, position in found
-        ]
+    names = cleaner.normaliser.names
+    changed = {name: sum(corpus.changed[name] for corpus in corpora) for name in names}
+    by_corpus = {corpus.name: counts(corpus) for corpus in corpora}
+    return {**counts(*corpora), "changed": changed, "corpora": by_corpus}
 
 
-def as_table(samples: dict[str, list[Sample]]) -> str:
+def as_table(samples: Samples) -> str:
     """The samples as tab-separated values: reason, corpus, line (from 1), source, target."""
     rows = [["reason", "corpus", "line", "source", "target"]]
     for reason, found in samples.items():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from seq2sweep.errors import UserError
 from seq2sweep.paths import mismatch, open_regular, read_json
-from seq2sweep.storage.atomic import sha256, write_whole
+from seq2sweep.storage.atomic import sha256, write_json
 
 SPLITS = ("train", "valid", "test")
 SIDES = ("source", "target")
@@ -25,6 +24,12 @@ TRANSLATION_COLUMNS = ("source", "reference", "translation", "phenomena")
 def text_name(split: str, side: str) -> str:
     """Name of one side of one split inside data/raw and data/clean."""
     return f"{split}.{side}.txt"
+
+
+def text_paths(folder: Path, split: str) -> tuple[Path, Path]:
+    """Source and target of a split inside a folder such as data/raw or data/clean."""
+    source, target = (folder / text_name(split, side) for side in SIDES)
+    return source, target
 
 
 def header_name(split: str) -> str:
@@ -84,7 +89,7 @@ def write_header(folder: Path, split: str, sentences: int) -> None:
     if split == "test" and (folder / PHENOMENA).exists():
         names.append(PHENOMENA)
     header = {"sentences": sentences, "files": describe(folder, names)}
-    write_whole(folder / header_name(split), json.dumps(header, indent=2) + "\n")
+    write_json(folder / header_name(split), header)
 
 
 def verify(folder: Path, *splits: str) -> None:

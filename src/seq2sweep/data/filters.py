@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from typing import Any
 
 CHARACTERS_PER_WORD = 20
@@ -75,10 +74,13 @@ def is_other_script(text: str, language: str) -> bool:
     LANGUAGES_OF_SCRIPT is never judged.
     """
     patterns = _script_patterns(language)
-    if patterns is None or (patterns.latin and _ONLY_LATIN.fullmatch(text)):
+    if patterns is None:
         return False
-    other = len(patterns.other.findall(text))
-    return other > 0 and other > len(patterns.own.findall(text))
+    own, other, latin = patterns
+    if latin and _ONLY_LATIN.fullmatch(text):
+        return False
+    strange = len(other.findall(text))
+    return strange > 0 and strange > len(own.findall(text))
 
 
 LANGUAGES_OF_SCRIPT = {
@@ -112,19 +114,13 @@ LANGUAGES_OF_SCRIPT = {
 """Language codes (ISO 639-1) by Unicode script; a language may have several."""
 
 
-@dataclass(frozen=True)
-class _ScriptPatterns:
-    own: Any
-    other: Any
-    latin: bool
-
-
 # Letters of these ranges are Latin or nobody's: for nearly every line it is all there is to ask.
 _ONLY_LATIN = re.compile("[\x00-\u02b8\u1e00-\u1eff\u2000-\u206f\u20a0-\u20bf]*+")
 
 
 @functools.cache
-def _script_patterns(language: str) -> _ScriptPatterns | None:
+def _script_patterns(language: str) -> tuple[Any, Any, bool] | None:
+    """Patterns of letters of its scripts and of any other, and whether one of its own is Latin."""
     import regex  # takes a while, and translating needs none of it
 
     code = re.split("[-_]", language.lower())[0]
@@ -132,7 +128,7 @@ def _script_patterns(language: str) -> _ScriptPatterns | None:
     if not scripts:
         return None
     own = "".join(rf"\p{{Script={script}}}" for script in scripts)
-    return _ScriptPatterns(
+    return (
         regex.compile(rf"[\p{{L}}&&[{own}]]", regex.V1),
         regex.compile(rf"[\p{{L}}--[\p{{Common}}\p{{Inherited}}{own}]]", regex.V1),
         "Latin" in scripts,

@@ -9,6 +9,7 @@ shift one side against the other without an error.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -35,10 +36,10 @@ def read_lines(text: Path | Text) -> Iterator[str]:
     text = _as_text(text)
     lines = iter(_segments(text).values()) if _is_sgml(text) else _lines(text)
     first = next(lines, None)
-    if first is None and _is_sgml(text):
-        raise UserError(f"{text} has no segment (<seg id=...>): it is no test set")
     if first is None:
-        raise UserError(f"{text} is empty: it must hold one sentence a line")
+        none = "has no segment (<seg id=...>): it is no test set"
+        empty = "is empty: it must hold one sentence a line"
+        raise UserError(f"{text} {none if _is_sgml(text) else empty}")
     yield first
     yield from lines
 
@@ -72,16 +73,14 @@ def read_pairs(source: Path | Text, target: Path | Text) -> Iterator[tuple[str, 
     if _is_sgml(source) and _is_sgml(target):
         yield from sgml.aligned(_segments(source), str(source), _segments(target), str(target))
         return
-    source_lines, target_lines = read_lines(source), read_lines(target)
-    pairs = 0
-    for source_line in source_lines:
-        target_line = next(target_lines, None)
-        if target_line is None:
-            raise _unequal(source, pairs + 1 + _count(source_lines), target, pairs)
-        yield source_line, target_line
-        pairs += 1
-    if next(target_lines, None) is not None:
-        raise _unequal(source, pairs, target, pairs + 1 + _count(target_lines))
+    for pair in itertools.zip_longest(read_lines(source), read_lines(target)):
+        if None in pair:
+            counts = (sum(1 for _ in read_lines(text)) for text in (source, target))
+            raise UserError(
+                f"{source} has {next(counts)} lines but {target} has {next(counts)} lines: "
+                "line i of both must be the same sentence"
+            )
+        yield pair
 
 
 class TextSum:
@@ -113,11 +112,15 @@ class TextSum:
         self._held_characters = 0
 
 
-def summed(lines: Iterable[str], into: TextSum) -> Iterator[str]:
-    """The lines, each added to the sum as it passes."""
-    for line in lines:
-        into.add(line)
-        yield line
+def summed(
+    pairs: Iterable[tuple[str, str]], sums: tuple[TextSum, TextSum]
+) -> Iterator[tuple[str, str]]:
+    """The pairs, each side added to its sum as it passes."""
+    source_sum, target_sum = sums
+    for pair in pairs:
+        source_sum.add(pair[0])
+        target_sum.add(pair[1])
+        yield pair
 
 
 def _as_text(text: Path | Text) -> Text:
@@ -161,14 +164,3 @@ def _blocks(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytearray]]:
 
 def _segments(text: Text) -> dict[sgml.Id, str]:
     return sgml.segments(_lines(text), str(text))
-
-
-def _count(lines: Iterator[str]) -> int:
-    return sum(1 for _ in lines)
-
-
-def _unequal(source: Text, source_count: int, target: Text, target_count: int) -> UserError:
-    return UserError(
-        f"{source} has {source_count} lines but {target} has {target_count} lines: "
-        "line i of both must be the same sentence"
-    )

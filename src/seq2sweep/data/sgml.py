@@ -42,18 +42,15 @@ def segments(lines: Iterable[str], name: str) -> dict[Id, str]:
     for tag in _TAG.finditer(text):
         closing, kind, attributes = tag[1], tag[2].lower(), tag[3] or ""
         where = f"{name}: {_place(document, segment)}"
+        depth = (document is not None) + (segment is not None)
+        if depth != (kind == "seg") + bool(closing):
+            raise UserError(f"{where}: unexpected {tag[0][:100]!r}; {_MEND}")
         if kind == "doc":
-            if segment is not None or (document is None) == bool(closing):
-                raise UserError(f"{where}: unexpected {tag[0][:100]!r}; {_MEND}")
             document = None if closing else _id(attributes, "docid", tag[0], where)
         elif not closing:
-            if segment is not None or document is None:
-                raise UserError(f"{where}: unexpected {tag[0][:100]!r}; {_MEND}")
             segment = _id(attributes, "id", tag[0], where)
             start = tag.end()
-        else:
-            if segment is None or document is None:
-                raise UserError(f"{where}: unexpected {tag[0][:100]!r}; {_MEND}")
+        elif document is not None and segment is not None:
             if (document, segment) in found:
                 raise UserError(f"{where} stands twice; each must have an id of its own")
             found[document, segment] = _inner(text[start : tag.start()])

@@ -20,7 +20,7 @@ from seq2sweep.config import PhrasebookConfig, is_address
 from seq2sweep.data.archives import Text
 from seq2sweep.data.files import SIDES, SPLITS
 from seq2sweep.errors import UserError
-from seq2sweep.paths import read_text
+from seq2sweep.paths import mismatch, read_text
 
 REGISTRY = Path(__file__).parent / "registry"
 ALGORITHMS = {"sha256": 64, "md5": 32}
@@ -75,11 +75,6 @@ class Dataset:
     splits: Mapping[str, tuple[Corpus, ...]]
 
 
-def names(folder: Path) -> list[str]:
-    """Names of the data sets that the folder's registry describes."""
-    return sorted(_read(folder)["datasets"])
-
-
 def load(folder: Path, name: str, source: str, target: str) -> Dataset:
     """A data set for translation from one language into another.
 
@@ -88,37 +83,32 @@ def load(folder: Path, name: str, source: str, target: str) -> Dataset:
     registry = _read(folder)
     if name not in registry["datasets"]:
         raise UserError(_unknown(name, folder, registry))
-    where, described = registry["datasets"][name]
-    reader = _Reader(where, f"datasets.{name}")
-    reader.only(described, "languages", "about", "licence", "pairs", *SPLITS)
-    languages = reader.take(described, "languages", list)
-    if not all(isinstance(language, str) for language in languages):
-        raise reader.wrong(f"has languages {languages}: put each in quotes (no means false)")
+    path, entry = registry["datasets"][name]
+    where = f"{path}: datasets.{name}"
+    described = _section(where, entry, _DATASET)
+    languages = described["languages"]
     if source not in languages or target not in languages or source == target:
         raise UserError(
             f"data.source {source} and data.target {target}: {name} has "
-            f"{' and '.join(map(str, languages))}; choose two of them"
+            f"{' and '.join(languages)}; choose two of them"
         )
     pair = {"source": source, "target": target}
     splits = {
-        split: tuple(
-            _corpus(_Reader(where, f"datasets.{name}.{split}"), entry, pair)
-            for entry in reader.take(described, split, list)
-        )
+        split: tuple(_corpus(f"{where}.{split}", entry, pair) for entry in described[split])
         for split in SPLITS
     }
     for split, corpora in splits.items():
         if len({corpus.name for corpus in corpora}) < len(corpora):
-            raise reader.wrong(f"has a name twice in {split}; counts are kept by name")
+            raise UserError(f"{where} has a name twice in {split}; counts are kept by name")
     needed = {
         text[0]: None for split in splits.values() for c in split for text in (c.source, c.target)
     }
     return Dataset(
         name,
-        reader.take(described, "about", str),
-        reader.take(described, "licence", str),
-        reader.take(described, "pairs", int),
-        tuple(_archive(registry["archives"], file, where) for file in needed),
+        described["about"],
+        described["licence"],
+        described["pairs"],
+        tuple(_archive(registry["archives"], file, path) for file in needed),
         splits,
     )
 
@@ -137,44 +127,39 @@ def mirrored(address: str, mirrors: Mapping[str, str]) -> str:
 
 def check_phrasebook(config: PhrasebookConfig) -> None:
     """UserError where more pairs are asked for than there are."""
-    counts = {"train": config.train, "valid": config.valid, "test": config.test}
-    for split, count in counts.items():
-        most = phrasebook.CAPACITY[split]
-        if count > most:
+    for split, most in phrasebook.CAPACITY.items():
+        if (count := getattr(config, split)) > most:
             raise UserError(
                 f"data.phrasebook.{split} is {count} but the phrasebook holds at most {most} "
                 "different sentences for it; lower it"
             )
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Takes values out of a registry file, and says where a wrong one stands."""
+# What an entry of each kind may say; "?" is before what it may leave out.
+_DATASET: dict[str, Any] = {"languages": [str], "about": str, "licence": str, "pairs": int}
+_DATASET |= {split: [dict] for split in SPLITS}
+_CORPUS = {"name": str, "archive": str, "?members": (str, dict), "?lines": int}
+_MEMBERS = {f"?{side}": str for side in SIDES}
+_ARCHIVE = {"addresses": [str], "?bytes": int} | {f"?{name}": str for name in ALGORITHMS}
 
-    path: Path
-    key: str
 
-    def take(self, values: Any, key: str, kind: type, optional: bool = False) -> Any:
-        if not isinstance(values, Mapping):
-            raise self.wrong("must be a section with keys of its own")
-        if optional and values.get(key) is None:
-            return None
-        if key not in values:
-            raise self.wrong(f"has no {key}; add it")
-        value = values[key]
-        good = isinstance(value, kind) and not isinstance(value, bool) and value not in ("", [])
-        if not good or (kind is int and value < 0):
-            raise self.wrong(f"has {value!r} as {key}, which must be a {kind.__name__}")
-        return value
+def _section(where: str, values: Any, shape: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of an entry, None for what it leaves out; UserError where it is not as `shape`.
 
-    def only(self, values: Any, *keys: str) -> None:
-        """Refuse keys that mean nothing: a mistyped check sum would check nothing."""
-        odd = [str(key) for key in values if key not in keys] if isinstance(values, Mapping) else []
-        if odd:
-            raise self.wrong(f"has {odd[0]}, which is none of {', '.join(keys)}")
-
-    def wrong(self, problem: str) -> UserError:
-        return UserError(f"{self.path}: {self.key} {problem}")
+    A key that means nothing is refused: a mistyped check sum would check nothing.
+    """
+    if not isinstance(values, Mapping):
+        raise UserError(f"{where} must be a section with keys of its own")
+    known = {key.removeprefix("?"): kind for key, kind in shape.items()}
+    if odd := [str(key) for key in values if key not in known]:
+        raise UserError(f"{where} has {odd[0]}, which is none of {', '.join(known)}")
+    given = {key: value for key, value in values.items() if value is not None}
+    if wrong := mismatch(given, {k: known[k] for k in known if k in given or k in shape}):
+        raise UserError(f"{where}: {wrong}; fix it (a text such as no needs quotes)")
+    for key, value in given.items():
+        if value in ("", [], {}) or (isinstance(value, int) and value < 0):
+            raise UserError(f"{where} has {value!r} as {key}")
+    return dict.fromkeys(known) | given
 
 
 def _read(folder: Path) -> dict[str, dict[str, Any]]:
@@ -208,39 +193,39 @@ def _unknown(name: str, folder: Path, registry: Mapping[str, Mapping[str, Any]])
     return f"data.dataset is {name}, which {folder} does not describe{hint}"
 
 
-def _corpus(reader: _Reader, entry: Any, languages: Mapping[str, str]) -> Corpus:
-    reader.only(entry, "name", "archive", "members", "lines")
-    name = reader.take(entry, "name", str)
-    archive = reader.take(entry, "archive", str)
-    members = entry.get("members")
+def _corpus(where: str, entry: Any, languages: Mapping[str, str]) -> Corpus:
+    described = _section(where, entry, _CORPUS)
+    members = described["members"]
     if not isinstance(members, Mapping):
-        members = dict.fromkeys(SIDES, reader.take(entry, "members", str, optional=True))
-    texts = {}
-    for side, language in languages.items():
-        file = archive.replace("{language}", language)
-        member = reader.take(members, side, str, optional=True)
-        texts[side] = (file, member and member.replace("{language}", language))
-    lines = reader.take(entry, "lines", int, optional=True)
-    return Corpus(name, texts["source"], texts["target"], lines)
+        members = dict.fromkeys(SIDES, members)
+    members = _section(where, members, _MEMBERS)
+    source, target = (
+        (
+            described["archive"].replace("{language}", language),
+            members[side] and members[side].replace("{language}", language),
+        )
+        for side, language in languages.items()
+    )
+    return Corpus(described["name"], source, target, described["lines"])
 
 
-def _archive(archives: Mapping[str, Any], file: str, where: Path) -> Archive:
+def _archive(archives: Mapping[str, Any], file: str, registry: Path) -> Archive:
     if file not in archives:
-        raise UserError(f"{where}: archives has no {file}, which a data set is made of; add it")
+        raise UserError(f"{registry}: archives has no {file}, which a data set is made of; add it")
     path, entry = archives[file]
-    reader = _Reader(path, f"archives.{file}")
+    where = f"{path}: archives.{file}"
     if file in ("", ".", "..") or "/" in file or "\\" in file:
-        raise reader.wrong("must be the name of a file, without a folder")
+        raise UserError(f"{where} must be the name of a file, without a folder")
     if file.endswith((".json", ".partial")):
-        raise reader.wrong("has a name as receipts and partial downloads have")
-    reader.only(entry, "addresses", "bytes", *ALGORITHMS)
-    addresses = reader.take(entry, "addresses", list)
-    for address in addresses:
-        if not isinstance(address, str) or not is_address(address):
-            raise reader.wrong(f"has {address!r} as an address, which must begin as https://")
-    size = reader.take(entry, "bytes", int, optional=True)
-    sums = [name for name in ALGORITHMS if reader.take(entry, name, str, optional=True)]
-    digest = entry[sums[0]].lower() if sums else None
-    if digest is not None and not re.fullmatch(f"[0-9a-f]{{{ALGORITHMS[sums[0]]}}}", digest):
-        raise reader.wrong(f"has a {sums[0]} of {len(digest)} characters, which is none")
-    return Archive(file, tuple(addresses), size, sums[0] if sums else None, digest)
+        raise UserError(f"{where} has a name as receipts and partial downloads have")
+    described = _section(where, entry, _ARCHIVE)
+    for address in described["addresses"]:
+        if not is_address(address):
+            raise UserError(f"{where} has {address!r} as an address, which must begin as https://")
+    algorithm, digest = None, None
+    for name, digits in reversed(ALGORITHMS.items()):  # so that the first of them has its way
+        if described[name] is not None:
+            algorithm, digest = name, described[name].lower()
+            if not re.fullmatch(f"[0-9a-f]{{{digits}}}", digest):
+                raise UserError(f"{where} has a {name} of {len(digest)} characters, which is none")
+    return Archive(file, tuple(described["addresses"]), described["bytes"], algorithm, digest)

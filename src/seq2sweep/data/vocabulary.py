@@ -19,7 +19,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -47,16 +47,6 @@ def token_type(size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if size <= 65_535 else "<u4")
 
 
-class _Engine(Protocol):
-    """What cuts text into pieces and joins them."""
-
-    def __len__(self) -> int: ...
-
-    def encode(self, lines: Sequence[str]) -> list[list[int]]: ...
-
-    def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]: ...
-
-
 class Vocabulary:
     """Word pieces with ids 0 (padding), 1 (begin), 2 (end of sentence), 3 (unknown), 4, 5, ...
 
@@ -65,11 +55,10 @@ class Vocabulary:
 
     def __init__(self, model: bytes, name: str = MODEL_NAME) -> None:
         """`model` is what `train` gives; UserError names `name` if it is not."""
-        self._engine: _Engine = (
-            _word_pieces(model, name) if model.startswith(b"{") else _SentencePieces(model, name)
-        )
-        self._model = model
-        self._name = name
+        engine = _word_pieces if model.startswith(b"{") else _sentence_pieces
+        self._engine: Any = engine(model, name)
+        """What cuts text into pieces and joins them."""
+        self._model, self._name = model, name
         self.fingerprint = hashlib.sha256(model).hexdigest()
 
     @classmethod
@@ -98,7 +87,8 @@ class Vocabulary:
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Token ids of each line, EOS at the end, no BOS. One thread."""
-        return self._engine.encode(lines)
+        encoded: list[list[int]] = self._engine.encode(list(lines))
+        return encoded
 
     def encode_flat(self, lines: Sequence[str]) -> tuple[NDArray[Any], NDArray[np.int32]]:
         """What `encode` gives, in a row: token ids [tokens] and the lengths [lines] of each line.
@@ -112,40 +102,27 @@ class Vocabulary:
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence up to its first EOS; an unknown token shows as U+2047."""
-        texts = self._engine.decode([_up_to_end(sequence) for sequence in ids])
+        said = (itertools.takewhile(lambda token: token != EOS, sequence) for sequence in ids)
+        kept = [[int(token) for token in tokens if token not in (PAD, BOS)] for tokens in said]
+        texts = self._engine.decode(kept)
         # A word's first piece brings a blank, and SentencePiece writes " ⁇ " with two of its own.
         return [" ".join(text.split()) for text in texts]
 
 
-class _SentencePieces:
-    """SentencePiece's own engine, for bpe and unigram."""
-
-    def __init__(self, model: bytes, name: str) -> None:
-        try:
-            self._pieces = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except RuntimeError:
-            raise UserError(f"{name} is damaged: remove it and run `dvc repro`") from None
-        pieces = self._pieces
-        special = (pieces.pad_id(), pieces.bos_id(), pieces.eos_id(), pieces.unk_id())
-        if special != (PAD, BOS, EOS, UNK):
-            raise UserError(
-                f"{name} is not a vocabulary of seq2sweep: padding, begin, end and unknown have "
-                f"ids {special}, not {(PAD, BOS, EOS, UNK)}; remove it and run `dvc repro`"
-            )
-
-    def __len__(self) -> int:
-        return int(self._pieces.get_piece_size())
-
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        encoded: list[list[int]] = self._pieces.encode(list(lines), add_eos=True, num_threads=1)
-        return encoded
-
-    def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        texts: list[str] = self._pieces.decode(list(sequences))
-        return texts
-
-    def pieces(self) -> list[str]:
-        return [self._pieces.id_to_piece(i) for i in range(len(self))]
+def _sentence_pieces(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
+    try:
+        pieces = sentencepiece.SentencePieceProcessor(
+            model_proto=model, add_eos=True, num_threads=1
+        )
+    except RuntimeError:
+        raise UserError(f"{name} is damaged: remove it and run `dvc repro`") from None
+    special = (pieces.pad_id(), pieces.bos_id(), pieces.eos_id(), pieces.unk_id())
+    if special != (PAD, BOS, EOS, UNK):
+        raise UserError(
+            f"{name} is not a vocabulary of seq2sweep: padding, begin, end and unknown have "
+            f"ids {special}, not {(PAD, BOS, EOS, UNK)}; remove it and run `dvc repro`"
+        )
+    return pieces
 
 
 def _word_pieces(model: bytes, name: str) -> word_piece.WordPieces:
@@ -212,7 +189,8 @@ def train(lines: Iterable[str], config: VocabularyConfig) -> bytes:
         raise _explained(error, config) from None
     learned = model.getvalue()
     if config.kind == word_piece.KIND:
-        return word_piece.dump(_SentencePieces(learned, MODEL_NAME).pieces())
+        pieces = _sentence_pieces(learned, MODEL_NAME)
+        return word_piece.dump([pieces.id_to_piece(i) for i in range(len(pieces))])
     return learned
 
 
@@ -236,13 +214,3 @@ def _explained(error: RuntimeError, config: VocabularyConfig) -> Exception:
             f"than {LONGEST_SENTENCE} bytes"
         )
     return error
-
-
-def _up_to_end(sequence: Sequence[int]) -> list[int]:
-    kept: list[int] = []
-    for token in sequence:
-        if token == EOS:
-            break
-        if token not in (PAD, BOS):
-            kept.append(int(token))
-    return kept

@@ -6,7 +6,6 @@ text; so that whatever vocabulary encoded a line decodes it.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +29,7 @@ from seq2sweep.model.layers import (
     sinusoids,
 )
 from seq2sweep.model.transformer import Transformer
+from seq2sweep.storage.atomic import whole_folder
 
 GATED = {"relu": False, "swiglu": True}
 """Kinds of feed-forward that CTranslate2 knows, and whether they have a gate."""
@@ -65,14 +65,13 @@ def export(model: Architecture, folder: Path) -> None:
         side.scale_embeddings = True
         for made, layer in zip(side.layer, layers, strict=True):
             assert isinstance(layer, EncoderLayer | DecoderLayer)
-            _self_attention(made.self_attention, layer.attention, layer.attention_residual)
+            _attention(made.self_attention, layer.attention, layer.attention_residual)
+            if isinstance(layer, DecoderLayer):
+                _attention(made.attention, layer.memory_attention, layer.memory_residual)
             _feed_forward(made.ffn, layer.feed_forward, layer.feed_forward_residual)
         (side.embeddings[0] if side is spec.encoder else side.embeddings).weight = _array(
             embedding.weight
         )
-    for made, layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        assert isinstance(layer, DecoderLayer)
-        _memory_attention(made.attention, layer.memory_attention, layer.memory_residual)
     if config.norm == "pre":
         _norm(spec.encoder.layer_norm, model.encoder_norm)
         _norm(spec.decoder.layer_norm, model.decoder_norm)
@@ -84,7 +83,8 @@ def export(model: Architecture, folder: Path) -> None:
     spec.config.decoder_start_token = str(BOS)
     spec.validate()
     spec.optimize()
-    _save(spec, folder)
+    with whole_folder(folder) as made_whole:
+        spec.save(str(made_whole))
 
 
 def _known(model: Architecture) -> ModelConfig:
@@ -111,16 +111,6 @@ def _known(model: Architecture) -> ModelConfig:
             f"{config.d_model} and {config.heads} heads"
         )
     return config
-
-
-def _save(spec: Any, folder: Path) -> None:
-    """Write it beside its place and rename it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:
-        made_whole = Path(beside) / folder.name
-        made_whole.mkdir()
-        spec.save(str(made_whole))
-        made_whole.rename(folder)
 
 
 class Search:
@@ -198,24 +188,18 @@ def _norm(made: Any, norm: Any) -> None:
         made.beta = _array(norm.bias)
 
 
-def _self_attention(made: Any, attention: MultiHeadAttention, residual: Residual) -> None:
-    made.linear[0].weight = _array(_scaled(attention))
-    made.linear[1].weight = _array(attention.output.weight)
-    _norm(made.layer_norm, residual.norm)
+def _attention(made: Any, attention: MultiHeadAttention, residual: Residual) -> None:
+    """W^Q, W^K and W^V, the first such that division by sqrt(d_k), its way, gives our scores.
 
-
-def _memory_attention(made: Any, attention: MultiHeadAttention, residual: Residual) -> None:
-    queries, rest = _scaled(attention).tensor_split([attention.query_width])
-    made.linear[0].weight, made.linear[1].weight = _array(queries), _array(rest)
-    made.linear[2].weight = _array(attention.output.weight)
-    _norm(made.layer_norm, residual.norm)
-
-
-def _scaled(attention: MultiHeadAttention) -> Tensor:
-    """W^Q, W^K and W^V, the first such that division by sqrt(d_k), its way, gives our scores."""
+    They are one matrix, but for attention to another text, whose queries have one of their own.
+    """
     projection = attention.projection.detach().clone()
     projection[: attention.query_width] *= attention.scale * attention.d_k**0.5
-    return projection
+    split = [attention.query_width] if len(made.linear) == 3 else []
+    weights = *projection.tensor_split(split), attention.output.weight
+    for linear, weight in zip(made.linear, weights, strict=True):
+        linear.weight = _array(weight)
+    _norm(made.layer_norm, residual.norm)
 
 
 def _feed_forward(made: Any, feed_forward: Any, residual: Residual) -> None:

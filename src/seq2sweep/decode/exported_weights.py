@@ -17,13 +17,6 @@ from seq2sweep.errors import UserError
 from seq2sweep.paths import mismatch, read_json
 from seq2sweep.storage.atomic import sha256
 
-SHAPE = {
-    "config": {},
-    "lineage": {},
-    "checkpoints": [{"step": int, "file": str, "sha256": str}],
-}
-"""What the receipt has at least."""
-
 
 @dataclass(frozen=True)
 class Weights:
@@ -43,7 +36,8 @@ def read_receipt(folder: Path) -> dict[str, Any]:
     remedy = "remove it and run `dvc repro`"
     if not receipt.get("checkpoints"):
         raise UserError(f"{path} lists no weights: {remedy}")
-    if wrong := mismatch(receipt, SHAPE):
+    entry = {"step": int, "file": str, "sha256": str}
+    if wrong := mismatch(receipt, {"config": {}, "lineage": {}, "checkpoints": [entry]}):
         raise UserError(f"{path}: {wrong}: {remedy}")
     return receipt
 
@@ -61,7 +55,7 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
     elif config.checkpoint_steps:
         steps = sorted(set(config.checkpoint_steps))
     elif config.checkpoints == "best":
-        from seq2sweep.runs.retention import best  # it loads torch, and others are here to compare
+        from seq2sweep.runs.layout import best  # it loads torch, and others are here to compare
 
         losses = {step: entry.get("valid_loss") for step, entry in entries.items()}
         steps = sorted(best(losses, config.average_checkpoints))

@@ -14,12 +14,11 @@ from seq2sweep import console
 from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import header_name
 from seq2sweep.errors import UserError
-from seq2sweep.storage.atomic import sha256
+from seq2sweep.storage.atomic import sha256, whole_folder
 from seq2sweep.storage.locks import only_user
-from seq2sweep.storage.node_folder import node_folder
-from seq2sweep.storage.object_store import ObjectStore
+from seq2sweep.storage.object_store import ObjectStore, node_folder
 
-CHANGES_NO_RESULT = "how the same files come to a node"
+CHANGES_NO_RESULT = "how the same files get to a node"
 
 SPLITS = ("train", "valid")
 PATIENCE = 3600.0
@@ -27,13 +26,13 @@ PATIENCE = 3600.0
 
 
 def publish(folder: Path, storage: ObjectStore) -> str:
-    """Bring the data there unless it is there; gives its address."""
+    """Upload the data unless it is there; gives its address."""
     place = storage.at(f"encoded/{fingerprint(folder)}")
     there = place.sizes()
     headers = [header_name(split) for split in SPLITS]
     if all(name in there for name in headers):
         return place.address
-    console.say(f"{folder} is brought to {place.address}, for all nodes")
+    console.say(f"upload of {folder} to {place.address}, for all nodes")
     for split in SPLITS:
         for name, about in read_header(folder, split)["files"].items():
             if there.get(name) != about["bytes"]:
@@ -74,17 +73,14 @@ def _has(folder: Path, wanted: str) -> bool:
 
 def _copy(bucket: ObjectStore, copy: Path) -> None:
     """Copy and verify all; a kill in between leaves nothing under the final name."""
-    beside = copy.with_name(".data.partial")
-    shutil.rmtree(beside, ignore_errors=True)
-    shutil.rmtree(copy, ignore_errors=True)
-    beside.mkdir()
-    for split in SPLITS:
-        bucket.download(header_name(split), beside / header_name(split))
-        for name, about in read_header(beside, split)["files"].items():
-            bucket.download(name, beside / name)
-            if sha256(beside / name) != about["sha256"]:
-                raise UserError(
-                    f"{bucket.address}/{name} is damaged: remove {bucket.address}, and run `dvc "
-                    "repro` again, which brings the data there anew"
-                )
-    beside.rename(copy)
+    shutil.rmtree(copy, ignore_errors=True)  # as there may be no room for both
+    with whole_folder(copy) as beside:
+        for split in SPLITS:
+            bucket.download(header_name(split), beside / header_name(split))
+            for name, about in read_header(beside, split)["files"].items():
+                bucket.download(name, beside / name)
+                if sha256(beside / name) != about["sha256"]:
+                    raise UserError(
+                        f"{bucket.address}/{name} is damaged: remove {bucket.address}, and run "
+                        "`dvc repro` again, which uploads the data anew"
+                    )

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from seq2sweep.config import Config
 from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.storage.retry import with_retries
-from seq2sweep.train.checkpointing import Snapshot
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
 
 
 class EventWriter:
     """What one worker of all does with the events of a run, while it is `store.writing`.
 
-    A checkpoint is written by a thread, one at a time, while training goes on. As a context manager
-    it waits for the one under way, however the block ends.
+    A checkpoint is written by a thread, one at a time, while training continues. As a context
+    manager it waits for the one under way, however the block ends.
     """
 
-    def __init__(self, store: RunStore, config: Config) -> None:
-        self.store, self.config = store, config
+    def __init__(self, store: RunStore) -> None:
+        self.store = store
         for torn in store.folder.glob(".*.partial"):  # of a process that was killed as it wrote
-            if torn.is_dir():
-                shutil.rmtree(torn)
-            else:
-                torn.unlink()
+            shutil.rmtree(torn) if torn.is_dir() else torn.unlink()
         self.journal = Journal(store.folder / JOURNAL_NAME)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._under_way: Future[None] | None = None
@@ -42,15 +34,15 @@ class EventWriter:
         """Write it; returns when a checkpoint is copied, not when it is on disk."""
         if isinstance(event, Interrupted):
             if event.step != self._last_checkpoint:  # else this very state is there, or soon
-                self.journal.sync()
-                self._save(event.capture, interrupted_name(event.step), self.store.keep)
+                with_retries(self.journal.sync)
+                self._save(event, interrupted_name(event.step))
             return
         if isinstance(event, Finished):
             self.wait()  # a run that says so has its last checkpoint
         self.journal.append(event)
         if isinstance(event, CheckpointDue):
             self._last_checkpoint = event.step
-            self._save(event.capture, checkpoint_name(event.step), self._kept)
+            self._save(event, checkpoint_name(event.step))
         if isinstance(event, Finished):
             with_retries(self.store.finish)
 
@@ -65,18 +57,17 @@ class EventWriter:
             under_way, self._under_way = self._under_way, None
             under_way.result()
 
-    def _save(
-        self, capture: Callable[[], Snapshot], name: str, then: Callable[[Path], None]
-    ) -> None:
+    def _save(self, event: CheckpointDue | Interrupted, name: str) -> None:
         self.wait()  # before there is a second copy in memory
-        path = self.store.folder / name
-        self._under_way = self._thread.submit(
-            _write, capture(), path, functools.partial(then, path)
-        )
+        snapshot, path = event.capture(), self.store.folder / name
 
-    def _kept(self, checkpoint: Path) -> None:
-        self.store.keep(checkpoint)
-        self.store.prune(self.config, checkpoint)
+        def save() -> None:
+            with_retries(lambda: snapshot.write(path))
+            with_retries(lambda: self.store.keep(path))
+            if isinstance(event, CheckpointDue):
+                with_retries(lambda: self.store.prune(path))
+
+        self._under_way = self._thread.submit(save)
 
     def __enter__(self) -> Self:
         return self
@@ -91,8 +82,3 @@ class EventWriter:
         self._thread.shutdown()
         if error is None:
             self.wait()
-
-
-def _write(snapshot: Snapshot, path: Path, then: Callable[[], None]) -> None:
-    with_retries(lambda: snapshot.write(path))
-    with_retries(then)

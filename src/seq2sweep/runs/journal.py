@@ -12,12 +12,16 @@ import errno
 import json
 import math
 import os
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from seq2sweep.errors import UserError
+from seq2sweep.storage.atomic import write_whole
+from seq2sweep.storage.locks import leads_to
+from seq2sweep.storage.object_store import ObjectStore
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
 
@@ -32,6 +36,7 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._file = with_retries(lambda: os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
         self._end = with_retries(lambda: _last_line_end(self._file))
         self._torn = True
@@ -40,14 +45,14 @@ class Journal:
         )
 
     def append(self, event: Event) -> None:
-        """Write one event as `{"kind", "step", "time", its figures...}`, unless it is there."""
+        """Write one event as `{"kind", "step", "time", its metrics...}`, unless it is there."""
         if isinstance(event, Interrupted):
             raise ValueError("an interruption is no part of what happened to the run")
         if event.step <= self._last.get(event.kind, -1):
             return
-        figures = event.summary if isinstance(event, Finished) else event.metrics
+        metrics = event.summary if isinstance(event, Finished) else event.metrics
         # The time stands before the first try, as a reader may have seen that line already.
-        entry = {"kind": event.kind, "step": event.step, "time": time.time(), **figures}
+        entry = {"kind": event.kind, "step": event.step, "time": time.time(), **metrics}
         line = (json.dumps({key: _finite(value) for key, value in entry.items()}) + "\n").encode()
         with_retries(lambda: self._write(line))
         if isinstance(event, CheckpointDue | Finished):
@@ -55,6 +60,8 @@ class Journal:
         self._last[event.kind] = event.step
 
     def _write(self, line: bytes) -> None:
+        if os.fstat(self._file).st_size < self._end:
+            raise _lost(self._path)  # or there would be a hole before the line
         if self._torn:
             os.ftruncate(self._file, self._end)
         self._torn = True
@@ -63,12 +70,71 @@ class Journal:
         self._end, self._torn = self._end + len(line), False
 
     def sync(self) -> None:
-        """Have on the disk itself what a checkpoint builds upon."""
+        """Have on the disk itself what a checkpoint builds upon.
+
+        Raises FileNotFoundError where the file was removed: else training would continue without a
+        record.
+        """
         os.fsync(self._file)
+        if not leads_to(self._path, self._file):
+            raise _lost(self._path)
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
+
+
+class JournalCopy:
+    """A run's journal on one machine, and the one in an object store: one follows the other."""
+
+    def __init__(self, path: Path, objects: ObjectStore) -> None:
+        self.path, self.objects = path, objects
+        self._uploaded = 0
+        self._lock = threading.Lock()  # so that none is replaced by an older one
+
+    def upload(self, check: Callable[[], None]) -> None:
+        """Upload what the journal here has in whole lines; never less than is there.
+
+        check: raises when this process may not write there any more. Raises FileNotFoundError where
+        the one here was removed: the workers restart with the one there.
+        """
+        with self._lock:
+            if end(self.path) != self._uploaded:
+                content = self._whole_lines()
+                if len(content) < self._uploaded:  # whoever cleans temporary files was here
+                    raise _lost(self.path)
+                check()
+                self.objects.write(self.path.name, content)
+                self._uploaded = len(content)
+
+    def append_missing(self) -> None:
+        """Append to the journal here what the one there has more."""
+        with self._lock:
+            here = end(self.path)
+            if (self.objects.size(self.path.name) or 0) > here:
+                missing = self.objects.read(self.path.name, here) or b""
+                with self.path.open("ab") as stream:
+                    stream.truncate(here)
+                    stream.write(missing[: missing.rfind(b"\n") + 1])
+
+    def fetch(self) -> None:
+        """Replace the journal here by the one there, if that is another."""
+        with self._lock:
+            there = self.objects.read(self.path.name) or b""
+            if self._whole_lines() != there:
+                write_whole(self.path, there.decode())
+            self._uploaded = len(there)
+
+    def _whole_lines(self) -> bytes:
+        """What is here, without a line that is not whole yet."""
+        with contextlib.suppress(FileNotFoundError):
+            content = self.path.read_bytes()
+            return content[: content.rfind(b"\n") + 1]
+        return b""
+
+
+def _lost(path: Path) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "it was removed or cut", str(path))
 
 
 def follow(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
@@ -107,14 +173,6 @@ def end(path: Path) -> int:
             return _last_line_end(stream.fileno())
     except FileNotFoundError:
         return 0
-
-
-def whole_lines(path: Path) -> bytes:
-    """Its content without a line that is not whole yet; empty where there is none."""
-    with contextlib.suppress(FileNotFoundError):
-        content = path.read_bytes()
-        return content[: content.rfind(b"\n") + 1]
-    return b""
 
 
 def thinned(items: Iterable[T], most: int) -> list[T]:

@@ -1,14 +1,18 @@
-"""Where runs lie on disk: `<cluster.storage>/<run>/` with its journal and checkpoints."""
+"""What a run's folder `<cluster.storage>/<run>/` holds: its journal and its checkpoints, and which
+of these are kept."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-from seq2sweep.config import ClusterConfig
+from seq2sweep import console
+from seq2sweep.config import ClusterConfig, Config, TrainConfig
 from seq2sweep.train import checkpointing
 
 JOURNAL_NAME = "journal.jsonl"
@@ -33,6 +37,11 @@ def interrupted_name(step: int) -> str:
     return f"interrupted-{step:08d}"
 
 
+def is_checkpoint_name(name: str) -> bool:
+    """Whether it is one that `checkpoint_name` or `interrupted_name` made."""
+    return _CHECKPOINT.fullmatch(name) is not None
+
+
 def checkpoint_step(folder: Path) -> int:
     """The step in a name that `checkpoint_name` or `interrupted_name` made."""
     return int(folder.name.rpartition("-")[2])
@@ -43,24 +52,15 @@ def is_regular(checkpoint: Path) -> bool:
     return checkpoint.name.startswith("step-")
 
 
-def is_checkpoint_name(name: str) -> bool:
-    """Whether it is one that `checkpoint_name` or `interrupted_name` made."""
-    return _CHECKPOINT.fullmatch(name) is not None
+def last_step(checkpoints: Iterable[Path]) -> int:
+    """The step after which training resumes that has these."""
+    return max(map(checkpoint_step, checkpoints), default=0)
 
 
-def whole_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder whose files match their manifests, oldest first."""
-    return [path for path in checkpoints(folder) if is_regular(path) and _is_whole(path)]
-
-
-def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest of `whole_checkpoints`."""
-    return _newest_whole([path for path in checkpoints(folder) if is_regular(path)])
-
-
-def resume_point(folder: Path) -> Path | None:
-    """Where training resumes: the newest whole checkpoint, also one that an interruption left."""
-    return _newest_whole(checkpoints(folder))
+def by_step(folder: Path, names: Iterable[str]) -> list[Path]:
+    """The checkpoints among the names in a folder, oldest first."""
+    found = [folder / name for name in names if is_checkpoint_name(name)]
+    return sorted(found, key=lambda path: (checkpoint_step(path), path.name))
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -68,37 +68,123 @@ def checkpoints(folder: Path) -> list[Path]:
 
     Raises OSError where the folder is not there or cannot be read: that says nothing of them.
     """
-    # Not Path.glob(), which finds nothing then.
-    found = [folder / name for name in os.listdir(folder) if is_checkpoint_name(name)]
-    return sorted(found, key=lambda path: (checkpoint_step(path), path.name))
+    return by_step(folder, os.listdir(folder))  # not Path.glob(), which finds nothing then
 
 
-def remove_damaged(folder: Path, tell: Callable[[str], None] = lambda damage: None) -> list[Path]:
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The newest regular one whose files match its manifest."""
+    return _newest_whole(filter(is_regular, reversed(checkpoints(folder))))
+
+
+def resume_point(folder: Path) -> Path | None:
+    """Where training resumes: the newest whole checkpoint, also one that an interruption left."""
+    return _newest_whole(reversed(checkpoints(folder)))
+
+
+def _newest_whole(newest_first: Iterable[Path]) -> Path | None:
+    return next((path for path in newest_first if _damage(path) is None), None)
+
+
+def _damage(checkpoint: Path) -> str | None:
+    try:
+        checkpointing.verify(checkpoint)
+    except checkpointing.CheckpointError as error:
+        return str(error)
+    return None
+
+
+def remove_damaged(folder: Path) -> list[Path]:
     """Remove checkpoints that do not match their manifests; returns the others, oldest first.
 
     Nothing can resume from them, and none may be counted among those that are kept. Only whoever
     holds `only_writer` may do this.
-    tell: gets what was wrong with each.
     """
     whole = []
     for path in checkpoints(folder):
-        try:
-            checkpointing.verify(path)
-        except checkpointing.CheckpointError as error:
-            shutil.rmtree(path)
-            tell(str(error))
-        else:
+        damage = _damage(path)
+        if damage is None:
             whole.append(path)
+        else:
+            shutil.rmtree(path)
+            console.say(f"{damage}; removed")
     return whole
 
 
-def _newest_whole(oldest_first: list[Path]) -> Path | None:
-    return next((path for path in reversed(oldest_first) if _is_whole(path)), None)
+@dataclass(frozen=True)
+class Retention:
+    """Which checkpoints of a run are kept, by their steps and validation losses alone.
+
+    What is dropped once would never be kept later: so it makes no difference whether this is asked
+    after every checkpoint, or once after several.
+    named: steps that are kept besides.
+    """
+
+    settings: TrainConfig
+    named: Collection[int] = ()
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Of a run with this configuration."""
+        return cls(config.train, config.evaluate.checkpoint_steps)
+
+    def kept(self, losses: Mapping[int, float | None]) -> set[int]:
+        """Of the steps of checkpoints: the newest, the best, every n-th, and those that are named.
+
+        losses: the validation loss at each step; None: not known.
+        """
+        every = self.settings.keep_every
+        return {
+            *sorted(losses)[-self.settings.keep_checkpoints :],
+            *best(losses, self.settings.keep_best),
+            *(step for step in losses if step in self.named or (every and step % every == 0)),
+        }
+
+    def always(self) -> set[int]:
+        """Steps whose checkpoints a finished run has, whatever their losses."""
+        often, last = self.settings.checkpoint_every, self.settings.steps
+        return self.kept(dict.fromkeys([*range(often, last + 1, often), last]))
+
+    def superfluous(
+        self, known: Iterable[Path], loss: Callable[[Path], float | None], newest: Path
+    ) -> list[Path]:
+        """Which of the `known` checkpoints need not be kept beside the newest whole one.
+
+        That one stays, whatever the settings. Newer ones will be written again: they count for
+        nothing yet, and stay.
+        loss: says the validation loss of one.
+        """
+        older = [path for path in known if checkpoint_step(path) <= checkpoint_step(newest)]
+        regular = {checkpoint_step(path): path for path in older if is_regular(path)}
+        keep = self.kept({step: loss(path) for step, path in regular.items()})
+        stay = {newest, *(regular[step] for step in keep)}
+        return [path for path in older if path not in stay]
 
 
-def _is_whole(path: Path) -> bool:
+def best(losses: Mapping[int, float | None], count: int) -> list[int]:
+    """The `count` steps of lowest known loss, best first; of equals the newer is better."""
+    known = {step: loss for step, loss in losses.items() if loss is not None}
+    return sorted(known, key=lambda step: (known[step], -step))[:count]
+
+
+def prune(folder: Path, retention: Retention, newest: Path | None = None) -> None:
+    """Remove what a run's folder need not keep; a kill in between leaves the rest to the next call.
+
+    newest: the newest whole checkpoint, where that is known. Only whoever holds `only_writer` may
+    do this. Raises OSError, after which it may be called again.
+    """
+    for leftover in folder.glob(".*.removed"):
+        shutil.rmtree(leftover)
+    newest = newest or resume_point(folder)
+    if newest is None:
+        return
+    for path in retention.superfluous(checkpoints(folder), _valid_loss, newest):
+        hidden = path.with_name(f".{path.name}.removed")
+        path.rename(hidden)  # gone at once for whoever looks for checkpoints
+        shutil.rmtree(hidden)
+
+
+def _valid_loss(checkpoint: Path) -> float | None:
     try:
-        checkpointing.verify(path)
+        return checkpointing.read_progress(checkpoint).valid_loss
     except checkpointing.CheckpointError:
-        return False
-    return True
+        return None

@@ -2,7 +2,8 @@
 
 What is to outlast the machine is uploaded:
 
-<run>/step-00001000/...     as in a folder; its manifest is uploaded last and deleted first
+<run>/step-00001000/...     as in a folder; its manifest is uploaded last and deleted first, so one
+                            that has all its files is whole
 <run>/journal.jsonl
 <run>/leases/...            who drives it, who writes there (storage.lease)
 <run>/attempts/<attempt>/   what driver and workers of one start of the workers tell each other
@@ -14,37 +15,25 @@ import contextlib
 import errno
 import json
 import shutil
-import socket
-import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from seq2sweep import console
-from seq2sweep.config import Config, is_address
+from seq2sweep.config import is_address
 from seq2sweep.errors import NO_ROOM, OperationalError, UserError
-from seq2sweep.runs import dataset_sync, journal
-from seq2sweep.runs.layout import (
-    JOURNAL_NAME,
-    checkpoint_step,
-    checkpoints,
-    is_checkpoint_name,
-    is_regular,
-    remove_damaged,
-)
-from seq2sweep.runs.remote_checkpoints import RemoteCheckpoints
-from seq2sweep.runs.retention import superfluous
-from seq2sweep.runs.run_store import STOP, RunStore, Sync, say_removed
-from seq2sweep.runs.status import RunStatus, read_summary
-from seq2sweep.runs.watchdog import hang_logs
-from seq2sweep.storage.atomic import write_whole
+from seq2sweep.runs import dataset_sync, layout
+from seq2sweep.runs.journal import JournalCopy
+from seq2sweep.runs.layout import JOURNAL_NAME, Retention, is_checkpoint_name, is_regular
+from seq2sweep.runs.run_store import RunStatus, RunStore, Sync
+from seq2sweep.runs.watchdog import hang_logs_here, node_logs
+from seq2sweep.storage.atomic import whole_folder, write_whole
 from seq2sweep.storage.lease import Lease, LeaseHeldError, LeaseLostError, acquire
-from seq2sweep.storage.locks import OLD_WRITER_SECONDS, only_user, try_only_writer
-from seq2sweep.storage.node_folder import node_folder
-from seq2sweep.storage.object_store import ObjectStore
-from seq2sweep.storage.retry import with_retries
-from seq2sweep.storage.ticker import Ticker
+from seq2sweep.storage.locks import OLD_WRITER_SECONDS, only_user, only_writer
+from seq2sweep.storage.object_store import ObjectStore, node_folder
+from seq2sweep.storage.retry import repeating, with_retries
 from seq2sweep.train import checkpointing
+from seq2sweep.train.checkpointing import MANIFEST, CheckpointError
 
 CHANGES_NO_RESULT = "where files are kept"
 
@@ -52,9 +41,10 @@ SYNC_SECONDS = 3.0
 """How often driver and first worker exchange the journal."""
 TRANSFER_SECONDS = 3600.0
 """How long data and checkpoint may take to be downloaded."""
+ALL_FILES = {*checkpointing.FILES, MANIFEST}
+STOP, BEGUN = "stop", "begun"
 _WRITER_NAME = "writer.json"
-_BEGUN = "begun"
-_OF_DRIVERS = ("leases/", "attempts/")
+_NOT_COPIED = ("leases/", "attempts/", JOURNAL_NAME, _WRITER_NAME)
 
 
 class RemoteRunStore(RunStore):
@@ -62,15 +52,17 @@ class RemoteRunStore(RunStore):
 
     save_seconds = 600.0  # as a checkpoint is to be uploaded
     start_seconds = TRANSFER_SECONDS
+    poll_seconds = SYNC_SECONDS
 
-    def __init__(self, address: str, folder: Path, attempt: str = "") -> None:
+    def __init__(
+        self, address: str, folder: Path, attempt: str = "", retention: Retention | None = None
+    ) -> None:
         """address: of the run; folder: of the driver, or of this node."""
-        super().__init__(folder, attempt)
+        super().__init__(folder, attempt, retention)
         self.location, self.objects = address, ObjectStore(address)
         self._lease: Lease | None = None
-        self._uploaded = 0
-        self._journal_lock = threading.Lock()
-        self.checkpoints = RemoteCheckpoints(self.objects, folder)
+        self.journal = JournalCopy(folder / JOURNAL_NAME, self.objects)
+        self._losses: dict[str, float | None] = {}
 
     def child(self, name: str) -> RunStore:
         folder = super().child(name).folder
@@ -87,27 +79,26 @@ class RemoteRunStore(RunStore):
     # --- for the driver ---------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        self._fetch_journal()
+        self.journal.fetch()
         for name in self.objects.sizes():
-            kept = is_checkpoint_name(name.partition("/")[0]) or name.startswith(_OF_DRIVERS)
-            if not kept and name not in (JOURNAL_NAME, _WRITER_NAME):
+            if not is_checkpoint_name(name.partition("/")[0]) and not name.startswith(_NOT_COPIED):
                 content = self.objects.read(name)
                 if content is not None:
                     super().write(name, content.decode())
 
     def newest_checkpoint(self) -> Path | None:
-        return next(filter(is_regular, reversed(self.checkpoints.listed())), None)
+        return next(filter(is_regular, reversed(self.uploaded())), None)
 
     @contextlib.contextmanager
     def driving(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             stack.enter_context(super().driving())
+            lease = self.objects.at("leases/driver")
             try:
-                lease = with_retries(lambda: acquire(self.objects.at("leases/driver")))
+                self._lease = with_retries(lambda: stack.enter_context(acquire(lease)))
             except LeaseHeldError as held:
                 raise UserError(str(held)) from None
-            self._lease = stack.enter_context(lease)
-            stack.enter_context(Ticker(SYNC_SECONDS, self.follow_journal, "journal"))
+            stack.enter_context(repeating(SYNC_SECONDS, self.follow_journal, "journal"))
             yield
 
     def publish(self, encoded: Path) -> dict[str, str]:
@@ -115,40 +106,38 @@ class RemoteRunStore(RunStore):
         address = self.retried(lambda: dataset_sync.publish(encoded, storage))
         return super().publish(encoded) | {"encoded_address": address}
 
-    def status(self, config: Config, *, newest_only: bool = False) -> RunStatus:
+    def status(self, *, newest_only: bool = False) -> RunStatus:
         """As of a folder; what has finished is downloaded, and verified here."""
         if not newest_only:
-            here = super().status(config)
+            here = super().status()
             if here.finished:
                 return here
             self.retried(lambda: self._upload_what_is_here(here))
-        there = self.retried(lambda: self._status_there(config))
+        there = self.retried(self._status_there)
         if not there.finished:
             return there
-        self.retried(lambda: self._download_all(there))
-        return super().status(config)
+        self.retried(lambda: self._download_all(list(filter(is_regular, there.checkpoints))))
+        return super().status()
 
     def _upload_what_is_here(self, here: RunStatus) -> None:
         """What only this machine has: first steps of another run, or all that was downloaded."""
-        with self._writer_lease() as lease:
+        with self._as_writer() as lease:
             if here.step > self._newest_step():
                 for path in here.checkpoints:  # the newest last, as a kill may come between
-                    self._upload(path, lease.check)
+                    self._upload(path, lease)
 
-    def _status_there(self, config: Config) -> RunStatus:
+    def _status_there(self) -> RunStatus:
         """By what is listed; nothing is fetched but the journal."""
-        with self._writer_lease():  # when no worker of an earlier driver writes there
-            self._fetch_journal()
-            listed = self.checkpoints.listed()
-            return RunStatus(listed, read_summary(self.folder), config.train.steps)
+        with self._as_writer():  # when no worker of an earlier driver writes there
+            self.journal.fetch()
+            return self._as_status(self.uploaded())
 
-    def _download_all(self, there: RunStatus) -> None:
-        kept = list(filter(is_regular, there.checkpoints))
-        if not all(path.exists() for path in kept):
-            console.say(f"download of {len(kept)} checkpoints from {self.location}")
-        for path in kept:
+    def _download_all(self, wanted: list[Path]) -> None:
+        if not all(path.exists() for path in wanted):
+            console.say(f"download of {len(wanted)} checkpoints from {self.location}")
+        for path in wanted:
             try:
-                self.checkpoints.download(path)
+                self._download(path)
             except OSError as error:
                 if error.errno not in NO_ROOM:
                     raise
@@ -156,16 +145,17 @@ class RemoteRunStore(RunStore):
                     f"no space left in {self.folder} for the checkpoints of {self.location}: free "
                     "some, and run `dvc repro` again"
                 ) from None
-            except checkpointing.CheckpointError as damage:
-                with self._writer_lease():
-                    self.checkpoints.remove(path.name)
-                say_removed(str(damage))
-
-    def step(self) -> int:
-        return self.retried(self._newest_step)
+            except CheckpointError as damage:
+                with self._as_writer():
+                    self._delete_damaged(path, damage)
 
     def _newest_step(self) -> int:
-        return max(map(checkpoint_step, self.checkpoints.listed()), default=0)
+        return layout.last_step(self.uploaded())
+
+    def follow_journal(self) -> None:
+        # The workers, who need the storage, say so when it fails for long.
+        with contextlib.suppress(OSError, UserError):
+            self.journal.append_missing()
 
     def begin_attempt(self, attempt: str) -> None:
         super().begin_attempt(attempt)
@@ -185,12 +175,12 @@ class RemoteRunStore(RunStore):
 
     def has_begun(self) -> bool:
         with contextlib.suppress(OSError, UserError):
-            return self._signals.size(_BEGUN) is not None
+            return self._signals.size(BEGUN) is not None
         return False
 
     def stack_traces(self, ask: Sync) -> list[Path]:
-        for told in ask(hang_logs_here, self.location, self.attempt):
-            for name, text in told.items():
+        for logs in ask(hang_logs_here, self.location, self.attempt):
+            for name, text in logs.items():
                 write_whole(self.folder / name, text)
         return super().stack_traces(ask)
 
@@ -207,174 +197,179 @@ class RemoteRunStore(RunStore):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(super().writing())
-            self._lease = stack.enter_context(self._writer_lease())
-            self._agree()
-            self._signals.write(_BEGUN, b"")
-            stack.enter_context(Ticker(SYNC_SECONDS, self._sync, "sync"))
-            yield
+        with super().writing(), self._as_writer() as self._lease:
+            self._agree(self._lease)
+            self._signals.write(BEGUN, b"")
+            with repeating(SYNC_SECONDS, self._sync, "sync"):
+                yield
 
-    def _agree(self) -> None:
+    def _agree(self, lease: Lease) -> None:
         """Start from what is here if nobody else wrote there since, else from what is there."""
         name = self.folder / _WRITER_NAME
         there = self.objects.read(_WRITER_NAME)
         if there and name.exists() and name.read_bytes() == there:
-            self._append_journal()  # if a power failure has cut the one here
-            for path in remove_damaged(self.folder, say_removed):
-                self._upload(path, self._check)
+            self.journal.append_missing()  # if a power failure has cut the one here
+            for path in layout.remove_damaged(self.folder):
+                self._upload(path, lease)
         else:
-            for path in checkpoints(self.folder):
-                if not self.checkpoints.has(path):
+            for path in layout.checkpoints(self.folder):
+                if not self._has_uploaded(path):
                     shutil.rmtree(path)
-            self._fetch_journal()
-        ours = json.dumps({"writer": uuid.uuid4().hex}).encode()
-        name.write_bytes(ours)
-        self.objects.write(_WRITER_NAME, ours)
+            self.journal.fetch()
+        ours = json.dumps({"writer": uuid.uuid4().hex})
+        self.write(_WRITER_NAME, ours)
 
     def _sync(self) -> None:
         """What is wrong here is said by who uploads the next checkpoint."""
         with contextlib.suppress(OSError, UserError, LeaseLostError):
-            self._upload_journal(self._check)
-        self.poll()
-
-    def stop_requested(self) -> bool:
-        return self._stop  # a thread polls, as the store may be slow to answer
+            self.journal.upload(self._held().check)
 
     def poll(self) -> None:
         with contextlib.suppress(OSError, UserError):
             self._stop = self._stop or self._signals.size(STOP) is not None
 
-    @contextlib.contextmanager
-    def polling(self) -> Iterator[None]:
-        with Ticker(SYNC_SECONDS, self.poll, "stop"):
-            yield
-
     def resume_point(self) -> Path | None:
-        for path in reversed(self.checkpoints.listed()):
+        for path in reversed(self.uploaded()):
             try:
-                self.checkpoints.download(path)
+                self._download(path)
                 return path
-            except checkpointing.CheckpointError as damage:
-                say_removed(str(damage))
-                self._check()
-                self.checkpoints.remove(path.name)
+            except CheckpointError as damage:
+                self._held().check()
+                self._delete_damaged(path, damage)
         return None
 
     def fetch(self, name: str) -> Path:
         with only_user(self.folder, "fetch.lock", TRANSFER_SECONDS):
-            self.checkpoints.download(self.folder / name)
-        with try_only_writer(self.folder) as nobody_writes_here:
-            if nobody_writes_here:  # as the first worker is on another node
-                for path in checkpoints(self.folder):
-                    if path.name != name:
-                        shutil.rmtree(path)
+            self._download(self.folder / name)
+        # Nobody writes here where the first worker is on another node.
+        with contextlib.suppress(TimeoutError), only_writer(self.folder, wait=False):
+            for path in layout.checkpoints(self.folder):
+                if path.name != name:
+                    shutil.rmtree(path)
         return self.folder / name
 
     def keep(self, checkpoint: Path) -> None:
-        self._upload(checkpoint, self._check)
+        self._upload(checkpoint, self._held())
 
-    def prune(self, config: Config, newest: Path) -> None:
-        super().prune(config, newest)
-        self._check()
-        there, named = self.checkpoints, config.evaluate.checkpoint_steps
-        for path in superfluous(there.listed(), there.loss, config.train, named, newest):
-            there.remove(path.name)
-        for name in there.torn():  # nobody uploads or removes one while we hold the lease
-            there.remove(name)
+    def prune(self, newest: Path) -> None:
+        super().prune(newest)
+        self._held().check()
+        uploaded = self.uploaded()
+        if self.retention is not None:
+            for path in self.retention.superfluous(uploaded, self._valid_loss, newest):
+                self._delete(path.name)
+        # Nobody uploads or removes one while we hold the lease: a kill has left these.
+        for name in self._uploads().keys() - {path.name for path in uploaded}:
+            self._delete(name)
 
     def finish(self) -> None:
-        self._upload_journal(self._check)
-        for path in checkpoints(self.folder):
+        self.journal.upload(self._held().check)
+        for path in layout.checkpoints(self.folder):
             shutil.rmtree(path)
 
-    def _check(self) -> None:
-        assert self._lease is not None  # only the first worker does what needs it
-        self._lease.check()
+    def _held(self) -> Lease:
+        assert self._lease is not None, "only the first worker does what needs it"
+        return self._lease
 
-    # --- objects ----------------------------------------------------------------------------------
+    def _as_writer(self) -> contextlib.AbstractContextManager[Lease]:
+        return acquire(self.objects.at("leases/writer"), OLD_WRITER_SECONDS)
 
     @property
     def _signals(self) -> ObjectStore:
         return self.objects.at(f"attempts/{self.attempt}")
 
-    def _writer_lease(self) -> Lease:
-        return acquire(self.objects.at("leases/writer"), OLD_WRITER_SECONDS)
+    # --- its checkpoints there --------------------------------------------------------------------
 
-    def _upload(self, checkpoint: Path, check: Callable[[], None]) -> None:
-        # Whoever resumes from it finds all that was written of the steps before.
-        self.checkpoints.upload(checkpoint, check, lambda: self._upload_journal(check))
+    def uploaded(self) -> list[Path]:
+        """Checkpoints of which all files are there, oldest first, by their places here."""
+        found = self._uploads().items()
+        return layout.by_step(self.folder, [name for name, files in found if files == ALL_FILES])
 
-    def _upload_journal(self, check: Callable[[], None]) -> None:
-        """Upload what the journal here has in whole lines; never less than is there.
+    def _uploads(self) -> dict[str, set[str]]:
+        """The files of each checkpoint there, whether whole or not, by its name."""
+        found: dict[str, set[str]] = {}
+        for name in self.objects.sizes():
+            checkpoint, _, file = name.partition("/")
+            if is_checkpoint_name(checkpoint):
+                found.setdefault(checkpoint, set()).add(file)
+        return found
 
-        Raises OSError where the one here was removed: the workers restart with the one there.
+    def _has_uploaded(self, checkpoint: Path) -> bool:
+        """Whether it is there with the manifest that it has here."""
+        try:
+            here = (checkpoint / MANIFEST).read_bytes()
+        except FileNotFoundError:
+            return False
+        there = self.objects.read(f"{checkpoint.name}/{MANIFEST}")
+        return there == here and checkpoint in self.uploaded()
+
+    def _upload(self, checkpoint: Path, lease: Lease) -> None:
+        """Upload a whole one unless it is there; safe to repeat.
+
+        Raises LeaseLostError when this process may not write there any more.
         """
-        with self._journal_lock:  # so that none is replaced by an older one
-            path = self.folder / JOURNAL_NAME
-            if journal.end(path) != self._uploaded:
-                content = journal.whole_lines(path)
-                if len(content) < self._uploaded:  # whoever cleans temporary files was here
-                    raise FileNotFoundError(errno.ENOENT, "it was removed or cut", str(path))
-                check()
-                self.objects.write(JOURNAL_NAME, content)
-                self._uploaded = len(content)
+        if self._has_uploaded(checkpoint):
+            return
+        lease.check()
+        self.objects.delete(f"{checkpoint.name}/{MANIFEST}")  # of one that it replaces
+        for file in [*checkpointing.FILES, MANIFEST]:
+            if file == MANIFEST:  # whoever resumes from it finds all that was written before it
+                self.journal.upload(lease.check)
+            lease.check()
+            self.objects.upload(checkpoint / file, f"{checkpoint.name}/{file}")
 
-    def follow_journal(self) -> None:
-        # The workers, who need the storage, say so when it fails for long.
-        with contextlib.suppress(OSError, UserError):
-            self._append_journal()
+    def _download(self, checkpoint: Path) -> None:
+        """Have one here and verified; raises CheckpointError if it is damaged."""
+        if self._has_uploaded(checkpoint):
+            with contextlib.suppress(CheckpointError):  # damaged here only
+                checkpointing.verify(checkpoint)
+                return
+        with whole_folder(checkpoint) as beside:
+            for file in sorted(ALL_FILES):
+                self.objects.download(f"{checkpoint.name}/{file}", beside / file)
+            try:
+                checkpointing.verify(beside)
+            except CheckpointError:
+                there = f"{self.location}/{checkpoint.name}"
+                raise CheckpointError(f"{there} is torn or was changed") from None
 
-    def _append_journal(self) -> None:
-        """Append to the journal here what the one there has more."""
-        with self._journal_lock:
-            path = self.folder / JOURNAL_NAME
-            here = journal.end(path)
-            if (self.objects.size(JOURNAL_NAME) or 0) > here:
-                news = self.objects.read(JOURNAL_NAME, here) or b""
-                with path.open("ab") as stream:
-                    stream.truncate(here)
-                    stream.write(news[: news.rfind(b"\n") + 1])
+    def _delete(self, name: str) -> None:
+        """A kill in between leaves what nobody takes for a checkpoint."""
+        for file in [MANIFEST, *checkpointing.FILES]:
+            self.objects.delete(f"{name}/{file}")
 
-    def _fetch_journal(self) -> None:
-        """Replace the journal here by the one there, if that is another."""
-        with self._journal_lock:
-            path = self.folder / JOURNAL_NAME
-            there = self.objects.read(JOURNAL_NAME) or b""
-            if journal.whole_lines(path) != there:
-                write_whole(path, there.decode())
-            self._uploaded = len(there)
+    def _delete_damaged(self, checkpoint: Path, damage: CheckpointError) -> None:
+        self._delete(checkpoint.name)
+        console.say(f"{damage}; removed")
+
+    def _valid_loss(self, checkpoint: Path) -> float | None:
+        """By state.json, which is small."""
+        name = checkpoint.name
+        if name not in self._losses:
+            content = self.objects.read(f"{name}/state.json")
+            if content is None:
+                raise FileNotFoundError(errno.ENOENT, "no state.json", f"{self.location}/{name}")
+            self._losses[name] = None
+            with contextlib.suppress(CheckpointError):
+                self._losses[name] = checkpointing.parse_state(content, checkpoint)[1].valid_loss
+        return self._losses[name]
 
 
-def driver_store(storage: str, folder: Path) -> RunStore:
+def driver_store(storage: str, folder: Path, retention: Retention | None = None) -> RunStore:
     """A driver's, of the run in `folder`, or of that name in an object store.
 
-    storage: `cluster.storage`.
+    storage: `cluster.storage`; retention: of a run that is trained.
     """
     if is_address(storage):
-        return RemoteRunStore(f"{storage.rstrip('/')}/{folder.name}", folder)
-    return RunStore(folder)
+        address = f"{storage.rstrip('/')}/{folder.name}"
+        return RemoteRunStore(address, folder, retention=retention)
+    return RunStore(folder, retention=retention)
 
 
-def worker_store(location: str, attempt: str) -> RunStore:
+def worker_store(location: str, attempt: str, retention: Retention | None = None) -> RunStore:
     """A worker's, of the run that its driver calls by this location."""
     if not is_address(location):
-        return RunStore(Path(location), attempt)
-    store = RemoteRunStore(location, node_folder(location), attempt)
-    store.logs = _logs(store.folder, attempt)
-    for old in set(store.folder.glob(_logs(store.folder, "*").name)) - {store.logs}:
-        shutil.rmtree(old, ignore_errors=True)
-    store.logs.mkdir(exist_ok=True)
+        return RunStore(Path(location), attempt, retention)
+    store = RemoteRunStore(location, node_folder(location), attempt, retention)
+    store.logs = node_logs(store.folder, attempt)
     return store
-
-
-def hang_logs_here(address: str, attempt: str) -> dict[str, str]:
-    """Names and contents of the logs of workers of this node that have ended themselves."""
-    host = socket.gethostname()
-    logs = hang_logs(_logs(node_folder(address), attempt))
-    found = {f"{log.stem}.{host}.log": log.read_text(encoding="utf-8") for log in logs}
-    return {name: text for name, text in found.items() if text}
-
-
-def _logs(folder: Path, attempt: str) -> Path:
-    return folder / f"logs-{attempt}"

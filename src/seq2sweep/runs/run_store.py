@@ -1,4 +1,4 @@
-"""Where a run is kept, for its driver, its workers and its trials.
+"""Where a run is kept, for its driver, its workers and its trials, and how far it is.
 
 All of them work in a folder. Here it is one that all nodes see, and what is written there is kept;
 of a run in an object store (remote_run_store.py) each machine has a folder of its own.
@@ -8,35 +8,53 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from seq2sweep import console
-from seq2sweep.config import Config
-from seq2sweep.errors import OperationalError
-from seq2sweep.runs.layout import (
-    checkpoint_step,
-    newest_checkpoint,
-    remove_damaged,
-    resume_point,
-)
-from seq2sweep.runs.retention import prune
-from seq2sweep.runs.status import RunStatus, read_summary
+from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.runs import journal, layout
+from seq2sweep.runs.layout import JOURNAL_NAME, Retention, is_regular, last_step
 from seq2sweep.runs.watchdog import hang_logs, keep_log
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.storage.locks import only_user, only_writer
-from seq2sweep.storage.retry import with_retries
+from seq2sweep.storage.retry import repeating, with_retries
 
 CHANGES_NO_RESULT = "where files are kept"
 
 T = TypeVar("T")
 Sync = Callable[..., list[Any]]
 
-POLL_SECONDS = 0.5
-"""How often a worker looks whether it is to stop: storage may be far away."""
-STOP = "stop"
+Ending = Literal["finished", "stopped early", "failed"]
+"""How a training can end, of a run or of a trial. One that was interrupted has not ended."""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """How far a run is.
+
+    checkpoints: whole ones, oldest first; summary: metrics of the loop's Finished, empty before;
+    last_step: where the run ends.
+    """
+
+    checkpoints: list[Path]
+    summary: dict[str, Any]
+    last_step: int
+
+    @property
+    def step(self) -> int:
+        """The step after which training resumes."""
+        return last_step(self.checkpoints)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is at its end, with its last checkpoint."""
+        return bool(self.summary) and self.last_step in self.regular_steps()
+
+    def regular_steps(self) -> set[int]:
+        """Steps of the checkpoints that no interruption left."""
+        return set(map(layout.checkpoint_step, filter(is_regular, self.checkpoints)))
 
 
 class RunStore:
@@ -47,12 +65,17 @@ class RunStore:
     file system."""
     start_seconds = 0.0
     """What this adds to the time until a worker knows where to begin."""
+    poll_seconds = 0.5
+    """How often a worker looks whether it is to stop."""
 
-    def __init__(self, folder: Path, attempt: str = "") -> None:
-        """attempt: differs for each start of the workers; '' until the driver begins one."""
+    def __init__(self, folder: Path, attempt: str = "", retention: Retention | None = None) -> None:
+        """attempt: differs for each start of the workers; '' until the driver begins one.
+
+        retention: of a run that is trained; without it no checkpoint is removed.
+        """
         self.folder = self.logs = folder
-        self.location, self.attempt = str(folder), attempt
-        self._polled, self._stop = 0.0, False
+        self.location, self.attempt, self.retention = str(folder), attempt, retention
+        self._stop = False
 
     def child(self, name: str) -> RunStore:
         """What is kept below it under a name: a trial of a sweep."""
@@ -75,11 +98,12 @@ class RunStore:
 
     def newest_checkpoint(self) -> Path | None:
         """The newest whole one that no interruption left; perhaps not in this folder: `fetch`."""
-        return newest_checkpoint(self.folder)
+        return layout.newest_checkpoint(self.folder)
 
     @contextlib.contextmanager
     def driving(self) -> Iterator[None]:
         """Be the only driver of this run; UserError when there is another one."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         with only_user(self.folder):
             yield
 
@@ -87,33 +111,49 @@ class RunStore:
         """The part of workers' settings that says where the encoded data in a folder is."""
         return {"encoded": str(encoded)}
 
-    def status(self, config: Config, *, newest_only: bool = False) -> RunStatus:
+    def status(self, *, newest_only: bool = False) -> RunStatus:
         """Where the run is. Waits for a worker that still writes there.
 
         newest_only: of a run that has not finished only the newest checkpoint is read. Else damaged
         ones are removed, which is said, and of a finished run what need not be kept. Raises
         OperationalError when the storage stays away.
         """
-        return self.retried(lambda: self._status(config, newest_only))
+        return self.retried(lambda: self._status_here(newest_only))
 
-    def _status(self, config: Config, newest_only: bool) -> RunStatus:
-        last = config.train.steps
+    def _status_here(self, newest_only: bool) -> RunStatus:
         with only_writer(self.folder):
-            summary = read_summary(self.folder)
-            if newest_only and not summary:
-                newest = resume_point(self.folder)
-                return RunStatus([newest] if newest else [], {}, last)
-            found = remove_damaged(self.folder, say_removed)
-            status = RunStatus(found, summary, last)
-            if status.finished:  # training may have been killed before it could
-                prune(self.folder, config.train, config.evaluate.checkpoint_steps, found[-1])
-                status = RunStatus([path for path in found if path.exists()], summary, last)
+            if newest_only and not read_summary(self.folder):
+                newest = layout.resume_point(self.folder)
+                return self._as_status([newest] if newest else [])
+            status = self._as_status(layout.remove_damaged(self.folder))
+            if status.finished and self.retention:  # it may have been killed before it could
+                layout.prune(self.folder, self.retention, status.checkpoints[-1])
+                status = self._as_status([path for path in status.checkpoints if path.exists()])
             return status
+
+    def _as_status(self, checkpoints: list[Path]) -> RunStatus:
+        assert self.retention is not None, "only of a run that is trained"
+        summary = read_summary(self.folder)
+        return RunStatus(checkpoints, summary, self.retention.settings.steps)
+
+    def check_kept(self, status: RunStatus) -> None:
+        """Raise UserError where a finished run lacks a checkpoint that its settings keep."""
+        missing = self.retention.always() - status.regular_steps() if self.retention else ()
+        if missing:
+            name = layout.checkpoint_name(min(missing))
+            raise UserError(
+                f"{self.location}/{name} is missing, and the run has finished: restore it, or "
+                f"remove the checkpoints from {name} on, and run `dvc repro` to train these steps "
+                "again"
+            )
 
     def step(self) -> int:
         """The step after which training would resume."""
-        newest = self.retried(lambda: resume_point(self.folder))
-        return checkpoint_step(newest) if newest else 0
+        return self.retried(self._newest_step)
+
+    def _newest_step(self) -> int:
+        newest = layout.resume_point(self.folder)
+        return layout.checkpoint_step(newest) if newest else 0
 
     def follow_journal(self) -> None:
         """Have all of the journal in the folder; no error where the storage is away."""
@@ -122,6 +162,10 @@ class RunStore:
         """Before workers start: nothing is there that says that earlier ones hung."""
         self.attempt = attempt
         self.retried(self._keep_hang_logs)
+
+    def _keep_hang_logs(self) -> None:
+        for log in hang_logs(self.folder):
+            keep_log(log)
 
     def end_attempt(self) -> None:
         """After workers have left: leave nothing of the attempt behind."""
@@ -170,13 +214,6 @@ class RunStore:
                 "`dvc repro` again to resume"
             ) from None
 
-    def _keep_hang_logs(self) -> None:
-        for log in hang_logs(self.folder):
-            if log.stat().st_size > 0:
-                keep_log(log)
-            else:
-                log.unlink(missing_ok=True)
-
     # --- for the workers --------------------------------------------------------------------------
 
     def data(self, settings: dict[str, str]) -> Path:
@@ -186,12 +223,12 @@ class RunStore:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Be the only one to write checkpoints and journal; waits, then raises TimeoutError."""
-        with only_writer(self.folder):
+        with only_writer(self.folder), self.polling():
             yield
 
     def resume_point(self) -> Path | None:
         """The newest whole checkpoint, for whoever is `writing`."""
-        return resume_point(self.folder)
+        return layout.resume_point(self.folder)
 
     def fetch(self, name: str) -> Path:
         """The checkpoint of this name, in this node's folder."""
@@ -200,19 +237,23 @@ class RunStore:
     def keep(self, checkpoint: Path) -> None:
         """A checkpoint was written: have it outlast this node. Safe to repeat."""
 
-    def prune(self, config: Config, newest: Path) -> None:
-        """Remove the checkpoints that need not be kept. Safe to repeat."""
-        prune(self.folder, config.train, config.evaluate.checkpoint_steps, newest)
+    def prune(self, newest: Path) -> None:
+        """Remove the checkpoints that need not be kept beside the newest. Safe to repeat."""
+        if self.retention is not None:
+            layout.prune(self.folder, self.retention, newest)
 
     def finish(self) -> None:
         """The journal has the end of the run, and all checkpoints are kept. Safe to repeat."""
 
     def stop_requested(self) -> bool:
-        """Whether the driver wants the workers to save and leave. Cheap enough for every update."""
-        if time.monotonic() - self._polled >= POLL_SECONDS:
-            self._polled = time.monotonic()
-            self.poll()
+        """Whether the driver wants the workers to save and leave, as far as this was `polling`."""
         return self._stop
+
+    @contextlib.contextmanager
+    def polling(self) -> Iterator[None]:
+        """Have `stop_requested` know within, by a thread: storage may be slow to answer."""
+        with repeating(self.poll_seconds, self.poll, "stop"):
+            yield
 
     def poll(self) -> None:
         """Look now whether a stop is requested."""
@@ -220,16 +261,12 @@ class RunStore:
             self._stop_file.stat()
             self._stop = True
 
-    @contextlib.contextmanager
-    def polling(self) -> Iterator[None]:
-        """Have `stop_requested` know, within."""
-        yield
-
     @property
     def _stop_file(self) -> Path:
-        return self.folder / f"{STOP}-{self.attempt}"
+        return self.folder / f"stop-{self.attempt}"
 
 
-def say_removed(damage: str) -> None:
-    """Tell of a checkpoint that was damaged."""
-    console.say(f"{damage}; removed")
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Metrics of the loop's Finished, by the journal in a folder; empty where it has none."""
+    *_, last = {}, *journal.entries(folder / JOURNAL_NAME, "finished")
+    return {k: v for k, v in last.items() if k not in ("kind", "time")}

@@ -15,7 +15,6 @@ import os
 import shutil
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
-from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,9 @@ from seq2sweep.runs.layout import (
     checkpoint_step,
     checkpoints,
     interrupted_name,
+    last_step,
 )
-from seq2sweep.storage.atomic import write_json
+from seq2sweep.storage.atomic import whole_folder, write_json
 from seq2sweep.storage.locks import only_user
 from seq2sweep.train import checkpointing
 
@@ -98,12 +98,9 @@ def begin(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
             # Without run.json if somebody has brought it from another storage.
             write_json(folder / RUN_NAME, asdict(origin))
             return None
-        beside = storage / f".{folder.name}.partial"
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir()
-        line = _first_steps(_existing_runs(storage), origin, kept, beside)
-        write_json(beside / RUN_NAME, asdict(origin))
-        beside.rename(folder)
+        with whole_folder(folder) as beside:
+            line = _first_steps(_existing_runs(storage), origin, kept, beside)
+            write_json(beside / RUN_NAME, asdict(origin))
         return line
 
 
@@ -114,10 +111,6 @@ class _ExistingRun:
     folder: Path
     origin: Origin
 
-    @property
-    def identity(self) -> Identity:
-        return self.origin.identity
-
     def entries(self) -> Iterator[dict[str, Any]]:
         """Its journal, as far as it is not damaged."""
         with contextlib.suppress(UserError):
@@ -126,9 +119,8 @@ class _ExistingRun:
     def is_finished(self) -> bool:
         return any(entry["kind"] == "finished" for entry in self.entries())
 
-    @property
     def reached(self) -> int:
-        return max(map(checkpoint_step, self.checkpoints()), default=0)
+        return last_step(self.checkpoints())
 
     def checkpoints(self) -> list[Path]:
         """Oldest first; none of a run that is being removed."""
@@ -138,16 +130,19 @@ class _ExistingRun:
 
     def shared(self, identity: Identity, kept: Collection[int]) -> list[Path]:
         """Its checkpoints that the other run would have as well, newest first."""
-        own = self.identity
+        own = self.origin.identity
         # A key that one of them lacks has its default there.
         keys = {key for key in {*identity, *own} if identity.get(key) != own.get(key)}
         if not keys <= LENGTH | {PRECISION} or not self._has_kept_the_best(identity):
             return []
+        end, grids = own["train.steps"], (self.origin.log_every, own["train.validate_every"])
+        # At its end a run logs and validates once more, which a longer one never did.
+        beyond = {end} if any(end % every for every in grids) else set()
         usable = [
             path
             for path in reversed(self.checkpoints())
             if checkpoint_step(path) < identity["train.steps"]
-            and self._is_on_the_way(checkpoint_step(path))
+            and checkpoint_step(path) not in beyond
             and (PRECISION not in keys or _precision(path) == identity[PRECISION])
         ]
         has = {checkpoint_step(path) for path in usable}
@@ -161,18 +156,11 @@ class _ExistingRun:
         A last one between two others' steps, which a longer run does not have, may have displaced
         one of the best.
         """
-        last = self.identity["train.steps"]
-        on_grid = last % self.identity["train.checkpoint_every"] == 0 or self.reached < last
-        alike = all(
-            self.identity.get(key) == identity[key]
-            for key in ("train.checkpoint_every", "train.keep_best")
-        )
+        own, grid = self.origin.identity, ("train.checkpoint_every", "train.keep_best")
+        last = own["train.steps"]
+        on_grid = last % own["train.checkpoint_every"] == 0 or self.reached() < last
+        alike = all(own.get(key) == identity[key] for key in grid)
         return (alike and on_grid) or not identity["train.keep_best"]
-
-    def _is_on_the_way(self, step: int) -> bool:
-        """Whether a longer run had done the same: at its end a run logs and validates once more."""
-        every = (self.origin.log_every, self.identity["train.validate_every"])
-        return step != self.identity["train.steps"] or all(step % each == 0 for each in every)
 
 
 def begin_sweep(folder: Path, origin: Origin) -> str | None:
@@ -211,22 +199,23 @@ def _first_steps(
     """Fill a new run's folder with what the other run that has most of it has; a line of it."""
     identity = origin.identity
 
-    def newest(run: _ExistingRun) -> int:
-        return max(map(checkpoint_step, run.shared(identity, kept)), default=0)
+    def reusable(run: _ExistingRun) -> int:
+        return last_step(run.shared(identity, kept))
 
-    for run in sorted(runs, key=newest, reverse=True):
+    for run in sorted(runs, key=reusable, reverse=True):
         step = _take_over(run, identity, kept, folder)
         if step:
             differs = run.origin.differences(origin)
             return f"resumes after step {step} of {run.folder}: {differs}"
-    trained = [run for run in runs if run.reached]
     # The newest that is not finished: somebody may take this one for its end.
-    for run in [*filterfalse(_ExistingRun.is_finished, trained), *trained][:1]:
-        return (
-            f"starts a new run: {run.folder}, at step {run.reached}, differs in "
-            f"{run.origin.differences(origin)}"
-        )
-    return None
+    trained = sorted(filter(_ExistingRun.reached, runs), key=_ExistingRun.is_finished)
+    if not trained:
+        return None
+    other = trained[0]
+    return (
+        f"starts a new run: {other.folder}, at step {other.reached()}, differs in "
+        f"{other.origin.differences(origin)}"
+    )
 
 
 def _take_over(run: _ExistingRun, identity: Identity, kept: Collection[int], folder: Path) -> int:
@@ -248,7 +237,7 @@ def _take_over(run: _ExistingRun, identity: Identity, kept: Collection[int], fol
                 # Whoever resumes after it would end without it.
                 while taken:
                     shutil.rmtree(taken.pop())
-    reached = max(map(checkpoint_step, taken), default=0)
+    reached = last_step(taken)
     if reached:
         lines = [
             json.dumps(entry) + "\n"

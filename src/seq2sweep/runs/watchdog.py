@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import faulthandler
+import shutil
+import socket
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from seq2sweep.storage.object_store import node_folder
 
 CHANGES_NO_RESULT = "how a hang is noticed"
 
@@ -60,7 +64,29 @@ def hang_logs(folder: Path) -> list[Path]:
 
 
 def keep_log(log: Path) -> None:
-    """Rename a log that says something."""
+    """Rename a log that says something, and remove one that does not."""
     if log.exists() and log.stat().st_size > 0:
         earlier = len(list(log.parent.glob(f"{log.stem}.*.log")))
         log.rename(log.with_suffix(f".{earlier + 1}.log"))
+    else:
+        log.unlink(missing_ok=True)
+
+
+def node_logs(folder: Path, attempt: str) -> Path:
+    """Where the logs of an attempt's workers lie on a node, of a run in an object store.
+
+    folder: of the run, on this node. None of an earlier attempt is left there.
+    """
+    logs = folder / f"logs-{attempt}"
+    for old in set(folder.glob("logs-*")) - {logs}:
+        shutil.rmtree(old, ignore_errors=True)
+    logs.mkdir(exist_ok=True)
+    return logs
+
+
+def hang_logs_here(address: str, attempt: str) -> dict[str, str]:
+    """Names and contents of the logs of workers of this node that have ended themselves."""
+    host = socket.gethostname()
+    logs = hang_logs(node_folder(address) / f"logs-{attempt}")
+    found = {f"{log.stem}.{host}.log": log.read_text(encoding="utf-8") for log in logs}
+    return {name: text for name, text in found.items() if text}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -38,35 +39,44 @@ def sha256(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
+def whole_folder(folder: Path, *, parents: bool = True) -> Iterator[Path]:
     """A temporary folder beside `folder` that takes its place when the block ends well.
 
-    A block that raises, or a process that is killed, leaves nothing under the final name.
+    A block that raises leaves nothing. What a killed process leaves is hidden, `.*.partial`, and
+    goes with the next call.
+    parents: make the folder above if it is missing.
     """
-    partial = folder.with_name(folder.name + ".partial")
-    replaced = folder.with_name(folder.name + ".replaced")
-    for leftover in (partial, replaced):
-        if leftover.exists():
-            shutil.rmtree(leftover)
-    partial.mkdir(parents=True)
+    partial, old = (folder.with_name(f".{folder.name}{part}.partial") for part in ("", ".old"))
+    for leftover in (partial, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    partial.mkdir(parents=parents)
     try:
         yield partial
+        flush(*partial.iterdir(), partial)
     except BaseException:
-        shutil.rmtree(partial)
+        # What lies there would take the room that the next try needs.
+        shutil.rmtree(partial, ignore_errors=True)
         raise
-    _flush_to_disk(partial)
     if folder.exists():
         # Renamed before it is deleted: a kill in between must not leave half of it in place.
-        folder.rename(replaced)
+        folder.rename(old)
     partial.rename(folder)
-    if replaced.exists():
-        shutil.rmtree(replaced)
+    flush(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
-def _flush_to_disk(folder: Path) -> None:
-    for path in folder.iterdir():
-        with path.open("rb") as stream:
-            os.fsync(stream.fileno())
+def flush(*paths: Path) -> None:
+    """Have files, or the names in folders, on the disk itself."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            # Some file systems cannot do it for folders, and need not.
+            if not path.is_dir() or error.errno not in (errno.EINVAL, errno.EBADF):
+                raise
+        finally:
+            os.close(descriptor)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -13,14 +13,14 @@ import os
 import socket
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from seq2sweep import console
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.storage.object_store import ObjectStore
-from seq2sweep.storage.ticker import Ticker
+from seq2sweep.storage.retry import repeating
 
 RENEW_SECONDS = 10.0
 LEASE_SECONDS = 60.0
@@ -37,55 +37,50 @@ class LeaseLostError(OperationalError):
 
 
 class Lease:
-    """A lease that this process holds, renewed by a thread until the block ends."""
+    """A lease that this process holds, as `acquire` gives it."""
 
     def __init__(self, store: ObjectStore, generation: int, content: dict[str, Any]) -> None:
-        """As `acquire` makes it. store: of this kind of lease."""
+        """store: of this kind of lease; content: who holds it."""
         self.store, self.generation, self._content = store, generation, content
-        self._renewals = 0
-        self._ticker = Ticker(RENEW_SECONDS, self._renew, "lease")
-        self._ticker.start()
 
     def check(self) -> None:
         """Raise LeaseLostError if another process has taken it over."""
-        newest = max(map(_generation, self.store.sizes()), default=0)
-        if newest > self.generation:
+        if max(map(_generation, self.store.sizes()), default=0) > self.generation:
             raise LeaseLostError(
                 f"another process has taken over {self.store.address}, as if this one had ended"
             )
 
+    def renew(self) -> None:
+        """Have whoever waits see that this process lives."""
+        self._write({"renewals": self._content.get("renewals", 0) + 1})
+
     def release(self) -> None:
         """Leave it to others at once; they wait until it expires if the store does not answer."""
-        self._ticker.stop()
-        with contextlib.suppress(OSError, UserError):
-            self._write({"released": True})
+        self._write({"released": True})
 
-    def _renew(self) -> None:
-        self._renewals += 1
+    def _write(self, changes: dict[str, Any]) -> None:
+        self._content |= changes
         # What is wrong is said by whoever uploads something.
         with contextlib.suppress(OSError, UserError):
-            self._write({"renewals": self._renewals})
-
-    def _write(self, news: dict[str, Any]) -> None:
-        self.store.write(_name(self.generation), _as_bytes(self._content | news))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.release()
+            self.store.write(_name(self.generation), _as_bytes(self._content))
 
 
-def acquire(store: ObjectStore, timeout: float = 0.0) -> Lease:
-    """Wait until nobody holds a lease and hold it; `store` has nothing but this kind of lease.
+@contextlib.contextmanager
+def acquire(store: ObjectStore, timeout: float = 0.0) -> Iterator[Lease]:
+    """Wait until nobody holds a lease, and hold it until the block ends.
 
-    timeout: seconds to wait for a holder that lives, which is said; LeaseHeldError after them.
+    store: has nothing but this kind of lease. timeout: seconds to wait for a holder that lives,
+    which is said; LeaseHeldError after them.
     """
+    lease = _take(store, timeout)
+    try:
+        with repeating(RENEW_SECONDS, lease.renew, "lease"):
+            yield lease
+    finally:
+        lease.release()
+
+
+def _take(store: ObjectStore, timeout: float) -> Lease:
     seen: tuple[int, dict[str, Any] | None] | None = None
     since, deadline, said = time.monotonic(), time.monotonic() + timeout, False
     while True:
@@ -94,19 +89,20 @@ def acquire(store: ObjectStore, timeout: float = 0.0) -> Lease:
         if holder is None or holder.get("released") or _is_dead_here(holder) or expired:
             content = _this_process() | {"lease": uuid.uuid4().hex}
             if store.create(_name(generation + 1), _as_bytes(content)):
-                _delete_before(store, generation)
+                for name in store.sizes():
+                    if _generation(name) <= generation:
+                        store.delete(name)
                 return Lease(store, generation + 1, content)
             continue  # somebody else was faster
+        who = f"process {holder['process']} on {holder['host']}"
         if (generation, holder) != seen:
             if seen is not None and time.monotonic() >= deadline:
                 place = store.address.partition("/leases/")[0]
-                raise LeaseHeldError(
-                    f"{_description(holder)} is working in {place}: wait for its end, or end it"
-                )
+                raise LeaseHeldError(f"{who} is working in {place}: wait for its end, or end it")
             seen, since = (generation, holder), time.monotonic()
         if not said:
             said = True
-            console.say(f"waiting for {_description(holder)}, which holds {store.address}")
+            console.say(f"waiting for {who}, which holds {store.address}")
         time.sleep(POLL_SECONDS)
 
 
@@ -115,12 +111,6 @@ def _newest(store: ObjectStore) -> tuple[int, dict[str, Any] | None]:
     generation = max(map(_generation, store.sizes()), default=0)
     content = store.read(_name(generation)) if generation else None
     return generation, json.loads(content) if content else None
-
-
-def _delete_before(store: ObjectStore, generation: int) -> None:
-    for name in store.sizes():
-        if _generation(name) <= generation:
-            store.delete(name)
 
 
 def _name(generation: int) -> str:
@@ -133,10 +123,6 @@ def _generation(name: str) -> int:
 
 def _as_bytes(content: dict[str, Any]) -> bytes:
     return json.dumps(content, indent=2).encode()
-
-
-def _description(holder: dict[str, Any]) -> str:
-    return f"process {holder['process']} on {holder['host']}"
 
 
 # --- whether the process that holds it is one of this machine, and has ended ---------------------

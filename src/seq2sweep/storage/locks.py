@@ -61,24 +61,17 @@ def only_user(folder: Path, name: str = "lock", patience: float = 0.0) -> Iterat
 
 
 @contextlib.contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
+def only_writer(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """Be the only one to write a run's checkpoints and journal.
 
     The worker of a driver that was killed, or on a node that was lost, may hold on for a while: it
-    is waited for, then a TimeoutError says so.
+    is waited for, if that is wanted, then a TimeoutError says so.
     """
     path = folder / "writer.lock"
-    with _lock(path, OLD_WRITER_SECONDS) as ours:
+    with _lock(path, OLD_WRITER_SECONDS if wait else 0.0) as ours:
         if not ours:
             raise TimeoutError(f"another worker holds {path}: end it, or wait for its node's lease")
         yield
-
-
-@contextlib.contextmanager
-def try_only_writer(folder: Path) -> Iterator[bool]:
-    """Hold what `only_writer` holds, if nobody else does: says whether."""
-    with _lock(folder / "writer.lock", 0.0) as ours:
-        yield ours
 
 
 @contextlib.contextmanager

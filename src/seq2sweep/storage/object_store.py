@@ -1,4 +1,5 @@
-"""Objects under an address such as s3://bucket/prefix: the little that runs and jobs ask of it.
+"""Objects under an address such as s3://bucket/prefix: the little that runs and jobs ask of it; and
+a node's own folder for what belongs there.
 
 Endpoint and credentials come from the environment: AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, profiles
 and roles as boto3 finds them, GOOGLE_APPLICATION_CREDENTIALS.
@@ -8,8 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
+import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,3 +160,30 @@ def _explanation(error: Exception, address: str, name: str) -> Exception:
         return FileNotFoundError(errno.ENOENT, "no such object", where)
     status = _STATUS.search(text)
     return OSError(errno.EIO, status.group(1).strip() if status else "no answer", where)
+
+
+def user_folder() -> Path:
+    """This user's folder on this node, in $TMPDIR, made if it is missing.
+
+    Raises UserError where others can enter it.
+    """
+    root = Path(tempfile.gettempdir()) / f"seq2sweep-{os.getuid()}"
+    root.mkdir(mode=0o700, exist_ok=True)
+    found = root.lstat()
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not ours or stat.S_IMODE(found.st_mode) & 0o077:
+        raise UserError(
+            f"{root} must be a folder of this user that nobody else can enter: remove it, or set "
+            "TMPDIR to another disk before Ray starts there"
+        )
+    return root
+
+
+def node_folder(address: str) -> Path:
+    """This node's folder for an address, made if it is missing: always the same for the same user.
+
+    It lies in `user_folder`.
+    """
+    folder = user_folder() / hashlib.sha256(address.encode()).hexdigest()[:16]
+    folder.mkdir(exist_ok=True)
+    return folder

@@ -1,9 +1,11 @@
-"""Retries for storage that fails for a while."""
+"""Work that is done again: when storage fails for a while, or every few seconds."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from seq2sweep.errors import NO_RIGHT, NO_ROOM
@@ -30,3 +32,24 @@ def with_retries(work: Callable[[], T], pauses: Sequence[float] = PAUSES) -> T:
                 raise
         time.sleep(pause)
     return work()
+
+
+@contextlib.contextmanager
+def repeating(seconds: float, work: Callable[[], None], name: str) -> Iterator[None]:
+    """Call `work` in a thread every so many seconds, first after so many, until the block ends.
+
+    It waits for the call that is under way then. work: raises nothing, as nobody would hear it.
+    """
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(seconds):
+            work()
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

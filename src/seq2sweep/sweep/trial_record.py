@@ -11,8 +11,7 @@ from typing import Any
 from seq2sweep import config as configuration
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME
-from seq2sweep.runs.run_store import RunStore
-from seq2sweep.runs.status import Ending
+from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.sweep.variants import Variant
 

@@ -70,7 +70,7 @@ class SweepRecorder:
             variant.run.__exit__(kind, error, traceback)
 
     def hear(self, event: str, variant: Variant, figures: dict[str, Any]) -> None:
-        """What run_sweep tells of a trial; see seq2sweep.cluster.sweep_driver.run_sweep."""
+        """What run_sweep tells of a trial; see seq2sweep.cluster.tune_runner.run_sweep."""
         if event == "started" or variant.name not in self.runs:
             self._start(variant)
         if event == "started":

@@ -9,12 +9,10 @@ manifest.json          sha256 of the other files; written last
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import math
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,11 +25,12 @@ from torch import Tensor, nn
 
 from seq2sweep import config as configuration
 from seq2sweep.errors import UserError
-from seq2sweep.storage.atomic import sha256
+from seq2sweep.storage.atomic import sha256, whole_folder
 from seq2sweep.train.distributed import like, whole
 
 FORMAT = 1
 FILES = ["model.safetensors", "optimizer.safetensors", "state.json"]
+MANIFEST = "manifest.json"
 
 
 class CheckpointError(Exception):
@@ -57,8 +56,8 @@ class Progress:
 
     Totals count from the very first step, over all resumed parts, each with its own workers.
     `skipped_updates` had no finite gradient and changed nothing; `skipped_in_a_row` of them came
-    last. `newest` is the last value of each figure of the curves, those of a validation from step
-    `validated`. `flops` are those of the real pieces; `padded_flops` count what was computed,
+    last. `newest` is the last value of each metric of the curves, those of a validation from step
+    `validated`. `flops` are those of the real tokens; `padded_flops` count what was computed,
     padding and all. `train_seconds` is time spent on updates, `device_seconds` the same summed
     over workers; `wall_seconds` and `energy_joules` have validation and checkpoints in them.
     `peak_flops` is what the devices could have done in that time at their peak,
@@ -126,26 +125,13 @@ class Snapshot:
 
         Raises OSError, and leaves nothing behind, when the disk is full or fails.
         """
-        beside = folder.with_name(f".{folder.name}.partial")
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir()
-        try:
+        # A folder above that is missing was moved away for a while: it must not be in the way then.
+        with whole_folder(folder, parents=False) as beside:
             _save_tensors(self.model, beside / "model.safetensors")
             _save_tensors(self.optimizer, beside / "optimizer.safetensors")
             _write_json(beside / "state.json", self.state)
-            _write_json(
-                beside / "manifest.json",
-                {"format": FORMAT, "sha256": {name: sha256(beside / name) for name in FILES}},
-            )
-            _flush(*beside.iterdir(), beside)
-        except BaseException:
-            # What lies there would take the room that the next try needs.
-            shutil.rmtree(beside, ignore_errors=True)
-            raise
-        if folder.exists():
-            shutil.rmtree(folder)
-        beside.replace(folder)
-        _flush(folder.parent)
+            sums = {name: sha256(beside / name) for name in FILES}
+            _write_json(beside / MANIFEST, {"format": FORMAT, "sha256": sums})
 
 
 def capture(
@@ -182,20 +168,6 @@ def _copy(tensor: Tensor) -> Tensor:
     return whole(tensor.detach()).to("cpu", copy=True).contiguous()
 
 
-def _flush(*paths: Path) -> None:
-    """Have files, or the names in folders, on the disk itself."""
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            # Some file systems cannot do it for folders, and need not.
-            if not path.is_dir() or error.errno not in (errno.EINVAL, errno.EBADF):
-                raise
-        finally:
-            os.close(descriptor)
-
-
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     try:
         save_file(tensors, path)
@@ -213,7 +185,7 @@ def verify(folder: Path) -> None:
     OSError, when the storage does not let it be read, says nothing of the checkpoint.
     """
     try:
-        content = (folder / "manifest.json").read_bytes().decode()
+        content = (folder / MANIFEST).read_bytes().decode()
         manifest = json.loads(content)
         sums = manifest["sha256"]
         # The manifest has no sum of its own, but there is only one way to write it.
@@ -223,7 +195,7 @@ def verify(folder: Path) -> None:
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder} has no readable manifest ({error})") from None
     if not whole or sorted(sums) != FILES:
-        raise CheckpointError(f"{folder / 'manifest.json'} is torn or was changed")
+        raise CheckpointError(f"{folder / MANIFEST} is torn or was changed")
     for name in FILES:
         path = folder / name
         try:
@@ -265,16 +237,23 @@ def read_progress(folder: Path) -> Progress:
 
 
 def _read_state(folder: Path) -> tuple[dict[str, Any], Progress]:
-    """The content of state.json, and its progress."""
-    path = folder / "state.json"
     try:
-        state = json.loads(path.read_bytes())
-        found, values = state["format"], dict(state["progress"])
-        window = Window(**values["window"])
+        return parse_state((folder / "state.json").read_bytes(), folder)
     except FileNotFoundError:
         raise CheckpointError(f"{folder} lacks state.json") from None
+
+
+def parse_state(content: bytes, folder: Path) -> tuple[dict[str, Any], Progress]:
+    """What a checkpoint's state.json holds, and its progress; raises as `read_progress`.
+
+    folder: of the checkpoint, for messages.
+    """
+    try:
+        state = json.loads(content)
+        found, values = state["format"], dict(state["progress"])
+        window = Window(**values["window"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} is damaged ({error})") from None
+        raise CheckpointError(f"{folder / 'state.json'} is damaged ({error})") from None
     if found != FORMAT:
         raise UserError(f"{folder} has format {found}, this program reads {FORMAT}")
     odd = sorted(values.keys() ^ {field.name for field in dataclasses.fields(Progress)})

@@ -10,8 +10,8 @@ from seq2sweep.train.checkpointing import Snapshot
 
 @dataclass(frozen=True)
 class Logged:
-    """Curves since the last one: loss (smoothed, as optimised) and perplexity per piece,
-    gradient_norm, learning_rate, tokens_per_second (real target pieces), seconds_left, epoch,
+    """Curves since the last one: loss (smoothed, as optimised) and perplexity per token,
+    gradient_norm, learning_rate, tokens_per_second (real target tokens), seconds_left, epoch,
     skipped_updates (of the whole run), the memory of the first worker's process
     (devices.memory_of_process), and mfu where the devices' peak is known. Updates that were
     skipped count for none of the means; they are NaN where all were."""
@@ -34,7 +34,7 @@ class Validated:
 class CheckpointDue:
     """Now is the time to keep a checkpoint: `capture()` on one worker, before the next event.
 
-    metrics: the newest value of each figure, the step, and devices.ORIGIN.
+    metrics: the newest value of each metric, the step, and devices.ORIGIN.
     """
 
     step: int
@@ -59,7 +59,7 @@ class Interrupted:
 class Finished:
     """Totals of the whole run, resumed parts included, and devices.ORIGIN of the last.
 
-    None: a figure that is not known, such as the energy that a CPU used.
+    None: a metric that is not known, such as the energy that a CPU used.
     """
 
     step: int

@@ -1,37 +1,27 @@
 """Archives from their addresses into one folder, where a file under its final name is right.
 
-A download grows as NAME.partial and goes on there after any end, SIGKILL too. When it is complete
+A download grows as NAME.partial and resumes there after any end, SIGKILL too. When it is complete
 its size and check sum are compared, and only then does it get its name. NAME.json beside it is its
 receipt.
 """
 
 from __future__ import annotations
 
-import contextlib
-import queue
 import shutil
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tqdm import tqdm
 
 from seq2sweep import console
-from seq2sweep.data.download import receipts, transfer
-from seq2sweep.data.download.partial import partial_file
-from seq2sweep.data.download.remote import UnavailableError, shown
+from seq2sweep.data.download import receipts
 from seq2sweep.data.sources import Archive, mirrored
 from seq2sweep.errors import UserError
 
 CHANGES_NO_RESULT = "how files come here, whose sums say which they are"
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-LAST_WORDS = 1.0
-"""Seconds that threads are given to end after an interruption."""
 
 
 def fetch(
@@ -47,31 +37,73 @@ def fetch(
         addresses = [address for archive in archives for address in archive.addresses]
         if not any(address.startswith(beginning) for address in addresses):
             console.say(f"download.mirrors: no address of this data set begins with {beginning}")
-    sums: dict[str, dict[str, Any]] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise UserError(f"download.folder is {folder}, which is not a folder") from None
     wanted = [receipts.complete(archive, folder) for archive in archives]
     there = [archive for archive in wanted if (folder / archive.file).exists()]
-    with _Bar("verify", sum(_size(folder / archive.file) for archive in there)) as bar:
-        for archive in there:
-            sums[archive.file] = _verify_present(archive, folder, bar.add)
+    with _bar("verify", sum(_size(folder / archive.file) for archive in there)) as bar:
+        sums = {a.file: _verify_present(a, folder, bar.update) for a in there}
     absent = [archive for archive in wanted if archive not in there]
     if not absent:
         return sums
     _require_room(absent, folder)
+    return sums | _download(absent, len(archives), folder, mirrors, parallel)
+
+
+def _download(
+    absent: Sequence[Archive],
+    count: int,
+    folder: Path,
+    mirrors: Mapping[str, str],
+    parallel: int,
+) -> dict[str, dict[str, Any]]:
+    """Fetch each of these, of `count` archives, from the first of its addresses that has it."""
+    # Imported here: requests and fsspec take a while, and what only looks for files needs neither.
+    from seq2sweep.data.download import remote, transfer
+
+    sums: dict[str, dict[str, Any]] = {}
+    failed: dict[str, list[str]] = {}
     stop = threading.Event()
-    with _Bar("download", sum(archive.bytes or 0 for archive in absent)) as bar:
+    total = sum(archive.bytes or 0 for archive in absent)
+    had = sum(_size(_partial_path(folder / archive.file)) for archive in absent)
 
-        def obtain(archive: Archive) -> list[str]:
-            addresses = dict.fromkeys(mirrored(address, mirrors) for address in archive.addresses)
-            return _obtain(archive, list(addresses), folder, bar, stop, sums)
+    def obtain(archive: Archive) -> None:
+        path = folder / archive.file
+        happened: list[str] = []
+        with transfer.partial_file(_partial_path(path), bar, stop) as partial:
+            if path.exists():  # another process has downloaded it in the meantime
+                sums[archive.file] = _verify_present(archive, folder, partial.advance)
+                return
+            for address in dict.fromkeys(mirrored(a, mirrors) for a in archive.addresses):
+                if happened:
+                    console.say(f"{archive.file}: {happened[-1]}; trying the next address")
+                try:
+                    found = transfer.transfer(address, archive, partial)
+                except remote.UnavailableError as error:
+                    happened.append(f"{receipts.shown(address)}: {error}")
+                    continue
+                # The receipt first: a file without one would be taken for one put there by hand.
+                receipts.write(folder, archive, found, address)
+                partial.finish(path)
+                sums[archive.file] = found
+                return
+        failed[archive.file] = happened
 
-        failures = _in_threads(obtain, absent, parallel, stop)
-    if any(failures):
-        failed = [(archive, why) for archive, why in zip(absent, failures, strict=True) if why]
-        raise _not_had(failed, len(archives), folder)
+    # The threads of this pool die with the program: one that waits for a silent server must not
+    # hold up Ctrl-C, as those of concurrent.futures would.
+    with (
+        _bar("download", total, initial=had) as bar,
+        ThreadPool(min(parallel, len(absent))) as pool,
+    ):
+        try:
+            for _ in pool.imap_unordered(obtain, absent):  # the first exception ends it all
+                pass
+        finally:
+            stop.set()
+    if failed:
+        raise _not_had([(a, failed[a.file]) for a in absent if a.file in failed], count, folder)
     return sums
 
 
@@ -85,7 +117,8 @@ def missing(archives: Sequence[Archive], folder: Path) -> list[tuple[Archive, in
     return found
 
 
-# --- before and after --------------------------------------------------------------------------
+def _bar(what: str, total: int, **more: Any) -> tqdm[Any]:
+    return tqdm(total=total, **console.bar(what, "") | {"unit": "B"}, **more)
 
 
 def _partial_path(path: Path) -> Path:
@@ -98,7 +131,7 @@ def _size(path: Path) -> int:
 
 
 def _verify_present(
-    archive: Archive, folder: Path, advance: Callable[[int], None]
+    archive: Archive, folder: Path, advance: Callable[[int], object]
 ) -> dict[str, Any]:
     path = folder / archive.file
     if not path.is_file():
@@ -121,16 +154,16 @@ def _of_the_receipt(archive: Archive) -> str:
 
 
 def _require_room(absent: Sequence[Archive], folder: Path) -> None:
-    needed = sum(
+    needed = 1.01 * sum(
         max(0, (archive.bytes or 0) - _size(_partial_path(folder / archive.file)))
         for archive in absent
     )
     free = shutil.disk_usage(folder).free
-    if needed * 1.01 > free:
+    if needed > free:
         raise UserError(
             f"{folder} has {tqdm.format_sizeof(free, 'B')} free, and the downloads need "
-            f"{tqdm.format_sizeof(needed * 1.01, 'B')} more: make room, or set download.folder "
-            "to another disk"
+            f"{tqdm.format_sizeof(needed, 'B')} more: make room, or set download.folder to "
+            "another disk"
         )
 
 
@@ -148,123 +181,3 @@ def _not_had(failed: Sequence[tuple[Archive, list[str]]], count: int, folder: Pa
     error = UserError("\n".join(lines))
     error.lines = True
     return error
-
-
-# --- one file ----------------------------------------------------------------------------------
-
-
-def _obtain(
-    archive: Archive,
-    addresses: Sequence[str],
-    folder: Path,
-    bar: _Bar,
-    stop: threading.Event,
-    sums: dict[str, dict[str, Any]],
-) -> list[str]:
-    """Fetch one archive from the first address that has it, and enter it in `sums`.
-
-    Returns what happened at each address, nothing if it is there now.
-    """
-    path = folder / archive.file
-
-    def expect(size: int) -> None:
-        bar.expect(archive.file, size)
-
-    with partial_file(_partial_path(path), bar.add, stop) as partial:
-        if path.exists():  # another process has brought it in the meantime
-            sums[archive.file] = _verify_present(archive, folder, bar.had)
-            return []
-        bar.had(partial.size)
-        happened = []
-        for address in addresses:
-            try:
-                found = transfer.transfer(address, archive, partial, expect, stop)
-            except UnavailableError as error:
-                happened.append(f"{shown(address)}: {error}")
-                if address != addresses[-1]:
-                    console.say(f"{archive.file}: {happened[-1]}; trying the next address")
-            else:
-                partial.flush_to_disk()
-                # The receipt first: a file without one would be taken for one put there by hand.
-                receipts.write(folder, archive, found, address)
-                partial.rename(path)
-                sums[archive.file] = found
-                return []
-        return happened
-
-
-# --- several files -----------------------------------------------------------------------------
-
-
-class _Bar:
-    """A progress bar over bytes that several threads move."""
-
-    def __init__(self, what: str, total: int) -> None:
-        self._bar = tqdm(total=total, **console.bar(what, "") | {"unit": "B"})
-        self._lock = threading.Lock()
-        self._total = total
-        self._expected: dict[str, int] = {}
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def add(self, count: int) -> None:
-        """Count bytes as fetched; below 0 for those that are thrown away."""
-        with self._lock:
-            self._bar.update(count)
-
-    def had(self, count: int) -> None:
-        """Count bytes that were there before: they say nothing about the rate."""
-        with self._lock:
-            self._bar.initial += count
-            self._bar.n += count
-            self._bar.last_print_n += count
-
-    def expect(self, file: str, size: int) -> None:
-        """Take the size of a file, known only now, into the total."""
-        with self._lock:
-            self._total += size - self._expected.get(file, 0)
-            self._bar.total = self._total
-            self._expected[file] = size
-
-
-def _in_threads(
-    function: Callable[[T], R], items: Sequence[T], count: int, stop: threading.Event
-) -> list[R]:
-    """Results in the order of the items; the first exception ends it all.
-
-    The threads die with the program: one that waits for a silent server must not hold up Ctrl-C.
-    """
-    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[int, R | None, BaseException | None]] = queue.SimpleQueue()
-    for index in range(len(items)):
-        waiting.put(index)
-
-    def work() -> None:
-        with contextlib.suppress(queue.Empty):
-            while not stop.is_set():
-                index = waiting.get_nowait()
-                try:
-                    done.put((index, function(items[index]), None))
-                except BaseException as error:
-                    done.put((index, None, error))
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(count, len(items)))]
-    results: dict[int, Any] = {}
-    try:
-        for thread in threads:
-            thread.start()
-        while len(results) < len(items):
-            index, result, error = done.get()
-            if error is not None:
-                raise error
-            results[index] = result
-    finally:
-        stop.set()
-        give_up = time.monotonic() + LAST_WORDS
-        for thread in threads:
-            thread.join(max(0.0, give_up - time.monotonic()))
-    return [results[index] for index in range(len(items))]

@@ -9,33 +9,28 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from seq2sweep import console
-from seq2sweep.data.download.remote import shown
 from seq2sweep.data.sources import Archive
 from seq2sweep.errors import NO_RIGHT, UserError
-from seq2sweep.storage.atomic import write_whole
+from seq2sweep.paths import mismatch, read_json
+from seq2sweep.storage.atomic import write_json
 
 
 def receipt(folder: Path, archive: Archive) -> dict[str, Any]:
     """What is recorded: file, bytes, sha256, md5 (if that is the registry's sum), address, fetched.
 
-    `address` is None for a file put there by hand. UserError if there is no receipt.
+    `address` is None for a file put there by hand; `texts` is what `note_texts` recorded. UserError
+    if there is no receipt, or a damaged one.
     """
     path = _path(folder, archive)
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        good = isinstance(values["bytes"], int) and isinstance(values["sha256"], str)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: run `dvc repro`, which makes it") from None
-    except (OSError, ValueError, KeyError, TypeError):
-        good = False
-    if not good:
-        raise UserError(f"{path} is damaged: remove it and run `dvc repro`")
+    values = read_json(path)
+    if wrong := mismatch(values, {"bytes": int, "sha256": str}):
+        raise UserError(f"{path} is damaged ({wrong}): remove it and run `dvc repro`")
     return dict(values)
 
 
@@ -57,7 +52,7 @@ def complete(archive: Archive, folder: Path) -> Archive:
 
 
 def measured(
-    path: Path, archive: Archive, advance: Callable[[int], None]
+    path: Path, archive: Archive, advance: Callable[[int], object]
 ) -> tuple[dict[str, Any], str | None]:
     """Size and sums of a file, as a receipt has them, and what is wrong with them (None: nothing).
 
@@ -79,6 +74,12 @@ def measured(
     return {"bytes": size, **sums}, problem
 
 
+def shown(address: str) -> str:
+    """The address without user, password and query, for messages and records."""
+    parts = urlsplit(address)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
 def write(folder: Path, archive: Archive, found: dict[str, Any], address: str | None) -> None:
     """Record what `measured` found; says so where there was no check sum to verify it by."""
     if archive.digest is None:
@@ -94,37 +95,36 @@ def write(folder: Path, archive: Archive, found: dict[str, Any], address: str | 
 
 def write_if_new(folder: Path, archive: Archive, found: dict[str, Any]) -> None:
     """Record a file that lies there, unless it has been recorded."""
-    try:
-        known = receipt(folder, archive)
-    except UserError:  # there is none, or none that can be read
-        known = {}
+    known = _known(folder, archive)
     if any(known.get(key) != value for key, value in found.items()):
         write(folder, archive, found, None)
 
 
 def texts(folder: Path, archive: Archive) -> dict[str, dict[str, Any]]:
     """What `note_texts` recorded of an archive, nothing where there is no receipt."""
-    try:
-        return dict(receipt(folder, archive).get("texts", {}))
-    except UserError:
-        return {}
+    return dict(_known(folder, archive).get("texts", {}))
 
 
 def note_texts(folder: Path, archive: Archive, texts: dict[str, dict[str, Any]]) -> None:
     """Record what was read from an archive: by member (or ""), lines and sha256."""
-    try:
-        known = receipt(folder, archive)
-    except UserError:  # none could be written
-        return
+    known = _known(folder, archive)
     noted = known | {"texts": known.get("texts", {}) | texts}
-    if noted != known:
+    if known and noted != known:  # without, none could be written
         _write(_path(folder, archive), noted)
+
+
+def _known(folder: Path, archive: Archive) -> dict[str, Any]:
+    """The receipt, empty where there is none that can be read."""
+    try:
+        return receipt(folder, archive)
+    except UserError:
+        return {}
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:
     """A folder that may only be read, as a shared cache, goes without."""
     try:
-        write_whole(path, json.dumps(values, indent=2) + "\n")
+        write_json(path, values)
     except OSError as error:
         if error.errno not in NO_RIGHT:
             raise

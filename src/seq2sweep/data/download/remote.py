@@ -5,17 +5,23 @@ Nothing here writes. Whatever keeps an address from giving the file is an `Unava
 
 from __future__ import annotations
 
-import datetime
-import email.utils
+import contextlib
 import http.client
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    import requests
+import fsspec.core
+import requests
+from urllib3.exceptions import (
+    HTTPError,
+    InvalidHeader,
+    NameResolutionError,
+    ProtocolError,
+    ReadTimeoutError,
+)
+from urllib3.util import Retry
 
 TRIES = 5
 """Failures in a row, none of which brought a new byte, after which an address is given up."""
@@ -59,12 +65,6 @@ class Body:
     close: Callable[[], None]
 
 
-def shown(address: str) -> str:
-    """The address without user, password and query, for messages and records."""
-    parts = urlsplit(address)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
 def open_at(address: str, start: int, validator: str | None) -> Body:
     """Open a file at byte `start`, or at its beginning where it cannot be continued there.
 
@@ -92,19 +92,15 @@ def _open_http(address: str, start: int, validator: str | None) -> Body | None:
         if validator:
             headers["If-Range"] = validator
     response = _get(address, headers)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(response.close)
         body = _answer(response, start, validator)
-    except BaseException:
-        response.close()
-        raise
-    if body is None:
-        response.close()
+        if body is not None:
+            stack.pop_all()  # it is read on
     return body
 
 
 def _get(address: str, headers: dict[str, str]) -> requests.Response:
-    import requests
-
     timeout = (CONNECT_TIMEOUT, READ_TIMEOUT)
     try:
         return requests.get(address, headers=headers, stream=True, timeout=timeout)
@@ -121,8 +117,6 @@ def _get(address: str, headers: dict[str, str]) -> requests.Response:
 
 
 def _no_connection(error: requests.ConnectionError) -> UnavailableError:
-    from urllib3.exceptions import NameResolutionError, ProtocolError
-
     cause = error.args[0] if error.args else None
     if isinstance(getattr(cause, "reason", None), NameResolutionError):
         return UnavailableError("no connection (its name is not found)", tries=2)
@@ -154,15 +148,12 @@ def _answer(response: requests.Response, start: int, validator: str | None) -> B
         return Body(start, total, True, found or validator, lambda: b"", response.close)
     reason = f"{status} {http.client.responses.get(status, '')}".strip()
     again = status in ASK_AGAIN or status >= 500
-    wait = _seconds(headers.get("Retry-After", ""))
-    raise UnavailableError(reason, tries=TRIES if again else 1, wait=min(wait, LONGEST_WAIT))
+    raise UnavailableError(reason, tries=TRIES if again else 1, wait=_wait(response))
 
 
 def _http_body(
     response: requests.Response, start: int, total: int | None, validator: str | None
 ) -> Body:
-    from urllib3.exceptions import HTTPError, ReadTimeoutError
-
     def read() -> bytes:
         try:
             # read1 gives what has come, so that a cut or a kill loses nothing of it.
@@ -176,23 +167,20 @@ def _http_body(
     return Body(start, total, chunked or total is not None, validator, read, response.close)
 
 
-def _seconds(retry_after: str) -> float:
-    """Retry-After is seconds or a date; 0 for anything else."""
-    if retry_after.isdecimal():
-        return float(retry_after)
+def _wait(response: requests.Response) -> float:
+    """Seconds of a Retry-After, which is a number or a date; 0 for anything else."""
     try:
-        date = email.utils.parsedate_to_datetime(retry_after)
-        return max(0.0, (date - datetime.datetime.now(datetime.UTC)).total_seconds())
-    except (ValueError, TypeError):  # no date, or one without a time zone
+        return min(Retry().get_retry_after(response.raw) or 0.0, LONGEST_WAIT)
+    except InvalidHeader:
         return 0.0
+    except (ValueError, OverflowError):  # a number of thousands of digits
+        return LONGEST_WAIT
 
 
 # --- everything else ---------------------------------------------------------------------------
 
 
 def _open_other(address: str, start: int, validator: str | None) -> Body | None:
-    import fsspec.core
-
     try:
         system, path = fsspec.core.url_to_fs(address)
         info = system.info(path)
@@ -215,18 +203,21 @@ def _open_other(address: str, start: int, validator: str | None) -> Body | None:
     return Body(start, total, total is not None, found, read, stream.close)
 
 
+_FINAL = {
+    FileNotFoundError: "not there",
+    NotADirectoryError: "not there",
+    IsADirectoryError: "a folder, not a file",
+    PermissionError: "no permission to read it",
+}
+
+
 def _explained(error: Exception) -> UnavailableError:
     """Drivers raise what they like, and texts of theirs may hold a password: named by type only."""
-    if isinstance(error, ImportError):
-        return UnavailableError(str(error), tries=1)  # "Install s3fs to access S3"
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return UnavailableError("not there", tries=1)
-    if isinstance(error, IsADirectoryError):
-        return UnavailableError("a folder, not a file", tries=1)
-    if isinstance(error, PermissionError):
-        return UnavailableError("no permission to read it", tries=1)
-    if isinstance(error, OSError):
+    reason = next((why for kind, why in _FINAL.items() if isinstance(error, kind)), None)
+    if isinstance(error, OSError) and reason is None:
         return UnavailableError(error.strerror or type(error).__name__)
-    if isinstance(error, ValueError):
-        return UnavailableError("not an address that fsspec knows", tries=1)
-    return UnavailableError(type(error).__name__, tries=1)
+    if isinstance(error, ImportError):
+        reason = str(error)  # "Install s3fs to access S3"
+    elif isinstance(error, ValueError):
+        reason = "not an address that fsspec knows"
+    return UnavailableError(reason or type(error).__name__, tries=1)

@@ -16,11 +16,12 @@ import pytest
 import ray
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.sweep_driver import TrialResult, Variant, run_sweep
+from seq2sweep.cluster.tune_runner import run_sweep
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.runs import journal
-from seq2sweep.sweep.variants import variants
+from seq2sweep.sweep.trial_record import TrialResult
+from seq2sweep.sweep.variants import Variant, variants
 from tests.cluster import scoring
 from tests.conftest import Corpus
 
@@ -202,9 +203,10 @@ def test_ctrl_c_ends_every_trial_that_began_and_leaves_no_process(
     script = f"""
 from pathlib import Path
 from seq2sweep import config as configuration
-from seq2sweep.cluster.sweep_driver import run_sweep
+from seq2sweep.cluster.tune_runner import run_sweep
 from seq2sweep.cluster.session import ray_session
-from seq2sweep.sweep.variants import variants
+from seq2sweep.sweep.trial_record import TrialResult
+from seq2sweep.sweep.variants import Variant, variants
 from tests.cluster.scoring import score
 config = configuration.load(Path({str(params)!r}))
 with ray_session(config.cluster):

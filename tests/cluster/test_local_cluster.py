@@ -1,4 +1,4 @@
-"""Nobody but its user gets into a Ray that we start, from this machine or another."""
+"""A Ray of our own: nobody but its user gets in, and it may start late or never."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,8 +22,10 @@ from typing import Any
 
 import psutil
 import pytest
+from ray._private import node, services
 
-from seq2sweep.cluster import private, reaper
+from seq2sweep.cluster import local_cluster, ray_internals, reaper, session
+from seq2sweep.cluster.signals import ENDINGS, held_back, signals_as_interrupts
 from seq2sweep.errors import OperationalError, UserError
 
 STRANGER = Path(__file__).with_name("stranger.py")
@@ -34,18 +37,19 @@ import os, json, time
 from pathlib import Path
 import ray
 from seq2sweep import presets
-from seq2sweep.cluster import torch_backend
+from seq2sweep.cluster import worker_group
+from seq2sweep.cluster.ray_internals import session_folder
 from seq2sweep.cluster.session import ray_session
 with ray_session(presets.load("phrasebook").config.cluster):
     @ray.remote(num_cpus=0)
     class Worker:
         def join(self, rank, place):
             os.environ.update(RANK=str(rank), WORLD_SIZE="2")
-            torch_backend.use_interface_of_ray()
-            torch_backend.join(place, "gloo", 60)
+            worker_group.use_interface_of_ray()
+            worker_group.join(place, "gloo", 60)
             return os.getpid()
     workers = [Worker.remote() for _ in range(2)]
-    folder = ray._private.worker._global_node.get_session_dir_path()
+    folder = session_folder()
     place = str(Path(folder) / "meeting")
     pids = ray.get([w.join.remote(rank, place) for rank, w in enumerate(workers)])
     print(json.dumps({"folder": folder, "workers": pids}), flush=True)
@@ -87,7 +91,7 @@ def ours() -> Iterator[Ours]:
         (folder,) = root.glob("s2s-*")
         processes = [psutil.Process(driver.pid), *reaper.processes(str(folder))]
         listeners, gloo = listening(processes, told["workers"])
-        token = (folder / private.TOKEN).read_text()
+        token = (folder / local_cluster.TOKEN).read_text()
         yield Ours(folder, token, processes, listeners, gloo, root)
     finally:
         driver.send_signal(signal.SIGTERM)
@@ -145,12 +149,12 @@ def test_all_listen_on_loopback(ours: Ours) -> None:
 
 def test_another_user_gets_no_answer_without_the_token(ours: Ours) -> None:
     ports = sorted(set(ours.listeners) - ours.gloo)
-    told = strange([(private.LOOPBACK, port) for port in ports], [])
+    told = strange([(ray_internals.LOOPBACK, port) for port in ports], [])
     # 0, no HTTP; 401, no token; 403, a wrong one.
     allowed = {"connected", "HTTP 0", "HTTP 401", "HTTP 403"}
     allowed |= {"gRPC UNAUTHENTICATED", "gRPC UNIMPLEMENTED"}
     for port in ports:
-        said = set(told["answers"][f"{private.LOOPBACK}:{port}"])
+        said = set(told["answers"][f"{ray_internals.LOOPBACK}:{port}"])
         who = ours.listeners[port]
         assert "connected" in said, who
         assert said <= allowed, (who, said)
@@ -163,7 +167,7 @@ def test_another_user_reads_no_file(ours: Ours) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             files += [m.path for m in process.memory_maps() if m.path.startswith("/dev/shm/")]
             files += [f"/proc/{process.pid}/environ"]
-    assert str(ours.folder / private.TOKEN) in files
+    assert str(ours.folder / local_cluster.TOKEN) in files
     open_to_all = ours.home / "open"
     open_to_all.write_text("so that this test can fail")
     told = strange([], [*files, str(ours.folder), str(open_to_all)])
@@ -173,7 +177,7 @@ def test_another_user_reads_no_file(ours: Ours) -> None:
 def test_the_token_is_its_own_and_on_no_command_line(ours: Ours) -> None:
     assert len(bytes.fromhex(ours.token)) == 32
     assert ours.token != "f" * 64
-    assert (ours.folder / private.TOKEN).stat().st_mode & 0o777 == 0o600
+    assert (ours.folder / local_cluster.TOKEN).stat().st_mode & 0o777 == 0o600
     assert ours.folder.stat().st_mode & 0o777 == 0o700
     for process in ours.processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -230,13 +234,137 @@ def another_machine() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("version", "good"), [("2.60.0", True), ("3.0.0", True), ("2.9.3", False)])
 def test_a_ray_without_tokens_is_refused(version: str, good: bool) -> None:
     if good:
-        private.check_version(version)
+        session.check_version(version)
         return
     with pytest.raises(UserError, match=rf"^Ray {version} .*install Ray 2\.60 or newer"):
-        private.check_version(version)
+        session.check_version(version)
 
 
 def test_a_ray_that_lets_anybody_in_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(private, "wants_token", lambda channel, seconds: False)
+    monkeypatch.setattr(ray_internals, "wants_token", lambda channel, seconds: False)
     with pytest.raises(OperationalError, match=r"started at 127\.0\.0\.1:1 asks for no token"):
-        private.check_private("127.0.0.1:1")
+        local_cluster.check_private("127.0.0.1:1")
+
+
+# --- a start that takes long ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def raylet() -> Iterator[subprocess.Popen[bytes]]:
+    """A child of this process by the name of raylet, which does nothing."""
+    program = "import time; open('/proc/self/comm', 'w').write('raylet'); time.sleep(1000)"
+    started = subprocess.Popen(["python3", "-c", program])
+    while not local_cluster._alive("raylet"):
+        assert started.poll() is None
+        time.sleep(0.01)
+    yield started
+    started.kill()
+    started.wait()
+
+
+def test_a_raylet_that_is_late_is_waited_for(
+    raylet: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[str] = []
+
+    def late(address: str, node_id: str) -> dict[str, str]:
+        asked.append(node_id)
+        if len(asked) < 5:
+            raise RuntimeError("The raylet is not registered.")
+        return {"id": node_id}
+
+    monkeypatch.setattr(services, "get_node", late)
+    monkeypatch.setattr(local_cluster, "SAY_SECONDS", 0.25)
+    # Half a minute, after which Ray itself would give up, is over.
+    with local_cluster.waiting(time.monotonic() - 31):
+        assert services.get_node("127.0.0.1:1", "ours") == {"id": "ours"}
+    assert services.get_node is late
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert all(line.startswith("Ray is still starting after 3") for line in lines)
+
+
+def test_one_that_never_starts_is_given_up_at_last(
+    raylet: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(address: str, node_id: str) -> None:
+        raise RuntimeError("The raylet is not registered.")
+
+    monkeypatch.setattr(services, "get_node", never)
+    began = time.monotonic()
+    since = began - local_cluster.PATIENCE_SECONDS + 0.5
+    with (
+        local_cluster.waiting(since),
+        pytest.raises(local_cluster.ProcessEndedError, match="raylet did not get ready"),
+    ):
+        services.get_node("127.0.0.1:1", "ours")
+    assert time.monotonic() - began > 0.5
+
+
+def test_one_that_is_gone_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(address: str, node_id: str) -> None:
+        raise RuntimeError("The raylet is not registered.")
+
+    monkeypatch.setattr(services, "get_node", never)
+    monkeypatch.setattr(local_cluster, "_alive", lambda name: False)
+    with local_cluster.waiting(time.monotonic()):
+        with pytest.raises(local_cluster.ProcessEndedError, match="raylet ended"):
+            services.get_node("127.0.0.1:1", "ours")
+        # Ray's own, which takes its half minute without.
+        with pytest.raises(local_cluster.ProcessEndedError, match="gcs_server ended"):
+            node.wait_for_persisted_port(str(tmp_path), "00" * 28, "gcs_server_port")
+
+
+def test_who_is_asked_to_end_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(address: str, node_id: str) -> None:
+        raise RuntimeError("The raylet is not registered.")
+
+    monkeypatch.setattr(services, "get_node", never)
+    monkeypatch.setattr(local_cluster, "_alive", lambda name: True)
+
+    def start() -> None:
+        with signals_as_interrupts(), held_back(*ENDINGS), local_cluster.waiting(time.monotonic()):
+            signal.raise_signal(signal.SIGTERM)
+            services.get_node("127.0.0.1:1", "ours")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+
+
+def test_one_look_for_the_raylet_is_short() -> None:
+    """All patience in one call of Ray's would not notice that the raylet is gone."""
+    assert float(local_cluster.PATIENT["RAY_raylet_start_wait_time_s"]) <= 5
+
+
+def test_noise_goes_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with local_cluster.noise_to(str(tmp_path)):
+        os.write(2, b"[W 1 1] gcs_client.cc: noise\n")
+        subprocess.run(["sh", "-c", "echo noise of a child >&2"])
+    os.write(2, b"heard\n")
+    assert capfd.readouterr().err == "heard\n"
+    assert (tmp_path / local_cluster.NOISE).read_text().count("noise") == 2
+
+
+def test_the_last_logs_are_kept_in_one_place_and_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(local_cluster, "KEPT_BYTES", 10)
+    monkeypatch.setattr(local_cluster, "KEPT_FILES", 2)
+    session = tmp_path / "s2s-1"
+    logs = session / "r" / "session_2026" / "logs"
+    logs.mkdir(parents=True)
+    for number, name in enumerate(["oldest.log", "gcs_server.err", "raylet.err"]):
+        (logs / name).write_text(f"begin of {name}, end")
+        os.utime(logs / name, (number, number))
+    kept = [local_cluster.keep_logs(session) for _ in range(local_cluster.KEPT_STARTS + 2)]
+    root = tmp_path / f"seq2sweep-{os.getuid()}" / "ray-logs"
+    assert sorted(root.iterdir()) == kept[-local_cluster.KEPT_STARTS :]
+    assert {path.name: path.read_text() for path in kept[-1].iterdir()} == {
+        "gcs_server.err": "r.err, end",
+        "raylet.err": "t.err, end",
+    }

@@ -22,22 +22,24 @@ from safetensors.torch import load_file
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.config import Config, TrainConfig
+from seq2sweep.config import Config
 from seq2sweep.runs.layout import (
+    Retention,
+    best,
     checkpoint_name,
     checkpoint_step,
     checkpoints,
     interrupted_name,
     newest_checkpoint,
+    prune,
     remove_damaged,
     resume_point,
-    whole_checkpoints,
 )
-from seq2sweep.runs.retention import best, prune, to_keep
 from seq2sweep.train import checkpointing
 from seq2sweep.train.events import CheckpointDue, Interrupted
 from seq2sweep.train.loop import train
 
+from ..cluster.checkpoints import whole_checkpoints
 from ..conftest import Corpus
 
 BASE = presets.load("phrasebook").config.train
@@ -45,8 +47,9 @@ MODEL = torch.nn.Linear(1, 1)
 OPTIMIZER = torch.optim.SGD(MODEL.parameters())
 
 
-def rule(newest: int, best: int = 0, every: int = 0) -> TrainConfig:
-    return dataclasses.replace(BASE, keep_checkpoints=newest, keep_best=best, keep_every=every)
+def rule(newest: int, best: int = 0, every: int = 0, named: Collection[int] = ()) -> Retention:
+    settings = dataclasses.replace(BASE, keep_checkpoints=newest, keep_best=best, keep_every=every)
+    return Retention(settings, named)
 
 
 def save(place: Path, step: int, loss: float | None = None) -> Path:
@@ -66,25 +69,25 @@ def steps(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("settings", "named", "kept"),
+    ("retention", "kept"),
     [
-        (rule(1), (), [50]),
-        (rule(2), (), [40, 50]),
-        (rule(9), (), [10, 20, 30, 40, 50]),
-        (rule(1, best=1), (), [30, 50]),
-        (rule(1, best=2), (), [20, 30, 50]),
-        (rule(1, best=9), (), [10, 20, 30, 50]),
-        (rule(1, every=20), (), [20, 40, 50]),
-        (rule(1), (10, 15), [10, 50]),
-        (rule(1, best=1, every=20), (10,), [10, 20, 30, 40, 50]),
+        (rule(1), [50]),
+        (rule(2), [40, 50]),
+        (rule(9), [10, 20, 30, 40, 50]),
+        (rule(1, best=1), [30, 50]),
+        (rule(1, best=2), [20, 30, 50]),
+        (rule(1, best=9), [10, 20, 30, 50]),
+        (rule(1, every=20), [20, 40, 50]),
+        (rule(1, named=(10, 15)), [10, 50]),
+        (rule(1, best=1, every=20, named=(10,)), [10, 20, 30, 40, 50]),
     ],
 )
 def test_the_newest_the_best_every_nth_and_the_named_are_kept(
-    settings: TrainConfig, named: Collection[int], kept: list[int]
+    retention: Retention, kept: list[int]
 ) -> None:
     losses = {10: 3.0, 20: 2.0, 30: 1.0, 40: None, 50: None}
-    assert sorted(to_keep(losses, settings, named)) == kept
-    assert to_keep({}, settings, named) == set()
+    assert sorted(retention.kept(losses)) == kept
+    assert retention.kept({}) == set()
 
 
 def test_of_equals_the_newer_is_better() -> None:
@@ -167,7 +170,7 @@ def test_storage_that_cannot_be_read_loses_nothing(
 
 
 def test_a_folder_that_is_gone_is_not_an_empty_one(tmp_path: Path) -> None:
-    for look in (resume_point, newest_checkpoint, whole_checkpoints, checkpoints):
+    for look in (resume_point, newest_checkpoint, checkpoints):
         assert not look(tmp_path)
         with pytest.raises(FileNotFoundError):
             look(tmp_path / "gone")
@@ -208,11 +211,10 @@ def killed(*arguments: Any, **options: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a training does: its losses by step of its checkpoints, what is kept, what is named."""
+    """What a training does: its losses by step of its checkpoints, and what is kept."""
 
     losses: dict[int, float]
-    settings: TrainConfig
-    named: frozenset[int]
+    retention: Retention
 
     def live(self, folder: Path, stop: int = 0) -> None:
         """As a worker does, from where the folder stands to the end, or saving at step `stop`."""
@@ -221,11 +223,11 @@ class Run:
         for step in range(done + 1, max(self.losses) + 1):
             if step in self.losses:
                 save(folder / checkpoint_name(step), step, self.losses[step])
-                prune(folder, self.settings, self.named)
+                prune(folder, self.retention)
             if step == stop and step < max(self.losses):
                 save(folder / interrupted_name(step), step)
                 return
-        prune(folder, self.settings, self.named)  # as the driver does in the end
+        prune(folder, self.retention)  # as the driver does in the end
 
     def live_until(self, folder: Path, operations: int, stop: int) -> None:
         """`live`, killed before so many changes of the file system are made."""
@@ -248,7 +250,7 @@ class Run:
     def kept(self) -> list[int]:
         """Step by step what the rule says."""
         order = sorted(self.losses)
-        settings = self.settings
+        settings = self.retention.settings
 
         def rank(step: int) -> int:
             own = self.losses[step]
@@ -264,7 +266,7 @@ class Run:
             if step in order[-settings.keep_checkpoints :]
             or (math.isfinite(self.losses[step]) and rank(step) < settings.keep_best)
             or (settings.keep_every and step % settings.keep_every == 0)
-            or step in self.named
+            or step in self.retention.named
         ]
 
 
@@ -276,13 +278,14 @@ def runs(draw: st.DrawFn) -> Run:
     order = sorted({*range(every, last + 1, every), last})
     loss = st.sampled_from([1.0, 2.0, 3.0, 4.0, math.nan, math.inf])
     drawn = draw(st.lists(loss, min_size=len(order), max_size=len(order)))
-    settings = rule(
+    retention = rule(
         newest=draw(st.integers(1, 4)),
         best=draw(st.integers(0, 3)),
         every=every * draw(st.integers(0, 3)),
+        named=draw(st.frozensets(st.integers(1, last), max_size=2)),
     )
     losses = dict(zip(order, drawn, strict=True))
-    return Run(losses, settings, draw(st.frozensets(st.integers(1, last), max_size=2)))
+    return Run(losses, retention)
 
 
 @hypothesis.settings(max_examples=100)
@@ -342,7 +345,7 @@ def go_on(config: Config, encoded: Path, folder: Path, updates: int = 0) -> None
             event.capture().write(folder / interrupted_name(event.step))
         if isinstance(event, CheckpointDue):
             event.capture().write(folder / checkpoint_name(event.step))
-            prune(folder, config.train, config.evaluate.checkpoint_steps)
+            prune(folder, Retention.of(config))
 
 
 def test_a_run_that_is_stopped_keeps_what_an_undisturbed_one_does(
