@@ -31,6 +31,7 @@ FAST = "tests/paper/test_fast_paths.py"
 FLOPS = "tests/paper/test_flops.py"
 FORMULAS = "tests/paper/test_formulas.py"
 DECODING = "tests/paper/test_decoding.py"
+MIXERS = "tests/paper/test_mixers.py"
 SCORES = "tests/paper/test_scores.py"
 EVALUATION = "tests/evaluate/test_evaluation.py"
 BATCHING = "tests/data/test_batching.py"
@@ -111,8 +112,72 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/model/norm/rmsnorm.py": [("return d_model", "return 2 * d_model")],
         f"{PACKAGE}/model/transformer.py": [
-            ("pairwise = 2 * h * (d_k + d_v)", "pairwise = 2 * h * 2 * d_k"),
             ("last_norms = 2 * norm if", "last_norms = norm if"),
+        ],
+        f"{PACKAGE}/model/attention.py": [
+            (
+                "return 2 * config.heads * (config.d_k + config.d_v)",
+                "return 4 * config.heads * config.d_k",
+            ),
+        ],
+    },
+    # --- mixers: what they see, what they remember, what they cost
+    MIXERS: {
+        f"{PACKAGE}/model/mixer/convolutional.py": [
+            ("return [(t - own) * dilation for", "return [t - own for"),
+            ("own = kernel - 1 if causal else", "own = kernel - 2 if causal and kernel > 1 else"),
+            ("added = linear(zeroed(x, mask, packing)", "added = linear(x"),
+            ("coming[:, self.dilation - 1 :: self.dilation]", "coming[:, -self.kernel + 1 :]"),
+            (
+                "config.mixer_dilation[layer % len(config.mixer_dilation)]",
+                "config.mixer_dilation[0]",
+            ),
+            ("max(-offset, 0), max(offset, 0)))", "0, abs(offset)))"),
+            ("math.sqrt(3 / (self.kernel * d))", "math.sqrt(3 / d)"),
+            ("return config.mixer_kernel * config.d_model**2", "return 3 * config.d_model**2"),
+            ("(2 * config.mixer_kernel * config.d_model**2)", "(6 * config.d_model**2)"),
+        ],
+        f"{PACKAGE}/model/mixer/separable.py": [
+            ("self.depthwise, dilation=self.dilation,", "self.depthwise, dilation=1,"),
+            ("back = around if self.causal else around // 2", "back = around // 2"),
+            ("x = zeroed(x, mask, packing)", "x = x"),
+            ("cache.states = (inputs[:, 1:],)", "cache.states = (inputs[:, :-1],)"),
+            ("inputs[:, :: self.dilation]", "inputs[:, -self.kernel :]"),
+            ("over = lengths if widths is None else widths", "over = lengths"),
+        ],
+        f"{PACKAGE}/model/mixer/recurrent.py": [
+            ("lengths = n if mask is None else real(mask).sum(dim=1, keepdim=True)", "lengths = n"),
+            ("torch.cat((out, _arranged(back, places)), dim=-1)", "torch.cat((out, back), dim=-1)"),
+            (
+                "cache.states = (after[0].squeeze(0), after[1].squeeze(0))",
+                "cache.states = (after[0].squeeze(0), cell)",
+            ),
+            ("width : 2 * width] = 1.0", ":width] = 1.0"),
+            ("(directions * 8 * width * (d + width))", "(directions * 8 * width * 2 * width)"),
+            ("steps = lengths if widths is None else widths", "steps = lengths"),
+        ],
+        f"{PACKAGE}/model/mixer/restricted.py": [
+            ("(away < r - back)", "(away <= r - back)"),
+            ("(away >= -back)", "(away > -back)"),
+            ("near & (shown.unsqueeze(-2) | (away == 0))", "near"),
+            ("near & (shown.unsqueeze(-2) | (away == 0))", "near & shown.unsqueeze(-2)"),
+            ("band(w, span, back, back,", "band(w, span, 0, back,"),
+            ("return first * (first + 1) / 2 +", "return first * r +"),
+            (
+                "pairs = np.where(by_blocks(widths, r), in_blocks, widths * widths)",
+                "pairs = r * widths",
+            ),
+        ],
+        f"{PACKAGE}/model/caching.py": [
+            ("tuple(state.index_select(0, hypotheses) for", "tuple(state[: len(hypotheses)] for"),
+        ],
+        f"{PACKAGE}/model/transformer.py": [
+            ("self.past &= later <= self.reach", "self.past &= later <= self.reach + 1"),
+            ("DecoderLayer(config, i) for", "DecoderLayer(config) for"),
+            ("EncoderLayer(config, i) for", "EncoderLayer(config) for"),
+        ],
+        f"{PACKAGE}/model/packing.py": [
+            ("~real(mask).unsqueeze(-1), 0.0)", "real(mask).unsqueeze(-1), 0.0)"),
         ],
     },
     BATCHING: {

@@ -81,6 +81,9 @@ def test_what_it_does_not_know_is_refused(tmp_path: Path) -> None:
     for changes in ({"attention": "additive"}, {"d_k": 4}, {"d_v": 16}):
         with pytest.raises(UserError, match="CTranslate2 knows dot-product"):
             ctranslate.export(randomised(small(**changes)), tmp_path / "no")
+    for mixer in ({"encoder_mixer": "recurrent"}, {"decoder_mixer": "separable"}):
+        with pytest.raises(UserError, match="self_attention only; this model has"):
+            ctranslate.export(randomised(small(**mixer)), tmp_path / "no")
     unknown = randomised(small())
     object.__setattr__(unknown.config, "feed_forward", "geglu")
     with pytest.raises(UserError, match=r"knows feed_forward relu and swiglu, .* has geglu"):

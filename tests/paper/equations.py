@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seq2sweep.config import ModelConfig
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.layers import Residual
 from seq2sweep.model.transformer import Transformer
@@ -33,6 +35,16 @@ def everything(queries: int, keys: int) -> list[range]:
 def the_past(queries: int) -> list[range]:
     """Query i sees keys 0 ... i."""
     return [range(i + 1) for i in range(queries)]
+
+
+def around(positions: int, r: int) -> list[range]:
+    """Query i sees r keys, itself in the middle, as far as there are any."""
+    return [range(max(0, i - r // 2), min(positions, i + r // 2 + 1)) for i in range(positions)]
+
+
+def the_last(positions: int, r: int) -> list[range]:
+    """Query i sees itself and the r - 1 keys before it, as far as there are any."""
+    return [range(max(0, i - r + 1), i + 1) for i in range(positions)]
 
 
 def head_matrices(module: MultiHeadAttention, head: int) -> tuple[Array, Array, Array]:
@@ -73,6 +85,56 @@ def attention(
                 weights[head, i, j] = power / sum(powers.values())
                 heads[i, columns] += weights[head, i, j] * (memory[j] @ w_v)
     return heads @ array(module.output.weight).T, weights
+
+
+def convolution(taps: Array, x: Array, dilation: int, causal: bool) -> Array:
+    """Output i is the sum over t of taps[t] times input i + (t - own) dilation, where own is the
+    tap of the output's own position: the last, or the middle one. taps: [k, d, d]; x: [n, d]."""
+    own = len(taps) - 1 if causal else (len(taps) - 1) // 2
+    out = np.zeros_like(x)
+    for i in range(len(x)):
+        for t, tap in enumerate(taps):
+            j = i + (t - own) * dilation
+            if 0 <= j < len(x):
+                out[i] += tap @ x[j]
+    return out
+
+
+def lstm(module: nn.LSTM, x: Array) -> Array:
+    """Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000, as nn.LSTM orders
+    the gates: c = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c)."""
+    weight, again = array(module.weight_ih_l0), array(module.weight_hh_l0)
+    bias = array(module.bias_ih_l0) + array(module.bias_hh_l0)
+    width = len(bias) // 4
+    output, cell, outputs = np.zeros(width), np.zeros(width), []
+    for row in x:
+        gates = weight @ row + again @ output + bias
+        i, f, g, o = (gates[part * width : (part + 1) * width] for part in range(4))
+        cell = cell / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+        output = np.tanh(cell) / (1 + np.exp(-o))
+        outputs.append(output)
+    return np.stack(outputs)
+
+
+def mixer(module: Any, config: ModelConfig, x: Array, causal: bool, layer: int = 0) -> Array:
+    """A layer of Table 1, of x [n, d]: the kind that the encoder's or the decoder's key names."""
+    kind, n = config.decoder_mixer if causal else config.encoder_mixer, len(x)
+    dilation = config.mixer_dilation[layer % len(config.mixer_dilation)]
+    if kind == "self_attention":
+        return attention(module, x, x, the_past(n) if causal else everything(n, n))[0]
+    if kind == "restricted":
+        r = config.mixer_neighbourhood
+        return attention(module, x, x, the_last(n, r) if causal else around(n, r))[0]
+    if kind == "recurrent":
+        rightwards = lstm(module.rightwards, x)
+        if causal:
+            return rightwards
+        return np.concatenate((rightwards, lstm(module.leftwards, x[::-1])[::-1]), axis=1)
+    if kind == "convolutional":
+        taps = array(module.taps).reshape(config.mixer_kernel, x.shape[1], x.shape[1])
+        return convolution(taps, x, dilation, causal)
+    taps = np.stack([np.diag(weights) for weights in array(module.depthwise)[:, 0].T])
+    return convolution(taps, x, dilation, causal) @ array(module.pointwise.weight).T
 
 
 def normalised(module: nn.LayerNorm | nn.RMSNorm, x: Array) -> Array:
@@ -124,12 +186,12 @@ def transformer(model: Transformer, source: Sequence[int], target_in: Sequence[i
     norm, kind = model.config.norm, model.config.feed_forward
     n, m = len(source), len(target_in)
     memory = embedded(model, "source", source)
-    for layer in model.encoder:
+    for number, layer in enumerate(model.encoder):
         memory = residual(
             layer.attention_residual,
             norm,
             memory,
-            lambda x, a=layer.attention: attention(a, x, x, everything(n, n))[0],
+            lambda x, a=layer.attention, i=number: mixer(a, model.config, x, False, i),
         )
         memory = residual(
             layer.feed_forward_residual,
@@ -140,12 +202,12 @@ def transformer(model: Transformer, source: Sequence[int], target_in: Sequence[i
     if norm == "pre":
         memory = normalised(model.encoder_norm, memory)
     out = embedded(model, "target", target_in)
-    for layer in model.decoder:
+    for number, layer in enumerate(model.decoder):
         out = residual(
             layer.attention_residual,
             norm,
             out,
-            lambda x, a=layer.attention: attention(a, x, x, the_past(m))[0],
+            lambda x, a=layer.attention, i=number: mixer(a, model.config, x, True, i),
         )
         out = residual(
             layer.memory_residual,

@@ -19,6 +19,7 @@ NORMS = ("post", "pre")
 POSITIONS = ("sinusoidal", "learned")
 FEED_FORWARDS = ("relu", "swiglu")
 NORM_KINDS = ("layernorm", "rmsnorm")
+MIXERS = ("self_attention", "restricted", "recurrent", "convolutional", "separable")
 VOCABULARY = 50
 
 
@@ -62,6 +63,9 @@ def randomised(config: ModelConfig, seed: int = 0, vocabulary: int = VOCABULARY)
                 module.bias.normal_(0.0, 0.3)
             elif isinstance(module, nn.RMSNorm):
                 module.weight.normal_(1.0, 0.3)
+            elif isinstance(module, nn.LSTM):
+                module.bias_ih_l0.normal_(0.0, 0.3)
+                module.bias_hh_l0.normal_(0.0, 0.3)
             elif isinstance(module, nn.Linear) and module.bias is not None:
                 module.bias.normal_(0.0, 0.3)
     return model

@@ -37,7 +37,8 @@ def geglu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (folder / "geglu.py").write_text(found, encoding="utf-8")
     (folder / "relu.py").symlink_to(Path(feed_forward.__file__).with_name("relu.py"))
     (folder / "swiglu.py").symlink_to(Path(feed_forward.__file__).with_name("swiglu.py"))
-    (tmp_path / "norm").symlink_to(loading.MODEL / "norm")
+    for part in ("norm", "mixer"):
+        (tmp_path / part).symlink_to(loading.MODEL / part)
     monkeypatch.setattr(loading, "MODEL", tmp_path)
     monkeypatch.setattr(feed_forward, "__path__", [str(folder)])
     importlib.invalidate_caches()

@@ -29,6 +29,7 @@ from seq2sweep.train.loss import projected_cross_entropy, smoothed_cross_entropy
 from .models import (
     FEED_FORWARDS,
     KINDS,
+    MIXERS,
     NORM_KINDS,
     NORMS,
     POSITIONS,
@@ -99,6 +100,12 @@ def test_an_update_of_other_parts_is_that_of_padded_logits(
     feed_forward: str, norm_kind: str
 ) -> None:
     is_an_update_of_padded_logits({"feed_forward": feed_forward, "norm_kind": norm_kind})
+
+
+@pytest.mark.parametrize("side", ["encoder_mixer", "decoder_mixer"])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_an_update_of_other_mixers_is_that_of_padded_logits(mixer: str, side: str) -> None:
+    is_an_update_of_padded_logits({side: mixer, "mixer_neighbourhood": 3})
 
 
 def is_an_update_of_padded_logits(changes: dict[str, object]) -> None:
@@ -407,7 +414,7 @@ def test_pieces_of_no_hypothesis_are_dropped_and_change_nothing(
                 found.append(model.step(said[..., i], cache))
                 cache.select((torch.arange(2)[:, None] * 3 + parents[i]).flatten())
         logits.append(torch.stack(found))
-        held.append(cache.layers[0].used)
+        held.append(cache.layers[0].mixer.used)
     assert held[0] == 60
     assert held[1] < 35
     torch.testing.assert_close(*logits, rtol=1e-10, atol=1e-12)

@@ -23,7 +23,7 @@ from seq2sweep.model.feed_forward import swiglu
 from seq2sweep.model.transformer import Transformer
 from seq2sweep.presets import table3
 
-from .models import FEED_FORWARDS, KINDS, NORM_KINDS, small
+from .models import FEED_FORWARDS, KINDS, MIXERS, NORM_KINDS, small
 
 BASE = presets.load("base").config.model
 ROWS = {
@@ -117,7 +117,8 @@ def test_counting_is_the_same_where_something_is_computed(kind: str) -> None:
 def test_the_kinds_that_are_counted_are_all() -> None:
     """A kind is a file: one that is not counted here, nor computed elsewhere, is found."""
     folder = Path(components.__file__).parent
-    for part, known in (("feed_forward", FEED_FORWARDS), ("norm", NORM_KINDS)):
+    kinds = {"feed_forward": FEED_FORWARDS, "norm": NORM_KINDS, "mixer": MIXERS}
+    for part, known in kinds.items():
         assert {file.stem for file in (folder / part).glob("[!_]*.py")} == set(known)
 
 

@@ -27,6 +27,7 @@ from seq2sweep.train.events import CheckpointDue
 from seq2sweep.train.loop import train
 
 from ..conftest import write_encoded
+from .models import MIXERS
 
 CPU = torch.device("cpu")
 MULTI30K = Path(__file__).parents[3] / "shared/data/multi30k"
@@ -40,6 +41,8 @@ SMALL = {
     "train.precision": "float32",
     "sweep.base": {},
 }
+
+SIDES = ("encoder", "decoder")
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -75,9 +78,18 @@ def of_multi30k() -> Pairs:
     return list(islice(read_pairs(MULTI30K / "train.en.gz", MULTI30K / "train.de.gz"), 64))
 
 
+@pytest.mark.parametrize("mixer", [pytest.param(m, marks=pytest.mark.thorough) for m in MIXERS[1:]])
+def test_it_memorises_sentences_with_another_mixer(mixer: str, tmp_path: Path) -> None:
+    memorises(of_the_phrasebook(), {f"model.{side}_mixer": mixer for side in SIDES}, tmp_path)
+
+
 @pytest.mark.parametrize("pairs_of", [of_the_phrasebook, of_multi30k])
 def test_it_memorises_sentences(pairs_of: Callable[[], Pairs], tmp_path: Path) -> None:
-    clean = Cleaner(presets.load("phrasebook").config.prepare, "en", "de")(list(pairs_of()))
+    memorises(pairs_of(), {}, tmp_path)
+
+
+def memorises(drawn: Pairs, model: dict[str, object], tmp_path: Path) -> None:
+    clean = Cleaner(presets.load("phrasebook").config.prepare, "en", "de")(list(drawn))
     source, target = (block.decode().splitlines() for block in (clean.source, clean.target))
     pairs = list(zip(source, target, strict=True))
     assert len(pairs) == 64
@@ -90,7 +102,7 @@ def test_it_memorises_sentences(pairs_of: Callable[[], Pairs], tmp_path: Path) -
         "train.validate_every": 150,
         "train.checkpoint_every": 150,
         "evaluate.average_checkpoints": 1,
-    }
+    } | model
     sources, references = ([pair[i] for pair in pairs] for i in (0, 1))
     translations = learn(changes, pairs, sources, tmp_path)
     assert translations == references

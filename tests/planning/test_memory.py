@@ -34,6 +34,10 @@ PRECISIONS: tuple[Any, ...] = ("float32", "bf16")
         {"model.feed_forward": "swiglu"},
         {"model.feed_forward": "swiglu", "model.feed_forward_dropout": 0.1},
         {"model.norm_kind": "rmsnorm"},
+        *(
+            {"model.encoder_mixer": kind, "model.decoder_mixer": kind}
+            for kind in ("restricted", "recurrent", "convolutional", "separable")
+        ),
     ],
     ids=str,
 )

@@ -63,6 +63,22 @@ def test_settings_that_table_3_does_not_know_become_columns_where_they_differ() 
     assert r"feed\_forward" in formats.latex(found)
 
 
+def test_mixers_are_columns_where_they_differ() -> None:
+    of_mixers = {
+        "encoder_mixer=recurrent": {"encoder_mixer": "recurrent"},
+        "dilated": {"encoder_mixer": "convolutional", "mixer_dilation": [1, 2, 4]},
+    }
+    trials = [trial(name, settings) for name, settings in of_mixers.items()]
+    found = table.tables(sweep() | {"trials": [*sweep()["trials"], *trials]}, "x", 1)
+    own = [heading for heading in found.headings if heading not in table.HEADINGS]
+    assert own == ["encoder_mixer", "mixer_dilation"]
+    place = found.headings.index("encoder_mixer")
+    cells = {row.cells[0]: row.cells[place : place + 2] for row in found.rows}
+    assert cells["base"] == ("self_attention", "[1]")
+    assert cells["encoder_mixer=recurrent"] == ("recurrent", "")
+    assert cells["dilated"] == ("convolutional", "[1, 2, 4]")
+
+
 def test_rows_are_named_as_in_the_paper() -> None:
     kinds = [name[:3] for name in rows(sweep())]
     expected = ["bas", "(A)", "(A)", "(B)", "(C)", "(C)", "(D)", "(D)", "(D)", "(E)", "(C)"]

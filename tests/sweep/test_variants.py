@@ -394,3 +394,13 @@ def test_kinds_of_parts_are_swept_by_one_line_of_params_yaml() -> None:
     )
     # The trials that were there are found trained.
     assert {v.slug for v in found.values()} == {v.slug for v in before.values()}
+
+
+def test_mixers_are_swept_at_equal_flops() -> None:
+    text = configuration.dump(presets.load("phrasebook").config)
+    place = text.index("    model.heads, model.d_k")
+    line = "    model.encoder_mixer: [restricted, recurrent, convolutional, separable]\n"
+    config = configuration.parse(text[:place] + line + text[place:])
+    config = configuration.with_changes(config, {"sweep.budget": "flops"})
+    mixed = {v.changes["model.encoder_mixer"] for v in accepted(config) if "mixer" in v.name}
+    assert mixed == {"restricted", "recurrent", "convolutional", "separable"}

@@ -6,11 +6,13 @@ import multiprocessing
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 from torch import distributed as dist
 from torch.distributed.tensor import DTensor
 
+from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.batching import Batch
 from seq2sweep.model.transformer import Transformer
@@ -82,6 +84,11 @@ def work(rank: int, folder: Path, config: Config) -> None:
     after = weights(model)
     assert not all(torch.equal(before[k], v) for k, v in after.items())
     assert all(bool(v.isfinite().all()) for v in after.values())
+    plain.load_state_dict(after, strict=False)  # one matrix has three names
+    words = torch.arange(7, 19).view(2, 6)
+    with torch.no_grad():  # what is computed with are the new weights
+        torch.testing.assert_close(model.eval()(words, words), plain.eval()(words, words))
+    give_back(model)
     assert held(model) <= 0.51 * total
     moments = [v for entry in optimizer.state.values() for v in entry.values() if v.ndim]
     local = [v.to_local() for v in moments if isinstance(v, DTensor)]
@@ -90,12 +97,22 @@ def work(rank: int, folder: Path, config: Config) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"model.encoder_mixer": "recurrent", "model.decoder_mixer": "separable"},
+        {"model.encoder_mixer": "convolutional", "model.decoder_mixer": "recurrent"},
+    ],
+    ids=["attention", "recurrent", "convolutional"],
+)
 def test_each_worker_holds_its_half_and_skips_what_another_cannot_take(
-    tiny_config: Config, tmp_path: Path
+    changes: dict[str, str], tiny_config: Config, tmp_path: Path
 ) -> None:
+    config = configuration.with_changes(tiny_config, changes)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    workers = [context.Process(target=work, args=(rank, tmp_path, tiny_config)) for rank in (0, 1)]
+    workers = [context.Process(target=work, args=(rank, tmp_path, config)) for rank in (0, 1)]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -180,6 +180,27 @@ class ModelConfig:
     attention: Literal["scaled_dot_product", "dot_product", "additive"] = field(
         "scaled_dot_product (equation 1), dot_product (unscaled) or additive (section 3.2.1)"
     )
+    encoder_mixer: str = field(
+        "self_attention (paper), restricted, recurrent, convolutional or separable: what lets the "
+        "encoder's positions see each other (section 4)",
+        kinds="mixer",
+        default="self_attention",
+    )
+    decoder_mixer: str = field(
+        "the same of the decoder; its attention over the encoder stays",
+        kinds="mixer",
+        default="self_attention",
+    )
+    mixer_neighbourhood: int = field(
+        "r of restricted: positions that one sees, itself among them", at_least=1, default=7
+    )
+    mixer_kernel: int = field("k of convolutional and separable", at_least=1, default=3)
+    mixer_dilation: tuple[int, ...] = field(
+        "steps between the k positions, layer by layer, over and over: [1] contiguous, "
+        "[1, 2, 4, 8, 16] as ByteNet",
+        rule=("one number or more, each at least 1", lambda d: bool(d) and min(d) >= 1),
+        default=(1,),
+    )
     norm: Literal["post", "pre"] = field("post: after each sub-layer, as the paper; or pre")
     norm_kind: str = field(
         "layernorm (paper) or rmsnorm (Zhang and Sennrich 2019)", kinds="norm", default="layernorm"
@@ -197,6 +218,15 @@ class ModelConfig:
     def problems(self) -> Iterator[str]:
         if self.positions == "sinusoidal" and self.d_model % 2:
             yield must("model.d_model", "even for sinusoidal positions", self.d_model)
+        if self.encoder_mixer == "recurrent" and self.d_model % 2:
+            rule = "even for encoder_mixer recurrent, which has half of it for each direction"
+            yield must("model.d_model", rule, self.d_model)
+        if self.encoder_mixer == "restricted" and not self.mixer_neighbourhood % 2:
+            rule = "odd for encoder_mixer restricted: as many positions on each side"
+            yield must("model.mixer_neighbourhood", rule, self.mixer_neighbourhood)
+        if self.encoder_mixer in ("convolutional", "separable") and not self.mixer_kernel % 2:
+            rule = f"odd for encoder_mixer {self.encoder_mixer}: as many positions on each side"
+            yield must("model.mixer_kernel", rule, self.mixer_kernel)
 
 
 @dataclass(frozen=True)

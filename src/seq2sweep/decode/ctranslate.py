@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seq2sweep.config import EvaluateConfig
+from seq2sweep.config import EvaluateConfig, ModelConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK
 from seq2sweep.decode.beam import Hypothesis
 from seq2sweep.errors import UserError
@@ -38,26 +38,13 @@ GATED = {"relu": False, "swiglu": True}
 def export(model: Architecture, folder: Path) -> None:
     """Write the model into a folder that is not there yet, in float32.
 
-    Raises UserError for what CTranslate2 does not know: additive attention, heads whose d_k and d_v
-    are not d_model / heads, kinds of feed-forward and norm that are not the paper's, swiglu or
-    rmsnorm; and when the folder exists or the package is missing.
+    Raises UserError for what CTranslate2 does not know: other mixers than self-attention, additive
+    attention, heads whose d_k and d_v are not d_model / heads, kinds of feed-forward and norm that
+    are not the paper's, swiglu or rmsnorm; and when the folder exists or the package is missing.
     """
     engine = _engine()
-    config = model.config
-    if not isinstance(model, Transformer):
-        raise UserError(f"CTranslate2 has no model.architecture {config.architecture}")
-    if config.feed_forward not in GATED or config.norm_kind not in ("layernorm", "rmsnorm"):
-        raise UserError(
-            "CTranslate2 knows feed_forward relu and swiglu, norm_kind layernorm and rmsnorm only; "
-            f"this model has {config.feed_forward} and {config.norm_kind}"
-        )
-    width = config.d_model / config.heads
-    if config.attention == "additive" or {config.d_k, config.d_v} != {width}:
-        raise UserError(
-            "CTranslate2 knows dot-product attention with d_k = d_v = d_model / heads only; this "
-            f"model has {config.attention}, d_k {config.d_k}, d_v {config.d_v}, d_model "
-            f"{config.d_model} and {config.heads} heads"
-        )
+    config = _known(model)
+    assert isinstance(model, Transformer)
     if folder.exists():
         raise UserError(f"{folder} exists: name a folder that does not, or remove it")
     specs = engine.specs
@@ -98,6 +85,32 @@ def export(model: Architecture, folder: Path) -> None:
     spec.optimize()
     with whole_folder(folder) as made_whole:
         spec.save(str(made_whole))
+
+
+def _known(model: Architecture) -> ModelConfig:
+    """The model's settings. Raises UserError for one that CTranslate2 does not know."""
+    config = model.config
+    if not isinstance(model, Transformer):
+        raise UserError(f"CTranslate2 has no model.architecture {config.architecture}")
+    if config.feed_forward not in GATED or config.norm_kind not in ("layernorm", "rmsnorm"):
+        raise UserError(
+            "CTranslate2 knows feed_forward relu and swiglu, norm_kind layernorm and rmsnorm only; "
+            f"this model has {config.feed_forward} and {config.norm_kind}"
+        )
+    mixers = {config.encoder_mixer, config.decoder_mixer}
+    if mixers != {"self_attention"}:
+        raise UserError(
+            "CTranslate2 knows encoder_mixer and decoder_mixer self_attention only; this model has "
+            f"{config.encoder_mixer} and {config.decoder_mixer}"
+        )
+    width = config.d_model / config.heads
+    if config.attention == "additive" or {config.d_k, config.d_v} != {width}:
+        raise UserError(
+            "CTranslate2 knows dot-product attention with d_k = d_v = d_model / heads only; this "
+            f"model has {config.attention}, d_k {config.d_k}, d_v {config.d_v}, d_model "
+            f"{config.d_model} and {config.heads} heads"
+        )
+    return config
 
 
 class Search:

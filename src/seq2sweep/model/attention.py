@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seq2sweep.config import ModelConfig
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
 from seq2sweep.model.products import Linear, linear
@@ -116,22 +117,35 @@ class MultiHeadAttention(nn.Module):
         [B, h, n, m], bool, True where a query may look at a key, or, which is faster, what to add
         to the scores (`additive`); causal (not with a mask): query i sees keys 0 ... i.
         """
+        return self.join(self.heads_of(queries, keys, values, mask, causal), packing)
+
+    def heads_of(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """Values weighted by attention, head by head: [B, h, n, d_v]; arguments as in `attend`."""
         if self.keep_weights or not self._fused(queries, keys):
             weights = self.weights(queries, keys, mask, causal)
             if self.keep_weights:
                 self.kept_weights = weights.detach()
             kept = dropout(weights, self.dropout, self.training)
-            heads = kept.to(values.dtype) @ values
-        else:
-            heads = F.scaled_dot_product_attention(
-                queries,
-                keys,
-                values,
-                attn_mask=mask,
-                dropout_p=self.dropout if self.training else 0.0,
-                is_causal=causal,
-                scale=self.scale,
-            )
+            return kept.to(values.dtype) @ values
+        return F.scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=causal,
+            scale=self.scale,
+        )
+
+    def join(self, heads: Tensor, packing: Packing | None = None) -> Tensor:
+        """Heads [B, h, n, d_v] joined by W^O: [B, n, d_model], or packed."""
         joined = heads.transpose(1, 2).flatten(2)
         out: Tensor = self.output(joined if packing is None else packing.pack(joined))
         return out
@@ -184,3 +198,42 @@ def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     """What to add to scores: 0 where allowed (bool), minus infinity elsewhere."""
     zeros = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
     return zeros.masked_fill_(~allowed, -math.inf)
+
+
+def parameter_count(config: ModelConfig) -> int:
+    """Trainable numbers of one: W^Q, W^K, W^V and W^O; additive attention has u besides."""
+    count = config.d_model * config.heads * (2 * config.d_k + 2 * config.d_v)
+    return count + config.heads * config.d_k * (config.attention == "additive")
+
+
+def projections(config: ModelConfig) -> int:
+    """Operations of Q, K, V and the output, for each piece."""
+    return 2 * config.d_model * config.heads * (2 * config.d_k + 2 * config.d_v)
+
+
+def pairwise(config: ModelConfig) -> int:
+    """Operations of a score and its part of the weighted sum, for each query and key.
+
+    Additive scores are a product of d_k numbers too, u . tanh(q + k); their sum and tanh are
+    element-wise.
+    """
+    return 2 * config.heads * (config.d_k + config.d_v)
+
+
+def kept_bytes(config: ModelConfig, size: int) -> int:
+    """What the backward pass needs for each piece, scores left out: the input, queries, keys,
+    values, heads and the softmax's sums; `size`: bytes of a number that goes into a product."""
+    return size * (config.d_model + config.heads * (2 * config.d_k + 2 * config.d_v)) + (
+        4 * config.heads
+    )
+
+
+def kept_of_scores(config: ModelConfig, size: int, plain: bool) -> int:
+    """What the backward pass needs for each query, key and head; plain: without a fused kernel.
+
+    The softmax in float32, and its copy where products are in bf16; additive scores keep tanh of
+    each query with each key, and are always plain.
+    """
+    if config.attention == "additive":
+        return 4 + size + size * config.d_k
+    return (4 + size * (size == 2)) * plain

@@ -23,7 +23,8 @@ def build(config: ModelConfig, vocabulary_size: int) -> Architecture:
     expected = model.parameter_count(config, vocabulary_size)
     if count != expected:
         raise UserError(
-            f"model: the {config.architecture} with feed_forward {config.feed_forward} and "
+            f"model: the {config.architecture} with encoder_mixer {config.encoder_mixer}, "
+            f"decoder_mixer {config.decoder_mixer}, feed_forward {config.feed_forward} and "
             f"norm_kind {config.norm_kind} has {count:,} parameters, but {expected:,} by its "
             "formula: correct `parameter_count` beside the part that differs"
         )

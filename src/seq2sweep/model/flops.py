@@ -1,10 +1,12 @@
 """What a model costs: parameters and floating-point operations by closed formulas.
 
-The formulas lie with what they are of: `Transformer`, `feed_forward/*.py`, `norm/*.py`.
+The formulas lie with what they are of: `Transformer`, `attention`, `feed_forward/*.py`,
+`mixer/*.py`, `norm/*.py`.
 
 A multiply-add counts as two operations, as in PyTorch's FlopCounterMode. Only matrix products
 are counted: softmax, norms and element-wise work are a percent or two. The causal half of the
-decoder's self-attention is counted in full, as it is computed by a plain product.
+decoder's self-attention is counted in full, as it is computed by a plain product; of restricted
+attention the neighbourhoods are counted, clipped at the ends.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ def forward_flops(
 ) -> float:
     """Operations of one forward pass over sentence pairs of these lengths, in pieces, summed.
 
-    widths: of source and target as attention computes them, the longest sentences that each pair
-    is with; nothing else computes padding. Without them: what the task needs.
+    widths: of source and target as they are padded, the longest sentences that each pair is with;
+    only attention and other mixers compute padding. Without them: what the task needs.
     """
     return _architecture(config).forward_flops(
         config, vocabulary_size, source_lengths, target_lengths, widths

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from seq2sweep.config import ModelConfig
 from seq2sweep.model import components
 from seq2sweep.model.attention import MultiHeadAttention
+from seq2sweep.model.caching import MixerCache
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
 
@@ -24,8 +25,6 @@ LEARNED_POSITIONS = 1024
 """Pieces a side for which `model.positions: learned` has a position."""
 # Sinusoids made at the start; longer sentences make more.
 FIRST_POSITIONS = 256
-FIRST_ROOM = 32
-"""Pieces a sentence that a decoder's cache begins with; it doubles when it is full."""
 
 
 class Residual(nn.Module):
@@ -57,11 +56,14 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward."""
+    """Self-attention, or another mixer in its place, then feed-forward.
 
-    def __init__(self, config: ModelConfig) -> None:
+    The mixer is called `attention` whatever it is: its weights' names are those in checkpoints.
+    """
+
+    def __init__(self, config: ModelConfig, number: int = 0) -> None:
         super().__init__()
-        self.attention = _attention(config)
+        self.attention = components.mixer(config.encoder_mixer)(config, False, number)
         self.attention_residual = _residual(config)
         self.feed_forward = _feed_forward(config)
         self.feed_forward_residual = _residual(config)
@@ -75,51 +77,30 @@ class EncoderLayer(nn.Module):
 
 @dataclass
 class LayerCache:
-    """Keys and values that one decoder layer need not compute again.
+    """What one decoder layer need not compute again.
 
-    self_keys, self_values: [B, h, room, d_k or d_v], of every piece that any hypothesis of a
-    sentence was ever continued with, the first `used` of them; they stay where they are.
-    memory_keys, memory_values: [B, h, n, d_k or d_v], shared by a sentence's K hypotheses.
+    mixer: of the target so far. memory_keys, memory_values: [B, h, n, d_k or d_v], shared by a
+    sentence's K hypotheses.
     """
 
-    self_keys: Tensor
-    self_values: Tensor
+    mixer: MixerCache
     memory_keys: Tensor
     memory_values: Tensor
-    used: int = 0
-
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add one step's keys and values [B, h, K, d_k or d_v]; gives all so far."""
-        end = self.used + keys.size(2)
-        self.self_keys = _with_room(self.self_keys, self.used, end, keys)
-        self.self_values = _with_room(self.self_values, self.used, end, values)
-        self.self_keys[:, :, self.used : end] = keys
-        self.self_values[:, :, self.used : end] = values
-        self.used = end
-        return self.self_keys[:, :, :end], self.self_values[:, :, :end]
-
-    def hold(self, columns: Tensor) -> None:
-        """Drop all pieces but these (int64 [B, fewer], old places) of each sentence."""
-        places = columns[:, None, :, None]
-        for name in ("self_keys", "self_values"):
-            old = getattr(self, name)
-            setattr(self, name, old.gather(2, places.expand(-1, old.size(1), -1, old.size(3))))
-        self.used = columns.size(1)
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these (int64, old indices)."""
-        self.self_keys = self.self_keys[:, :, : self.used].index_select(0, sentences)
-        self.self_values = self.self_values[:, :, : self.used].index_select(0, sentences)
+        self.mixer.keep(sentences)
         self.memory_keys = self.memory_keys.index_select(0, sentences)
         self.memory_values = self.memory_values.index_select(0, sentences)
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention over the encoder's output, then feed-forward."""
+    """Masked self-attention, or another mixer in its place, attention over the encoder's output,
+    then feed-forward."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, number: int = 0) -> None:
         super().__init__()
-        self.attention = _attention(config)
+        self.attention = components.mixer(config.decoder_mixer)(config, True, number)
         self.attention_residual = _residual(config)
         self.memory_attention = _attention(config)
         self.memory_residual = _residual(config)
@@ -136,29 +117,26 @@ class DecoderLayer(nn.Module):
     ) -> Tensor:
         """x [B, m, d_model] and memory [B, n, d_model], or packed; source_mask [B, 1, 1, n].
 
-        The causal mask alone suffices for the target: its padding comes last, so no word sees it.
+        The mixer is causal, which suffices for the target: its padding comes last, unseen by words.
         """
         keys, values = self.memory_attention.project_memory(memory, memory_packing)
-        x = self.attention_residual(x, lambda y: self.attention(y, causal=True, packing=packing))
+        x = self.attention_residual(x, lambda y: self.attention(y, packing=packing))
         return self._rest(x, keys, values, source_mask, packing)
 
     def start(self, memory: Tensor) -> LayerCache:
         """An empty cache for memory [B, n, d_model], before the first step."""
         keys, values = self.memory_attention.project_memory(memory)
-        return LayerCache(keys[:, :, :0], values[:, :, :0], keys.contiguous(), values.contiguous())
+        start = self.attention.start(memory)
+        return LayerCache(start, keys.contiguous(), values.contiguous())
 
     def step(self, x: Tensor, cache: LayerCache, past: Tensor, source_mask: Tensor) -> Tensor:
         """One target position of each hypothesis, x [B, K, d_model]; appends to the cache.
 
-        past: the mask [B, 1, K, pieces in the cache after this step] of those a hypothesis has.
+        past: the mask [B, 1, K, pieces in the cache after this step] of those a hypothesis sees.
         """
-        x = self.attention_residual(x, lambda y: self._attend_to_past(y, cache, past))
+        x = self.attention_residual(x, lambda y: self.attention.step(y, cache.mixer, past))
         # A sentence's hypotheses are so many queries over the same memory.
         return self._rest(x, cache.memory_keys, cache.memory_values, source_mask)
-
-    def _attend_to_past(self, x: Tensor, cache: LayerCache, past: Tensor) -> Tensor:
-        queries, keys, values = self.attention.project(x)
-        return self.attention.attend(queries, *cache.append(keys, values), past)
 
     def _rest(
         self,
@@ -213,16 +191,6 @@ class Positions(nn.Module):
                 )
             self.table = sinusoids(2 * end, self.d_model).to(self.table)
         return self.table[start:end]
-
-
-def _with_room(buffer: Tensor, used: int, needed: int, like: Tensor) -> Tensor:
-    """A buffer [B, h, room, d] with room for `needed`, of which the first `used` are kept."""
-    if needed <= buffer.size(2):
-        return buffer
-    sentences, heads, _, width = like.shape
-    larger = like.new_empty(sentences, heads, max(2 * needed, FIRST_ROOM), width)
-    larger[:, :, :used] = buffer[:, :, :used]
-    return larger
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:

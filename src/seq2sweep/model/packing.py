@@ -1,4 +1,4 @@
-"""Padding removed from what needs none: only attention looks at whole sentences.
+"""Padding removed from what needs none: only mixers and attention look at whole sentences.
 
 Shapes: B sentences padded to n pieces, R of the B * n real; d numbers a piece.
 """
@@ -50,6 +50,20 @@ class Packing:
 
 def _spread(x: Tensor, places: Tensor, rows: int) -> Tensor:
     return x.new_zeros(rows, x.size(1)).index_copy_(0, places, x)
+
+
+def real(mask: Tensor) -> Tensor:
+    """Which pieces are real, bool [B, n], of a mask [B, 1, 1, n] that attention takes: bool, or
+    what to add to scores."""
+    keys = mask[:, 0, 0]
+    return keys if keys.dtype == torch.bool else keys.eq(0)
+
+
+def zeroed(x: Tensor, mask: Tensor | None, packing: Packing | None) -> Tensor:
+    """x [B, n, d] with zeros where the mask [B, 1, 1, n] shows padding; what is packed has none."""
+    if mask is None or packing is not None:
+        return x
+    return x.masked_fill(~real(mask).unsqueeze(-1), 0.0)
 
 
 # Each is the other's gradient: no place is taken twice. PyTorch, which does not know that, adds up.

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from seq2sweep.config import ModelConfig
 from seq2sweep.data.vocabulary import PAD
-from seq2sweep.model import components
+from seq2sweep.model import attention, components
 from seq2sweep.model.architecture import Architecture, Lengths
 from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.dropout import dropout
@@ -53,8 +53,8 @@ class Transformer(Architecture):
         )
         self.source_positions = Positions(config.positions, config.d_model)
         self.target_positions = Positions(config.positions, config.d_model)
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
+        self.encoder = nn.ModuleList(EncoderLayer(config, i) for i in range(config.layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config, i) for i in range(config.layers))
         # Pre-norm layers leave their sums as they are; the norm comes once, at the end.
         pre = config.norm == "pre"
         norm = components.norm(config.norm_kind)
@@ -106,7 +106,8 @@ class Transformer(Architecture):
             assert isinstance(layer, DecoderLayer)
             layers.append(layer.start(memory))
         nothing = torch.ones(source.size(0), 0, dtype=torch.bool, device=source.device)
-        return DecoderCache(self._mask(source), layers, nothing)
+        reach = components.mixer(self.config.decoder_mixer).reach(self.config)
+        return DecoderCache(self._mask(source), layers, nothing, reach)
 
     def step(self, pieces: Tensor, cache: DecoderCache) -> Tensor:
         """Logits [B, K, V] after appending pieces [B, K] to each hypothesis.
@@ -129,7 +130,8 @@ class Transformer(Architecture):
         """How each query spreads its attention, for inspection (the paper's figures 3 to 5).
 
         Returns, for layer i from 0: `encoder.i.attention` [B, h, n, n], `decoder.i.attention`
-        [B, h, m, m] and `decoder.i.memory_attention` [B, h, m, n]. Each row sums to 1.
+        [B, h, m, m] and `decoder.i.memory_attention` [B, h, m, n]. Each row sums to 1. A mixer that
+        is no attention has none.
         """
         modules = {
             name: module
@@ -162,13 +164,15 @@ class Transformer(Architecture):
     def parameter_count(config: ModelConfig, vocabulary_size: int) -> int:
         """Trainable numbers; attention has no biases."""
         d = config.d_model
-        attention = d * config.heads * (2 * config.d_k + 2 * config.d_v)
-        if config.attention == "additive":
-            attention += config.heads * config.d_k
+        encoder_mixer, decoder_mixer = (
+            components.mixer(kind).parameter_count(config, causal)
+            for kind, causal in ((config.encoder_mixer, False), (config.decoder_mixer, True))
+        )
+        memory_attention = attention.parameter_count(config)
         feed_forward = components.feed_forward(config.feed_forward).parameter_count(d, config.d_ff)
         norm = components.norm(config.norm_kind).parameter_count(d)
-        encoder_layer = attention + feed_forward + 2 * norm
-        decoder_layer = 2 * attention + feed_forward + 3 * norm
+        encoder_layer = encoder_mixer + feed_forward + 2 * norm
+        decoder_layer = decoder_mixer + memory_attention + feed_forward + 3 * norm
         embeddings = vocabulary_size * d * (1 if config.tie_embeddings else 3)
         positions = 2 * LEARNED_POSITIONS * d if config.positions == "learned" else 0
         last_norms = 2 * norm if config.norm == "pre" else 0
@@ -187,19 +191,20 @@ class Transformer(Architecture):
         n = source_lengths.astype(np.float64)
         m = target_lengths.astype(np.float64)
         keys, queries = (n, m) if widths is None else (w.astype(np.float64) for w in widths)
+        sides = (config.encoder_mixer, False, n, keys), (config.decoder_mixer, True, m, queries)
+        encoder_mixer, decoder_mixer = (
+            components.mixer(kind).flops(config, causal, own, None if widths is None else wide)
+            for kind, causal, own, wide in sides
+        )
         d, h, d_k, d_v = config.d_model, config.heads, config.d_k, config.d_v
-        projections = 2 * d * h * (2 * d_k + 2 * d_v)  # Q, K, V and the output, for each piece
-        # Scores and weighted sum, for each query and key. Additive scores are a product of d_k
-        # numbers too, u . tanh(q + k); their sum and tanh are element-wise.
-        pairwise = 2 * h * (d_k + d_v)
         feed_forward = components.feed_forward(config.feed_forward).flops(d, config.d_ff)
-        encoder_layer = n * (projections + feed_forward) + keys * keys * pairwise
+        encoder_layer = n * feed_forward + encoder_mixer
         decoder_layer = (
-            m * (projections + feed_forward)
-            + queries * queries * pairwise
+            m * feed_forward
+            + decoder_mixer
             + m * 2 * d * h * (d_k + d_v)  # cross-attention: queries and output ...
             + n * 2 * d * h * (d_k + d_v)  # ... and keys and values of the memory
-            + queries * keys * pairwise
+            + queries * keys * attention.pairwise(config)
         )
         per_pair = config.layers * (encoder_layer + decoder_layer) + 2 * m * d * vocabulary_size
         return float(per_pair.sum())
@@ -233,12 +238,14 @@ class DecoderCache:
     made of any more are dropped from time to time: hypotheses mostly share how they begin.
 
     source_mask: added to scores, [B, 1, 1, n]; past: bool [B * K, pieces that the layers hold of a
-    sentence], True for those that a hypothesis is made of; steps: target positions decoded so far.
+    sentence], True for those that a hypothesis is made of, without those that lie further back than
+    the last `reach` of them; steps: target positions decoded so far.
     """
 
     source_mask: Tensor
     layers: list[LayerCache]
     past: Tensor
+    reach: int
     steps: int = 0
 
     def extend(self, sentences: int, hypotheses: int) -> Tensor:
@@ -247,6 +254,9 @@ class DecoderCache:
             self._drop(hypotheses)
         own = torch.eye(hypotheses, dtype=torch.bool, device=self.past.device)
         self.past = torch.cat((self.past, own.repeat(sentences, 1)), dim=1)
+        if self.steps >= self.reach:
+            later = self.past.flip(1).cumsum(1).flip(1)
+            self.past &= later <= self.reach
         return self.past.view(sentences, 1, hypotheses, -1)
 
     def select(self, hypotheses: Tensor) -> None:
@@ -255,6 +265,8 @@ class DecoderCache:
         hypotheses: int64 [B * K_new], sentence by sentence.
         """
         self.past = self.past.index_select(0, hypotheses)
+        for layer in self.layers:
+            layer.mixer.select(hypotheses)
 
     def _drop(self, hypotheses: int) -> None:
         """Hold no more pieces of a sentence than any sentence's hypotheses are made of."""
@@ -267,7 +279,7 @@ class DecoderCache:
         columns = alive.sort(dim=1, descending=True, stable=True).indices[:, :width]
         self.past = past.gather(2, columns.unsqueeze(1).expand(-1, hypotheses, -1)).flatten(0, 1)
         for layer in self.layers:
-            layer.hold(columns)
+            layer.mixer.hold(columns)
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these (int64, old indices) from what hypotheses share."""

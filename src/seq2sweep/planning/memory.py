@@ -9,7 +9,7 @@ import numpy as np
 from seq2sweep.config import Config
 from seq2sweep.hardware import Precision
 from seq2sweep.model import components, flops
-from seq2sweep.model.attention import FEW_SCORES
+from seq2sweep.model.attention import FEW_SCORES, kept_of_scores
 from seq2sweep.planning.workload import Workload
 from seq2sweep.train.loss import CHUNK
 
@@ -115,26 +115,24 @@ def bytes_per_token(
     norm = components.norm(model.norm_kind).kept_bytes(d)
     mask = 1 if gpu else size
     residual = norm + mask * d * (model.dropout > 0)  # and which units dropout hit
-    attention: float = size * (d + h * (2 * d_k + 2 * d_v)) + 4 * h + residual
     inner = components.feed_forward(model.feed_forward).KEPT
     feed_forward = size * (d + inner * model.d_ff) + residual
     feed_forward += (size + mask) * model.d_ff * (model.feed_forward_dropout > 0)
     memory_source: float = size * h * (d_k + d_v) + d * size * (size == 2)
     memory_target: float = size * (d + h * (d_k + d_v)) + 4 * h + residual
     source_keys, target_keys = _longest(load)
-    short = source_keys * target_keys <= FEW_SCORES
-    if model.attention == "additive" or (not gpu and (size == 2 or short)):
-        # softmax in float32 and its copy; additive scores keep tanh of each query with each key.
-        additive = model.attention == "additive"
-        wide = 4 + size * (size == 2 or additive) + size * d_k * additive
-        attention_source = attention + h * source_keys * wide
-        attention_target = attention + h * target_keys * wide
-        memory_target += h * source_keys * wide
-    else:
-        attention_source = attention_target = attention
+    plain = not gpu and (size == 2 or source_keys * target_keys <= FEW_SCORES)
+    memory_target += h * source_keys * kept_of_scores(model, size, plain)
+    encoder_mixer, decoder_mixer = (
+        components.mixer(kind).kept_bytes(model, causal, length, size, plain) + residual
+        for kind, causal, length in (
+            (model.encoder_mixer, False, source_keys),
+            (model.decoder_mixer, True, target_keys),
+        )
+    )
     embedding = 16 + (1 if gpu else 4) * d * (model.dropout > 0)
-    source = model.layers * (attention_source + feed_forward + memory_source) + embedding
-    target = model.layers * (attention_target + memory_target + feed_forward) + embedding
+    source = model.layers * (encoder_mixer + feed_forward + memory_source) + embedding
+    target = model.layers * (decoder_mixer + memory_target + feed_forward) + embedding
     return source, target + size * d
 
 
