@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from seq2sweep import console
 from seq2sweep.report import plots, samples, sweep_plots
+from seq2sweep.report import table1 as layer_types
 from seq2sweep.report.aggregate import aggregate, most_seeds
 from seq2sweep.report.number_format import MISSING, fixed, millions, percent, plain, powers, whole
 from seq2sweep.report.pareto import objectives
@@ -48,6 +49,7 @@ class Results:
     translations: Sequence[samples.Translation]
     lineage: Mapping[str, str]
     sweep: Mapping[str, Any] | None = None
+    table1: Mapping[str, Any] | None = None
 
 
 def render(results: Results) -> str:
@@ -68,6 +70,7 @@ def render(results: Results) -> str:
             ),
             curves=_curves(results.curves),
             sweep=_sweep(results),
+            table1=results.table1 and layer_types.section(results.table1),
             tables=sweep_tables(results),
             none_yet=NONE_YET,
             translations=samples.choose(results.translations),
@@ -86,6 +89,11 @@ def render_tables(tables: Tables | None, dataset: str) -> str:
     """reports/table3.html: the tables of a sweep alone; None where none has been run."""
     template = _environment().get_template("table3.html")
     return template.render(tables=tables, dataset=dataset, none_yet=NONE_YET)
+
+
+def render_table1(section: Mapping[str, Any]) -> str:
+    """reports/table1.html: Table 1 alone, from `table1.section`."""
+    return _environment().get_template("table1.html").render(table1=section)
 
 
 def sweep_tables(results: Results) -> Tables | None:
