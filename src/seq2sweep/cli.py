@@ -206,6 +206,28 @@ def _compare_translations(options: argparse.Namespace) -> None:
     print(json.dumps(result, indent=2, ensure_ascii=False))
 
 
+def _table1(options: argparse.Namespace) -> None:
+    from seq2sweep.report.table1_files import markdown, table1_files
+    from seq2sweep.storage.atomic import write_whole
+    from seq2sweep.table1.measure import FULL, measure
+    from seq2sweep.tracking.lineage import code, hardware
+
+    changes = _changes(options.set)
+    for key in changes:
+        if not key.startswith("table1."):
+            raise UserError(f"--set {key}: only keys of table1 are measured, such as table1.kernel")
+    full = {f"table1.{key}": value for key, value in FULL.items()}
+    config = configuration.with_changes(presets.load("phrasebook").config, full | changes, "--set")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with console.never_silent("table1"):
+        record = measure(config.table1, code(Path()) | hardware())
+    files = table1_files(record) | {"table1.json": json.dumps(record, indent=2) + "\n"}
+    for name, text in files.items():
+        write_whole(options.folder / name, text)
+    print(markdown(record))
+    print(f"{options.folder} holds this as {', '.join(sorted(files))}")
+
+
 def _doctor(options: argparse.Namespace) -> None:
     from seq2sweep import health
     from seq2sweep.jobs import submit
@@ -262,6 +284,7 @@ WORK = {
     "evaluate": _evaluate,
     "score": _score,
     "compare": _compare,
+    "table1": _table1,
     "doctor": _doctor,
     "submit": _submit,
     "sync": _sync,
