@@ -1,9 +1,10 @@
-"""Stage report: every result so far on one page, and Table 3 in four formats."""
+"""Stage report: every result so far on one page, and Tables 1 and 3 in four formats."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 from pipeline import stage
 from seq2sweep.config import Config
@@ -11,8 +12,9 @@ from seq2sweep.data.files import RECEIPT, TRANSLATION_COLUMNS
 from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
-from seq2sweep.report import page, samples
+from seq2sweep.report import page, samples, table1
 from seq2sweep.report.formats import table_files
+from seq2sweep.report.table1_files import table1_files
 from seq2sweep.storage.atomic import write_whole
 
 
@@ -26,8 +28,11 @@ def work(config: Config) -> None:
         translations=read_translations(stage.REPORTS / "translations.tsv"),
         lineage=read_json(stage.MODEL / RECEIPT)["lineage"],
         sweep=read_sweep(stage.REPORTS / "sweep.json"),
+        table1=read_table1(stage.REPORTS / "table1.json"),
     )
     texts = table_files(results.sweep, results.dataset, results.train["vocabulary_size"])
+    if results.table1 is not None:
+        texts |= table1_files(results.table1)
     texts["index.html"] = page.render(results)
     for name, text in texts.items():
         write_whole(stage.REPORTS / name, text)
@@ -39,6 +44,14 @@ def read_sweep(path: Path) -> dict[str, object] | None:
         return None
     content: dict[str, object] = read_json(path)
     return None if content.get("method") == "none" else content
+
+
+def read_table1(path: Path) -> dict[str, Any]:
+    """The record of the stage table1."""
+    content: dict[str, Any] = read_json(path)
+    if wrong := table1.problem(content):
+        raise UserError(f"{path} is damaged ({wrong}): remove it and run `dvc repro`")
+    return content
 
 
 def read_curves(path: Path) -> list[dict[str, float | None]]:

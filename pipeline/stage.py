@@ -18,7 +18,8 @@ from seq2sweep.jobs import dvc_stages, submit
 from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import write_json as write_json
 from seq2sweep.sweep.variants import variants
-from seq2sweep.tracking.lineage import lineage_tags
+from seq2sweep.tracking.lineage import code as lineage_code
+from seq2sweep.tracking.lineage import hardware, lineage_tags
 
 if TYPE_CHECKING:
     from seq2sweep.runs.warm_start import Origin
@@ -144,6 +145,11 @@ def lineage(config: configuration.Config, header: dict[str, Any], **more: Path) 
     data = {"dataset": header["fingerprint"], "vocabulary": header["vocabulary"]["fingerprint"]}
     inputs = {"raw": RAW, "clean": CLEAN, "vocabulary": VOCABULARY, "encoded": ENCODED} | more
     return lineage_tags(Path.cwd(), config, inputs=inputs, data=data)
+
+
+def here() -> dict[str, str]:
+    """The commit and the machine, as a record of a measurement has them."""
+    return lineage_code(Path.cwd()) | hardware()
 
 
 def dataset_in_words(config: configuration.Config) -> str:

@@ -371,6 +371,78 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("*lengths) / updates", "*lengths)"),
         ],
     },
+    # --- table1: operations, times and paths
+    "tests/table1/test_rows.py": {
+        f"{PACKAGE}/table1/rows.py": [
+            ("flops=lambda n, d, k, r: 4 * n**2 * d,", "flops=lambda n, d, k, r: 2 * n**2 * d,"),
+            ("flops=lambda n, d, k, r: 16 * n * d**2,", "flops=lambda n, d, k, r: 12 * n * d**2,"),
+            ("while k**depth < n:", "while k**depth <= n:"),
+            ('Crossover("multi_head", "lstm", 2)', 'Crossover("multi_head", "lstm", 1)'),
+        ],
+    },
+    "tests/table1/test_layer_types.py": {
+        f"{PACKAGE}/table1/layer_types.py": [
+            ("back = r - 1 if causal or self.causal else (r - 1) // 2", "back = r // 2 - 1"),
+            ("outside = (seen < 0) | (seen >= n)", "outside = seen < 0"),
+            ("torch.sigmoid(keep) * memory", "torch.sigmoid(add) * memory"),
+        ],
+    },
+    "tests/table1/test_operations.py": {
+        f"{PACKAGE}/table1/operations.py": [
+            ("max((lengths[before] for before in inputs), default=0)", "len(inputs)"),
+            ("if storage.data_ptr() not in weights:", "if True:"),
+        ],
+    },
+    "tests/table1/test_path_length.py": {
+        f"{PACKAGE}/table1/path_length.py": [
+            # A wrong dilation, a window off by one, an edge too many, a step not taken.
+            ("(k**level for level in range(n))", "(2**level for level in range(n))"),
+            ("dilations[(operation - 1) % len(dilations)]", "dilations[0]"),
+            (
+                "behind = width - 1 if causal else (width - 1) // 2",
+                "behind = width if causal else (width - 1) // 2",
+            ),
+            ("for place in range(width):", "for place in range(width + 1):"),
+            ("for place in range(width):", "for place in range(width - 1):"),
+            ("right << 1 & (1 << n) - 1", "right << 2 & (1 << n) - 1"),
+            ("dilations=dilations, layer=layer)", "dilations=dilations, layer=0)"),
+        ],
+        f"{PACKAGE}/model/mixer/convolutional.py": [
+            ("own = kernel - 1 if causal else", "own = kernel - 2 if causal else"),
+        ],
+    },
+    "tests/table1/test_timing.py": {
+        f"{PACKAGE}/table1/timing.py": [
+            ("return (clock() - started) / calls", "return (clock() - started) / calls / 2"),
+            ("        work()\n        taken", "        taken"),
+            ("        chance.shuffle(order)\n", ""),
+        ],
+    },
+    "tests/table1/test_exponents.py": {
+        f"{PACKAGE}/table1/exponents.py": [
+            ("stats.t.ppf(0.975, free)", "stats.t.ppf(0.95, free)"),
+            ("math.log(n), math.log(d)] for n, d in points", "math.log(n), d] for n, d in points"),
+            ("return sorted(sizes)[-LARGEST:]", "return sorted(sizes)"),
+            ("share = -before / (after - before)", "share = 0.5"),
+        ],
+    },
+    "tests/table1/test_measure.py": {
+        f"{PACKAGE}/table1/measure.py": [
+            (
+                "for what, work in ((FORWARD, case.forward), (BOTH, case.both))",
+                "for what, work in ((FORWARD, case.forward),)",
+            ),
+            ('"saved_bytes": saved_bytes(case.layer, case.x)', '"saved_bytes": case.n'),
+        ],
+    },
+    "tests/report/test_table1.py": {
+        f"{PACKAGE}/report/table1.py": [
+            ("value = 1000 * seconds", "value = 500 * seconds"),
+            ("str(pair.multiple * d),", "str(d),"),
+            ("high - exponent, 2", "2 * (high - exponent), 2"),
+            ('BYTES = {"float32": 4, "bf16": 2}', 'BYTES = {"float32": 4, "bf16": 4}'),
+        ],
+    },
     SEEDS: {
         f"{PACKAGE}/report/aggregate.py": [
             ("_t(n - 1) * deviation / math.sqrt(n)", "_t(n - 1) * deviation / n"),

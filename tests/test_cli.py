@@ -56,10 +56,17 @@ def test_an_edited_params_is_overwritten_by_force_alone(
         assert line.startswith("seq2sweep preset: params.yaml ")
         assert "--force" in line
         assert params.read_text() == edited
-    # Of before there were the keys that are comments now.
-    params.write_text(re.sub("(?m)^  # .*\n", "", written))
-    assert configuration.load(params) == presets.load("multi30k-en-de").config
-    assert main(["preset", "phrasebook"]) == 0
+    # Of before there were the keys that are comments now, some of them, and a section of its own.
+    start, end = written.index("# TYPES OF LAYER"), written.index("# WHERE IT RUNS")
+    for before in (
+        re.sub("(?m)^  # .*\n", "", written),
+        re.sub("(?m)^  # norm_kind.*\n", "", written),
+        written[:start] + written[end:],
+        re.sub("(?m)^  # .*\n", "", written[:start] + written[end:]),
+    ):
+        params.write_text(before)
+        assert configuration.load(params) == presets.load("multi30k-en-de").config
+        assert main(["preset", "phrasebook"]) == 0
     params.write_text("broken: [")
     assert main(["preset", "phrasebook", "--force"]) == 0
     assert configuration.load(params) == presets.load("phrasebook").config
@@ -167,3 +174,36 @@ def test_a_folder_that_is_not_installed_works() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_table1_is_measured_into_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["table1.layers=[self_attention, recurrent]", "table1.lengths=[4, 8]"]
+    few += ["table1.widths=[4, 8]", "table1.repeats=3"]
+    assert main(["table1", "here", *(word for one in few for word in ("--set", one))]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("# Table 1, measured\n")
+    assert "here holds this as table1.csv, table1.html, table1.json, table1.md, table1.tex" in out
+    record = json.loads(Path("here/table1.json").read_text(encoding="utf-8"))
+    assert record["settings"]["widths"] == [4, 8]
+    # What is not set is that of the whole set, not of the stage.
+    assert record["settings"]["kernel"] == 3
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("table1.kernel=2", "--set: table1.kernel must be an odd number from 3 to 4095"),
+        ("table1.kernels=3", "did you mean table1.kernel?"),
+        ("model.heads=2", "--set model.heads: only keys of table1 are measured"),
+        ("table1.layers=[ltsm]", "did you mean lstm?"),
+    ],
+)
+def test_table1_refuses_in_one_line(
+    assignment: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["table1", "--set", assignment]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("seq2sweep table1: ")
+    assert message in line
+    assert not Path("reports").exists()

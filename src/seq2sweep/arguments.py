@@ -28,6 +28,8 @@ EXAMPLES = (
     "seq2sweep compare base A-heads-1",
     "seq2sweep compare models/train ../other-project",
     "seq2sweep compare baseline.de system.de reference.de --to de",
+    "seq2sweep table1",
+    "seq2sweep table1 --set table1.lengths=[64,128] --set table1.widths=[64,128]",
     "seq2sweep doctor",
     "seq2sweep doctor --json",
     "seq2sweep submit --address http://127.0.0.1:8265",
@@ -67,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
 
     for add in (
         *(_preset, _plan, _translate, _export, _evaluate),
-        *(_score, _compare, _doctor, _submit, _ui),
+        *(_score, _compare, _table1, _doctor, _submit, _ui),
     ):
         add(commands)
     commands.add_parser(
@@ -189,6 +191,28 @@ def _compare(commands: Commands) -> None:
     )
     compare.add_argument(
         "--json", action="store_true", help="as JSON, which it always is with a REFERENCE"
+    )
+
+
+def _table1(commands: Commands) -> None:
+    table1 = commands.add_parser(
+        "table1",
+        help="measure Table 1 of the paper: types of layer, over lengths and widths; minutes",
+        description="The stage of this name measures what params.yaml says, which is less.",
+    )
+    table1.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        default=Path("reports/table1"),
+        help="where table1.json, .md, .csv, .tex and .html are written (reports/table1)",
+    )
+    table1.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="measure something else, such as --set table1.kernel=5 (again for more)",
     )
 
 

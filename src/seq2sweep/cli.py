@@ -195,6 +195,28 @@ def _compare_translations(options: argparse.Namespace) -> None:
     _print_json(compare_files(*files, *asked, samples=options.samples))
 
 
+def _table1(options: argparse.Namespace) -> None:
+    from seq2sweep.report.table1_files import markdown, table1_files
+    from seq2sweep.storage.atomic import write_whole
+    from seq2sweep.table1.measure import FULL, measure
+    from seq2sweep.tracking.lineage import code, hardware
+
+    changes = _changes(options.set)
+    for key in changes:
+        if not key.startswith("table1."):
+            raise UserError(f"--set {key}: only keys of table1 are measured, such as table1.kernel")
+    full = {f"table1.{key}": value for key, value in FULL.items()}
+    config = configuration.with_changes(presets.load("phrasebook").config, full | changes, "--set")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with console.never_silent("table1"):
+        record = measure(config.table1, code(Path()) | hardware())
+    files = table1_files(record) | {"table1.json": json.dumps(record, indent=2) + "\n"}
+    for name, text in files.items():
+        write_whole(options.folder / name, text)
+    print(markdown(record))
+    print(f"{options.folder} holds this as {', '.join(sorted(files))}")
+
+
 def _doctor(options: argparse.Namespace) -> None:
     from seq2sweep import health
     from seq2sweep.jobs import submit
@@ -255,7 +277,7 @@ WORK = {
     work.__name__.removeprefix("_"): work
     for work in (
         *(_preset, _plan, _translate, _export, _evaluate),
-        *(_score, _compare, _doctor, _submit, _sync, _ui),
+        *(_score, _compare, _table1, _doctor, _submit, _sync, _ui),
     )
 }
 

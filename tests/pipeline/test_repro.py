@@ -57,6 +57,9 @@ TINY: dict[str, Any] = {
     "sweep.scheduler": "asha",
     "sweep.grace_steps": 6,
     "sweep.reduction_factor": 2,
+    "table1.lengths": [8, 16, 32],
+    "table1.widths": [8, 16],
+    "table1.repeats": 3,
 }
 
 
@@ -124,7 +127,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     ran, made.output = made.repro()  # type: ignore[attr-defined]
     assert ran == [
         *("fingerprint", "download", "prepare", "vocabulary", "encode"),
-        *("train", "evaluate", "sweep", "report"),
+        *("train", "evaluate", "sweep", "table1", "report"),
     ]
     return made
 
@@ -370,20 +373,48 @@ def test_the_output_is_for_people(project: Project) -> None:
 def test_nothing_runs_again_without_a_reason(project: Project) -> None:
     assert project.repro()[0] == []
     project.set({"evaluate.beam": 2})
-    assert project.repro()[0] == ["evaluate", "sweep", "report"]
+    assert project.repro()[0] == ["fingerprint", "evaluate", "sweep", "report"]
     assert project.json("metrics/evaluate.json")["beam"] == 2
     project.set({"evaluate.beam": 2, "cluster.max_failures": 1, "tracking.experiment": "other"})
-    assert project.repro()[0] == []
+    assert project.repro()[0] == ["fingerprint"]
     # Once seen, never computed again: DVC's run cache brings it back.
     project.set({})
-    assert "Running stage" not in project.repro()[1]
+    assert project.repro()[0] == ["fingerprint"]
+
+
+def test_types_of_layer_are_measured_once_for_their_settings(project: Project) -> None:
+    first = project.json("reports/table1.json")
+    project.set({"table1.kernel": 5})
+    assert project.repro()[0] == ["fingerprint", "table1", "report"]
+    assert project.json("reports/table1.json")["settings"]["kernel"] == 5
+    assert "k = 5" in (project.folder / "reports/table1.md").read_text(encoding="utf-8")
+    # Times never come out alike: these are the ones of before.
+    project.set({})
+    assert project.repro()[0] == ["fingerprint"]
+    assert project.json("reports/table1.json") == first
+    page = (project.folder / "reports/index.html").read_text(encoding="utf-8")
+    assert f"Measured {first['about']['date']}" in page
+
+
+def test_a_params_file_without_the_section_is_measured_too(project: Project) -> None:
+    params = project.folder / "params.yaml"
+    whole = params.read_text(encoding="utf-8")
+    start = whole.index("# TYPES OF LAYER")
+    end = whole.index("# WHERE IT RUNS")
+    params.write_text(whole[:start] + whole[end:], encoding="utf-8")
+    assert project.repro("--dry", "table1")[0] == ["fingerprint"]
+    done = project.call("dvc", "repro", "fingerprint")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.repro("--dry", "table1")[0] == ["table1"]
+    params.write_text(whole, encoding="utf-8")
+    assert project.repro()[0] == ["fingerprint"]
 
 
 def test_a_sweep_of_method_none_trains_nothing(project: Project) -> None:
     # A cluster that would have to be asked is not there, and is not asked to do nothing.
     project.set({"sweep.method": "none", "cluster.job_server": "http://127.0.0.1:9"})
     ran, output = project.repro()
-    assert ran == ["fingerprint", "sweep", "report"]  # the sweep may name other kinds of parts
+    assert ran == ["fingerprint", "sweep", "report"]
     assert "sweep.method is none: no variant is trained" in output
     report, summary = project.json("reports/sweep.json"), project.json("metrics/sweep.json")
     assert (report["method"], report["trials"], report["mlflow_run_id"]) == ("none", [], None)
@@ -422,14 +453,14 @@ def test_dropout_tokenises_nothing_again(project: Project) -> None:
 def test_another_test_set_trains_nothing_again(project: Project) -> None:
     project.set({"data.phrasebook.test": 50})
     ran, _ = project.repro()
-    assert ran == ["download", "prepare", "encode", "evaluate", "report"]
+    assert ran == ["fingerprint", "download", "prepare", "encode", "evaluate", "report"]
     assert project.json("metrics/evaluate.json")["sentences"] == 50
 
 
 def test_another_vocabulary_leaves_the_clean_text_alone(project: Project) -> None:
     project.set({"vocabulary.size": 500})
     ran, _ = project.repro("encode")
-    assert ran == ["vocabulary", "encode"]
+    assert ran == ["fingerprint", "vocabulary", "encode"]
 
 
 def test_dvc_shows_metrics_and_plots(project: Project) -> None:

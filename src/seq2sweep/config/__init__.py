@@ -2,12 +2,14 @@
 
 from seq2sweep.config.execution import ClusterConfig as ClusterConfig
 from seq2sweep.config.execution import SweepConfig as SweepConfig
+from seq2sweep.config.execution import Table1Config as Table1Config
 from seq2sweep.config.execution import TrackingConfig as TrackingConfig
 from seq2sweep.config.fields import is_address as is_address
 from seq2sweep.config.fields import is_language as is_language
 from seq2sweep.config.fields import shown as shown
 from seq2sweep.config.loading import DECISIVE as DECISIVE
 from seq2sweep.config.loading import DEFAULTS as DEFAULTS
+from seq2sweep.config.loading import OPTIONAL as OPTIONAL
 from seq2sweep.config.loading import chosen as chosen
 from seq2sweep.config.loading import code_of_kinds as code_of_kinds
 from seq2sweep.config.loading import dump as dump

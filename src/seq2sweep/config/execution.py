@@ -1,19 +1,38 @@
-"""Typed sections of params.yaml: which variants are compared, and where all of it runs."""
+"""Typed sections of params.yaml: what is compared and measured, and where all of it runs."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from seq2sweep.config.fields import ABOVE_0, NOT_EMPTY, SEED, field, is_address, must
+from seq2sweep.config.fields import ABOVE_0, NOT_EMPTY, SEED, Rule, field, is_address, must
 from seq2sweep.redaction import secrets_in
 
 HOME = "runs"
 """Folder of the project for runs that train with a bucket, when they have ended."""
 BUCKETS = ("s3", "gs")
+SIZES: Rule = (
+    "two or more whole numbers from 2 to 65536, each larger than the one before",
+    lambda sizes: (
+        len(sizes) > 1
+        and sizes[0] >= 2
+        and sizes[-1] <= 65536
+        and all(first < second for first, second in itertools.pairwise(sizes))
+    ),
+)
+"""An exponent needs two sizes at least."""
+CENTRED: Rule = (
+    "an odd number from 3 to 4095, so that it has a middle",
+    lambda width: 3 <= width <= 4095 and width % 2 == 1,
+)
+
+
+def _is_all_or_some(names: tuple[str, ...]) -> bool:
+    return 0 < len(names) == len(set(names)) and ("all" not in names or len(names) == 1)
 
 
 @dataclass(frozen=True)
@@ -97,6 +116,53 @@ class SweepConfig:
                 "sweep.objectives names flops, which sweep.budget flops makes equal for all: leave "
                 "it out, or set sweep.budget to steps or tokens"
             )
+
+
+@dataclass(frozen=True)
+class Table1Config:
+    """Every key has a default: the sizes that the stage measures in half a minute."""
+
+    layers: tuple[
+        Literal[
+            "all",
+            "self_attention",
+            "restricted",
+            "recurrent",
+            "convolutional",
+            "dilated",
+            "separable",
+            "multi_head",
+            "multi_head_restricted",
+            "lstm",
+        ],
+        ...,
+    ] = field(
+        "all, or some of the paper's self_attention, restricted, recurrent, convolutional, "
+        "dilated, separable, and of the whole layers multi_head, multi_head_restricted, lstm",
+        rule=("all, or one or more that are not repeated", _is_all_or_some),
+        default=("all",),
+    )
+    lengths: tuple[int, ...] = field(
+        "n: tokens of the one sentence", rule=SIZES, default=(32, 64, 128, 256, 512)
+    )
+    widths: tuple[int, ...] = field("d: numbers of a token", rule=SIZES, default=(64, 128, 256))
+    kernel: int = field("k: width of the kernels of convolutions", rule=CENTRED, default=3)
+    neighbourhood: int = field(
+        "r: positions that restricted attention sees, its own among them",
+        rule=CENTRED,
+        default=31,
+    )
+    repeats: int = field(
+        "timings of each, of which the median counts",
+        rule=("from 3 to 1000", lambda repeats: 3 <= repeats <= 1000),
+        default=5,
+    )
+    threads: int = field(
+        "compute threads; with more than one, small layers wait for each other",
+        rule=("from 1 to 1024", lambda threads: 1 <= threads <= 1024),
+        default=1,
+    )
+    precision: Literal["float32", "bf16"] = field("of inputs and weights", default="float32")
 
 
 @dataclass(frozen=True)

@@ -191,6 +191,9 @@ DEFAULTS: Mapping[str, Any] = {
 }
 """Dotted key to plain value, of the keys that params.yaml may leave out."""
 
+OPTIONAL = tuple(f.name for f in dataclasses.fields(Config) if f.default is not dataclasses.MISSING)
+"""Sections that params.yaml may leave out, where DVC cannot look for them: code.json has them."""
+
 
 # --- writing -------------------------------------------------------------------------------------
 
@@ -232,6 +235,8 @@ def section(kind: Any, values: Any, prefix: str = "", name: str = "params.yaml")
 
     prefix: `model.` for messages. Types are checked, ranges are not.
     """
+    if values is None and prefix.rstrip(".") in OPTIONAL:  # all its keys are comments
+        values = {}
     if not isinstance(values, Mapping):
         raise UserError(f"{name}: {prefix.rstrip('.')} must be a section with keys of its own")
     hints = typing.get_type_hints(kind)

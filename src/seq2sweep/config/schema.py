@@ -11,7 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from seq2sweep.config.execution import ClusterConfig, SweepConfig, TrackingConfig
+from seq2sweep.config.execution import (
+    ClusterConfig,
+    SweepConfig,
+    Table1Config,
+    TrackingConfig,
+)
 from seq2sweep.config.fields import (
     ABOVE_0,
     NOT_EMPTY,
@@ -314,7 +319,7 @@ class EvaluateConfig:
     tokens_per_batch: int = field("source tokens times beam decoded at once", at_least=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """All of params.yaml."""
 
@@ -328,6 +333,9 @@ class Config:
         "DECODING AND SCORING (section 6.1); a change retrains nothing"
     )
     sweep: SweepConfig = field("VARIANTS TO COMPARE")
+    table1: Table1Config = field(
+        "TYPES OF LAYER TO MEASURE (section 4 and Table 1 of the paper)", default=Table1Config()
+    )
     cluster: ClusterConfig = field("WHERE IT RUNS; a change retrains nothing")
     tracking: TrackingConfig = field("WHERE RESULTS ARE RECORDED; a change retrains nothing")
 

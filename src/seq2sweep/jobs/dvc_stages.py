@@ -53,7 +53,9 @@ def code(project: Path, stage: str) -> dict[str, str]:
     """`code_fingerprint.parts` of a stage: the meaning of each module that can change its result.
 
     Of parts of the model that come in kinds, which are no imports, those that params.yaml names.
-    Nothing of a stage that is no module of ours. Raises UserError for a module that is no Python.
+    And, for a stage named as a section that params.yaml may leave out, what that holds: DVC itself
+    fails where a parameter is not there. Nothing of a stage that is no module of ours. Raises
+    UserError for a module that is no Python.
     """
     description = described(project)[stage]
     found = re.search(r"-m (pipeline\.\w+)", str(description.get("cmd")))
@@ -62,6 +64,9 @@ def code(project: Path, stage: str) -> dict[str, str]:
         named = [entry for entry in description.get("params", ()) if isinstance(entry, str)]
         config = configuration.load(project / "params.yaml")
         parts |= configuration.code_of_kinds(config, "model", *named)
+    if stage in configuration.OPTIONAL and (project / "params.yaml").exists():
+        config = configuration.load(project / "params.yaml")
+        parts[f"params.yaml: {stage}"] = configuration.fingerprint(config, stage)
     return parts
 
 

@@ -17,6 +17,7 @@ from seq2sweep.planning.speed import START_SECONDS, Part, Speed, decoding_second
 from seq2sweep.planning.stages import Stage
 from seq2sweep.planning.sweeps import Sweep
 from seq2sweep.planning.workload import Training, Workload, training, workload
+from seq2sweep.table1.rows import timing_seconds
 
 NO_DVC = "unknown, as there is no dvc.yaml here"
 RAW = Path("data/raw")
@@ -104,6 +105,7 @@ def _parts(
     trials = sum(row.trainings for row in of_sweep.rows)
     how = f"{trials} trainings, {of_sweep.slots} at once"
     parts["sweep"].append(Part("trials", of_sweep.seconds, how))
+    parts["table1"].append(Part("timings", timing_seconds(config.table1), "at rates elsewhere"))
     return parts
 
 

@@ -76,10 +76,22 @@ def is_unchanged(path: Path) -> bool:
 
     Also as it was before there were the keys with a default, which are comments.
     """
-    text = path.read_bytes()
-    written = [configuration.dump(load(name).config) for name in names()]
-    before = [re.sub(r"(?m)^ +# .*\n", "", one) for one in written]
-    return any(one.encode() == text for one in (*written, *before))
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError:
+        return False
+    return any(_as_before(configuration.dump(load(name).config), text) == text for name in names())
+
+
+def _as_before(written: str, text: str) -> str:
+    """What is written without the keys and sections with a default that `text` has not either."""
+    lines = text.split("\n")
+    for section in configuration.OPTIONAL:
+        if f"{section}:" not in lines:
+            written = re.sub(rf"(?m)^# .*\n{section}:\n(?: .*\n)*\n", "", written)
+    present = set(lines)
+    kept = [line for line in written.split("\n") if not line.startswith("  # ") or line in present]
+    return "\n".join(kept)
 
 
 def overview() -> str:

@@ -42,7 +42,7 @@ def markdown(tables: Tables | None) -> str:
     lines = ["# Table 3, measured", ""]
     if tables is None:
         return "\n".join([*lines, NONE_YET, ""])
-    lines += _markdown_table(tables.headings, [row.cells for row in tables.rows])
+    lines += markdown_table(tables.headings, [row.cells for row in tables.rows])
     lines += ["", *(f"- {note}" for note in tables.notes)]
     if tables.failures:
         lines += ["", "## Refused and failed", ""]
@@ -57,14 +57,14 @@ def markdown(tables: Tables | None) -> str:
         lines += ["", *tables.finding_notes]
     if tables.comparisons:
         lines += ["", "## Beside the paper", ""]
-        lines += _markdown_table(
+        lines += markdown_table(
             tables.comparison_headings, [row.cells for row in tables.comparisons]
         )
         lines += ["", *(f"- {note}" for note in tables.comparison_notes)]
     return "\n".join(lines) + "\n"
 
 
-def _markdown_table(headings: Sequence[str], table: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(headings: Sequence[str], table: Sequence[Sequence[str]]) -> list[str]:
     """Columns padded to one width, so that the text reads as a table in a terminal too."""
     cells = [[_escape(cell) for cell in row] for row in (headings, *table)]
     widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
@@ -147,6 +147,7 @@ _LATEX = str.maketrans(
         "|": r"\textbar{}",
         "`": r"\textasciigrave{}",
         "±": r"$\pm$",
+        "·": r"$\cdot$",
         "×": r"$\times$",
         "−": "$-$",
         "≈": r"$\approx$",
@@ -176,19 +177,19 @@ def latex(tables: Tables | None) -> str:
     if tables is None:
         return f"% {NONE_YET}\n"
     lines = ["% Needs \\usepackage{booktabs} and, before LaTeX of 2018, inputenc with utf8."]
-    lines += _comments(tables.notes)
-    lines += _tabular(tables.headings, [row.cells for row in tables.rows])
+    lines += comments(tables.notes)
+    lines += tabular(tables.headings, [row.cells for row in tables.rows])
     if tables.comparisons:
-        lines += ["", *_comments(["Beside the paper.", *tables.comparison_notes])]
-        lines += _tabular(tables.comparison_headings, [row.cells for row in tables.comparisons])
+        lines += ["", *comments(["Beside the paper.", *tables.comparison_notes])]
+        lines += tabular(tables.comparison_headings, [row.cells for row in tables.comparisons])
     return "\n".join(lines) + "\n"
 
 
-def _comments(notes: Sequence[str]) -> list[str]:
+def comments(notes: Sequence[str]) -> list[str]:
     return [f"% {' '.join(note.split())}" for note in notes]
 
 
-def _tabular(headings: Sequence[str], table: Sequence[Sequence[str]]) -> list[str]:
+def tabular(headings: Sequence[str], table: Sequence[Sequence[str]]) -> list[str]:
     """Words to the left, figures to the right."""
     figures = [all(map(_is_figure, column)) for column in zip(*table, strict=True)]
     heads = [_SYMBOLS.get(heading) or _escape_latex(heading) for heading in headings]

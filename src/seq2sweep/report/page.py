@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 
 from seq2sweep import console
 from seq2sweep.report import plots, samples, sweep_plots
+from seq2sweep.report import table1 as layer_types
 from seq2sweep.report.aggregate import aggregate, most_seeds
 from seq2sweep.report.number_format import MISSING, fixed, millions, percent, plain, powers, whole
 from seq2sweep.report.pareto import objectives
@@ -49,6 +50,7 @@ class Results:
     translations: Sequence[samples.Translation]
     lineage: Mapping[str, str]
     sweep: Mapping[str, Any] | None = None
+    table1: Mapping[str, Any] | None = None
 
 
 def render(results: Results) -> str:
@@ -69,6 +71,7 @@ def render(results: Results) -> str:
             ),
             curves=_curves(results.curves),
             sweep=_sweep(results),
+            table1=results.table1 and layer_types.section(results.table1),
             tables=None
             if results.sweep is None
             else tables(results.sweep, results.dataset, results.train["vocabulary_size"]),
@@ -93,6 +96,11 @@ def render_tables(tables: Tables | None, dataset: str) -> str:
     """reports/table3.html: the tables of a sweep alone; None where none has been run."""
     template = _environment().get_template("table3.html")
     return template.render(tables=tables, dataset=dataset, none_yet=NONE_YET)
+
+
+def render_table1(section: Mapping[str, Any]) -> str:
+    """reports/table1.html: Table 1 alone, from `table1.section`."""
+    return _environment().get_template("table1.html").render(table1=section)
 
 
 def _environment() -> jinja2.Environment:

@@ -1,0 +1,19 @@
+"""Stage table1: what the paper's Table 1 compares, measured on this machine.
+
+Times never come out alike, so that this runs again for other settings or other code alone.
+"""
+
+from __future__ import annotations
+
+from pipeline import stage
+from seq2sweep.config import Config
+from seq2sweep.table1.measure import measure
+
+
+def work(config: Config) -> None:
+    record = measure(config.table1, stage.here())
+    stage.write_json(stage.REPORTS / "table1.json", record)
+
+
+if __name__ == "__main__":
+    stage.run("table1", "types of layer: operations, time, memory and path lengths", work)

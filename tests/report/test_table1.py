@@ -1,0 +1,265 @@
+"""Table 1 from a made-up record: its cells, notes, plots and files."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import dataclasses
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.report import read_table1
+from seq2sweep.errors import UserError
+from seq2sweep.report import page
+from seq2sweep.report.table1 import Table, problem, section, tables, where
+from seq2sweep.report.table1_files import table1_files
+from seq2sweep.table1.exponents import fit
+from seq2sweep.table1.rows import ROWS
+from tests.hostile import json_shapes
+from tests.report.made_up_results import results
+
+LENGTHS, WIDTHS, K, R = (32, 64, 128, 256, 512), (64, 128, 256), 3, 31
+RATE = {"recurrent": 1e10, "lstm": 4e10}
+"""Operations a second; 2e10 of all others. So the first of a pair crosses the second at twice n
+by operations, of attention against Elman, and at half of it, of the whole layer against an LSTM."""
+
+
+def record() -> dict[str, Any]:
+    """As `measure` makes it, of layers whose time is their operations at one rate."""
+    measurements = []
+    for row in ROWS:
+        for n in LENGTHS:
+            for d in WIDTHS:
+                flops = row.flops(n, d, K, R)
+                seconds = flops / RATE.get(row.name, 2e10)
+                times = {"low_quartile": 0.9 * seconds, "high_quartile": 1.2 * seconds}
+                measurements.append(
+                    {
+                        "layer": row.name,
+                        "n": n,
+                        "d": d,
+                        "flops": flops,
+                        "flops_counted": flops,
+                        "parameters": row.parameters(n, d, K, R),
+                        "saved_bytes": 10 * n * d,
+                        "forward": {"seconds": seconds, **times},
+                        "forward_backward": {"seconds": 3 * seconds, **times},
+                    }
+                )
+    exponents: dict[str, Any] = {}
+    for row in ROWS:
+        own = {(m["n"], m["d"]): m for m in measurements if m["layer"] == row.name}
+        exponents[row.name] = {
+            "flops": fit({size: m["flops"] for size, m in own.items()}),
+            "forward": fit({size: m["forward"]["seconds"] for size, m in own.items()}),
+            "forward_backward": fit({size: m["flops"] ** 0.5 for size, m in own.items()}),
+        }
+    return {
+        "format": 1,
+        "settings": {
+            "kernel": K,
+            "neighbourhood": R,
+            "lengths": list(LENGTHS),
+            "widths": list(WIDTHS),
+        },
+        "about": {
+            "git.commit": "0123456789",
+            "hardware.cpu": "a <processor>",
+            "hardware.cores": "2",
+            "date": "2026-11-24 10:00 UTC",
+            "seconds": 75.2,
+            "cpu_share": 0.98,
+            "threads": 1,
+            "precision": "float32",
+            "torch": "2.13.0",
+        },
+        "measurements": measurements,
+        "chains": {row.name: {"8": 8 if "n" in row.sequential else 5, "16": 5} for row in ROWS}
+        | {name: {"8": 8, "16": 16} for name in ("recurrent", "lstm")},
+        "paths": {
+            row.name: [
+                {
+                    "n": n,
+                    "order": row.order(n, K, R),
+                    "both": row.path_both(n, K, R),
+                    "causal": row.path_causal(n, K, R),
+                    "both_by_jacobian": row.path_both(n, K, R),
+                    "causal_by_jacobian": row.path_causal(n, K, R),
+                }
+                for n in (8, 16, 32, 512)
+            ]
+            for row in ROWS
+        },
+        "exponents": exponents,
+    }
+
+
+RECORD = record()
+
+
+def rows_of(table: Table) -> dict[str, dict[str, str]]:
+    return {
+        row[0] + f" {row[1]}" * ("d" in table.headings): dict(zip(table.headings, row, strict=True))
+        for row in table.rows
+    }
+
+
+def test_costs_stand_beside_the_papers() -> None:
+    costs = rows_of(tables(RECORD)[0])
+    attention = costs["Self-attention"]
+    assert attention["complexity (paper)"] == "O(n² · d)"
+    assert attention["exponents of n, d (paper)"] == attention["counted"] == "2, 1"
+    assert attention["time forward"] == "2.00 ± 0.00, 1.00 ± 0.00"
+    assert attention["time forward and backward"] == "1.00 ± 0.00, 0.50 ± 0.00"
+    # 4 n^2 d operations at 2e10 a second; backward is made up to be three times that.
+    assert attention["ms at n = 512, d = 256"] == "13.4 / 40.3"
+    assert attention["saved per n·d"] == "2.5"  # 10 bytes, 4 a number
+    assert costs["Recurrent (Elman)"]["counted"] == "1, 2"
+    whole = costs["Multi-head attention, whole"]
+    assert whole["exponents of n, d (paper)"] == "–"
+    low, high = map(float, whole["counted"].split(", "))
+    assert 1 < low < 2 > high > 1
+
+
+def test_half_precision_counts_numbers_not_bytes() -> None:
+    half = copy.deepcopy(RECORD)
+    half["about"]["precision"] = "bf16"
+    assert rows_of(tables(half)[0])["LSTM"]["saved per n·d"] == "5.0"
+
+
+def test_chains_and_paths_stand_beside_the_papers() -> None:
+    lengths = rows_of(tables(RECORD)[1])
+    assert lengths["Recurrent (Elman)"]["longest chain"] == "n"
+    contiguous = lengths["Convolutional, contiguous"]
+    assert contiguous["maximum path (paper)"] == "O(n/k)"
+    assert contiguous["n = 16"] == "15, 8 (5.3)"
+    # No closed form, as the record here is made: a dash.
+    assert lengths["Convolutional, dilated"]["n = 512"] == "–, 6 (5.7)"
+    assert lengths["Self-attention"]["n = 512"] == "1, 1 (1)"
+    assert list(contiguous)[4:] == ["n = 8", "n = 16", "n = 32", "n = 512"]
+
+
+@pytest.mark.parametrize(
+    ("chain", "text"),
+    [
+        ({"8": 5, "16": 5}, "5"),
+        ({"8": 8, "16": 16}, "n"),
+        ({"8": 9, "16": 17}, "n + 1"),
+        ({"8": 7, "16": 15}, "n − 1"),
+        ({"8": 7, "16": 12}, "7 at 8, 12 at 16"),
+    ],
+)
+def test_chains_as_text(chain: dict[str, int], text: str) -> None:
+    changed = RECORD | {"chains": RECORD["chains"] | {"lstm": chain}}
+    assert rows_of(tables(changed)[1])["LSTM"]["longest chain"] == text
+
+
+def test_crossings_by_operations_and_by_time() -> None:
+    found = rows_of(tables(RECORD)[2])
+    alone = found["Self-attention and Recurrent (Elman) 128"]
+    assert alone["n by operations"] == "128"
+    assert alone["n by time, forward"] == "256"
+    whole = found["Multi-head attention, whole and LSTM 64"]
+    assert whole["n by operations"] == "128"
+    # (8 d + 4 n) / 2e10 = 16 d / 4e10 at n = 0.
+    assert whole["n by time, forward"] == "below 32"
+    slow = copy.deepcopy(RECORD)
+    for m in slow["measurements"]:
+        m["forward"]["seconds"] *= 100 if m["layer"] == "recurrent" else 1
+    crossing = rows_of(tables(slow)[2])["Self-attention and Recurrent (Elman) 128"]
+    assert crossing["n by time, forward"] == "above 512"
+
+
+def test_it_says_where_and_when_and_that_the_machine_was_busy() -> None:
+    said = where(RECORD)
+    assert said.startswith("Measured 2026-11-24 10:00 UTC in 1m15s on a <processor> (2 cores, 1 ")
+    assert "commit 0123456." in said
+    assert "busy" not in said
+    busy = RECORD | {"about": RECORD["about"] | {"cpu_share": 0.4}}
+    assert "The machine was busy: this had the processor 40 % of the time" in where(busy)
+    threads = RECORD | {"about": RECORD["about"] | {"cpu_share": None, "threads": 2}}
+    assert "2 threads" in where(threads)
+
+
+def test_notes_say_where_the_ways_and_counts_differ() -> None:
+    notes = " ".join(note for table in tables(RECORD) for note in table.notes)
+    assert f"counter finds at all {len(RECORD['measurements'])} sizes" in notes
+    assert "agree in all 72 cases" in notes
+    wrong = copy.deepcopy(RECORD)
+    wrong["measurements"][0]["flops_counted"] += 1
+    wrong["paths"]["lstm"][1]["causal_by_jacobian"] = 3
+    notes = " ".join(note for table in tables(wrong) for note in table.notes)
+    assert "not what PyTorch's counter finds at 1 of" in notes
+    assert "differ: lstm at n = 16" in notes
+
+
+def test_plots_show_both_crossovers() -> None:
+    plots = section(RECORD)["plots"]
+    assert [plot.title for plot in plots] == [
+        "Self-attention against Recurrent (Elman), d = 256",
+        "Multi-head attention, whole against LSTM, d = 128",
+    ]
+    assert plots[0].caption.endswith("which cross at n = d = 256. The times cross: n above 512.")
+    assert "at n = 2d = 256" in plots[1].caption
+    for plot in plots:
+        assert "mathdefault" not in plot.svg
+        assert not re.search(r"#[0-9a-f]{6}", plot.svg)
+    alone = copy.deepcopy(RECORD)
+    del alone["exponents"]["lstm"]
+    assert len(section(alone)["plots"]) == 1
+
+
+def test_files_hold_every_measurement() -> None:
+    files = table1_files(RECORD)
+    assert sorted(files) == ["table1.csv", "table1.html", "table1.md", "table1.tex"]
+    lines = list(csv.DictReader(io.StringIO(files["table1.csv"])))
+    assert len(lines) == len(RECORD["measurements"])
+    for line, m in zip(lines, RECORD["measurements"], strict=True):
+        assert line["layer"] == m["layer"]
+        assert int(line["flops_counted"]) == m["flops"]
+        assert float(line["forward_seconds"]) == m["forward"]["seconds"]
+        assert float(line["forward_backward_low_quartile"]) == m["forward_backward"]["low_quartile"]
+    assert files["table1.md"].startswith("# Table 1, measured\n")
+    assert r"a \textless" not in files["table1.tex"].split(r"\begin{tabular}")[0]
+    assert files["table1.tex"].count(r"\begin{tabular}") == 4
+    assert r"O($n^2$" not in files["table1.tex"]
+    assert not re.search(r"[²·±–]", re.sub("(?m)^%.*$", "", files["table1.tex"]).replace("–", ""))
+    assert "a &lt;processor&gt;" in files["table1.html"]
+    assert files["table1.html"].count("<svg") == 2
+
+
+def test_the_page_has_a_section_where_it_was_measured() -> None:
+    assert 'id="table1"' not in page.render(results())
+    shown = page.render(dataclasses.replace(results(), table1=RECORD))
+    assert '<h2 id="table1">Why self-attention: Table 1, measured</h2>' in shown
+    assert '<a href="#table1">' in shown
+
+
+def two_layers() -> dict[str, Any]:
+    """A record of little to damage."""
+    names = ("self_attention", "recurrent")
+    parts = {p: {n: RECORD[p][n] for n in names} for p in ("chains", "paths", "exponents")}
+    measured = [m for m in RECORD["measurements"] if m["layer"] in names]
+    return RECORD | parts | {"measurements": measured}
+
+
+def test_a_damaged_record_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "table1.json"
+    path.write_text(json.dumps(RECORD), encoding="utf-8")
+    assert read_table1(path) == RECORD
+    assert problem(RECORD | {"exponents": {"gru": {}}}) == "exponents.gru is of no known layer"
+    assert problem(RECORD | {"exponents": {}}) == "nothing was measured"
+    refused = 0
+    for damaged in json_shapes(two_layers()):
+        path.write_text(json.dumps(damaged), encoding="utf-8")
+        # What may be so, such as an interval that is not known, makes a page all the same.
+        try:
+            tables(read_table1(path))
+        except UserError as error:
+            refused += str(error).endswith("remove it and run `dvc repro`")
+    assert refused > 150
