@@ -80,7 +80,7 @@ def _receipt(config: Config, header: dict[str, Any]) -> dict[str, Any]:
     header: of the encoded data.
     """
     receipt = read_receipt(stage.MODEL)
-    where = f"{stage.MODEL / RECEIPT}, which `dvc repro -f train` writes anew"
+    where = f"{stage.MODEL / RECEIPT}, which `dvc repro -f train` writes again"
     trained = configuration.section(ModelConfig, receipt["config"]["model"], "model.", where)
     if trained != config.model:
         raise UserError(

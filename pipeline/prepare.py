@@ -102,7 +102,7 @@ class _Corpus:
             if (found.lines, found.sha256()) != (self._lines, expected):
                 raise UserError(
                     f"{text} is not what the download stage read: "
-                    "run `dvc repro --force download`, which reads it anew"
+                    "run `dvc repro --force download`, which reads it again"
                 )
 
 

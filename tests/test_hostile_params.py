@@ -109,7 +109,7 @@ def test_a_file_that_is_good_stays_good() -> None:
         ('a: "\\0"', "a text with the character U+0000"),
         ('a: "\\ud800"', "a text with the character U+D800"),
         ("#" * 300_000, "it is longer than 256 KiB"),
-        ("a: 1\na: 2", "line 2: not valid YAML (key 'a' stands twice)"),
+        ("a: 1\na: 2", "line 2: not valid YAML (key 'a' appears twice)"),
     ],
 )
 def test_yaml_is_read_within_bounds(text: str, message: str) -> None:

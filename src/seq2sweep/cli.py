@@ -69,7 +69,7 @@ def _preset(options: argparse.Namespace) -> None:
     config = configuration.with_changes(preset.config, _changes(options.set), "--set")
     if PARAMS.exists() and not options.force and not presets.is_unchanged(PARAMS):
         raise UserError(
-            f"{PARAMS} is no preset's any more, and what was changed would be lost: copy it "
+            f"{PARAMS} differs from every preset, and its changes would be lost: copy it "
             "elsewhere, or add --force to overwrite it"
         )
     write_whole(PARAMS, configuration.dump(config))
@@ -158,7 +158,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     if differ := sum(not figure.same for figure in figures):
         raise OperationalError(
             f"{differ} of {len(figures)} figures differ: run `dvc repro -f evaluate` to write them "
-            "anew, and find out what changed them"
+            "again, and find out what changed them"
         )
 
 

@@ -175,7 +175,7 @@ def _parsed(file: Path) -> _Read:
         return _read(_text_of(file))
     except SyntaxError as error:
         where = f"{file} line {error.lineno}"
-        raise UserError(f"{where} is no Python ({error.msg}): mend it") from None
+        raise UserError(f"{where} is not valid Python ({error.msg}): fix it") from None
 
 
 def _imports(node: ast.AST) -> TypeGuard[ast.Import | ast.ImportFrom | ast.Call]:

@@ -63,7 +63,7 @@ class Processes:
             yield from in_order(lambda item: _submitted(pool, item), items, self.count)
         except BrokenProcessPool:
             raise OperationalError(
-                "a process of this stage was killed, perhaps for want of memory: free some and run "
+                "a process of this stage was killed, perhaps out of memory: free some and run "
                 "`dvc repro` again"
             ) from None
         finally:

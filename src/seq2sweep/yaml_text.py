@@ -28,7 +28,7 @@ date 2020-13-45."""
 def read_yaml(text: str) -> Any:
     """What YAML text holds; raises one of ERRORS where it holds nothing that can be used.
 
-    Refused besides what is no YAML: a key that stands twice (PyYAML keeps the last without a
+    Refused besides what is no YAML: a key that appears twice (PyYAML keeps the last without a
     word), more than the bounds above, an alias inside of what it stands for, whole numbers of more
     than 63 bits, and characters that no file name or line of text can have.
     """
@@ -83,7 +83,7 @@ class _Loader(yaml.SafeLoader):
                 continue
             key = self.construct_object(key_node, deep=True)
             if key in seen:
-                raise _wrong(f"key {key!r} stands twice", key_node)
+                raise _wrong(f"key {key!r} appears twice", key_node)
             seen.add(key)
         return super().construct_mapping(node, deep)
 

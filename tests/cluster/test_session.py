@@ -302,7 +302,7 @@ def test_a_start_that_fails_is_tried_once_more(
         assert starts.folders[0] != starts.folders[1]
     assert starts.left() == []
     said = r"Ray did not start in 0s \(load [\d.]+ on \d+ CPUs\): The current node timed out\."
-    assert re.fullmatch(rf"{said}; once more\n", capsys.readouterr().out)
+    assert re.fullmatch(rf"{said}; retrying\n", capsys.readouterr().out)
     (folder,) = temporary.iterdir()
     assert [*folder.rglob("*")] == [folder / "ray-logs"]
 

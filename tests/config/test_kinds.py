@@ -78,5 +78,5 @@ def test_dvc_runs_stages_again_for_the_kinds_that_params_name(tmp_path: Path) ->
 
 def test_a_kind_that_is_no_python_is_named(model: Path) -> None:
     (model / "feed_forward" / "swiglu.py").write_text("def (", encoding="utf-8")
-    with pytest.raises(UserError, match=r"swiglu\.py line 1 is no Python .*: mend it"):
+    with pytest.raises(UserError, match=r"swiglu\.py line 1 is not valid Python .*: fix it"):
         configuration.identity(configuration.with_changes(BASE, GATED))

@@ -288,7 +288,7 @@ def test_a_key_that_stands_twice_is_refused_with_its_line() -> None:
     line = text.splitlines().index("  seed: 7") + 1
     message = error_of(text)
     assert f"line {line}" in message
-    assert "'seed' stands twice" in message
+    assert "'seed' appears twice" in message
 
 
 @pytest.mark.parametrize("text", ["", "3", "- a", "model: [", "a: b: c", "\tmodel: 1", "{1: 2}"])

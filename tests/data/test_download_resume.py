@@ -142,7 +142,7 @@ def test_of_two_processes_the_second_waits_for_the_first(
         assert fetch(tmp_path, wanted) == CONTENT
         _, errors = first.communicate(timeout=30)
     assert first.returncode == 0, errors
-    assert capsys.readouterr().out == "x.partial: another process is at it; waiting\n"
+    assert capsys.readouterr().out == "x.partial: another process is downloading it; waiting\n"
     assert starts(server) == [0]
 
 

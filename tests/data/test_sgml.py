@@ -84,8 +84,8 @@ def test_the_inner_text_changes_in_blanks_and_entities_only(inner: str, text: st
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (document("d", s1="a", s01="b").replace("01", "1"), "'d' segment '1' stands twice"),
-        (document("d", s1="a") * 2, "document 'd' segment '1' stands twice"),
+        (document("d", s1="a", s01="b").replace("01", "1"), "'d' segment '1' appears twice"),
+        (document("d", s1="a") * 2, "document 'd' segment '1' appears twice"),
         ("<doc><seg id='1'>a</seg></doc>", "'<doc>' has no docid"),
         ("<doc docid='d'><seg>a</seg></doc>", "document 'd': '<seg>' has no id"),
         ("<doc docid='d'><seg lid='1'>a</seg></doc>", "has no id"),

@@ -208,7 +208,7 @@ def test_files_that_are_no_registry(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"x\.yaml line 1: not valid YAML"):
         sources.load(tmp_path, "a", "en", "de")
     (tmp_path / "x.yaml").write_text("datasets: {a: {}, a: {}}")
-    with pytest.raises(UserError, match="'a' stands twice"):
+    with pytest.raises(UserError, match="'a' appears twice"):
         sources.load(tmp_path, "a", "en", "de")
     (tmp_path / "y.yaml").mkdir()
     (tmp_path / "x.yaml").unlink()

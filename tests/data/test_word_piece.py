@@ -115,7 +115,7 @@ def test_a_model_file_comes_back() -> None:
         (b'{"kind": "word_piece", "pieces": {"a": 1}}', "not a list of texts"),
         (b'{"kind": "word_piece", "pieces": ["a", 1]}', "not a list of texts"),
         (b'{"kind": "word_piece", "pieces": ["a", ""]}', "not a list of texts"),
-        (json.dumps({"kind": "word_piece", "pieces": [*PIECES, "a"]}).encode(), "stands twice"),
+        (json.dumps({"kind": "word_piece", "pieces": [*PIECES, "a"]}).encode(), "appears twice"),
         (b'{"kind": "word_piece", "pieces": ["a"]}', "none begins a word"),
         (b'{"a":' * 100_000, "nested too deep"),
         (b'{"kind": "word_piece\xff"}', "utf-8"),

@@ -264,7 +264,7 @@ def test_text_that_changed_after_the_download_is_refused(
     harm(Path("downloads"))
     assert refused(provenance) == (
         f"downloads/{named} is not what the download stage read: "
-        "run `dvc repro --force download`, which reads it anew"
+        "run `dvc repro --force download`, which reads it again"
     )
 
 

@@ -19,7 +19,7 @@ from seq2sweep.train.events import CheckpointDue, Logged, Validated
 def test_the_journal_is_written_through_failures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Torn lines are written over; nothing stands twice."""
+    """Torn lines are written over; nothing appears twice."""
     monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
     writer = Journal(tmp_path / "journal.jsonl")
     write, calls, seen = os.pwrite, [], []

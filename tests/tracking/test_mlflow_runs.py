@@ -442,5 +442,5 @@ def test_a_model_that_was_not_recorded_is_not_registered(
     next((tmp_path / "tracking" / recorded.evaluation / "files").glob("*/weights")).unlink()
     relay = new()
     assert relay.deliver()
-    assert "is gone" in relay.refused[recorded.evaluation]
+    assert "is missing" in relay.refused[recorded.evaluation]
     assert list(relay.refused) == [recorded.evaluation]

@@ -496,7 +496,7 @@ def test_damage_is_named_and_holds_up_nothing_else(
         newer._append("paint", colour="red")
     relay = new()
     assert relay.deliver()
-    assert "is gone" in relay.refused["lost-file"]
+    assert "is missing" in relay.refused["lost-file"]
     assert "no-json/records.jsonl is damaged at byte 0" in relay.refused["no-json"]
     assert "has a damaged line" in relay.refused["bad-journal"]
     assert relay.refused[newer.name] == f"{newer.folder} holds a record 'paint' of another version"

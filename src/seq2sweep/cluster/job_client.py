@@ -86,7 +86,7 @@ class JobServer:
             return list(self._client.list_jobs())
         except _TROUBLE as error:
             raise OperationalError(
-                f"the job server does not say its jobs: {_first_line(error)}"
+                f"the job server does not list its jobs: {_first_line(error)}"
             ) from None
 
     def submit(
@@ -131,7 +131,7 @@ class JobServer:
             return bool(self._client.get_job_info(name).metadata == about)
         except _TROUBLE as error:
             raise OperationalError(
-                f"the job server does not tell of {name}: {_first_line(error)}"
+                f"the job server gives no status of {name}: {_first_line(error)}"
             ) from None
 
     def follow(self, name: str, write: Callable[[str], object]) -> JobDetails:
@@ -153,7 +153,7 @@ class JobServer:
             except _TROUBLE as error:
                 if "status code 404" in str(error):
                     raise OperationalError(
-                        f"the cluster knows {name} no more, as it was started anew: submit again"
+                        f"the cluster was restarted and does not know {name}: submit again"
                     ) from None
                 if time.monotonic() - answered > PATIENCE_SECONDS:
                     raise JobServerAwayError from None

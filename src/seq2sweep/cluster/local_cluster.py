@@ -90,7 +90,7 @@ def local_ray() -> Iterator[None]:
                     raise OperationalError(
                         f"{error}; its logs are in {error.logs}; free the machine and run again"
                     ) from None
-                console.say(f"{error}; once more")
+                console.say(f"{error}; retrying")
                 shutil.rmtree(error.logs, ignore_errors=True)
         yield
 
@@ -181,7 +181,7 @@ def check_private(address: str) -> None:
         asks = ray_internals.wants_token(channel, REPLY_SECONDS)
     if not asks:
         raise OperationalError(
-            f"the Ray that was started at {address} asks for no token, so it was ended: any user "
+            f"the Ray that was started at {address} asks for no token, so it was stopped: any user "
             f"of this machine could run programs as you (Ray {ray.__version__})"
         )
 

@@ -90,7 +90,7 @@ def check_version(version: str) -> None:
     """Raises UserError where Ray may know no tokens."""
     if tuple(int(part) for part in version.split(".")[:2]) < LEAST_RAY:
         raise UserError(
-            f"Ray {version} may not keep strangers out: install Ray "
+            f"Ray {version} may let other users in: install Ray "
             f"{'.'.join(map(str, LEAST_RAY))} or newer (pip install -c constraints.txt -e .)"
         )
 

@@ -130,7 +130,7 @@ class DownloadConfig:
 @dataclass(frozen=True)
 class PrepareConfig:
     normalise: tuple[Literal["invisible", "unicode", "whitespace"], ...] = field(
-        "how every text is written anew: of invisible, unicode, whitespace"
+        "how every text is normalised: of invisible, unicode, whitespace"
     )
     lowercase: bool = field("lower-case all text, both sides and every split")
     drop: tuple[

@@ -141,7 +141,7 @@ def _decompressed(stream: io.BufferedReader, name: str, size: int) -> io.Buffere
     if head and not head.startswith(GZIP_MAGIC):
         raise UserError(
             f"{name}: not valid gzip, it looks like {_looks_like(head)}; "
-            "make or fetch it anew, or drop .gz from its name if it is plain text"
+            "make or download it again, or drop .gz from its name if it is plain text"
         )
     most = max(BOMB_BYTES, BOMB_RATIO * size)
     return _buffered(_Checked(gzip.GzipFile(fileobj=stream), name, most=most))
@@ -177,7 +177,7 @@ def _find(stream: io.BufferedReader, path: Path, member: str) -> int:
             if entry.type == tarfile.GNUTYPE_SPARSE:
                 raise UserError(
                     f"{path} has the sparse file {entry.name[:100]!r}, which cannot be read; "
-                    "make the archive anew without sparse files"
+                    "make the archive again without sparse files"
                 )
             if name == member:
                 if entry.type not in _REGULAR:
@@ -191,7 +191,7 @@ def _find(stream: io.BufferedReader, path: Path, member: str) -> int:
     except tarfile.TarError as error:
         if not before and kind != TAR:
             raise UserError(
-                f"{path} is no tar archive, it looks like {kind}; fetch it anew"
+                f"{path} is no tar archive, it looks like {kind}; download it again"
             ) from None
         raise UserError(
             f"{path}: the archive is damaged {before or 'at its start'} ({error}); copy it again"

@@ -33,7 +33,7 @@ def segments(lines: Iterable[str], name: str) -> dict[Id, str]:
 
     A run of blanks or line ends becomes one blank, as sacreBLEU has it: four English segments of
     newstest2014 hold two blanks in a row. UserError names document and segment for an id that is
-    missing or stands twice and for a tag that is left open, as in half a file.
+    missing or appears twice and for a tag that is left open, as in half a file.
     """
     text = _whole(lines, name)
     found: dict[Id, str] = {}
@@ -52,7 +52,7 @@ def segments(lines: Iterable[str], name: str) -> dict[Id, str]:
             start = tag.end()
         elif document is not None and segment is not None:
             if (document, segment) in found:
-                raise UserError(f"{where} stands twice; each must have an id of its own")
+                raise UserError(f"{where} appears twice; each must have an id of its own")
             found[document, segment] = _inner(text[start : tag.start()])
             segment = None
     if document is not None:

@@ -94,5 +94,5 @@ def load(model: bytes) -> list[str]:
     if not isinstance(pieces, list) or not all(isinstance(p, str) and p for p in pieces):
         raise ValueError("pieces are not a list of texts")
     if len(set(pieces)) < len(pieces) or WORD_START not in pieces:
-        raise ValueError("a piece stands twice, or none begins a word")
+        raise ValueError("a piece appears twice, or none begins a word")
     return pieces

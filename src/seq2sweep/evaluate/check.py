@@ -61,7 +61,7 @@ def evaluate_project(
     path = project / METRICS
     stored = read_json(path)
     if wrong := mismatch(stored, ASKED):
-        raise UserError(f"{path}: {wrong}: run `dvc repro -f evaluate`, which writes it anew")
+        raise UserError(f"{path}: {wrong}: run `dvc repro -f evaluate`, which writes it again")
     config = _settings(project, stored)
     data = Data(project / "data/clean", project / "data/vocabulary", project / "data/encoded")
     on_start(read_header(data.encoded, stored["split"])["sentences"])

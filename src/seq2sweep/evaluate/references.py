@@ -109,7 +109,7 @@ def _named_reference(name: str, source_language: str | None, target_language: st
     if not lines or len(lines) != len(sources):
         raise UserError(
             f"the copy of {name} {pair} in {dataset._outdir} is damaged ({len(sources)} source "
-            f"sentences, {len(lines)} references): delete that folder, and it is fetched anew"
+            f"sentences, {len(lines)} references): delete that folder, and it is downloaded again"
         )
     return lines
 

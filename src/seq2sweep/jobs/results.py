@@ -290,7 +290,7 @@ def take_values(storage: Storage, name: str) -> dict[str, str]:
     content = storage.read(name)
     if content is None:
         raise OperationalError(
-            f"the variables of cluster.job_environment are gone from {storage.address}: submit "
+            f"the variables of cluster.job_environment are missing from {storage.address}: submit "
             "again"
         )
     storage.delete(name)

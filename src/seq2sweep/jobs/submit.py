@@ -236,7 +236,7 @@ def _address(config: Config, address: str | None) -> str:
     found = address or config.cluster.job_server or os.environ.get("RAY_API_SERVER_ADDRESS")
     if not found:
         raise UserError(
-            "where to? Set cluster.job_server (http://host:8265), --address or "
+            "no cluster to submit to: set cluster.job_server (http://host:8265), --address or "
             "$RAY_API_SERVER_ADDRESS"
         )
     return found
@@ -322,7 +322,7 @@ def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str |
         tail = (tail + text)[-entrypoint.TAIL :]
 
     try:
-        console.doing(f"{name} is running, and its log says nothing new")
+        console.doing(f"{name} is running, and its log has nothing new")
         ended = server.follow(name, write)
     except (KeyboardInterrupt, JobServerAwayError) as error:
         away = isinstance(error, JobServerAwayError)

@@ -82,5 +82,5 @@ def _copy(bucket: ObjectStore, copy: Path) -> None:
                 if sha256(beside / name) != about["sha256"]:
                     raise UserError(
                         f"{bucket.address}/{name} is damaged: remove {bucket.address}, and run "
-                        "`dvc repro` again, which uploads the data anew"
+                        "`dvc repro` again, which uploads the data again"
                     )

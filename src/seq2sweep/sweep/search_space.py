@@ -93,7 +93,7 @@ def check_section(key: str, place: str, sections: tuple[str, ...]) -> None:
 
 
 def _check_keys(config: Config, entries: list[Keys]) -> None:
-    """UserError for a key that does not exist, stands twice, or is not the space's to vary."""
+    """UserError for a key that does not exist, appears twice, or is not the space's to vary."""
     sweep, values = config.sweep, configuration.flatten(config)
     keys = [key for entry in entries for key in entry]
     unchanged = {key: values.get(key) for key in keys}

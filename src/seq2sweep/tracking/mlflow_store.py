@@ -259,7 +259,7 @@ def serve(config: Config, project: Path, port: str) -> None:
         status = subprocess.run(command, check=False, env=defaults | os.environ | store).returncode
         if status != 0:
             raise OperationalError(
-                f"the MLflow server ended with status {status}: its own words are above"
+                f"the MLflow server ended with status {status}: its log is above"
             )
 
 

@@ -252,7 +252,7 @@ class _Delivery:
             arguments["files"] = kept
             for path in kept:
                 if not path.exists():
-                    raise RefusedError(f"{path} is gone")
+                    raise RefusedError(f"{path} is missing")
         try:
             inspect.signature(method).bind(**arguments)
         except TypeError:

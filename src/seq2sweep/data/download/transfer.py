@@ -156,7 +156,7 @@ def partial_file(path: Path, bar: tqdm[Any], stop: threading.Event) -> Iterator[
                 return
         if not locked:
             if not told:
-                console.say(f"{path.name}: another process is at it; waiting")
+                console.say(f"{path.name}: another process is downloading it; waiting")
             told = True
             partial.pause(LOCK_POLL)
 
