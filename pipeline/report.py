@@ -12,9 +12,10 @@ from seq2sweep.data.files import RECEIPT, TRANSLATION_COLUMNS
 from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
-from seq2sweep.report import page, samples, table1
+from seq2sweep.report import page, samples
 from seq2sweep.report.formats import table_files
 from seq2sweep.report.table1_files import table1_files
+from seq2sweep.report.table1_record import problem
 from seq2sweep.storage.atomic import write_whole
 
 
@@ -49,7 +50,7 @@ def read_sweep(path: Path) -> dict[str, object] | None:
 def read_table1(path: Path) -> dict[str, Any]:
     """The record of the stage table1."""
     content: dict[str, Any] = read_json(path)
-    if wrong := table1.problem(content):
+    if wrong := problem(content):
         raise UserError(f"{path} is damaged ({wrong}): remove it and run `dvc repro`")
     return content
 

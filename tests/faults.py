@@ -397,7 +397,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/table1/path_length.py": [
             # A wrong dilation, a window off by one, an edge too many, a step not taken.
             ("(k**level for level in range(n))", "(2**level for level in range(n))"),
-            ("dilations[(operation - 1) % len(dilations)]", "dilations[0]"),
+            ("dilations[operation % len(dilations)]", "dilations[0]"),
             (
                 "behind = width - 1 if causal else (width - 1) // 2",
                 "behind = width if causal else (width - 1) // 2",

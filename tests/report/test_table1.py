@@ -16,8 +16,9 @@ import pytest
 from pipeline.report import read_table1
 from seq2sweep.errors import UserError
 from seq2sweep.report import page
-from seq2sweep.report.table1 import Table, problem, section, tables, where
+from seq2sweep.report.table1 import Table, section, tables, where
 from seq2sweep.report.table1_files import table1_files
+from seq2sweep.report.table1_record import problem
 from seq2sweep.table1.exponents import fit
 from seq2sweep.table1.rows import ROWS
 from tests.hostile import json_shapes
@@ -124,6 +125,13 @@ def test_costs_stand_beside_the_papers() -> None:
     assert whole["exponents of n, d (paper)"] == "–"
     low, high = map(float, whole["counted"].split(", "))
     assert 1 < low < 2 > high > 1
+
+
+def test_intervals_are_half_as_wide_as_they_reach() -> None:
+    wide = copy.deepcopy(RECORD)
+    wide["exponents"]["lstm"]["forward"]["n"] = {"exponent": 1.5, "low": 1.25, "high": 1.75}
+    wide["exponents"]["lstm"]["forward"]["d"] = {"exponent": -0.5, "low": None, "high": None}
+    assert rows_of(tables(wide)[0])["LSTM"]["time forward"] == "1.50 ± 0.25, −0.50"
 
 
 def test_half_precision_counts_numbers_not_bytes() -> None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from seq2sweep.table1.path_length import by_graph, by_jacobian, dilations_below
+from seq2sweep.table1.path_length import (
+    by_graph,
+    by_jacobian,
+    connected_by_graph,
+    connected_by_jacobian,
+    dilations_below,
+)
 from seq2sweep.table1.rows import BY_NAME, ROWS, Row
 
 NAMES = [row.name for row in ROWS]
@@ -32,6 +38,22 @@ def test_graph_and_derivatives_agree(name: str, causal: bool, thorough: bool) ->
         for k, r in ((3, 5), (5, 9)) if thorough and n < 20 else ((3, 5),):
             found = by_jacobian(name, n, k, r, causal=causal)
             assert found == by_graph(name, n, k, r, causal=causal), (n, k, r)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_each_edge_is_there_by_both(name: str, causal: bool) -> None:
+    """The longest path alone would not show an edge too many, nor a position seen too early."""
+    for n in (2, 5, 11):
+        dilations = (1, 3) if name == "dilated" else (1,)
+        for operations in (1, 2, 3):
+            of_graph, of_layers = (
+                connected(name, n, 3, 5, operations, causal=causal, dilations=dilations)
+                for connected in (connected_by_graph, connected_by_jacobian)
+            )
+            assert of_graph == of_layers, (n, operations)
+            if causal:
+                assert not any(of_graph[i][j] for i in range(n) for j in range(i + 1, n))
 
 
 @pytest.mark.parametrize("name", ["self_attention", "convolutional", "dilated", "restricted"])

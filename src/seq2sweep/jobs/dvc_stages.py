@@ -127,7 +127,8 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
         ]
         made_by = params(project, stage, CODE_FILE).get(stage)
         if made_by and made_by != code_fingerprint.of_parts(code(project, stage)):
-            told.insert(0, {"changed deps": {CODE_FILE: {"code": "modified"}}})
+            either = f"code or {stage} of params.yaml" * (stage in configuration.OPTIONAL) or "code"
+            told.insert(0, {"changed deps": {CODE_FILE: {either: "modified"}}})
         if told:
             found[stage] = told
     found.pop(FINGERPRINT, None)

@@ -13,59 +13,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from seq2sweep import console
-from seq2sweep.paths import mismatch
 from seq2sweep.report.number_format import MISSING, fixed, whole
 from seq2sweep.report.plots import INK, LINE, MUTED, SERIES, STYLE, svg
+from seq2sweep.report.table1_record import BOTH, FORWARD, of_layer
 from seq2sweep.table1.exponents import crossover, largest
 from seq2sweep.table1.rows import BY_NAME, CROSSOVERS, Crossover, Row
 
-FORWARD, BOTH = "forward", "forward_backward"
 BYTES = {"float32": 4, "bf16": 2}
 BUSY = 0.9
 """Share of the time that the measuring had the processor, below which it is called busy."""
-
-SHAPE: dict[str, Any] = {
-    "settings": {"kernel": int, "neighbourhood": int, "lengths": [int], "widths": [int]},
-    "about": {
-        "git.commit": str,
-        "hardware.cpu": str,
-        "hardware.cores": str,
-        "date": str,
-        "seconds": float,
-        "cpu_share": (float, type(None)),
-        "threads": int,
-        "precision": str,
-        "torch": str,
-    },
-    "measurements": [
-        {
-            "layer": str,
-            "n": int,
-            "d": int,
-            "flops": int,
-            "flops_counted": int,
-            "parameters": int,
-            "saved_bytes": int,
-            **{
-                what: {"seconds": float, "low_quartile": float, "high_quartile": float}
-                for what in (FORWARD, BOTH)
-            },
-        }
-    ],
-    "chains": dict,
-    "paths": dict,
-    "exponents": dict,
-}
-"""Of a record, for `seq2sweep.paths.mismatch`; of each of its layers these:"""
-_NUMBER = (float, type(None))
-SHAPES_OF_LAYERS: dict[str, Any] = {
-    "chains": dict,
-    "paths": [{"n": int, "order": float, "both": _NUMBER, "causal": _NUMBER}],
-    "exponents": {
-        what: {axis: {"exponent": float, "low": _NUMBER, "high": _NUMBER} for axis in "nd"}
-        for what in ("flops", FORWARD, BOTH)
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -86,32 +42,6 @@ class Plot:
     title: str
     svg: Markup
     caption: str
-
-
-def problem(record: Any) -> str | None:
-    """What of a record is not as `seq2sweep.table1.measure` makes it, in words; None if nothing."""
-    if found := mismatch(record, SHAPE):
-        return found
-    sizes = [(n, d) for n in record["settings"]["lengths"] for d in record["settings"]["widths"]]
-    lengths: set[int] | None = None
-    for layer in record["exponents"]:
-        if layer not in BY_NAME:
-            return f"exponents.{layer} is of no known layer"
-        for part, shape in SHAPES_OF_LAYERS.items():
-            if found := mismatch(record[part], {layer: shape}, part):
-                return found
-        if any(not isinstance(chain, int) for chain in record["chains"][layer].values()):
-            return f"chains.{layer} holds what is no number"
-        own = {entry["n"] for entry in record["paths"][layer]}
-        lengths = lengths or own
-        if not own or own != lengths:
-            return f"paths.{layer} are not of the lengths of the others"
-        found_sizes = _of(record, layer)
-        if not found_sizes.keys() >= set(sizes):
-            return f"measurements of {layer} are missing"
-        if any(m[what]["seconds"] <= 0 for m in found_sizes.values() for what in (FORWARD, BOTH)):
-            return f"measurements of {layer} hold a time that is not above 0"
-    return None if sizes and record["exponents"] else "nothing was measured"
 
 
 def section(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,7 +87,7 @@ def _costs(record: Mapping[str, Any], rows: Sequence[Row]) -> Table:
     n, d = settings["lengths"][-1], settings["widths"][-1]
     body = []
     for row in rows:
-        found, last = record["exponents"][row.name], _of(record, row.name)[n, d]
+        found, last = record["exponents"][row.name], of_layer(record, row.name)[n, d]
         numbers = last["saved_bytes"] / BYTES[record["about"]["precision"]] / (n * d)
         body.append(
             (
@@ -285,7 +215,7 @@ def _kernels(record: Mapping[str, Any], rows: Sequence[Row]) -> Table:
     d = record["settings"]["widths"][-1]
     n = record["settings"]["lengths"][-1]
     body = [
-        (row.title, row.timed, row.counted, whole(_of(record, row.name)[n, d]["parameters"]))
+        (row.title, row.timed, row.counted, whole(of_layer(record, row.name)[n, d]["parameters"]))
         for row in rows
     ]
     headings = ("layer", "timed", "operations counted of", f"parameters at d = {d}")
@@ -300,13 +230,8 @@ def _kernels(record: Mapping[str, Any], rows: Sequence[Row]) -> Table:
 # --- cells ---------------------------------------------------------------------------------------
 
 
-def _of(record: Mapping[str, Any], layer: str) -> dict[tuple[int, int], Mapping[str, Any]]:
-    """A layer's measurements by n and d."""
-    return {(m["n"], m["d"]): m for m in record["measurements"] if m["layer"] == layer}
-
-
 def _seconds(record: Mapping[str, Any], layer: str, what: str) -> dict[tuple[int, int], float]:
-    return {size: m[what]["seconds"] for size, m in _of(record, layer).items()}
+    return {size: m[what]["seconds"] for size, m in of_layer(record, layer).items()}
 
 
 def _crossing(record: Mapping[str, Any], pair: Crossover, what: str, d: int) -> str:
@@ -387,7 +312,7 @@ def _draw(record: Mapping[str, Any], pair: Crossover, d: int, at: str) -> Markup
     figure = Figure(figsize=(5.0, 3.4))
     axes = figure.subplots()
     lengths = record["settings"]["lengths"]
-    found = {name: _of(record, name) for name in (pair.first, pair.second)}
+    found = {name: of_layer(record, name) for name in (pair.first, pair.second)}
     # Both at the rate that the two reach on average, so that only operations tell them apart.
     rates = [m["flops"] / m[FORWARD]["seconds"] for one in found.values() for m in one.values()]
     rate = math.exp(sum(map(math.log, rates)) / len(rates))

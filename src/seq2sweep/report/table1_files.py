@@ -9,7 +9,8 @@ from typing import Any
 
 from seq2sweep.report import page
 from seq2sweep.report.formats import comments, markdown_table, tabular
-from seq2sweep.report.table1 import BOTH, FORWARD, section, tables, where
+from seq2sweep.report.table1 import section, tables, where
+from seq2sweep.report.table1_record import BOTH, FORWARD
 
 TITLE = "Table 1, measured"
 

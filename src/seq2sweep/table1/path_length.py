@@ -27,6 +27,8 @@ DRAWS = 3
 
 Frontier = tuple[int, ...]
 """Positions reached, as the bits of a whole number, in each direction that a layer has."""
+How = tuple[int, int, bool, tuple[int, ...]]
+"""k, r, whether a layer is causal, and the dilations of a stack."""
 
 
 def dilations_below(n: int, k: int) -> tuple[int, ...]:
@@ -57,40 +59,44 @@ def by_graph(
     longest = 0
     for start in range(n):
         wanted = (1 << n) - (1 << start) if causal else (1 << n) - 1
-        found = _search(name, n, (k, r, causal, dilations), start, wanted, most or 2 * n)
-        if found is None:
+        sets = itertools.islice(_reached(name, n, (k, r, causal, dilations), start), most or 2 * n)
+        enough = (number for number, found in enumerate(sets, 1) if found & wanted == wanted)
+        if (needed := next(enough, None)) is None:
             return None
-        longest = max(longest, found)
+        longest = max(longest, needed)
     return longest
 
 
-def _search(
-    name: str,
-    n: int,
-    how: tuple[int, int, bool, tuple[int, ...]],
-    start: int,
-    wanted: int,
-    most: int,
-) -> int | None:
-    """Operations until all `wanted` positions are reached from one."""
+def connected_by_graph(
+    name: str, n: int, k: int, r: int, operations: int, *, causal: bool, dilations: tuple[int, ...]
+) -> list[list[bool]]:
+    """Whether so many operations at most bring anything of input j to output i: [i][j]."""
+    how = k, r, causal, dilations
+    reached = [
+        next(itertools.islice(_reached(name, n, how, start), operations - 1, None))
+        for start in range(n)
+    ]
+    return [[bool(found >> i & 1) for found in reached] for i in range(n)]
+
+
+def _reached(name: str, n: int, how: How, start: int) -> Iterator[int]:
+    """The positions that 1, 2, 3, ... operations reach from one, as bits."""
     k, r, causal, dilations = how
     frontier: Frontier = (1 << start,) * (2 if name in RECURRENT and not causal else 1)
     reached = 0
-    for operation in range(1, most + 1):
+    for operation in itertools.count():
         if name in RECURRENT:
             # The first step reads the input; each later one carries the state on.
-            frontier = frontier if operation == 1 else _steps(frontier, n)
+            frontier = _steps(frontier, n) if operation else frontier
         elif name in ("self_attention", "multi_head"):
-            frontier = (wanted,)
+            frontier = ((1 << n) - (1 << start if causal else 1),)
         else:
-            step = dilations[(operation - 1) % len(dilations)]
+            step = dilations[operation % len(dilations)]
             width = r if name in ("restricted", "multi_head_restricted") else k
             frontier = (_window(frontier[0], n, width, step, causal),)
         for positions in frontier:
             reached |= positions
-        if reached & wanted == wanted:
-            return operation
-    return None
+        yield reached
 
 
 def _steps(frontier: Frontier, n: int) -> Frontier:
@@ -152,6 +158,18 @@ def by_jacobian(
     return depths[bisect.bisect_left(depths, True, key=connects)]
 
 
+def connected_by_jacobian(
+    name: str, n: int, k: int, r: int, operations: int, *, causal: bool, dilations: tuple[int, ...]
+) -> list[list[bool]]:
+    """As `connected_by_graph`."""
+    generator = torch.Generator().manual_seed(n)
+    found = torch.zeros(n, n, dtype=torch.bool)
+    for _ in range(DRAWS):
+        found |= _Draw(name, n, (k, r, causal, dilations), generator).support(operations)
+    connected: list[list[bool]] = found.tolist()
+    return connected
+
+
 class _Draw:
     """A stack with random weights on a random sentence, as deep as it has been asked for."""
 
@@ -159,7 +177,7 @@ class _Draw:
         self,
         name: str,
         n: int,
-        how: tuple[int, int, bool, tuple[int, ...]],
+        how: How,
         generator: torch.Generator,
     ) -> None:
         k, r, causal, dilations = how
