@@ -18,6 +18,7 @@ import torch
 
 CHANGES_NO_RESULT = "how a failure is told"
 
+AGAIN = "run `dvc repro` again to resume"
 LOWER = (
     "lower train.tokens_per_pass, which changes no update, or run fewer processes at once (lower "
     "cluster.workers; in a sweep raise sweep.cpus_per_trial)"

@@ -58,9 +58,7 @@ def ray_session(config: ClusterConfig) -> Iterator[None]:
         with _session(config):
             yield
     except ray.exceptions.RayError as error:
-        raise OperationalError(
-            f"{failures.describe(error)}; run `dvc repro` again to resume"
-        ) from error
+        raise OperationalError(f"{failures.describe(error)}; {failures.AGAIN}") from error
 
 
 @contextlib.contextmanager
@@ -234,7 +232,7 @@ class RayDiedError(OperationalError):
     unclean = True
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}; run `dvc repro` again to resume")
+        super().__init__(f"{what}; {failures.AGAIN}")
 
 
 require_alive = _Alive()

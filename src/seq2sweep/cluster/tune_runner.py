@@ -22,7 +22,7 @@ from ray import tune
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster import ray_internals, session
-from seq2sweep.cluster.failures import describe
+from seq2sweep.cluster.failures import AGAIN, describe
 from seq2sweep.cluster.train_worker import use_threads
 from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks
 from seq2sweep.cluster.tune_trial import FAILURE_NAME, run_trial, validations
@@ -237,7 +237,7 @@ class _Sweep:
             with ray_internals.memory_kills_fail_trials():
                 session.while_waiting(tuner.fit, follow, hooks.interrupt)
         except WorkersNotStartedError as error:
-            raise OperationalError(f"{error}; run `dvc repro` again to resume") from None
+            raise OperationalError(f"{error}; {AGAIN}") from None
         finally:
             self.store.end_attempt()
         shutil.rmtree(scratch, ignore_errors=True)
