@@ -96,7 +96,7 @@ def test_a_damaged_one_is_removed_and_what_is_missing_is_named(
     found = store(folder, config).status()
     assert names(found.checkpoints) == [500, 700, 900]
     assert found.finished
-    assert capsys.readouterr().out.count("differs from its manifest: it is torn") == 2
+    assert capsys.readouterr().out.count("differs from its manifest: it is truncated") == 2
     with pytest.raises(UserError, match=r"/step-00000600 is missing.*train these steps again"):
         store(folder, config).check_kept(found)
     for step in (600, 800):
