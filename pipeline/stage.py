@@ -98,9 +98,9 @@ def _unchanged(stage: str, config: configuration.Config) -> Iterator[None]:
     if changed:
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise UserError(
-            f"changed while this ran: {', '.join(changed[:3])}{more}; the result is of what was "
-            "there before: put that back, or leave it for a result of the new, and run "
-            "`dvc repro` (a training that was done is found again)"
+            f"changed while this ran: {', '.join(changed[:3])}{more}; the result is that of the "
+            "old values: undo the change, or keep it for a new result, and run `dvc repro` "
+            "(a finished training is not repeated)"
         )
 
 

@@ -139,7 +139,7 @@ def _export(options: argparse.Namespace) -> None:
     config = configuration.load(PARAMS).evaluate
     export(Translator(options.weights, options.vocabulary, config).model, options.folder)
     print(
-        f"{options.folder} holds the weights for CTranslate2; its pieces are the ids of those in "
+        f"{options.folder} holds the weights for CTranslate2; its tokens are the ids of "
         f"{options.vocabulary}, as text, and a sentence ends with 2"
     )
 
@@ -157,7 +157,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     print(overview(figures))
     if differ := sum(not figure.same for figure in figures):
         raise OperationalError(
-            f"{differ} of {len(figures)} figures differ: run `dvc repro -f evaluate` to write them "
+            f"{differ} of {len(figures)} metrics differ: run `dvc repro -f evaluate` to write them "
             "again, and find out what changed them"
         )
 
@@ -227,7 +227,7 @@ def _doctor(options: argparse.Namespace) -> None:
     if address is not None and submit.runs_as_job(config):
         findings = submit.examine(config, address, project)
         print(
-            "each node is looked at from inside of the cluster: ray job submit "
+            "nodes are checked from inside the cluster: ray job submit "
             f"--address {address} --working-dir . -- python -m seq2sweep.cli doctor",
             file=sys.stderr,
         )
@@ -235,7 +235,7 @@ def _doctor(options: argparse.Namespace) -> None:
         from seq2sweep.cluster import doctor
         from seq2sweep.cluster.session import ray_session
 
-        print("looking at every node, which takes about ten seconds ...", file=sys.stderr)
+        print("checking every node, which takes about ten seconds ...", file=sys.stderr)
         with ray_session(config.cluster):
             findings = doctor.examine(config, project)
     findings.append(mlflow_store.examine(config, project))

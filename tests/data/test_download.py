@@ -171,8 +171,8 @@ REFUSED: dict[str, tuple[Page, str, int]] = {
     "no content": (Page(statuses=[204]), "204 No Content", 1),
     "always an error": (Page(statuses=[500] * 99), "500 Internal Server Error", 5),
     "in a circle": (Page(redirect="/loop"), "redirects in a circle", 1),
-    "to a file": (Page(redirect="file:///etc/passwd"), "cannot be asked (InvalidSchema)", 1),
-    "to nowhere": (Page(redirect="http://[::1"), "cannot be asked", 1),
+    "to a file": (Page(redirect="file:///etc/passwd"), "request failed (InvalidSchema)", 1),
+    "to nowhere": (Page(redirect="http://[::1"), "request failed", 1),
     "range ignored": (
         Page(CONTENT, cut_after=100_000, ranges=False),
         "the connection is cut",
@@ -320,11 +320,11 @@ def test_without_network_it_is_told_fast_and_what_is_there_is_had(
         )
     assert unknown_hosts == ["does-not-exist.invalid"] * 2  # one more try, no more
     assert message.splitlines() == [
-        "2 of 3 archives could not be had:",
+        "2 of 3 archives could not be downloaded:",
         f"  x.tgz (300000 bytes, sha256 {hashlib.sha256(CONTENT).hexdigest()})",
         f"    http://127.0.0.1:{port}/x: no connection",
-        "    http://does-not-exist.invalid/x: no connection (its name is not found)",
-        "  z (size not known, no check sum)",
+        "    http://does-not-exist.invalid/x: no connection (host name not found)",
+        "  z (size not known, no checksum)",
         "    gopher://host/z: not an address that fsspec knows",
         f"Put each into {tmp_path} under that name by hand, or name a mirror in "
         "download.mirrors, and run `dvc repro` again",

@@ -90,7 +90,7 @@ def test_without_a_check_sum_the_first_download_sets_it(
 ) -> None:
     plain = without_sum(server.address("/good"))
     fetch(tmp_path, plain)
-    line = "x.tgz: not verified, as the registry has no check sum of it\n"
+    line = "x.tgz: not verified, as the registry has no checksum of it\n"
     assert capsys.readouterr().out == line
     fetch(tmp_path, plain)
     assert capsys.readouterr().out == ""

@@ -266,7 +266,7 @@ def test_a_project_is_what_its_files_say(
     assert main(["evaluate", "--check"]) == 0
     told = capsys.readouterr().out
     count, of = told.split()[0], told.split()[2]
-    assert (count, told.splitlines()) == (of, [f"{of} of {of} figures are those of the files"])
+    assert (count, told.splitlines()) == (of, [f"{of} of {of} metrics are those of the files"])
     assert int(of) > 30
     assert main(["evaluate"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -314,7 +314,7 @@ def test_a_figure_that_is_not_that_of_the_files_is_named(
     assert main(["evaluate", "--check"]) == EXIT_FAILURE
     told = capsys.readouterr()
     assert f"metrics/evaluate.json: {key} is " in told.out
-    assert "figures differ: run `dvc repro -f evaluate`" in told.err
+    assert "metrics differ: run `dvc repro -f evaluate`" in told.err
     of_file = [line for line in told.out.splitlines() if line.startswith("metrics/evaluate.json")]
     assert len(of_file) == 1
 

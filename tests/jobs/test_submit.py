@@ -224,7 +224,7 @@ def test_results_come_home_complete_or_not_at_all(storage: Storage, tmp_path: Pa
 
     storage.write("jobs/train-1/models/train/deep/weights", b"bad")
     with pytest.raises(
-        OperationalError, match=r"weights is not what was put there: .*manifest\.json"
+        OperationalError, match=r"weights differs from what was uploaded: .*manifest\.json"
     ):
         results.get(storage, job, here, outputs)
     assert (here / "models/train/deep/weights").read_text() == "old"

@@ -616,7 +616,7 @@ def test_long_lines_are_cut_and_named(
     found = translate(model, vocabulary, lines, config, CPU)
     printed = capsys.readouterr()
     assert printed.out == ""  # where the translations of a command go
-    assert printed.err == "2 input line(s) of more than 6 pieces are cut there: line 2, 5\n"
+    assert printed.err == "2 input line(s) of more than 6 tokens are cut there: line 2, 5\n"
     expected = beam_search_as_defined(model, [*row[:5], EOS], 4, 0.6, "paper", 4)[0]
     for i in (1, 4):
         assert found[i][0].text == vocabulary.decode([expected.pieces])[0]
@@ -647,7 +647,7 @@ def test_learned_positions_bound_input_and_output(
     assert len(row) > LEARNED_POSITIONS
     found = translate(model, vocabulary, [line], config, CPU)[0]
     assert capsys.readouterr().err == (
-        f"1 input line(s) of more than {LEARNED_POSITIONS} pieces are cut there: line 1\n"
+        f"1 input line(s) of more than {LEARNED_POSITIONS} tokens are cut there: line 1\n"
     )
     # The input's length and 50 more would be more positions than the decoder has.
     assert len(model.asked) == LEARNED_POSITIONS

@@ -341,7 +341,7 @@ def test_learned_positions_are_trained_and_end_at_1024() -> None:
     with torch.no_grad():
         assert torch.isfinite(model(padded([1024]), padded([1024]))).all()
     for source, target in ((1025, 1), (1, 1025)):
-        with pytest.raises(ValueError, match="1025 pieces is longer than the 1024 learned pos"):
+        with pytest.raises(ValueError, match="1025 tokens is longer than the 1024 learned pos"):
             model(padded([source]), padded([target]))
     cache = model.start(padded([2]))
     cache.steps = 1023

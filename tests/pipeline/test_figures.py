@@ -232,7 +232,7 @@ def test_evaluate(project: Finished) -> None:
     assert settings == {"beam": 3, "alpha": 1.4, "length_penalty": "power"}
     done = project.call("seq2sweep", "evaluate", "--check")
     assert done.returncode == 0, done.stdout
-    assert re.fullmatch(r"(\d+) of \1 figures are those of the files\n", done.stdout)
+    assert re.fullmatch(r"(\d+) of \1 metrics are those of the files\n", done.stdout)
 
 
 def test_evaluate_in_mlflow_dvc_and_on_the_console(project: Finished) -> None:

@@ -55,7 +55,10 @@ def status_of(work: Callable[[Config], None], name: str = "train") -> object:
         (lambda p: set_params(p, vocabulary__size=99), "params.yaml: vocabulary.size"),
         (lambda p: (p / "pipeline/loop.py").write_text("steps = 2\n"), "pipeline.loop"),
         (lambda p: (p / "pipeline/model/layers.py").unlink(), "pipeline.model.layers"),
-        (lambda p: (p / "pipeline/loop.py").write_text("steps =\n"), "loop.py line 1 is not valid Python"),
+        (
+            lambda p: (p / "pipeline/loop.py").write_text("steps =\n"),
+            "loop.py line 1 is not valid Python",
+        ),
     ],
 )
 def test_what_changes_meanwhile_is_refused(

@@ -334,7 +334,7 @@ def test_what_cannot_be_had_is_listed_and_the_rest_is_kept(project: Path) -> Non
         done = run("download", project)
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
-        assert "2 of 5 archives could not be had" in done.stderr
+        assert "2 of 5 archives could not be downloaded" in done.stderr
         for words in ("training-parallel-nc-v9.tgz (", "dev.tgz (", "404", "by hand"):
             assert words in done.stderr
         names = {path.name for path in (project / "corpora/downloads").iterdir()}

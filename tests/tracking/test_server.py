@@ -90,7 +90,7 @@ def test_a_server_that_comes_and_goes(
     away = [line for line in lines if "cannot be used" in line]
     assert 2 <= len(away) <= 3  # one an outage
     assert "Connection refused" in away[0]
-    assert lines[-1].endswith('are not in MLflow yet: "seq2sweep sync" does it')
+    assert lines[-1].endswith('are not in MLflow yet: "seq2sweep sync" records them')
 
     server.start()
     assert sync(*place).startswith("recorded ")

@@ -205,7 +205,7 @@ class _Meanwhile:
         for entry in self._news():
             self.on_event(entry)
             if entry["kind"] in ("logged", "validated"):
-                self.told = f", last told of step {entry['step']}"
+                self.told = f", last reported step {entry['step']}"
         if self.start is not None and self.start():
             console.doing(f"training{self.told}")
 

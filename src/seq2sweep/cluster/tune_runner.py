@@ -189,7 +189,7 @@ class _Sweep:
             if not all(record.status for record in self.records):
                 self._run_tune()
             for record in self.records:
-                self._end(record, "failed", "Tune ended without it")
+                self._end(record, "failed", "Tune ended before this trial")
         finally:
             for record in self.records:
                 if record.started:

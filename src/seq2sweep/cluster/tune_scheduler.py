@@ -162,8 +162,8 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
     def _say_retry(self, record: TrialRecord, otherwise: str, failures: int) -> None:
         most = record.variant.config.sweep.max_failures
         console.say(
-            f"{record.variant.name}: {_cause(record, otherwise)}; tried again "
-            f"({failures} of {most}: sweep.max_failures)"
+            f"{record.variant.name}: {_cause(record, otherwise)} "
+            f"(retry {failures} of {most}: sweep.max_failures)"
         )
 
     # --- called by Tune's thread -----------------------------------------------------------------
@@ -210,7 +210,7 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
         """
         file = trial.pickled_error_file
         if file is None:
-            return "its process ended without a word"
+            return "its process ended without an error"
         return plain_cause(pickle.loads(Path(file).read_bytes()), system_kills() - self.killed)
 
 

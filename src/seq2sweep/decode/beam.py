@@ -123,7 +123,7 @@ def translate(
         shown = ", ".join(str(i + 1) for i in cut[:5]) + (", ..." if len(cut) > 5 else "")
         # Standard output may be where the translations go.
         print(
-            f"{len(cut)} input line(s) of more than {limit} pieces are cut there: line {shown}",
+            f"{len(cut)} input line(s) of more than {limit} tokens are cut there: line {shown}",
             file=sys.stderr,
             flush=True,
         )

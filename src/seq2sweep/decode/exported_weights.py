@@ -71,7 +71,7 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
             raise UserError(
                 f"evaluate.checkpoint_steps names step {step}, but {folder} holds steps "
                 f"{', '.join(map(str, sorted(entries)))}: name one of these, or run "
-                "`dvc repro -f train`, which does the steps to it again"
+                "`dvc repro -f train`, which trains to that step again"
             )
     chosen = []
     for step in steps:

@@ -113,4 +113,4 @@ def overview(figures: list[Figure]) -> str:
         if not figure.same
     ]
     same = sum(figure.same for figure in figures)
-    return "\n".join([*lines, f"{same} of {len(figures)} figures are those of the files"])
+    return "\n".join([*lines, f"{same} of {len(figures)} metrics are those of the files"])

@@ -222,8 +222,8 @@ def get(storage: Storage, where: str, project: Path, expected: Sequence[str]) ->
             storage.download(where + name, beside / name)
             if sha256(beside / name) != total:
                 raise OperationalError(
-                    f"{storage.address}/{where}{name} is not what was put there: remove {told} and "
-                    "submit again, which runs what is missing"
+                    f"{storage.address}/{where}{name} differs from what was uploaded: remove "
+                    f"{told} and submit again, which runs what is missing"
                 )
         for output in outputs:
             if not (beside / output).exists():  # a folder without a file

@@ -186,7 +186,7 @@ class Positions(nn.Module):
         if end > self.table.size(0):
             if self.learned:
                 raise ValueError(
-                    f"a sentence of {end} pieces is longer than the {LEARNED_POSITIONS} learned "
+                    f"a sentence of {end} tokens is longer than the {LEARNED_POSITIONS} learned "
                     "positions; use model.positions: sinusoidal or shorter sentences"
                 )
             self.table = sinusoids(2 * end, self.d_model).to(self.table)

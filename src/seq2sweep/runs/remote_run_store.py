@@ -331,7 +331,7 @@ class RemoteRunStore(RunStore):
                 checkpointing.verify(beside)
             except CheckpointError:
                 there = f"{self.location}/{checkpoint.name}"
-                raise CheckpointError(f"{there} is torn or was changed") from None
+                raise CheckpointError(f"{there} is truncated or was changed") from None
 
     def _delete(self, name: str) -> None:
         """A kill in between leaves what nobody takes for a checkpoint."""

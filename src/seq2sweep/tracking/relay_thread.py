@@ -173,7 +173,7 @@ class RelayThread:
             )
         left = self.relay.records_left()
         if left:
-            _say(f'{left} record(s) are not in MLflow yet: "seq2sweep sync" does it')
+            _say(f'{left} record(s) are not in MLflow yet: "seq2sweep sync" records them')
 
 
 def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
@@ -206,7 +206,7 @@ def _refusal(folder: Path, why: str) -> str:
     """A line that says what became of a record that could not be delivered to MLflow."""
     return (
         f"not all of the record in {folder} can be delivered to MLflow ({why}); it is "
-        'kept, "seq2sweep sync" tries it again, and removing that folder gives it up'
+        'kept, "seq2sweep sync" retries it, and removing that folder discards it'
     )
 
 

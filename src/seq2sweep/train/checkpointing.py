@@ -195,7 +195,7 @@ def verify(folder: Path) -> None:
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder} has no readable manifest ({error})") from None
     if not whole or sorted(sums) != FILES:
-        raise CheckpointError(f"{folder / MANIFEST} is torn or was changed")
+        raise CheckpointError(f"{folder / MANIFEST} is truncated or was changed")
     for name in FILES:
         path = folder / name
         try:
@@ -203,7 +203,9 @@ def verify(folder: Path) -> None:
         except FileNotFoundError:
             raise CheckpointError(f"{folder} lacks {name}") from None
         if found != sums[name]:
-            raise CheckpointError(f"{path} differs from its manifest: it is torn or was changed")
+            raise CheckpointError(
+                f"{path} differs from its manifest: it is truncated or was changed"
+            )
 
 
 def load(

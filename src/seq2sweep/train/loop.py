@@ -393,6 +393,6 @@ def _check_lengths(config: Config, *bitexts: Bitext) -> None:
         if longest > LEARNED_POSITIONS:
             raise UserError(
                 f"model.positions is learned, for sentences of at most {LEARNED_POSITIONS} "
-                f"pieces, but the data has one of {longest}: lower prepare.max_words or use "
+                f"tokens, but the data has one of {longest}: lower prepare.max_words or use "
                 "sinusoidal"
             )

@@ -178,10 +178,10 @@ def _require_room(absent: Sequence[Archive], folder: Path) -> None:
 
 
 def _not_had(failed: Sequence[tuple[Archive, list[str]]], count: int, folder: Path) -> UserError:
-    lines = [f"{len(failed)} of {count} archives could not be had:"]
+    lines = [f"{len(failed)} of {count} archives could not be downloaded:"]
     for archive, why in failed:
         size = f"{archive.bytes} bytes" if archive.bytes is not None else "size not known"
-        digest = f"{archive.algorithm} {archive.digest}" if archive.digest else "no check sum"
+        digest = f"{archive.algorithm} {archive.digest}" if archive.digest else "no checksum"
         lines.append(f"  {archive.file} ({size}, {digest}){_of_the_receipt(archive)}")
         lines += [f"    {reason}" for reason in why]
     lines.append(

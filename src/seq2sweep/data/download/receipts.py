@@ -83,7 +83,7 @@ def shown(address: str) -> str:
 def write(folder: Path, archive: Archive, found: dict[str, Any], address: str | None) -> None:
     """Record what `measured` found; says so where there was no check sum to verify it by."""
     if archive.digest is None:
-        console.say(f"{archive.file}: not verified, as the registry has no check sum of it")
+        console.say(f"{archive.file}: not verified, as the registry has no checksum of it")
     values = {
         "file": archive.file,
         **found,
@@ -128,7 +128,7 @@ def _write(path: Path, values: dict[str, Any]) -> None:
     except OSError as error:
         if error.errno not in NO_RIGHT:
             raise
-        console.say(f"{path}: not written, as its folder may only be read")
+        console.say(f"{path}: not written, as its folder is read-only")
 
 
 def _path(folder: Path, archive: Archive) -> Path:

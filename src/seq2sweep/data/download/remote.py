@@ -113,13 +113,13 @@ def _get(address: str, headers: dict[str, str]) -> requests.Response:
     except requests.ConnectionError as error:
         raise _no_connection(error) from None
     except (requests.RequestException, ValueError) as error:  # an address or answer that is none
-        raise UnavailableError(f"cannot be asked ({type(error).__name__})", tries=1) from None
+        raise UnavailableError(f"request failed ({type(error).__name__})", tries=1) from None
 
 
 def _no_connection(error: requests.ConnectionError) -> UnavailableError:
     cause = error.args[0] if error.args else None
     if isinstance(getattr(cause, "reason", None), NameResolutionError):
-        return UnavailableError("no connection (its name is not found)", tries=2)
+        return UnavailableError("no connection (host name not found)", tries=2)
     if isinstance(cause, ProtocolError):
         return UnavailableError("no answer, or none that is HTTP")
     return UnavailableError("no connection")

@@ -195,7 +195,7 @@ def _complete(address: str, archive: Archive, partial: Partial) -> bool:
                 raise
             delay = FIRST_DELAY * 2 ** (tries - 1) * random.uniform(0.75, 1.25)
             delay = max(delay, error.wait)
-            console.say(f"{archive.file}: {error}; asking again in {delay:.0f} s")
+            console.say(f"{archive.file}: {error}; retry in {delay:.0f} s")
             partial.pause(delay)
 
 
