@@ -68,7 +68,7 @@ def test_what_changes_meanwhile_is_refused(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("seq2sweep train: ")
     assert named in line
-    assert "changed while this ran: " in line or "no Python" in line
+    assert "changed while this ran: " in line or "not valid Python" in line
 
 
 @pytest.mark.parametrize(
