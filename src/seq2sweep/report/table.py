@@ -38,7 +38,11 @@ HEADINGS = (
     "status",
 )
 PRECISIONS = {"float32": "float32", "bf16": "bf16 (products; weights and updates in float32)"}
-LATER = {key.rpartition(".")[2]: value for key, value in configuration.DEFAULTS.items()}
+LATER = {
+    key.partition(".")[2]: value
+    for key, value in configuration.DEFAULTS.items()
+    if key.startswith(("model.", "train."))
+}
 """Settings that Table 3 does not know, and what they were before there was a key for them."""
 SHARED = "†"
 """Marks device-hours of a device that other trials used at the same time."""
