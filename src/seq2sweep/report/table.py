@@ -93,6 +93,7 @@ class Tables:
 def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) -> Tables:
     """From reports/sweep.json; `dataset` says in words what was translated."""
     variants = aggregate(sweep)
+    found = findings.findings(variants)
     return Tables(
         rows=rows(variants, sweep),
         notes=notes(sweep, variants, dataset, vocabulary_size),
@@ -104,8 +105,8 @@ def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) 
         comparisons=paper.comparisons(variants),
         comparison_notes=paper.notes(variants),
         headings=("row", *_columns(variants), *HEADINGS[1 + len(SETTINGS) :]),
-        findings=findings.findings(variants),
-        finding_notes=findings.notes(),
+        findings=found,
+        finding_notes=findings.notes(found),
     )
 
 
