@@ -464,6 +464,16 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/report/findings.py": [
             ("((worse, -1), (better, 1))", "((worse, 1), (better, -1))"),
             ("and against.seen and abs(", "and abs("),
+            ("ATTENTION, behind, [])", "ATTENTION, [], behind)"),
+            ("ATTENTION, [], ahead)", "ATTENTION, ahead, [])"),
+            ("d_k <= SMALL_D_K]", "d_k >= LARGE_D_K]"),
+            ("d_k >= LARGE_D_K]", "d_k <= SMALL_D_K]"),
+            ("DOMHAN, rows, []", "DOMHAN, [], rows"),
+            ('= ("encoder_mixer", "decoder_mixer")', '= ("decoder_mixer", "encoder_mixer")'),
+            ("agree += nearly", "agree += not nearly"),
+        ],
+        f"{PACKAGE}/report/aggregate.py": [
+            ("for scores in (ours, theirs))", "for scores in (theirs, ours))"),
         ],
     },
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seq2sweep import config as configuration
@@ -355,6 +356,29 @@ def table3_sweep(seeds: int = 1, noise: float = 0.4) -> dict[str, Any]:
         "trials": trials,
         "significance": significance(trials),
     }
+
+
+def seeded_sweep(scores: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Of variants by name, `base` or `attention=additive d_k=4`, with the BLEU of each seed.
+
+    No sentences are compared, so that the seeds alone say what chance explains.
+    """
+    common = {
+        "attention": "scaled_dot_product",
+        "d_k": 16,
+        "encoder_mixer": "self_attention",
+        "decoder_mixer": "self_attention",
+    }
+    trials = []
+    for name, bleus in scores.items():
+        parts = [] if name == "base" else [part.split("=") for part in name.split()]
+        changes = {key: int(value) if value.isdigit() else value for key, value in parts}
+        for seed, bleu in enumerate(bleus, start=1):
+            one = trial(f"{name} seed={seed}", common | changes, {"seed": seed}, bleu=bleu)
+            one["changes"] = {f"model.{key}": value for key, value in changes.items()}
+            trials.append(one | {"variant": name, "seed": seed})
+    base = {"model": BASE_MODEL | common, "train": dict(BASE_TRAIN)}
+    return sweep() | {"scheduler": "none", "base": base, "trials": trials, "significance": None}
 
 
 def failed(status: str, cause: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from seq2sweep.report.aggregate import aggregate
-from seq2sweep.report.findings import Finding, findings
-from tests.report.made_up_results import failed, sweep, table3_sweep
+from seq2sweep.report.findings import Finding, findings, notes
+from tests.report.made_up_results import failed, seeded_sweep, sweep, table3_sweep
 
 CLAIMS = (
     "a single head is worse",
@@ -70,6 +70,9 @@ def test_what_is_as_in_the_paper_holds() -> None:
     found = said(record_of(AS_IN_THE_PAPER))
     assert tuple(found) == CLAIMS
     assert {finding.verdict for finding in found.values()} == {"holds"}
+    assert [finding.source for finding in found.values()] == [
+        f"Table 3 ({group})" for group in "AABCDE"
+    ]
     assert found["a single head is worse"].evidence == (
         "A-heads-1 −2.0 BLEU (p 0.002, 95 % −2.3 to −1.7)"
     )
@@ -154,3 +157,195 @@ def test_a_base_that_failed_leaves_nothing_to_tell() -> None:
     found = said(record)
     assert {finding.verdict for finding in found.values()} == {"can not be told"}
     assert found["dropout helps"].evidence == "D-dropout-0.0 finished, not compared"
+
+
+# --- two variants with each other ----------------------------------------------------------------
+
+BASE = 60.0
+AS_GOOD, BEHIND, AHEAD = (
+    "at small d_k unscaled dot-product attention is as good",
+    "at large d_k unscaled dot-product attention falls behind",
+    "at large d_k additive attention outperforms unscaled",
+)
+MATTERS = "self-attention matters more in the encoder than in the decoder"
+
+
+def over_seeds(mean: float, spread: float, seeds: int = 3) -> list[float]:
+    """Scores about a mean; of two such of 3 seeds Welch's margin is 2.27 spreads."""
+    return [mean + spread * (seed - (seeds + 1) / 2) for seed in range(1, seeds + 1)]
+
+
+def kinds_of_attention(
+    unscaled: dict[int, float],
+    additive: dict[int, float] | None = None,
+    *,
+    spread: float = 0.1,
+    seeds: int = 3,
+) -> dict[str, Any]:
+    """A sweep where scaled attention has BASE at each d_k, and these differences to it."""
+    scores = {"base": over_seeds(BASE, spread, seeds)}
+    for kind, changes in (
+        ("scaled_dot_product", dict.fromkeys((4, 64, 128), 0.0)),
+        ("dot_product", unscaled),
+        ("additive", additive or {}),
+    ):
+        for d_k, change in changes.items():
+            scores[f"attention={kind} d_k={d_k}"] = over_seeds(BASE + change, spread, seeds)
+    return seeded_sweep(scores)
+
+
+ALIKE = {4: 0.0, 16: 0.1, 64: 0.0, 128: 0.1}
+
+
+def test_kinds_of_attention_that_are_as_section_3_2_1_says() -> None:
+    unscaled = {4: 0.0, 16: 0.1, 64: -1.0, 128: -3.0}
+    found = said(kinds_of_attention(unscaled, ALIKE))
+    assert [found[claim].verdict for claim in (AS_GOOD, BEHIND, AHEAD)] == ["holds"] * 3
+    assert {found[claim].source for claim in (AS_GOOD, BEHIND, AHEAD)} == {"section 3.2.1"}
+    assert found[AS_GOOD].evidence == (
+        "d_k 4 less scaled 0.0 BLEU (95 % −0.2 to +0.2); "
+        "d_k 16 less scaled +0.1 BLEU (95 % −0.1 to +0.3); "
+        "d_k 4 less additive 0.0 BLEU (95 % −0.2 to +0.2); "
+        "d_k 16 less additive 0.0 BLEU (95 % −0.2 to +0.2)"
+    )
+    assert found[BEHIND].evidence == (
+        "d_k 64 less scaled −1.0 BLEU (95 % −1.2 to −0.8); "
+        "d_k 128 less scaled −3.0 BLEU (95 % −3.2 to −2.8)"
+    )
+    assert found[AHEAD].evidence == (
+        "d_k 64 less unscaled +1.0 BLEU (95 % +0.8 to +1.2); "
+        "d_k 128 less unscaled +3.1 BLEU (95 % +2.9 to +3.3)"
+    )
+
+
+def test_kinds_of_attention_that_are_the_opposite() -> None:
+    unscaled = {4: -2.0, 16: -1.0, 64: 1.0, 128: 3.0}
+    found = said(kinds_of_attention(unscaled, ALIKE))
+    verdicts = [found[claim].verdict for claim in (AS_GOOD, BEHIND, AHEAD)]
+    assert verdicts == ["does not hold"] * 3
+
+
+@pytest.mark.parametrize(("spread", "seeds"), [(4.0, 3), (0.1, 1)])
+def test_seeds_that_differ_as_much_or_a_single_one_tell_nothing(spread: float, seeds: int) -> None:
+    unscaled = {4: -2.0, 16: 0.0, 64: -1.0, 128: -3.0}
+    found = said(kinds_of_attention(unscaled, ALIKE, spread=spread, seeds=seeds))
+    verdicts = [found[claim].verdict for claim in (AS_GOOD, BEHIND, AHEAD)]
+    assert verdicts == ["can not be told"] * 3
+    assert ("95 %" in found[BEHIND].evidence) == (seeds > 1)
+
+
+def test_kinds_of_attention_without_their_rivals_are_left_out() -> None:
+    found = said(kinds_of_attention({4: 0.0, 64: -1.0}))
+    assert {AS_GOOD, BEHIND} <= found.keys()
+    assert AHEAD not in found  # nothing is additive
+    assert "less additive" not in found[AS_GOOD].evidence
+    found = said(kinds_of_attention({16: 0.0}))
+    assert AS_GOOD in found
+    assert "d_k 4" not in found[AS_GOOD].evidence
+    assert BEHIND not in found
+    assert said(kinds_of_attention({32: 0.0})).keys() & {AS_GOOD, BEHIND, AHEAD} == set()
+
+
+def mixers(
+    encoder: dict[str, float],
+    decoder: dict[str, float],
+    *,
+    spread: float = 0.1,
+    seeds: int = 3,
+) -> dict[str, Any]:
+    scores = {"base": over_seeds(BASE, spread, seeds)}
+    for place, changes in (("encoder", encoder), ("decoder", decoder)):
+        for mixer, change in changes.items():
+            scores[f"{place}_mixer={mixer}"] = over_seeds(BASE + change, spread, seeds)
+    return seeded_sweep(scores)
+
+
+LESS = {"recurrent": -3.0, "convolutional": -2.0}
+MORE = {"recurrent": -1.0, "convolutional": 1.0}
+
+
+def test_self_attention_that_matters_more_in_the_encoder() -> None:
+    found = said(mixers(LESS, MORE))[MATTERS]
+    assert found.verdict == "holds"
+    assert found.source == "Domhan 2018 (ACL, P18-1167), no claim of the paper"
+    assert found.evidence == (
+        "recurrent −3.0 in the encoder, −1.0 in the decoder, difference −2.0 BLEU "
+        "(95 % −2.2 to −1.8); convolutional −2.0 in the encoder, +1.0 in the decoder, difference "
+        "−3.0 BLEU (95 % −3.2 to −2.8); mean of all, difference −2.5 BLEU (95 % −2.7 to −2.3)"
+    )
+
+
+def test_self_attention_that_matters_more_in_the_decoder() -> None:
+    assert said(mixers(MORE, LESS))[MATTERS].verdict == "does not hold"
+
+
+@pytest.mark.parametrize(("spread", "seeds"), [(4.0, 3), (0.1, 1)])
+def test_what_seeds_do_not_tell_of_mixers(spread: float, seeds: int) -> None:
+    found = said(mixers(LESS, MORE, spread=spread, seeds=seeds))[MATTERS]
+    assert found.verdict == "can not be told"
+
+
+def test_one_layer_of_four_is_not_enough() -> None:
+    same = dict.fromkeys(("restricted", "convolutional", "separable"), -1.0)
+    found = said(mixers(same | {"recurrent": -9.0}, same | {"recurrent": -1.0}))[MATTERS]
+    assert found.verdict == "can not be told"
+    assert "mean of all, difference −2.0 BLEU" in found.evidence
+
+
+def test_a_layer_is_compared_where_it_is_in_both_places_alone() -> None:
+    found = said(mixers(LESS | {"separable": -9.0}, {"recurrent": -1.0}))[MATTERS]
+    assert (found.verdict, "separable" in found.evidence) == ("holds", False)
+    assert MATTERS not in said(mixers(LESS, {}))
+    assert MATTERS not in said(mixers({}, MORE))
+
+
+def test_a_layer_in_both_places_at_once_or_beside_one_says_nothing() -> None:
+    record = mixers(LESS, {})
+    one = dict(record["trials"][-1])
+    one["model"] = one["model"] | {"decoder_mixer": "recurrent"}
+    record["trials"].append(one | {"variant": "both", "name": "both"})
+    assert MATTERS not in said(record)
+    record = mixers(LESS, MORE)
+    for place in ("base", *record["trials"]):
+        model = record["base"]["model"] if place == "base" else place["model"]
+        if model["decoder_mixer"] == "self_attention":
+            model["decoder_mixer"] = "separable"
+    assert MATTERS not in said(record)
+
+
+def test_variants_are_compared_over_the_seeds_that_both_finished() -> None:
+    record = mixers({"recurrent": -3.0}, {"recurrent": -1.0})
+    for one in record["trials"]:
+        if one["variant"] == "encoder_mixer=recurrent" and one["seed"] == 3:
+            one |= failed("failed", "out of memory")
+        elif one["variant"] == "decoder_mixer=recurrent" and one["seed"] == 3:
+            one["bleu"] = 0.0  # it would take the mean down
+    found = said(record)[MATTERS]
+    assert "difference −2.0 BLEU" in found.evidence
+    for one in record["trials"]:
+        if one["variant"] == "encoder_mixer=recurrent":
+            one |= failed("failed", "out of memory")
+    found = said(record)[MATTERS]
+    assert found.verdict == "can not be told"
+    assert found.evidence == (
+        "recurrent – in the encoder, −20.7 in the decoder, difference failed, not compared; "
+        "mean of all, difference incomplete, not compared"
+    )
+
+
+def test_pairs_of_models_that_have_not_learned_tell_nothing() -> None:
+    record = mixers(LESS, MORE)
+    for one in record["trials"]:
+        one["bleu"] /= 1000
+    assert said(record)[MATTERS].verdict == "can not be told"
+
+
+def test_notes_say_what_the_findings_need() -> None:
+    attention = said(kinds_of_attention(ALIKE)).values()
+    of_attention, of_mixers = (
+        " ".join(notes(list(found))) for found in (attention, said(mixers(LESS, MORE)).values())
+    )
+    assert "small up to 16, and large from 64 on" in of_attention
+    assert "place of self-attention there alone" in of_mixers
+    assert "small up to" not in of_mixers
+    assert "Welch" not in " ".join(notes(list(said(sweep()).values())))

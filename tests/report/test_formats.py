@@ -63,7 +63,7 @@ def test_markdown_is_a_table_with_what_one_must_know() -> None:
 
 def test_markdown_of_table_3_tells_what_holds() -> None:
     found = formats.markdown(tables(table3_sweep(3)))
-    assert "- A single head is worse: **holds**. A-heads-1 −" in found
+    assert "- A single head is worse (Table 3 (A)): **holds**. A-heads-1 −" in found
     assert "n = 3 unless the status says otherwise" in found
     assert "- big: model.heads 16 of d_k 8 is refused here" in found
     # What the end of `make reproduce` prints is the table itself.
@@ -190,7 +190,7 @@ def test_html_is_what_the_page_shows() -> None:
     found = page.render_tables(tables(table3_sweep(3)), "x")
     for heading in (*table.HEADINGS, *paper.HEADINGS):
         assert f">{heading}</th>" in found
-    assert "The paper’s findings at this scale" in found
+    assert "Published findings at this scale" in found
     assert "Refused and failed" in found
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from scipy.special import stdtrit
@@ -76,8 +76,8 @@ class Variant:
     be anything where it was refused; state: finished, stopped, failed, refused or not trained;
     status: that in more words; figures: of its finished trials, else of those stopped early, None
     where nothing is known; curve: (step, validation loss), mean over the same trials; shared:
-    whether any of these trials shared its device with others at its time; failures: what failed,
-    was refused or has no score, and its cause.
+    whether any of these trials shared its device with others at its time; scores: BLEU of each
+    finished trial by its seed; failures: what failed, was refused or has no score, and its cause.
     """
 
     name: str
@@ -93,6 +93,7 @@ class Variant:
     against: Against | None = None
     number: int | None = None
     shared: bool = False
+    scores: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def is_base(self) -> bool:
@@ -153,6 +154,19 @@ def against(ours: Estimate, theirs: Estimate, significance: Mapping[str, Any] | 
     return Against(over_seeds, p, low, high, all(tests) if tests else None)
 
 
+def over_same_seeds(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Against | None:
+    """Two variants' `scores`, neither of which need be the base, over the seeds that both have.
+
+    The bootstrap over sentences is of differences to the base alone, so none is in it. None where
+    they have no seed in common.
+    """
+    seeds = sorted(ours.keys() & theirs.keys())
+    if not seeds:
+        return None
+    one, other = (estimate([scores[seed] for seed in seeds]) for scores in (ours, theirs))
+    return against(one, other, None)
+
+
 def _variant(name: str, trials: Sequence[Trial]) -> Variant:
     finished = [trial for trial in trials if trial["status"] == "finished"]
     stopped = [trial for trial in trials if trial["status"] == "stopped early"]
@@ -174,7 +188,16 @@ def _variant(name: str, trials: Sequence[Trial]) -> Variant:
         curve=_curve(measured),
         failures=_failures(name, trials),
         shared=any(trial.get("shared_device") for trial in measured),
+        scores=_scores(finished),
     )
+
+
+def _scores(finished: Sequence[Trial]) -> dict[int, float]:
+    return {
+        trial["train"]["seed"]: float(trial["bleu"])
+        for trial in finished
+        if trial.get("bleu") is not None and math.isfinite(trial["bleu"])
+    }
 
 
 def _failures(name: str, trials: Sequence[Trial]) -> list[tuple[str, str]]:

@@ -1,18 +1,22 @@
-"""Do the paper's findings hold here? From the figures of a sweep alone.
+"""Do published findings hold here? From the figures of a sweep alone.
 
 Section 6.2 and the rows of Table 3 make six claims. Each is about the sign of a difference to the
-base row, but the last, which is that there is none.
+base row, but the last, which is that there is none. Section 3.2.1 compares kinds of attention at
+the same d_k, and Domhan (ACL 2018) one layer in the encoder with the same in the decoder: these are
+differences between two variants, neither of which need be the base row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from seq2sweep.report.aggregate import Variant
-from seq2sweep.report.number_format import p_value, signed
-from seq2sweep.report.paper import kind_of
+from seq2sweep.report.aggregate import Against, Variant, over_same_seeds
+from seq2sweep.report.number_format import MISSING, p_value, signed
+from seq2sweep.report.paper import changed_settings, kind_of
 
 Verdict = Literal["holds", "does not hold", "can not be told"]
 
@@ -24,18 +28,77 @@ SHOWN = 0.05
 LEARNED = 1.0
 """BLEU of a base row that has learned to translate at all."""
 
+SMALL_D_K = 16
+"""At most this is a small d_k: the smallest of Table 3."""
+LARGE_D_K = 64
+"""At least this is a large one: that of the paper's models."""
+
+MIXERS = ("encoder_mixer", "decoder_mixer")
+ATTENTION = "section 3.2.1"
+DOMHAN = "Domhan 2018 (ACL, P18-1167), no claim of the paper"
+
 
 @dataclass(frozen=True)
 class Finding:
-    """claim: of the paper; evidence: the differences that the verdict is made of."""
+    """claim: what `source` says; evidence: the differences that the verdict is made of."""
 
     claim: str
     verdict: Verdict
     evidence: str
+    source: str
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A difference and its name; status: of what was trained, where there is no difference."""
+
+    label: str
+    against: Against | None
+    status: str
 
 
 def findings(variants: Sequence[Variant]) -> list[Finding]:
     """The claims that this sweep has variants for; `variants` are those of `aggregate`."""
+    base = variants[0]
+    result = [*_of_table3(variants), *_of_attention(variants), *_of_mixers(variants)]
+    if (base.mean("bleu") or 0) < LEARNED:
+        return [dataclasses.replace(found, verdict="can not be told") for found in result]
+    return result
+
+
+def notes(found: Sequence[Finding]) -> list[str]:
+    """By what rule the verdicts of these findings are given."""
+    result = [
+        "Holds: at least half of the rows named differ from the base row as published, by more "
+        "than chance explains, and more of them than differ the other way. Does not hold: as many "
+        "or more differ the other way. Else it can not be told; nor can it where the base row's "
+        f"BLEU is below {LEARNED:.0f}.",
+        "A row is as good where the interval of its difference lies within "
+        f"{NEARLY} BLEU of 0, and is not where a difference is seen that may be larger.",
+    ]
+    sources = {one.source for one in found}
+    if sources & {ATTENTION, DOMHAN}:
+        result.append(
+            "Findings of other sources than Table 3 compare two variants with each other: each "
+            "such difference counts as a row. Its interval is Welch's, over the seeds that both "
+            "finished; one seed tells nothing, and what other sentences would have changed is not "
+            "in it."
+        )
+    if ATTENTION in sources:
+        result.append(f"A d_k is small up to {SMALL_D_K}, and large from {LARGE_D_K} on.")
+    if DOMHAN in sources:
+        result.append(
+            "In the encoder, in the decoder: what BLEU changes by when the layer named takes the "
+            "place of self-attention there alone. Each layer counts by itself; their mean is shown "
+            "beside."
+        )
+    return result
+
+
+# --- variants and the base row -------------------------------------------------------------------
+
+
+def _of_table3(variants: Sequence[Variant]) -> list[Finding]:
     base = variants[0]
     groups = [(v, kind_of(v, base)) for v in variants[1:] if v.state != "refused"]
 
@@ -54,72 +117,158 @@ def findings(variants: Sequence[Variant]) -> list[Finding]:
     smaller = [v for v in sizes if (v.mean("parameters") or 0) < (base.mean("parameters") or 0)]
     bigger = [v for v in sizes if v not in smaller]
     asked = [
-        ("a single head is worse", of("A", "heads", lambda own, _: own == 1), []),
+        ("A", "a single head is worse", of("A", "heads", lambda own, _: own == 1), []),
         # The paper's own loses nothing at twice the heads, and does at four times.
-        ("too many heads are worse", of("A", "heads", lambda own, base: own >= 4 * base), []),
-        ("a small d_k is worse", of("B", "d_k", lambda own, base: own < base), []),
-        ("bigger models are better", smaller, bigger),
-        ("dropout helps", of("D", "dropout", lambda own, _: own == 0), []),
+        ("A", "too many heads are worse", of("A", "heads", lambda own, base: own >= 4 * base), []),
+        ("B", "a small d_k is worse", of("B", "d_k", lambda own, base: own < base), []),
+        ("C", "bigger models are better", smaller, bigger),
+        ("D", "dropout helps", of("D", "dropout", lambda own, _: own == 0), []),
     ]
-    result = [_sign(claim, worse, better) for claim, worse, better in asked if worse or better]
-    learned = of("E", "positions", lambda own, _: own == "learned")
-    if learned:
-        result.append(_equal("learned positions are as good as sinusoids", learned))
-    if (base.mean("bleu") or 0) < LEARNED:
-        return [Finding(f.claim, "can not be told", f.evidence) for f in result]
-    return result
+    result = [
+        _sign(claim, f"Table 3 ({group})", _to_base(worse), _to_base(better))
+        for group, claim, worse, better in asked
+    ]
+    learned = _to_base(of("E", "positions", lambda own, _: own == "learned"))
+    result.append(_equal("learned positions are as good as sinusoids", "Table 3 (E)", learned))
+    return [found for found in result if found.evidence]
 
 
-def notes() -> list[str]:
-    """By what rule the verdicts are given."""
-    return [
-        "Holds: at least half of the rows named differ from the base row as the paper says, by "
-        "more than chance explains, and more of them than differ the other way. Does not hold: as "
-        "many or more differ the other way. Else it can not be told; nor can it where the base "
-        f"row's BLEU is below {LEARNED:.0f}.",
-        "Learned positions are as good where the interval of their difference lies within "
-        f"{NEARLY} BLEU of 0, and are not where a difference is seen that may be larger.",
+def _to_base(variants: Sequence[Variant]) -> list[_Row]:
+    return [_Row(variant.label, variant.against, variant.status) for variant in variants]
+
+
+# --- variants and each other ---------------------------------------------------------------------
+
+
+def _of_attention(variants: Sequence[Variant]) -> list[Finding]:
+    """Section 3.2.1: unscaled dot products beside the two other kinds of the same d_k."""
+    of = {
+        (variant.settings.get("attention"), variant.settings.get("d_k")): variant
+        for variant in _that_change(variants, {"attention", "d_k"})
+    }
+    widths = sorted({d_k for kind, d_k in of if kind == "dot_product" and d_k is not None})
+    small = [d_k for d_k in widths if d_k <= SMALL_D_K]
+    large = [d_k for d_k in widths if d_k >= LARGE_D_K]
+
+    def rows(one: str, other: str, some: Iterable[int], label: str) -> list[_Row]:
+        return [
+            _pair(label.format(d_k), of[one, d_k], of[other, d_k])
+            for d_k in some
+            if {(one, d_k), (other, d_k)} <= of.keys()
+        ]
+
+    as_good = [
+        *rows("dot_product", "scaled_dot_product", small, "d_k {} less scaled"),
+        *rows("dot_product", "additive", small, "d_k {} less additive"),
+    ]
+    behind = rows("dot_product", "scaled_dot_product", large, "d_k {} less scaled")
+    ahead = rows("additive", "dot_product", large, "d_k {} less unscaled")
+    result = [
+        _equal("at small d_k unscaled dot-product attention is as good", ATTENTION, as_good),
+        _sign("at large d_k unscaled dot-product attention falls behind", ATTENTION, behind, []),
+        _sign("at large d_k additive attention outperforms unscaled", ATTENTION, [], ahead),
+    ]
+    return [found for found in result if found.evidence]
+
+
+def _of_mixers(variants: Sequence[Variant]) -> list[Finding]:
+    """Each layer in the place of self-attention in the encoder, and the same in the decoder."""
+    base = variants[0]
+    if any(base.settings.get(key) != "self_attention" for key in MIXERS):
+        return []
+    encoder, decoder = (
+        {v.settings[key]: v for v in _that_change(variants, {key}) if v is not base}
+        for key in MIXERS
+    )
+    both = [mixer for mixer in encoder if mixer in decoder]
+    rows = [
+        _pair(
+            f"{mixer} {_change(base, encoder[mixer])} in the encoder, "
+            f"{_change(base, decoder[mixer])} in the decoder, difference",
+            encoder[mixer],
+            decoder[mixer],
+        )
+        for mixer in both
+    ]
+    if not rows:
+        return []
+    found = _sign(
+        "self-attention matters more in the encoder than in the decoder", DOMHAN, rows, []
+    )
+    means = [_mean_scores([place[mixer] for mixer in both]) for place in (encoder, decoder)]
+    mean = _Row("mean of all, difference", over_same_seeds(*means), "incomplete")
+    return [dataclasses.replace(found, evidence=_evidence([*rows, mean]))]
+
+
+def _that_change(variants: Sequence[Variant], settings: set[str]) -> list[Variant]:
+    """The base row and those that differ from it in these settings alone."""
+    base, *others = variants
+    return [base] + [
+        variant
+        for variant in others
+        if variant.state != "refused" and set() < changed_settings(variant, base) <= settings
     ]
 
 
-def _sign(claim: str, worse: Sequence[Variant], better: Sequence[Variant]) -> Finding:
-    """Of variants that the paper says are worse, or better, than the base."""
+def _pair(label: str, one: Variant, other: Variant) -> _Row:
+    status = other.status if one.scores else one.status
+    return _Row(label, over_same_seeds(one.scores, other.scores), status)
+
+
+def _change(base: Variant, variant: Variant) -> str:
+    before, after = base.mean("bleu"), variant.mean("bleu")
+    return MISSING if before is None or after is None else signed(after - before, 1)
+
+
+def _mean_scores(variants: Sequence[Variant]) -> Mapping[int, float]:
+    """By seed, of the seeds that all have."""
+    seeds = set.intersection(*(set(variant.scores) for variant in variants))
+    return {seed: statistics.fmean(v.scores[seed] for v in variants) for seed in seeds}
+
+
+# --- verdicts ------------------------------------------------------------------------------------
+
+
+def _sign(claim: str, source: str, worse: Sequence[_Row], better: Sequence[_Row]) -> Finding:
+    """Of rows whose difference is said to be below 0, or above."""
     agree = oppose = 0
-    for variants, sign in ((worse, -1), (better, 1)):
-        for variant in variants:
-            against = variant.against
+    for rows, sign in ((worse, -1), (better, 1)):
+        for row in rows:
+            against = row.against
             if against is not None and against.seen and abs(against.difference.mean) >= SHOWN:
                 agree += against.difference.mean * sign > 0
                 oppose += against.difference.mean * sign < 0
-    verdict: Verdict = "can not be told"
-    if agree > oppose and 2 * agree >= len(worse) + len(better):
-        verdict = "holds"
-    elif oppose and oppose >= agree:
-        verdict = "does not hold"
-    return Finding(claim, verdict, _evidence([*worse, *better]))
+    rows = [*worse, *better]
+    return Finding(claim, _verdict(agree, oppose, len(rows)), _evidence(rows), source)
 
 
-def _equal(claim: str, variants: Sequence[Variant]) -> Finding:
-    against = variants[0].against
-    verdict: Verdict = "can not be told"
-    if against is not None and against.interval is not None:
-        low, high = against.interval
-        if low > -NEARLY and high < NEARLY:
-            verdict = "holds"
-        elif against.seen:
-            verdict = "does not hold"
-    return Finding(claim, verdict, _evidence(variants))
+def _equal(claim: str, source: str, rows: Sequence[_Row]) -> Finding:
+    """Of rows whose difference is said to be none."""
+    agree = oppose = 0
+    for row in rows:
+        if row.against is not None and row.against.interval is not None:
+            low, high = row.against.interval
+            nearly = low > -NEARLY and high < NEARLY
+            agree += nearly
+            oppose += bool(row.against.seen) and not nearly
+    return Finding(claim, _verdict(agree, oppose, len(rows)), _evidence(rows), source)
 
 
-def _evidence(variants: Sequence[Variant]) -> str:
-    return "; ".join(f"{variant.label} {_difference(variant)}" for variant in variants)
+def _verdict(agree: int, oppose: int, rows: int) -> Verdict:
+    if agree > oppose and 2 * agree >= rows:
+        return "holds"
+    return "does not hold" if oppose and oppose >= agree else "can not be told"
 
 
-def _difference(variant: Variant) -> str:
+def _evidence(rows: Sequence[_Row]) -> str:
+    return "; ".join(f"{row.label} {_difference(row)}" for row in rows)
+
+
+def _difference(row: _Row) -> str:
     """`−1.5 BLEU (p 0.002, 95 % −2.1 to −0.9)`."""
-    against = variant.against
+    against = row.against
     if against is None:
-        return f"{variant.status}, not compared"
+        return f"{row.status}, not compared"
     tests = []
     if against.p is not None:
         tests.append(f"p {p_value(against.p)}")

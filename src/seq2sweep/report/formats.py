@@ -48,10 +48,10 @@ def markdown(tables: Tables | None) -> str:
         lines += ["", "## Refused and failed", ""]
         lines += [f"- {_escape(name)}: {_escape(cause)}" for name, cause in tables.failures]
     if tables.findings:
-        lines += ["", "## The paper's findings at this scale", ""]
+        lines += ["", "## Published findings at this scale", ""]
         lines += [
-            f"- {finding.claim[0].upper()}{finding.claim[1:]}: **{finding.verdict}**. "
-            f"{_escape(finding.evidence)}."
+            f"- {finding.claim[0].upper()}{finding.claim[1:]} ({finding.source}): "
+            f"**{finding.verdict}**. {_escape(finding.evidence)}."
             for finding in tables.findings
         ]
         lines += ["", *tables.finding_notes]

@@ -90,18 +90,23 @@ def notes(variants: Sequence[Variant]) -> list[str]:
 
 def kind_of(variant: Variant, base: Variant) -> tuple[str, str] | None:
     """(group of Table 3, setting compared) when all that changed belongs to one row of it."""
-    own, before = variant.settings, base.settings
-    # What a budget of tokens or FLOPs does to the steps is no change of the variant's.
-    changed = {
-        key
-        for key in before.keys() & own.keys()
-        if before[key] != own[key] and (key != "steps" or "train.steps" in variant.changes)
-    }
+    changed = changed_settings(variant, base)
     for group, settings in _KINDS.items():
         for names in settings:
             if names[0] in changed and changed <= set(names):
                 return group, names[0]
     return None
+
+
+def changed_settings(variant: Variant, base: Variant) -> set[str]:
+    """Plain names of the settings that a variant changes, of those that both are known to have."""
+    own, before = variant.settings, base.settings
+    # What a budget of tokens or FLOPs does to the steps is no change of the variant's.
+    return {
+        key
+        for key in before.keys() & own.keys()
+        if before[key] != own[key] and (key != "steps" or "train.steps" in variant.changes)
+    }
 
 
 def counterpart(variant: Variant, base: Variant) -> table3.Row | None:

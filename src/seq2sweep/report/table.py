@@ -38,7 +38,11 @@ HEADINGS = (
     "status",
 )
 PRECISIONS = {"float32": "float32", "bf16": "bf16 (products; weights and updates in float32)"}
-LATER = {key.rpartition(".")[2]: value for key, value in configuration.DEFAULTS.items()}
+LATER = {
+    key.partition(".")[2]: value
+    for key, value in configuration.DEFAULTS.items()
+    if key.startswith(("model.", "train."))
+}
 """Settings that Table 3 does not know, and what they were before there was a key for them."""
 SHARED = "†"
 """Marks device-hours of a device that other trials used at the same time."""
@@ -89,6 +93,7 @@ class Tables:
 def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) -> Tables:
     """From reports/sweep.json; `dataset` says in words what was translated."""
     variants = aggregate(sweep)
+    found = findings.findings(variants)
     return Tables(
         rows=rows(variants, sweep),
         notes=notes(sweep, variants, dataset, vocabulary_size),
@@ -100,8 +105,8 @@ def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) 
         comparisons=paper.comparisons(variants),
         comparison_notes=paper.notes(variants),
         headings=("row", *_columns(variants), *HEADINGS[1 + len(SETTINGS) :]),
-        findings=findings.findings(variants),
-        finding_notes=findings.notes(),
+        findings=found,
+        finding_notes=findings.notes(found),
     )
 
 
