@@ -11,6 +11,7 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.presets import table3
 from seq2sweep.report import page, samples
+from tests.report.made_up_table1 import record
 
 BASE_MODEL = {
     "layers": 1,
@@ -173,6 +174,7 @@ def results() -> page.Results:
     ]
     return page.Results(
         dataset="en → de, phrasebook",
+        table1=record(),
         prepare={
             "train": {
                 "read": 60_000,

@@ -229,6 +229,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     path = stage.REPORTS / "translations.tsv"
     path.write_text("\n".join(translations) + "\n", encoding="utf-8")
+    stage.write_json(stage.REPORTS / "table1.json", given.table1)
     return tmp_path
 
 
@@ -244,7 +245,7 @@ def test_stage_writes_what_dvc_expects(project: Path, rendered: str) -> None:
     assert not list(project.rglob("*.partial"))
     declared = Path(stage_report.__file__).parents[1] / "dvc.yaml"
     outs = yaml.safe_load(declared.read_text(encoding="utf-8"))["stages"]["report"]["outs"]
-    given = {"reports/translations.tsv", "reports/sweep.json"}
+    given = {f"reports/{name}" for name in ("translations.tsv", "sweep.json", "table1.json")}
     written = {f"reports/{path.name}" for path in (project / "reports").iterdir()}
     assert written - given == set(outs)
 
