@@ -124,7 +124,7 @@ def test_rays_memory_killer(stage: StageProcess, thorough: bool) -> None:
     assert re.match(rf"seq2sweep {stage.name}: .*out of memory \(Ray killed its process", last)
     assert "lower train.tokens_per_pass" in last
     assert last.endswith("run `dvc repro` again to resume")
-    retried = re.findall(r"out of memory .*\(1 of 1: \w+\.max_failures\)", stage.said())
+    retried = re.findall(r"out of memory .*\(retry 1 of 1: \w+\.max_failures\)", stage.said())
     assert len(retried) == {"train": 1, "sweep": 2}[stage.name], "each once, and both trials"
     if thorough:
         stage.environment = usual

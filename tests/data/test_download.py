@@ -262,7 +262,7 @@ def test_a_silent_server_counts_as_a_failure(
     fetch(tmp_path / "once", archive(server.address("/x")))
     assert (tmp_path / "once" / "x.tgz").read_bytes() == CONTENT
     assert starts(server) == [0, 100_000]
-    server.pages["/x"] = Page(CONTENT, cut_after=0, silent=0.4)
+    server.pages["/x"] = Page(CONTENT, cut_after=0, silent=3.0)
     message = refusal(tmp_path / "always", archive(server.address("/x")))
     assert "sends nothing for 0.3 s" in message
     assert names(tmp_path / "always") == set()
