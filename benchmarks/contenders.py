@@ -122,7 +122,7 @@ def ours(size: int, precision: Precision) -> Update:
     """The core's own update."""
     import torch
 
-    from seq2sweep.model.transformer import Transformer
+    from seq2sweep.model.architecture.transformer import Transformer
     from seq2sweep.train import step
 
     model, device = Transformer(our_model_config(), size).train(), torch.device("cpu")

@@ -21,7 +21,8 @@ from torch.nn import functional as F
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.data.batching import Batch
-from seq2sweep.model import attention, layers, transformer
+from seq2sweep.model import attention, layers
+from seq2sweep.model.architecture import transformer
 from seq2sweep.parallel import available_cpus
 from seq2sweep.train import step
 from seq2sweep.train.events import Logged

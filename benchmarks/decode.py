@@ -160,7 +160,7 @@ def our_model(size: int) -> Any:
     """The model that every contender has, by sizes."""
     import torch
 
-    from seq2sweep.model.transformer import Transformer
+    from seq2sweep.model.architecture.transformer import Transformer
 
     torch.manual_seed(1)
     return Transformer(contenders.our_model_config(), size).eval()

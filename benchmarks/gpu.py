@@ -30,8 +30,9 @@ from seq2sweep.data.batching import collate, passes, plan_epoch
 from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.data.vocabulary import EOS, PAD
 from seq2sweep.decode.beam import search
+from seq2sweep.model.architecture.transformer import Transformer
+from seq2sweep.model.building import build
 from seq2sweep.model.flops import parameter_count, training_flops
-from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import step
 
 VOCABULARY = 37_000
@@ -141,7 +142,7 @@ def training(
     """Rate, utilisation and memory of the core's update, for so many seconds."""
     size = int(data.header["vocabulary"]["size"])
     torch.manual_seed(1)
-    model = Transformer(config.model, size).to(device).train()
+    model = build(config.model, size).to(device).train()
     optimizer = step.make_optimizer(model)
     precision = step.choose_precision("auto", device, config.model.d_model)
     callable_model = torch.compile(model, dynamic=True) if compiled else model
@@ -205,7 +206,8 @@ def decoding(config: Config, device: torch.device, seconds: float) -> dict[str, 
     """Output pieces a second of beam search, beam 4, 28 pieces in and about 30 out."""
     torch.manual_seed(1)
     size = 500 if config.model.d_model == TINY["d_model"] else VOCABULARY
-    model = Transformer(config.model, size).to(device).eval()
+    model = build(config.model, size).to(device).eval()
+    assert isinstance(model, Transformer)
     with torch.no_grad():
         model.projection.weight[EOS] = 0  # hardly ever the end: cut at the longest
     if device.type == "cuda":

@@ -77,14 +77,14 @@ def turn(options: argparse.Namespace) -> dict[str, float]:
 
     from benchmarks import curves
     from seq2sweep import presets
-    from seq2sweep.model.transformer import Transformer
+    from seq2sweep.model.building import build
     from seq2sweep.train import step
     from seq2sweep.train.allocator import keep_memory
 
     keep_memory()
     torch.manual_seed(1)
     config = presets.load(options.preset).config
-    model = Transformer(config.model, PIECES).train()
+    model = build(config.model, PIECES).train()
     optimizer = step.make_optimizer(model)
     batch = made_up()
     before = contenders.peak_megabytes()
@@ -288,13 +288,13 @@ def short_training(seed: int) -> None:
     from seq2sweep import config as configuration
     from seq2sweep import presets
     from seq2sweep.data.batching import Batch
-    from seq2sweep.model.transformer import Transformer
+    from seq2sweep.model.building import build
     from seq2sweep.train import step
 
     torch.manual_seed(seed)
     config = presets.load("phrasebook").config
     sizes = {k: v for k, v in config.sweep.base.items() if k.startswith("model.")}
-    model = Transformer(configuration.with_changes(config, sizes).model, 3000).train()
+    model = build(configuration.with_changes(config, sizes).model, 3000).train()
     optimizer = step.make_optimizer(model)
     for _ in range(60):
         width = int(torch.randint(5, 30, ()))

@@ -135,8 +135,8 @@ def work(
     from torch.nn.parallel import DistributedDataParallel
 
     from seq2sweep.data.batching import collate, share
+    from seq2sweep.model.architecture.transformer import Transformer
     from seq2sweep.model.flops import training_flops
-    from seq2sweep.model.transformer import Transformer
     from seq2sweep.train import step
     from seq2sweep.train.allocator import keep_memory
 

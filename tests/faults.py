@@ -111,7 +111,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("return 6 * d_model * d_ff", "return 4 * d_model * d_ff"),
         ],
         f"{PACKAGE}/model/norm/rmsnorm.py": [("return d_model", "return 2 * d_model")],
-        f"{PACKAGE}/model/transformer.py": [
+        f"{PACKAGE}/model/architecture/transformer.py": [
             ("last_norms = 2 * norm if", "last_norms = norm if"),
         ],
         f"{PACKAGE}/model/attention.py": [
@@ -171,7 +171,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/model/caching.py": [
             ("tuple(state.index_select(0, hypotheses) for", "tuple(state[: len(hypotheses)] for"),
         ],
-        f"{PACKAGE}/model/transformer.py": [
+        f"{PACKAGE}/model/architecture/transformer.py": [
             ("self.past &= later <= self.reach", "self.past &= later <= self.reach + 1"),
             ("DecoderLayer(config, i) for", "DecoderLayer(config) for"),
             ("EncoderLayer(config, i) for", "EncoderLayer(config) for"),

@@ -14,7 +14,7 @@ from seq2sweep.config import ModelConfig
 from seq2sweep.data.batching import plan_epoch
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import BOS
-from seq2sweep.model.transformer import Transformer
+from seq2sweep.model.architecture.transformer import Transformer
 
 
 def averaged(config: ModelConfig, files: Sequence[Path], pieces: int) -> Transformer:

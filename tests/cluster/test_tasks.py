@@ -25,7 +25,7 @@ from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.beam import translate
 from seq2sweep.errors import UserError
-from seq2sweep.model.transformer import Transformer
+from seq2sweep.model.architecture.transformer import Transformer
 from tests.conftest import Corpus
 
 

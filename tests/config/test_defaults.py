@@ -11,9 +11,10 @@ import yaml
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import loading
+from seq2sweep.config.architectures import TransformerConfig
 from seq2sweep.config.execution import SweepConfig
 from seq2sweep.config.fields import field
-from seq2sweep.config.schema import Config, EvaluateConfig, ModelConfig, TrainConfig
+from seq2sweep.config.schema import Config, EvaluateConfig, TrainConfig
 from seq2sweep.errors import UserError
 from seq2sweep.runs.warm_start import run_name
 from seq2sweep.sweep.variants import Variant
@@ -22,7 +23,7 @@ BEFORE = presets.load("phrasebook").config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LaterModel(ModelConfig):
+class LaterModel(TransformerConfig):
     gates: int = field("a key of tomorrow", at_least=1, default=2)
 
 
@@ -107,8 +108,8 @@ def test_a_section_of_before_is_what_it_was() -> None:
     values = configuration.to_dict(BEFORE)["model"]
     before = {key: v for key, v in values.items() if f"model.{key}" not in configuration.DEFAULTS}
     assert before != values
-    assert configuration.section(ModelConfig, before) == BEFORE.model
-    assert ModelConfig(**before) == BEFORE.model
+    assert configuration.section(TransformerConfig, before) == BEFORE.model
+    assert TransformerConfig(**before) == BEFORE.model
 
 
 def test_what_is_recorded_is_whole(after: Config) -> None:

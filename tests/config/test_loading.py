@@ -46,7 +46,7 @@ def test_dump_and_parse_are_inverse(name: str) -> None:
     written = configuration.to_dict(config)
     for key, default in configuration.DEFAULTS.items():
         section, _, name = key.partition(".")
-        if written[section][name] == default:
+        if written[section].get(name, "none") == default:
             del written[section][name]
     # A section of comments alone is none to YAML.
     written = {section: values or None for section, values in written.items()}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from seq2sweep import presets
-from seq2sweep.config import ModelConfig
+from seq2sweep.config import TransformerConfig
 from seq2sweep.data.vocabulary import EOS
 from seq2sweep.decode import ctranslate
 from seq2sweep.decode.beam import search
@@ -57,7 +57,7 @@ def test_it_knows_other_parts(feed_forward: str, norm_kind: str, norm: str, tmp_
     assert written["layer_norm_epsilon"] == {"layernorm": 1e-5, "rmsnorm": 1e-6}[norm_kind]
 
 
-def finds_what_ours_finds(model_config: ModelConfig, beam: int, tmp_path: Path) -> None:
+def finds_what_ours_finds(model_config: TransformerConfig, beam: int, tmp_path: Path) -> None:
     model = randomised(model_config, seed=4).eval()
     with torch.no_grad():
         model.projection.weight[EOS] += 0.3  # so that some end before they are cut

@@ -26,7 +26,7 @@ from seq2sweep.decode.exported_weights import choose, read_receipt
 from seq2sweep.decode.receipt import write_average
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
-from seq2sweep.model.transformer import Transformer
+from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.train.checkpointing import load_weights
 

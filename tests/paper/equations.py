@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from seq2sweep.config import ModelConfig
+from seq2sweep.config import TransformerConfig
+from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.layers import Residual
-from seq2sweep.model.transformer import Transformer
 
 Array = NDArray[np.float64]
 
@@ -116,7 +116,7 @@ def lstm(module: nn.LSTM, x: Array) -> Array:
     return np.stack(outputs)
 
 
-def mixer(module: Any, config: ModelConfig, x: Array, causal: bool, layer: int = 0) -> Array:
+def mixer(module: Any, config: TransformerConfig, x: Array, causal: bool, layer: int = 0) -> Array:
     """A layer of Table 1, of x [n, d]: the kind that the encoder's or the decoder's key names."""
     kind, n = config.decoder_mixer if causal else config.encoder_mixer, len(x)
     dilation = config.mixer_dilation[layer % len(config.mixer_dilation)]

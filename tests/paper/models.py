@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep.config import ModelConfig
+from seq2sweep.config import TransformerConfig
 from seq2sweep.data.vocabulary import PAD
-from seq2sweep.model.transformer import Transformer
+from seq2sweep.model.architecture.transformer import Transformer
 
 KINDS = ("scaled_dot_product", "dot_product", "additive")
 NORMS = ("post", "pre")
@@ -23,7 +23,7 @@ MIXERS = ("self_attention", "restricted", "recurrent", "convolutional", "separab
 VOCABULARY = 50
 
 
-def small(**changes: object) -> ModelConfig:
+def small(**changes: object) -> TransformerConfig:
     """A model as the paper's, but small."""
     values: dict[str, object] = {
         "layers": 2,
@@ -40,7 +40,7 @@ def small(**changes: object) -> ModelConfig:
         "positions": "sinusoidal",
         "tie_embeddings": True,
     }
-    return ModelConfig(**(values | changes))  # type: ignore[arg-type]
+    return TransformerConfig(**(values | changes))  # type: ignore[arg-type]
 
 
 def padded(lengths: Sequence[int], vocabulary: int = VOCABULARY) -> Tensor:
@@ -49,7 +49,9 @@ def padded(lengths: Sequence[int], vocabulary: int = VOCABULARY) -> Tensor:
     return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 
-def randomised(config: ModelConfig, seed: int = 0, vocabulary: int = VOCABULARY) -> Transformer:
+def randomised(
+    config: TransformerConfig, seed: int = 0, vocabulary: int = VOCABULARY
+) -> Transformer:
     """A model none of whose numbers is still at its start.
 
     Biases of 0 and gains of 1 would hide that they are forgotten.

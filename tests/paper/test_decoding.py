@@ -22,17 +22,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from seq2sweep import config as configuration
-from seq2sweep.config import Config, ModelConfig
+from seq2sweep.config import Config, TransformerConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import Hypothesis, Penalty, length_penalty, search, translate
+from seq2sweep.model.architecture.transformer import DecoderCache, Transformer
 from seq2sweep.model.layers import LEARNED_POSITIONS
-from seq2sweep.model.transformer import DecoderCache, Transformer
 
 from ..conftest import WORDS, Corpus
 
 CPU = torch.device("cpu")
-SMALL = ModelConfig(
+SMALL = TransformerConfig(
     layers=1,
     d_model=8,
     d_ff=16,
@@ -59,7 +59,9 @@ class Leaning(Transformer):
     Notes how many sentences and hypotheses each step of decoding is asked for.
     """
 
-    def __init__(self, config: ModelConfig, vocabulary: int, leanings: dict[int, float]) -> None:
+    def __init__(
+        self, config: TransformerConfig, vocabulary: int, leanings: dict[int, float]
+    ) -> None:
         super().__init__(config, vocabulary)
         self.lean = torch.zeros(vocabulary, dtype=torch.float64)
         for piece, number in leanings.items():
@@ -99,7 +101,7 @@ def random_model(
     vocabulary: int,
     sharpness: float = 3.0,
     leanings: dict[int, float] | None = None,
-    config: ModelConfig = SMALL,
+    config: TransformerConfig = SMALL,
 ) -> Leaning:
     torch.manual_seed(seed)
     model = Leaning(config, vocabulary, leanings or {}).double().eval()

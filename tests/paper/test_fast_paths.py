@@ -15,12 +15,13 @@ from torch.nn import functional as F
 from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, PAD
 from seq2sweep.decode import beam
-from seq2sweep.model import attention, transformer
+from seq2sweep.model import attention
+from seq2sweep.model.architecture import transformer
+from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
 from seq2sweep.model.products import laid_out, linear
-from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import loss as losses
 from seq2sweep.train import step
 from seq2sweep.train.allocator import PROCESS_ENVIRONMENT

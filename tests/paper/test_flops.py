@@ -16,11 +16,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from seq2sweep import presets
-from seq2sweep.config import ModelConfig
+from seq2sweep.config import TransformerConfig
 from seq2sweep.errors import UserError
 from seq2sweep.model import building, components, flops
+from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.feed_forward import swiglu
-from seq2sweep.model.transformer import Transformer
 from seq2sweep.presets import table3
 
 from .models import FEED_FORWARDS, KINDS, MIXERS, NORM_KINDS, small
@@ -56,7 +56,9 @@ VARIANTS: list[dict[str, object]] = [
 ]
 
 
-def counted(config: ModelConfig, vocabulary: int, n: int, m: int, sentences: int) -> list[int]:
+def counted(
+    config: TransformerConfig, vocabulary: int, n: int, m: int, sentences: int
+) -> list[int]:
     """Parameters, and operations of a forward pass and of a training pass, as PyTorch has them."""
     with torch.device("meta"):
         model = Transformer(config, vocabulary)
@@ -71,7 +73,9 @@ def counted(config: ModelConfig, vocabulary: int, n: int, m: int, sentences: int
     return [parameters, first, first + backward.get_total_flops()]
 
 
-def formulas(config: ModelConfig, vocabulary: int, n: int, m: int, sentences: int) -> list[float]:
+def formulas(
+    config: TransformerConfig, vocabulary: int, n: int, m: int, sentences: int
+) -> list[float]:
     lengths = np.full(sentences, n), np.full(sentences, m)
     return [
         flops.parameter_count(config, vocabulary),
@@ -128,7 +132,7 @@ def test_a_model_that_is_not_what_its_formula_says_is_refused(
     config = small(feed_forward="swiglu")
     building.build(config, 50)
     monkeypatch.setattr(swiglu.FeedForward, "parameter_count", staticmethod(lambda d, d_ff: 7))
-    with pytest.raises(UserError, match=r"swiglu .* parameters, but .* by its formula: correct"):
+    with pytest.raises(UserError, match=r"swiglu.* parameters, but .* by its formula: correct"):
         building.build(config, 50)
 
 

@@ -21,7 +21,7 @@ from seq2sweep.data.reading import read_pairs
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import translate
 from seq2sweep.evaluate.bleu import score
-from seq2sweep.model.transformer import Transformer
+from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.train.checkpointing import load_weights
 from seq2sweep.train.events import CheckpointDue
 from seq2sweep.train.loop import train

@@ -19,7 +19,7 @@ from seq2sweep.config import Config
 from seq2sweep.data.batching import collate, plan_epoch
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import PAD, Vocabulary
-from seq2sweep.model.transformer import Transformer
+from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue, Logged, Validated
 from seq2sweep.train.loop import train

@@ -18,15 +18,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.config import ModelConfig
+from seq2sweep.config import TransformerConfig
 from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, EOS, PAD
 from seq2sweep.decode import beam
 from seq2sweep.errors import UserError
-from seq2sweep.model import components, flops, transformer
+from seq2sweep.model import components, flops
+from seq2sweep.model.architecture import transformer
+from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.mixer import restricted
 from seq2sweep.model.packing import Packing
-from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import step
 
 from . import equations
@@ -44,11 +45,11 @@ SETTINGS: list[dict[str, object]] = [
 ]
 
 
-def settings(kind: str, **changes: object) -> ModelConfig:
+def settings(kind: str, **changes: object) -> TransformerConfig:
     return small(encoder_mixer=kind, decoder_mixer=kind, **changes)
 
 
-def made(config: ModelConfig, causal: bool, layer: int = 0) -> Any:
+def made(config: TransformerConfig, causal: bool, layer: int = 0) -> Any:
     """A mixer in float64, with no number at its start."""
     torch.manual_seed(2)
     kind = config.decoder_mixer if causal else config.encoder_mixer
@@ -122,7 +123,7 @@ def test_only_the_mixer_is_another(kind: str) -> None:
 # --- what an output may depend on ----------------------------------------------------------------
 
 
-def seen(config: ModelConfig, causal: bool, n: int) -> Tensor:
+def seen(config: TransformerConfig, causal: bool, n: int) -> Tensor:
     """Whether output i of a sentence of n depends on input j, [n, n], by exact gradients."""
     module, x = made(config, causal), torch.randn(1, n, 16, dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(lambda x: module(x).sum(-1)[0], x)
@@ -285,7 +286,7 @@ def test_a_long_translation_holds_no_more_than_its_mixer_sees(
 # --- precision and repetition --------------------------------------------------------------------
 
 
-def learned_in(precision: Any, config: ModelConfig) -> list[Tensor]:
+def learned_in(precision: Any, config: TransformerConfig) -> list[Tensor]:
     model = randomised(config, seed=5)
     target = padded([4, 20, 7])
     data = Batch(padded([21, 9, 3]), target.roll(1, 1), target)

@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep.config import ModelConfig
+from seq2sweep.config import TransformerConfig
 from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, PAD
-from seq2sweep.model import attention, layers, transformer
+from seq2sweep.model import attention, layers
+from seq2sweep.model.architecture import transformer
+from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.feed_forward import relu, swiglu
 from seq2sweep.model.layers import Residual, sinusoids
-from seq2sweep.model.transformer import Transformer
 from seq2sweep.train import step
 from seq2sweep.train.loss import smoothed_cross_entropy
 
@@ -218,7 +219,7 @@ def test_other_parts_equal_their_equations(feed_forward: str, norm_kind: str, no
     equals_the_equations(small(feed_forward=feed_forward, norm_kind=norm_kind, norm=norm))
 
 
-def equals_the_equations(config: ModelConfig) -> None:
+def equals_the_equations(config: TransformerConfig) -> None:
     model = randomised(config).eval()
     sources, targets = [6, 2, 4], [3, 5, 1]
     source, target = padded(sources), padded(targets)
@@ -235,7 +236,7 @@ def equals_the_equations(config: ModelConfig) -> None:
 @properties
 @given(configurations, seeds, lengths, st.integers(2, 9), st.data())
 def test_no_output_depends_on_a_later_piece(
-    config: ModelConfig, seed: int, n: int, m: int, data: st.DataObject
+    config: TransformerConfig, seed: int, n: int, m: int, data: st.DataObject
 ) -> None:
     model = randomised(config, seed).eval()
     source, target = words(n), words(m)
@@ -251,7 +252,7 @@ def test_no_output_depends_on_a_later_piece(
 @properties
 @given(configurations, seeds, lengths, lengths, st.data())
 def test_every_output_depends_on_every_source_piece_and_on_all_before(
-    config: ModelConfig, seed: int, n: int, m: int, data: st.DataObject
+    config: TransformerConfig, seed: int, n: int, m: int, data: st.DataObject
 ) -> None:
     model = randomised(config, seed).double().eval()
     source, target = words(n), words(m)
@@ -279,7 +280,7 @@ def test_every_output_depends_on_every_source_piece_and_on_all_before(
 def test_neither_batch_nor_padding_matters(
     dtype: torch.dtype,
     tolerance: float,
-    config: ModelConfig,
+    config: TransformerConfig,
     seed: int,
     pairs: list[tuple[int, int]],
     more: tuple[int, int],
@@ -302,7 +303,7 @@ def test_neither_batch_nor_padding_matters(
 @properties
 @given(configurations, seeds, lengths, lengths)
 def test_padding_gets_no_gradient_and_gives_none(
-    config: ModelConfig, seed: int, n: int, m: int
+    config: TransformerConfig, seed: int, n: int, m: int
 ) -> None:
     """One pair alone and the same pair beside a longer one that does not count."""
     model = randomised(config, seed).double().eval()
@@ -333,7 +334,7 @@ def test_padding_gets_no_gradient_and_gives_none(
 def test_step_by_step_equals_all_at_once(
     dtype: torch.dtype,
     tolerance: float,
-    config: ModelConfig,
+    config: TransformerConfig,
     seed: int,
     sizes: list[int],
     data: st.DataObject,

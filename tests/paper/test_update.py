@@ -20,7 +20,7 @@ from seq2sweep.config import Config
 from seq2sweep.data.batching import Batch, passes, plan_epoch, share
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import BOS
-from seq2sweep.model.transformer import Transformer
+from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.train import loop, step
 
 from ..conftest import Corpus

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
-from seq2sweep.model.transformer import Transformer
+from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.planning import memory, workload
 from seq2sweep.planning.plan import plan
 from seq2sweep.planning.render import overview

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.batching import Batch
-from seq2sweep.model.transformer import Transformer
+from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.train.distributed import give_back, shard, whole
 from seq2sweep.train.step import accumulate, apply, make_optimizer
 

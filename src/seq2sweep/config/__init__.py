@@ -1,5 +1,10 @@
 """params.yaml: its typed sections, and how they are read, written and told apart."""
 
+from seq2sweep.config.architectures import BytenetConfig as BytenetConfig
+from seq2sweep.config.architectures import ConvolutionalConfig as ConvolutionalConfig
+from seq2sweep.config.architectures import ModelConfig as ModelConfig
+from seq2sweep.config.architectures import RecurrentConfig as RecurrentConfig
+from seq2sweep.config.architectures import TransformerConfig as TransformerConfig
 from seq2sweep.config.execution import ClusterConfig as ClusterConfig
 from seq2sweep.config.execution import SweepConfig as SweepConfig
 from seq2sweep.config.execution import Table1Config as Table1Config
@@ -17,6 +22,8 @@ from seq2sweep.config.loading import fingerprint as fingerprint
 from seq2sweep.config.loading import flatten as flatten
 from seq2sweep.config.loading import from_dict as from_dict
 from seq2sweep.config.loading import identity as identity
+from seq2sweep.config.loading import kinds as kinds
+from seq2sweep.config.loading import known_keys as known_keys
 from seq2sweep.config.loading import load as load
 from seq2sweep.config.loading import parse as parse
 from seq2sweep.config.loading import section as section
@@ -25,7 +32,6 @@ from seq2sweep.config.loading import with_changes as with_changes
 from seq2sweep.config.schema import Config as Config
 from seq2sweep.config.schema import DataConfig as DataConfig
 from seq2sweep.config.schema import EvaluateConfig as EvaluateConfig
-from seq2sweep.config.schema import ModelConfig as ModelConfig
 from seq2sweep.config.schema import PhrasebookConfig as PhrasebookConfig
 from seq2sweep.config.schema import PrepareConfig as PrepareConfig
 from seq2sweep.config.schema import TrainConfig as TrainConfig

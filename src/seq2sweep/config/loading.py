@@ -74,11 +74,19 @@ def _problems(config: Config) -> Iterator[str]:
 
 
 def with_changes(config: Config, changes: Mapping[str, Any], name: str = "params.yaml") -> Config:
-    """A copy with dotted keys replaced, checked again: `{"model.heads": 8}`."""
+    """A copy with dotted keys replaced, checked again: `{"model.heads": 8}`.
+
+    Of a model that becomes another architecture the keys stay that both have.
+    """
     values, known = to_dict(config), [*flatten(config)]
+    architecture = changes.get("model.architecture", config.model.architecture)
+    if architecture != config.model.architecture and architecture in [*architectures()]:
+        own = _fields(architectures()[architecture], "model.")
+        known = [key for key in known if not key.startswith("model.")] + [*own]
+        values["model"] = {k: v for k, v in values["model"].items() if f"model.{k}" in own}
     for key, value in changes.items():
         if key not in known:
-            raise UserError(_unknown(key, known, name))
+            raise UserError(_unknown(key, known, name, architecture))
         *path, last = key.split(".")
         functools.reduce(operator.getitem, path, values)[last] = value
     return from_dict(values, name)
@@ -131,6 +139,12 @@ def code_of_kinds(config: Config, *sections: str) -> dict[str, str]:
     }
 
 
+def kinds(section: Any) -> dict[str, str]:
+    """The keys of a section that name kinds, with what they name."""
+    fields = dataclasses.fields(section)
+    return {f.name: getattr(section, f.name) for f in fields if f.metadata["kinds"]}
+
+
 def fingerprint(
     config: Config, *sections: str, of_result: bool = False, without: Collection[str] = ()
 ) -> str:
@@ -147,20 +161,42 @@ def _entries(
     config: Config, sections: Sequence[str] = ()
 ) -> Iterator[tuple[str, Any, dataclasses.Field[Any]]]:
     """Dotted key, plain value and field of each key, of the named sections or of all."""
-    for key, field in _fields(typing.cast(Hashable, type(config))).items():
-        if not sections or key.split(".")[0] in sections:
-            yield key, _plain(operator.attrgetter(key)(config)), field
+    for name, part in vars(config).items():
+        if not sections or name in sections:
+            for key, field in _fields(typing.cast(Hashable, type(part)), f"{name}.").items():
+                yield key, _plain(operator.attrgetter(key)(config)), field
 
 
 @functools.cache
 def _fields(kind: Any, prefix: str = "") -> dict[str, dataclasses.Field[Any]]:
+    """Dotted key to field; of several architectures with the keys of all."""
     hints = typing.get_type_hints(kind)
     found: dict[str, dataclasses.Field[Any]] = {}
     for field in dataclasses.fields(kind):
-        inside = dataclasses.is_dataclass(hints[field.name])
         name = prefix + field.name
-        found |= _fields(hints[field.name], f"{name}.") if inside else {name: field}
+        if sections := _sections(hints[field.name]):
+            for section in reversed(sections):
+                found |= _fields(section, f"{name}.")
+        else:
+            found[name] = field
     return found
+
+
+def _sections(hint: Any) -> list[Any]:
+    """The kinds of section that a type hint allows; none for a plain value."""
+    return [kind for kind in typing.get_args(hint) or (hint,) if dataclasses.is_dataclass(kind)]
+
+
+@functools.cache
+def architectures() -> Mapping[str, Any]:
+    """The typed section of each `model.architecture`, the default one first."""
+    kinds = _sections(typing.get_type_hints(Config)["model"])
+    return {typing.get_args(typing.get_type_hints(k)["architecture"])[0]: k for k in kinds}
+
+
+def known_keys() -> list[str]:
+    """All dotted keys of params.yaml, whatever the architecture."""
+    return [*_fields(typing.cast(Hashable, Config))]
 
 
 def _is_default(value: Any, field: dataclasses.Field[Any]) -> bool:
@@ -203,8 +239,9 @@ def dump(config: Config) -> str:
     as a whole, since DVC would run stages again for a key that came."""
     lines: list[str] = []
     for section in dataclasses.fields(config):
-        lines += ["", f"# {section.metadata['help']}", f"{section.name}:"]
-        lines += _dump_fields(getattr(config, section.name), "  ")
+        part = getattr(config, section.name)
+        heading = getattr(part, "HELP", section.metadata["help"])
+        lines += ["", f"# {heading}", f"{section.name}:", *_dump_fields(part, "  ")]
     return "\n".join(lines[1:]) + "\n"
 
 
@@ -231,38 +268,51 @@ def _flow(value: Any) -> str:
 
 
 def section(kind: Any, values: Any, prefix: str = "", name: str = "params.yaml") -> Any:
-    """A section of a kind such as `ModelConfig` from its values, with defaults for what they lack.
+    """A section of a kind such as `TrainConfig` from its values, with defaults for what they lack.
 
-    prefix: `model.` for messages. Types are checked, ranges are not.
+    `ModelConfig` is of the kind that `architecture` among the values names. prefix: `model.` for
+    messages. Types are checked, ranges are not.
     """
     if values is None and prefix.rstrip(".") in OPTIONAL:  # all its keys are comments
         values = {}
     if not isinstance(values, Mapping):
         raise UserError(f"{name}: {prefix.rstrip('.')} must be a section with keys of its own")
+    if len(_sections(kind)) > 1:
+        options = architectures()
+        architecture = values.get("architecture", next(iter(options)))
+        kind = options[_convert(Literal[*options], architecture, f"{prefix}architecture", name)]
     hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in values:
         if key not in fields:
-            raise UserError(_unknown(f"{prefix}{key}", [prefix + field for field in fields], name))
+            known = [prefix + field for field in fields]
+            architecture = values.get("architecture", next(iter(architectures())))
+            raise UserError(_unknown(f"{prefix}{key}", known, name, architecture))
     built = {}
     for key, field in fields.items():
         hint, dotted = hints[key], prefix + key
         if key not in values:
             if field.default is dataclasses.MISSING:
                 raise UserError(f"{name}: missing key {dotted} ({field.metadata['help']}); add it")
-        elif dataclasses.is_dataclass(hint):
+        elif _sections(hint):
             built[key] = section(hint, values[key], f"{dotted}.", name)
         else:
-            if folder := field.metadata["kinds"]:
+            if (folder := field.metadata["kinds"]) and hint is str:
                 hint = Literal[_kinds(folder)]
             built[key] = _convert(hint, values[key], dotted, name)
     return kind(**built)
 
 
-def _unknown(key: str, known: list[str], name: str) -> str:
+def _unknown(key: str, known: list[str], name: str, architecture: str) -> str:
     key = key[:LONGEST_SHOWN] if key.isprintable() else shown(key)
     if keys := [k for k in known if k.startswith(f"{key}.")]:
         return f"{name}: {key} is a section; its keys are {', '.join(keys)}"
+    if key.startswith("model.") and key in known_keys():
+        keys = [k for k in known if k.startswith("model.")]
+        return (
+            f"{name}: {key} is no key of model.architecture {architecture}, whose keys are "
+            f"{', '.join(keys)}"
+        )
     near = did_you_mean(key, known, cutoff=0.5)
     siblings = [k for k in known if k.startswith("".join(key.rpartition(".")[:2]))]
     return f"{name}: unknown key {key}" + (near or f"; known: {', '.join(siblings or known)}")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from seq2sweep.config.architectures import ModelConfig
 from seq2sweep.config.execution import (
     ClusterConfig,
     SweepConfig,
@@ -164,74 +165,6 @@ class VocabularyConfig:
     def problems(self) -> Iterator[str]:
         if self.kind == "word_piece" and self.byte_fallback:
             yield "vocabulary.byte_fallback must be false for kind word_piece"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    architecture: Literal["transformer"] = field(
-        "the model that the keys below are of", default="transformer"
-    )
-    layers: int = field("N: layers of the encoder, and of the decoder", at_least=1)
-    d_model: int = field("width of the residual stream", at_least=1)
-    d_ff: int = field("inner width of the feed-forward sub-layer", at_least=1)
-    feed_forward: str = field(
-        "relu (equation 2) or swiglu (Shazeer 2020; as costly with 2/3 of d_ff)",
-        kinds="feed_forward",
-        default="relu",
-    )
-    heads: int = field("h: attention heads", at_least=1)
-    d_k: int = field("width of a query and a key in each head", at_least=1)
-    d_v: int = field("width of a value in each head", at_least=1)
-    attention: Literal["scaled_dot_product", "dot_product", "additive"] = field(
-        "scaled_dot_product (equation 1), dot_product (unscaled) or additive (section 3.2.1)"
-    )
-    encoder_mixer: str = field(
-        "self_attention (paper), restricted, recurrent, convolutional or separable: what lets the "
-        "encoder's positions see each other (section 4)",
-        kinds="mixer",
-        default="self_attention",
-    )
-    decoder_mixer: str = field(
-        "the same of the decoder; its attention over the encoder stays",
-        kinds="mixer",
-        default="self_attention",
-    )
-    mixer_neighbourhood: int = field(
-        "r of restricted: positions that one sees, itself among them", at_least=1, default=7
-    )
-    mixer_kernel: int = field("k of convolutional and separable", at_least=1, default=3)
-    mixer_dilation: tuple[int, ...] = field(
-        "steps between the k positions, layer by layer, over and over: [1] contiguous, "
-        "[1, 2, 4, 8, 16] as ByteNet",
-        rule=("one number or more, each at least 1", lambda d: bool(d) and min(d) >= 1),
-        default=(1,),
-    )
-    norm: Literal["post", "pre"] = field("post: after each sub-layer, as the paper; or pre")
-    norm_kind: str = field(
-        "layernorm (paper) or rmsnorm (Zhang and Sennrich 2019)", kinds="norm", default="layernorm"
-    )
-    dropout: float = field("on sub-layer outputs and embedding sums (section 5.4)", rule=SHARE)
-    attention_dropout: float = field("on attention weights (paper: 0.0)", rule=SHARE)
-    feed_forward_dropout: float = field(
-        "inside the feed-forward sub-layer (paper: 0.0)", rule=SHARE
-    )
-    positions: Literal["sinusoidal", "learned"] = field(
-        "sinusoidal (section 3.5) or learned (row E)"
-    )
-    tie_embeddings: bool = field("one matrix for both embeddings and the projection (section 3.4)")
-
-    def problems(self) -> Iterator[str]:
-        if self.positions == "sinusoidal" and self.d_model % 2:
-            yield must("model.d_model", "even for sinusoidal positions", self.d_model)
-        if self.encoder_mixer == "recurrent" and self.d_model % 2:
-            rule = "even for encoder_mixer recurrent, which has half of it for each direction"
-            yield must("model.d_model", rule, self.d_model)
-        if self.encoder_mixer == "restricted" and not self.mixer_neighbourhood % 2:
-            rule = "odd for encoder_mixer restricted: as many positions on each side"
-            yield must("model.mixer_neighbourhood", rule, self.mixer_neighbourhood)
-        if self.encoder_mixer in ("convolutional", "separable") and not self.mixer_kernel % 2:
-            rule = f"odd for encoder_mixer {self.encoder_mixer}: as many positions on each side"
-            yield must("model.mixer_kernel", rule, self.mixer_kernel)
 
 
 @dataclass(frozen=True)

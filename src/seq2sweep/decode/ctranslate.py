@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seq2sweep.config import EvaluateConfig, ModelConfig
+from seq2sweep.config import EvaluateConfig, TransformerConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK
 from seq2sweep.decode.beam import Hypothesis
 from seq2sweep.errors import UserError
 from seq2sweep.model import components
 from seq2sweep.model.architecture import Architecture
+from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.layers import (
     LEARNED_POSITIONS,
@@ -28,7 +29,6 @@ from seq2sweep.model.layers import (
     Residual,
     sinusoids,
 )
-from seq2sweep.model.transformer import Transformer
 from seq2sweep.storage.atomic import whole_folder
 
 GATED = {"relu": False, "swiglu": True}
@@ -87,11 +87,11 @@ def export(model: Architecture, folder: Path) -> None:
         spec.save(str(made_whole))
 
 
-def _known(model: Architecture) -> ModelConfig:
+def _known(model: Architecture) -> TransformerConfig:
     """The model's settings. Raises UserError for one that CTranslate2 does not know."""
-    config = model.config
     if not isinstance(model, Transformer):
-        raise UserError(f"CTranslate2 has no model.architecture {config.architecture}")
+        raise UserError(f"CTranslate2 has no model.architecture {model.config.architecture}")
+    config = model.config
     if config.feed_forward not in GATED or config.norm_kind not in ("layernorm", "rmsnorm"):
         raise UserError(
             "CTranslate2 knows feed_forward relu and swiglu, norm_kind layernorm and rmsnorm only; "

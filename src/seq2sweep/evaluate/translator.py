@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from seq2sweep import config as configuration
 from seq2sweep.config import EvaluateConfig, ModelConfig
 from seq2sweep.data.clean import Normaliser
 from seq2sweep.data.vocabulary import Vocabulary
@@ -39,7 +40,7 @@ class Translator:
         files = [entry.file for entry in choose(weights, config)]
         try:
             self.normaliser = Normaliser(prepare["normalise"], prepare["lowercase"])
-            model = ModelConfig(**receipt["config"]["model"])
+            model = configuration.section(ModelConfig, receipt["config"]["model"], "model.")
             self.model = build(model, average(files), len(self.vocabulary))
         except (KeyError, TypeError, CheckpointError) as error:
             raise UserError(

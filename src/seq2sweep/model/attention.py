@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep.config import ModelConfig
+from seq2sweep.config import TransformerConfig
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
 from seq2sweep.model.products import Linear, linear
@@ -200,18 +200,18 @@ def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     return zeros.masked_fill_(~allowed, -math.inf)
 
 
-def parameter_count(config: ModelConfig) -> int:
+def parameter_count(config: TransformerConfig) -> int:
     """Trainable numbers of one: W^Q, W^K, W^V and W^O; additive attention has u besides."""
     count = config.d_model * config.heads * (2 * config.d_k + 2 * config.d_v)
     return count + config.heads * config.d_k * (config.attention == "additive")
 
 
-def projections(config: ModelConfig) -> int:
+def projections(config: TransformerConfig) -> int:
     """Operations of Q, K, V and the output, for each piece."""
     return 2 * config.d_model * config.heads * (2 * config.d_k + 2 * config.d_v)
 
 
-def pairwise(config: ModelConfig) -> int:
+def pairwise(config: TransformerConfig) -> int:
     """Operations of a score and its part of the weighted sum, for each query and key.
 
     Additive scores are a product of d_k numbers too, u . tanh(q + k); their sum and tanh are
@@ -220,7 +220,7 @@ def pairwise(config: ModelConfig) -> int:
     return 2 * config.heads * (config.d_k + config.d_v)
 
 
-def kept_bytes(config: ModelConfig, size: int) -> int:
+def kept_bytes(config: TransformerConfig, size: int) -> int:
     """What the backward pass needs for each piece, scores left out: the input, queries, keys,
     values, heads and the softmax's sums; `size`: bytes of a number that goes into a product."""
     return size * (config.d_model + config.heads * (2 * config.d_k + 2 * config.d_v)) + (
@@ -228,7 +228,7 @@ def kept_bytes(config: ModelConfig, size: int) -> int:
     )
 
 
-def kept_of_scores(config: ModelConfig, size: int, plain: bool) -> int:
+def kept_of_scores(config: TransformerConfig, size: int, plain: bool) -> int:
     """What the backward pass needs for each query, key and head; plain: without a fused kernel.
 
     The softmax in float32, and its copy where products are in bf16; additive scores keep tanh of

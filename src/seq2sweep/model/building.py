@@ -1,16 +1,25 @@
-"""Models by their name, each checked against its formula when it is built."""
+"""Models by their name: each is one file, found by it, and checked against its formula."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
 
+from seq2sweep import config as configuration
 from seq2sweep.config import ModelConfig
 from seq2sweep.errors import UserError
 from seq2sweep.model.architecture import Architecture
-from seq2sweep.model.transformer import Transformer
 
-ARCHITECTURES: Mapping[str, type[Architecture]] = {"transformer": Transformer}
-"""By what `model.architecture` calls them."""
+# The default's code is part of the code of all trainings, that of another of those that name it: as
+# of other kinds (`model.components`). What kinds share, such as `lstm`, is part of it as well.
+from seq2sweep.model import lstm  # noqa: F401  # isort: skip
+from seq2sweep.model.architecture import transformer  # noqa: F401  # isort: skip
+
+
+def architecture(kind: str) -> type[Architecture]:
+    """The class of `seq2sweep/model/architecture/<kind>.py`, which has the same name."""
+    module = importlib.import_module(f"seq2sweep.model.architecture.{kind}")
+    found: type[Architecture] = getattr(module, kind.capitalize())
+    return found
 
 
 def build(config: ModelConfig, vocabulary_size: int) -> Architecture:
@@ -18,14 +27,13 @@ def build(config: ModelConfig, vocabulary_size: int) -> Architecture:
 
     Raises UserError when it has not as many parameters as its formula says.
     """
-    model = ARCHITECTURES[config.architecture](config, vocabulary_size)
+    model = architecture(config.architecture)(config, vocabulary_size)
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     expected = model.parameter_count(config, vocabulary_size)
     if count != expected:
+        kinds = ", ".join(f"{key} {kind}" for key, kind in configuration.kinds(config).items())
         raise UserError(
-            f"model: the {config.architecture} with encoder_mixer {config.encoder_mixer}, "
-            f"decoder_mixer {config.decoder_mixer}, feed_forward {config.feed_forward} and "
-            f"norm_kind {config.norm_kind} has {count:,} parameters, but {expected:,} by its "
-            "formula: correct `parameter_count` beside the part that differs"
+            f"model: {kinds} has {count:,} parameters, but {expected:,} by its formula: correct "
+            "`parameter_count` beside the part that differs"
         )
     return model

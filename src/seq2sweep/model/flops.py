@@ -1,6 +1,6 @@
 """What a model costs: parameters and floating-point operations by closed formulas.
 
-The formulas lie with what they are of: `Transformer`, `attention`, `feed_forward/*.py`,
+The formulas lie with what they are of: `architecture/*.py`, `attention`, `feed_forward/*.py`,
 `mixer/*.py`, `norm/*.py`.
 
 A multiply-add counts as two operations, as in PyTorch's FlopCounterMode. Only matrix products
@@ -60,8 +60,19 @@ def training_flops(
     )
 
 
+def kept_bytes(
+    config: ModelConfig, lengths: tuple[float, float], size: int, gpu: bool
+) -> tuple[float, float]:
+    """Bytes that the backward pass needs for each source and each target token, logits left out.
+
+    lengths: tokens of the sentence that a token is in, of both sides; size: bytes of a number that
+    goes into a product; gpu: whether it is a GPU's memory.
+    """
+    return _architecture(config).kept_bytes(config, lengths, size, gpu)
+
+
 def _architecture(config: ModelConfig) -> type[Architecture]:
     # Imported here: PyTorch takes a second to load.
-    from seq2sweep.model.building import ARCHITECTURES
+    from seq2sweep.model.building import architecture
 
-    return ARCHITECTURES[config.architecture]
+    return architecture(config.architecture)

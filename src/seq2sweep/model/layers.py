@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seq2sweep.config import ModelConfig
+from seq2sweep.config import TransformerConfig
 from seq2sweep.model import components
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.caching import MixerCache
@@ -61,7 +61,7 @@ class EncoderLayer(nn.Module):
     The mixer is called `attention` whatever it is: its weights' names are those in checkpoints.
     """
 
-    def __init__(self, config: ModelConfig, number: int = 0) -> None:
+    def __init__(self, config: TransformerConfig, number: int = 0) -> None:
         super().__init__()
         self.attention = components.mixer(config.encoder_mixer)(config, False, number)
         self.attention_residual = _residual(config)
@@ -98,7 +98,7 @@ class DecoderLayer(nn.Module):
     """Masked self-attention, or another mixer in its place, attention over the encoder's output,
     then feed-forward."""
 
-    def __init__(self, config: ModelConfig, number: int = 0) -> None:
+    def __init__(self, config: TransformerConfig, number: int = 0) -> None:
         super().__init__()
         self.attention = components.mixer(config.decoder_mixer)(config, True, number)
         self.attention_residual = _residual(config)
@@ -201,7 +201,7 @@ def sinusoids(length: int, d_model: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1).float()
 
 
-def _attention(config: ModelConfig) -> MultiHeadAttention:
+def _attention(config: TransformerConfig) -> MultiHeadAttention:
     return MultiHeadAttention(
         config.d_model,
         config.heads,
@@ -212,11 +212,11 @@ def _attention(config: ModelConfig) -> MultiHeadAttention:
     )
 
 
-def _feed_forward(config: ModelConfig) -> nn.Module:
+def _feed_forward(config: TransformerConfig) -> nn.Module:
     kind = components.feed_forward(config.feed_forward)
     made: nn.Module = kind(config.d_model, config.d_ff, config.feed_forward_dropout)
     return made
 
 
-def _residual(config: ModelConfig) -> Residual:
+def _residual(config: TransformerConfig) -> Residual:
     return Residual(config.d_model, config.dropout, config.norm, config.norm_kind)

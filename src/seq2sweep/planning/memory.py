@@ -8,8 +8,7 @@ import numpy as np
 
 from seq2sweep.config import Config
 from seq2sweep.hardware import Precision
-from seq2sweep.model import components, flops
-from seq2sweep.model.attention import FEW_SCORES, kept_of_scores
+from seq2sweep.model import flops
 from seq2sweep.planning.workload import Workload
 from seq2sweep.train.loss import CHUNK
 
@@ -103,37 +102,9 @@ def bytes_per_token(
     config: Config, load: Workload, precision: Precision, *, gpu: bool
 ) -> tuple[float, float]:
     """Bytes kept for the backward pass for each source and each target token of a pass, logits
-    left out.
-
-    The residual stream, which sums and LayerNorm keep, is float32; what goes into a matrix product
-    is kept in its precision, in bf16 as a copy. A GPU keeps a byte for a unit that dropout may hit,
-    a CPU a number. Fused attention, on a CPU for long sentences in float32, keeps no weights.
-    """
-    model = config.model
-    d, h, d_k, d_v = model.d_model, model.heads, model.d_k, model.d_v
-    size: int = 2 if precision == "bf16" else 4
-    norm = components.norm(model.norm_kind).kept_bytes(d)
-    mask = 1 if gpu else size
-    residual = norm + mask * d * (model.dropout > 0)  # and which units dropout hit
-    inner = components.feed_forward(model.feed_forward).KEPT
-    feed_forward = size * (d + inner * model.d_ff) + residual
-    feed_forward += (size + mask) * model.d_ff * (model.feed_forward_dropout > 0)
-    memory_source: float = size * h * (d_k + d_v) + d * size * (size == 2)
-    memory_target: float = size * (d + h * (d_k + d_v)) + 4 * h + residual
-    source_keys, target_keys = _longest(load)
-    plain = not gpu and (size == 2 or source_keys * target_keys <= FEW_SCORES)
-    memory_target += h * source_keys * kept_of_scores(model, size, plain)
-    encoder_mixer, decoder_mixer = (
-        components.mixer(kind).kept_bytes(model, causal, length, size, plain) + residual
-        for kind, causal, length in (
-            (model.encoder_mixer, False, source_keys),
-            (model.decoder_mixer, True, target_keys),
-        )
-    )
-    embedding = 16 + (1 if gpu else 4) * d * (model.dropout > 0)
-    source = model.layers * (encoder_mixer + feed_forward + memory_source) + embedding
-    target = model.layers * (decoder_mixer + memory_target + feed_forward) + embedding
-    return source, target + size * d
+    left out."""
+    size = 2 if precision == "bf16" else 4
+    return flops.kept_bytes(config.model, _longest(load), size, gpu)
 
 
 def _longest(load: Workload) -> tuple[float, float]:

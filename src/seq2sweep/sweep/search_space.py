@@ -96,7 +96,10 @@ def _check_keys(config: Config, entries: list[Keys]) -> None:
     """UserError for a key that does not exist, appears twice, or is not the space's to vary."""
     sweep, values = config.sweep, configuration.flatten(config)
     keys = [key for entry in entries for key in entry]
-    unchanged = {key: values.get(key) for key in keys}
+    # A key of another architecture is for the variants that name it.
+    several = "model.architecture" in keys
+    known = configuration.known_keys() if several else [*values]
+    unchanged = {key: values.get(key) for key in keys if key in values or key not in known}
     configuration.with_changes(config, unchanged, "params.yaml: sweep.space")
     # A key may stand alone and with others there, as d_k does in rows A and B of Table 3.
     named = [", ".join(entry) for entry in entries] if sweep.method == "one_at_a_time" else keys

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep.config import ModelConfig
+from seq2sweep.config import TransformerConfig
 from seq2sweep.model.mixer import convolutional, recurrent, restricted, self_attention, separable
 from seq2sweep.model.packing import Packing
 
@@ -22,10 +22,10 @@ HEAD = 64
 """d_k = d_v of the paper's models. A width that is no multiple of it has one head."""
 
 
-def settings(d: int, k: int, r: int, dilations: tuple[int, ...] = (1,)) -> ModelConfig:
+def settings(d: int, k: int, r: int, dilations: tuple[int, ...] = (1,)) -> TransformerConfig:
     """Of mixers of width d, kernel k and neighbourhood r; dilations: layer by layer."""
     heads = d // HEAD if d % HEAD == 0 else 1
-    return ModelConfig(
+    return TransformerConfig(
         layers=1,
         d_model=d,
         d_ff=d,
@@ -48,7 +48,7 @@ def settings(d: int, k: int, r: int, dilations: tuple[int, ...] = (1,)) -> Model
 class _Alone(nn.Module):
     """Attention without W^Q, W^K, W^V and W^O: queries, keys and values are x itself."""
 
-    def __init__(self, config: ModelConfig, causal: bool, layer: int = 0) -> None:
+    def __init__(self, config: TransformerConfig, causal: bool, layer: int = 0) -> None:
         super().__init__(config, causal, layer)
         del self.projection, self.output
         # No weights: what it says is of which type numbers are, as `restricted` asks.

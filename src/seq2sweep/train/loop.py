@@ -36,7 +36,6 @@ from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
 from seq2sweep.model.building import build
 from seq2sweep.model.flops import training_flops
-from seq2sweep.model.layers import LEARNED_POSITIONS
 from seq2sweep.train import checkpointing
 from seq2sweep.train.distributed import Agreement, add_up, shard, whole
 from seq2sweep.train.events import (
@@ -102,7 +101,6 @@ class _Training:
         self.rank, self.world_size, self.device = rank, world_size, device
         self.bitext = Bitext.open(encoded, "train")
         self.valid = Bitext.open(encoded, "valid")
-        _check_lengths(config, self.bitext, self.valid)
         self.precision = choose_precision(self.settings.precision, device, config.model.d_model)
         if self.settings.deterministic:
             be_deterministic(device)
@@ -110,6 +108,7 @@ class _Training:
         self.vocabulary_size = int(self.bitext.header["vocabulary"]["size"])
         self.sharded = config.cluster.fsdp and world_size > 1
         model = build(config.model, self.vocabulary_size)
+        _check_lengths(model.max_length, self.bitext, self.valid)
         self.model = shard(model, device, world_size) if self.sharded else model.to(device)
         self.optimizer = make_optimizer(self.model)
         self.progress = checkpointing.Progress()
@@ -385,14 +384,13 @@ class _Training:
         return checkpointing.capture(self.model, self.optimizer, self.progress, self.identity())
 
 
-def _check_lengths(config: Config, *bitexts: Bitext) -> None:
-    if config.model.positions == "learned":
-        longest = max(
-            int(lengths.max()) for b in bitexts for lengths in (b.source_lengths, b.target_lengths)
+def _check_lengths(most: int, *bitexts: Bitext) -> None:
+    longest = max(
+        int(lengths.max()) for b in bitexts for lengths in (b.source_lengths, b.target_lengths)
+    )
+    if longest > most:
+        raise UserError(
+            f"the model's learned positions are for sentences of at most {most} tokens, but the "
+            f"data has one of {longest}: lower prepare.max_words, or use one that computes them, "
+            "such as the transformer with model.positions sinusoidal"
         )
-        if longest > LEARNED_POSITIONS:
-            raise UserError(
-                f"model.positions is learned, for sentences of at most {LEARNED_POSITIONS} "
-                f"tokens, but the data has one of {longest}: lower prepare.max_words or use "
-                "sinusoidal"
-            )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep.config import ModelConfig
+from seq2sweep.config import TransformerConfig
 from seq2sweep.model.caching import StateCache
 from seq2sweep.model.packing import Packing, zeroed
 from seq2sweep.model.products import linear
@@ -28,7 +28,7 @@ class Mixer(nn.Module):
     they belong. So only real pieces are multiplied, and the backward pass keeps only the input.
     """
 
-    def __init__(self, config: ModelConfig, causal: bool, layer: int = 0) -> None:
+    def __init__(self, config: TransformerConfig, causal: bool, layer: int = 0) -> None:
         super().__init__()
         self.causal, self.kernel = causal, config.mixer_kernel
         self.dilation = dilation(config, layer)
@@ -69,25 +69,25 @@ class Mixer(nn.Module):
         return out.view(x.shape)
 
     @staticmethod
-    def reach(config: ModelConfig) -> int:
+    def reach(config: TransformerConfig) -> int:
         """Of how many of the last positions a step needs keys and values: it has a state."""
         return 0
 
     @staticmethod
-    def parameter_count(config: ModelConfig, causal: bool) -> int:
+    def parameter_count(config: TransformerConfig, causal: bool) -> int:
         """Trainable numbers."""
         return config.mixer_kernel * config.d_model**2
 
     @staticmethod
     def kept_bytes(
-        config: ModelConfig, causal: bool, length: float, size: int, plain: bool
+        config: TransformerConfig, causal: bool, length: float, size: int, plain: bool
     ) -> float:
         """What the backward pass needs for each piece: the input."""
         return size * config.d_model
 
     @staticmethod
     def flops(
-        config: ModelConfig,
+        config: TransformerConfig,
         causal: bool,
         lengths: NDArray[np.float64],
         widths: NDArray[np.float64] | None = None,
@@ -97,7 +97,7 @@ class Mixer(nn.Module):
         return lengths * (2 * config.mixer_kernel * config.d_model**2)
 
 
-def dilation(config: ModelConfig, layer: int) -> int:
+def dilation(config: TransformerConfig, layer: int) -> int:
     """Of a layer, from 0: `mixer_dilation`, over and over."""
     return config.mixer_dilation[layer % len(config.mixer_dilation)]
 

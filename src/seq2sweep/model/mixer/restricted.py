@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from seq2sweep.config import ModelConfig
+from seq2sweep.config import TransformerConfig
 from seq2sweep.model.attention import (
     additive,
     kept_bytes,
@@ -38,7 +38,7 @@ class Mixer(self_attention.Mixer):
     as attention over all keys with the others masked.
     """
 
-    def __init__(self, config: ModelConfig, causal: bool, layer: int = 0) -> None:
+    def __init__(self, config: TransformerConfig, causal: bool, layer: int = 0) -> None:
         super().__init__(config, causal, layer)
         self.neighbourhood = config.mixer_neighbourhood
 
@@ -90,13 +90,13 @@ class Mixer(self_attention.Mixer):
         return joined[:, :, :n]
 
     @staticmethod
-    def reach(config: ModelConfig) -> int:
+    def reach(config: TransformerConfig) -> int:
         """Of how many of the last positions a step needs keys and values."""
         return config.mixer_neighbourhood
 
     @staticmethod
     def kept_bytes(
-        config: ModelConfig, causal: bool, length: float, size: int, plain: bool
+        config: TransformerConfig, causal: bool, length: float, size: int, plain: bool
     ) -> float:
         """As `self_attention`; by blocks, keys and values once for each block that sees them."""
         r, h = config.mixer_neighbourhood, config.heads
@@ -111,7 +111,7 @@ class Mixer(self_attention.Mixer):
 
     @staticmethod
     def flops(
-        config: ModelConfig,
+        config: TransformerConfig,
         causal: bool,
         lengths: NDArray[np.float64],
         widths: NDArray[np.float64] | None = None,

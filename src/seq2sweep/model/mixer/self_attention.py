@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seq2sweep.config import ModelConfig
+from seq2sweep.config import TransformerConfig
 from seq2sweep.model.attention import (
     MultiHeadAttention,
     kept_bytes,
@@ -24,7 +24,7 @@ from seq2sweep.model.packing import Packing
 class Mixer(MultiHeadAttention):
     """MultiHead(x, x, x) of section 3.2.2."""
 
-    def __init__(self, config: ModelConfig, causal: bool, layer: int = 0) -> None:
+    def __init__(self, config: TransformerConfig, causal: bool, layer: int = 0) -> None:
         super().__init__(
             config.d_model,
             config.heads,
@@ -59,18 +59,18 @@ class Mixer(MultiHeadAttention):
         return self.attend(queries, *cache.append(keys, values), past)
 
     @staticmethod
-    def reach(config: ModelConfig) -> int:
+    def reach(config: TransformerConfig) -> int:
         """Of how many of the last positions a step needs keys and values: of all."""
         return sys.maxsize
 
     @staticmethod
-    def parameter_count(config: ModelConfig, causal: bool) -> int:
+    def parameter_count(config: TransformerConfig, causal: bool) -> int:
         """Trainable numbers: W^Q, W^K, W^V and W^O; additive attention has u besides."""
         return parameter_count(config)
 
     @staticmethod
     def kept_bytes(
-        config: ModelConfig, causal: bool, length: float, size: int, plain: bool
+        config: TransformerConfig, causal: bool, length: float, size: int, plain: bool
     ) -> float:
         """What the backward pass needs for each piece of a sentence of `length`.
 
@@ -81,7 +81,7 @@ class Mixer(MultiHeadAttention):
 
     @staticmethod
     def flops(
-        config: ModelConfig,
+        config: TransformerConfig,
         causal: bool,
         lengths: NDArray[np.float64],
         widths: NDArray[np.float64] | None = None,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep.config import ModelConfig
+from seq2sweep.config import TransformerConfig
 from seq2sweep.model.caching import StateCache
 from seq2sweep.model.packing import Packing, zeroed
 from seq2sweep.model.products import Linear
@@ -20,7 +20,7 @@ from seq2sweep.model.products import Linear
 class Mixer(nn.Module):
     """W (sum_t w_t * x[i + offset_t]), with w_t in R^{d_model} and W in R^{d_model x d_model}."""
 
-    def __init__(self, config: ModelConfig, causal: bool, layer: int = 0) -> None:
+    def __init__(self, config: TransformerConfig, causal: bool, layer: int = 0) -> None:
         super().__init__()
         self.causal, self.kernel = causal, config.mixer_kernel
         self.dilation = config.mixer_dilation[layer % len(config.mixer_dilation)]
@@ -61,25 +61,25 @@ class Mixer(nn.Module):
         return out
 
     @staticmethod
-    def reach(config: ModelConfig) -> int:
+    def reach(config: TransformerConfig) -> int:
         """Of how many of the last positions a step needs keys and values: it has a state."""
         return 0
 
     @staticmethod
-    def parameter_count(config: ModelConfig, causal: bool) -> int:
+    def parameter_count(config: TransformerConfig, causal: bool) -> int:
         """Trainable numbers."""
         return config.mixer_kernel * config.d_model + config.d_model**2
 
     @staticmethod
     def kept_bytes(
-        config: ModelConfig, causal: bool, length: float, size: int, plain: bool
+        config: TransformerConfig, causal: bool, length: float, size: int, plain: bool
     ) -> float:
         """What the backward pass needs for each piece: the inputs of both parts."""
         return 2 * size * config.d_model
 
     @staticmethod
     def flops(
-        config: ModelConfig,
+        config: TransformerConfig,
         causal: bool,
         lengths: NDArray[np.float64],
         widths: NDArray[np.float64] | None = None,

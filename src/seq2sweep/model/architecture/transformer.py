@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep.config import ModelConfig
+from seq2sweep.config import TransformerConfig
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model import attention, components
 from seq2sweep.model.architecture import Architecture, Lengths
@@ -41,10 +41,10 @@ SHARE_TO_DROP = 0.7
 class Transformer(Architecture):
     """The Transformer; every size and choice is a key of the `model` section of params.yaml."""
 
-    def __init__(self, config: ModelConfig, vocabulary_size: int) -> None:
-        super().__init__()
-        self.config = config
-        self.vocabulary_size = vocabulary_size
+    config: TransformerConfig
+
+    def __init__(self, config: TransformerConfig, vocabulary_size: int) -> None:
+        super().__init__(config, vocabulary_size)
         self.source_embedding = _embedding(vocabulary_size, config.d_model)
         self.target_embedding = (
             self.source_embedding
@@ -161,7 +161,7 @@ class Transformer(Architecture):
         yield from self.decoder
 
     @staticmethod
-    def parameter_count(config: ModelConfig, vocabulary_size: int) -> int:
+    def parameter_count(config: TransformerConfig, vocabulary_size: int) -> int:
         """Trainable numbers; attention has no biases."""
         d = config.d_model
         encoder_mixer, decoder_mixer = (
@@ -181,7 +181,7 @@ class Transformer(Architecture):
 
     @staticmethod
     def forward_flops(
-        config: ModelConfig,
+        config: TransformerConfig,
         vocabulary_size: int,
         source_lengths: Lengths,
         target_lengths: Lengths,
@@ -208,6 +208,41 @@ class Transformer(Architecture):
         )
         per_pair = config.layers * (encoder_layer + decoder_layer) + 2 * m * d * vocabulary_size
         return float(per_pair.sum())
+
+    @staticmethod
+    def kept_bytes(
+        config: TransformerConfig, lengths: tuple[float, float], size: int, gpu: bool
+    ) -> tuple[float, float]:
+        """Bytes for each source and each target token: see `model.flops.kept_bytes`.
+
+        The residual stream, which sums and LayerNorm keep, is float32; what goes into a matrix
+        product is kept in its precision, in bf16 as a copy. A GPU keeps a byte for a unit that
+        dropout may hit, a CPU a number. Fused attention, on a CPU for long sentences in float32,
+        keeps no weights.
+        """
+        d, h, d_k, d_v = config.d_model, config.heads, config.d_k, config.d_v
+        norm = components.norm(config.norm_kind).kept_bytes(d)
+        mask = 1 if gpu else size
+        residual = norm + mask * d * (config.dropout > 0)  # and which units dropout hit
+        inner = components.feed_forward(config.feed_forward).KEPT
+        feed_forward = size * (d + inner * config.d_ff) + residual
+        feed_forward += (size + mask) * config.d_ff * (config.feed_forward_dropout > 0)
+        memory_source: float = size * h * (d_k + d_v) + d * size * (size == 2)
+        memory_target: float = size * (d + h * (d_k + d_v)) + 4 * h + residual
+        source_keys, target_keys = lengths
+        plain = not gpu and (size == 2 or source_keys * target_keys <= attention.FEW_SCORES)
+        memory_target += h * source_keys * attention.kept_of_scores(config, size, plain)
+        encoder_mixer, decoder_mixer = (
+            components.mixer(kind).kept_bytes(config, causal, length, size, plain) + residual
+            for kind, causal, length in (
+                (config.encoder_mixer, False, source_keys),
+                (config.decoder_mixer, True, target_keys),
+            )
+        )
+        embedding = 16 + (1 if gpu else 4) * d * (config.dropout > 0)
+        source = config.layers * (encoder_mixer + feed_forward + memory_source) + embedding
+        target = config.layers * (decoder_mixer + memory_target + feed_forward) + embedding
+        return source, target + size * d
 
     def _mask(self, source: Tensor) -> Tensor:
         """What attention over source [B, n] adds to its scores: [B, 1, 1, n]."""

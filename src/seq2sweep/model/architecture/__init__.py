@@ -1,4 +1,4 @@
-"""What training, decoding and planning ask of a model, and which models there are."""
+"""What training, decoding and planning ask of a model. Each model is a module of this package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep.config import ModelConfig
 from seq2sweep.model.packing import Packing
 
 Lengths = NDArray[np.integer]
@@ -34,8 +33,13 @@ class Architecture(nn.Module):
     vocabulary. Pieces are int64 ids, padded at the end with PAD. `Transformer` says more of each.
     """
 
-    config: ModelConfig
+    config: Any
     vocabulary_size: int
+
+    def __init__(self, config: Any, vocabulary_size: int) -> None:
+        """config: the section `model` of this architecture, such as a `TransformerConfig`."""
+        super().__init__()
+        self.config, self.vocabulary_size = config, vocabulary_size
 
     @abstractmethod
     def forward(
@@ -75,16 +79,23 @@ class Architecture(nn.Module):
 
     @staticmethod
     @abstractmethod
-    def parameter_count(config: ModelConfig, vocabulary_size: int) -> int:
+    def parameter_count(config: Any, vocabulary_size: int) -> int:
         """Trainable numbers, by formula: known before anything is built."""
 
     @staticmethod
     @abstractmethod
     def forward_flops(
-        config: ModelConfig,
+        config: Any,
         vocabulary_size: int,
         source_lengths: Lengths,
         target_lengths: Lengths,
         widths: tuple[Lengths, Lengths] | None = None,
     ) -> float:
         """Operations of one forward pass, as `model.flops` says."""
+
+    @staticmethod
+    @abstractmethod
+    def kept_bytes(
+        config: Any, lengths: tuple[float, float], size: int, gpu: bool
+    ) -> tuple[float, float]:
+        """What the backward pass needs, as `model.flops` says."""
