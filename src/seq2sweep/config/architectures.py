@@ -91,7 +91,11 @@ class RecurrentConfig:
     architecture: Literal["recurrent"] = field(
         "the model that the keys below are of", kinds="architecture"
     )
-    layers: int = field("LSTM layers of the encoder, and of the decoder", at_least=1)
+    layers: int = field(
+        "LSTM layers of the encoder, of which the lowest reads in both directions, and of the "
+        "decoder",
+        at_least=2,
+    )
     d_model: int = field("width of embeddings, LSTM layers and attention", at_least=1)
     context: Literal["current", "previous"] = field(
         "which attention the upper decoder layers read: of this token (GNMT v2) or of the one "

@@ -66,19 +66,17 @@ class Mixer(nn.Module):
 
     @staticmethod
     def parameter_count(config: TransformerConfig, causal: bool) -> int:
-        """Trainable numbers: 4 gates of each direction, with two biases a unit."""
+        """Trainable numbers."""
         d, directions = config.d_model, 1 if causal else 2
-        width = d // directions
-        return directions * 4 * width * (d + width + 2)
+        return directions * lstm.parameter_count(d, d // directions)
 
     @staticmethod
     def kept_bytes(
         config: TransformerConfig, causal: bool, length: float, size: int, plain: bool
     ) -> float:
-        """What the backward pass needs for each piece, in float32: inputs, outputs, and what oneDNN
-        notes of gates and states, as measured; cuDNN notes less."""
+        """What the backward pass needs for each piece, in float32."""
         d, directions = config.d_model, 1 if causal else 2
-        return directions * (30 * d + 40 * (d // directions))
+        return directions * lstm.kept_bytes(d, d // directions)
 
     @staticmethod
     def flops(
@@ -89,6 +87,5 @@ class Mixer(nn.Module):
     ) -> NDArray[np.float64]:
         """Operations of a forward pass for each sentence, padded to `widths`."""
         d, directions = config.d_model, 1 if causal else 2
-        width = d // directions
         steps = lengths if widths is None else widths
-        return steps * (directions * 8 * width * (d + width))
+        return steps * (directions * lstm.flops(d, d // directions))
