@@ -37,7 +37,7 @@ test: install ## lint, types and the whole test suite
 	@# Test by test in their order: those that end a Ray cluster come last (tests/cluster/conftest.py).
 	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
 
-thorough: install ## what make test leaves out: 31 kills, whole sweeps, planted faults; an hour
+thorough: install ## what make test leaves out: 31 kills, lost nodes, whole sweeps, planted faults; 80 minutes
 	$(BIN)/python -m pytest --thorough tests/cluster tests/pipeline/test_tracking_away.py \
 		tests/pipeline/test_figures.py tests/test_hostile_commands.py tests/test_hostile_params.py
 	$(BIN)/python -m pytest --thorough -n 2 tests/test_faults.py

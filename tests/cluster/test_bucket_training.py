@@ -67,6 +67,7 @@ class LosesTheMachine(threading.Thread):
         self.before = there.read("journal.jsonl") or b""
 
 
+@pytest.mark.thorough
 def test_a_lost_machine_costs_no_result(
     cluster: None,
     bucket: str,

@@ -46,6 +46,7 @@ def counted(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
 
 
+@pytest.mark.thorough
 def test_trials_run_on_all_nodes_and_go_on_when_one_is_lost(
     config: Config,
     counted: None,

@@ -130,6 +130,7 @@ def trains_there(machines: Machines, node: str) -> bool:
     return any(b"RayTrainWorker" in title.read_bytes() for title in titles if title.exists())
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_trained_from_home_on_two_nodes_through_three_kills(home: Home) -> None:
     machines = home.machines
