@@ -32,6 +32,7 @@ FLOPS = "tests/paper/test_flops.py"
 FORMULAS = "tests/paper/test_formulas.py"
 DECODING = "tests/paper/test_decoding.py"
 MIXERS = "tests/paper/test_mixers.py"
+BYTENET = "tests/paper/test_bytenet.py"
 SCORES = "tests/paper/test_scores.py"
 EVALUATION = "tests/evaluate/test_evaluation.py"
 BATCHING = "tests/data/test_batching.py"
@@ -119,6 +120,22 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "return 2 * config.heads * (config.d_k + config.d_v)",
                 "return 4 * config.heads * config.d_k",
             ),
+        ],
+    },
+    # --- ByteNet: which columns there are, what blocks see, what a step remembers
+    BYTENET: {
+        f"{PACKAGE}/model/architecture/bytenet.py": [
+            (
+                "-(-lengths * a.numerator // a.denominator)",
+                "lengths * a.numerator // a.denominator",
+            ),
+            (
+                "offsets_of(self.kernel, self.dilation, causal)",
+                "offsets_of(self.kernel, 1, causal)",
+            ),
+            ("tokens.eq(PAD).unsqueeze(-1), 0.0)", "tokens.ne(tokens).unsqueeze(-1), 0.0)"),
+            ("cache.columns[:, cache.steps, None]", "cache.columns[:, cache.steps - 1, None]"),
+            ("            begin = end\n", "            begin = 0\n"),
         ],
     },
     # --- mixers: what they see, what they remember, what they cost
