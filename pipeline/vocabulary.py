@@ -25,7 +25,8 @@ def work(config: configuration.Config) -> None:
     source, target = files.text_paths(stage.CLEAN, "train")
     files.verify(stage.CLEAN, "train")
     pairs = files.count_lines(source)
-    used = min(pairs, max(1, vocabulary.most_sentences(config.vocabulary) // 2))
+    most = vocabulary.most_sentences(config.vocabulary)
+    used = min(pairs, max(1, most // 2) if most else 0)
     sample = _evenly_spaced(reading.read_pairs(source, target), pairs, used)
     model = vocabulary.train(
         itertools.chain.from_iterable(console.progress(sample, "read train", "pairs", used)),

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,13 +64,24 @@ def test_an_edited_params_is_overwritten_by_force_alone(
         re.sub("(?m)^  # norm_kind.*\n", "", written),
         written[:start] + written[end:],
         re.sub("(?m)^  # .*\n", "", written[:start] + written[end:]),
+        # And of before the help of another key was reworded.
+        *(written.replace(f"# {now}\n", f"# {before}\n") for now, before in _reworded()),
     ):
+        assert before != written
         params.write_text(before)
         assert configuration.load(params) == presets.load("multi30k-en-de").config
         assert main(["preset", "phrasebook"]) == 0
     params.write_text("broken: [")
     assert main(["preset", "phrasebook", "--force"]) == 0
     assert configuration.load(params) == presets.load("phrasebook").config
+
+
+def _reworded() -> Iterator[tuple[str, str]]:
+    """All that are noted, each of them a comment that is written today."""
+    written = configuration.dump(presets.load("multi30k-en-de").config)
+    for now, before in presets.REWORDED.items():
+        assert f"# {now}\n" in written
+        yield now, before
 
 
 def test_values_can_be_set() -> None:

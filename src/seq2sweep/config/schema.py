@@ -34,6 +34,8 @@ from seq2sweep.redaction import secrets_in
 LANGUAGE: Rule = ("a code of two letters, such as de or pt-BR", is_language)
 PHRASEBOOK_LANGUAGES = (("en", "de"), ("de", "en"))
 SHOWN_STEPS = 20
+BYTES = 260
+"""Tokens of a vocabulary of all bytes and the special tokens."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +150,9 @@ class PrepareConfig:
 
 @dataclass(frozen=True)
 class VocabularyConfig:
-    kind: Literal["bpe", "unigram", "word_piece"] = field(
-        "bpe (paper, English-German), unigram or word_piece (paper, English-French)"
+    kind: Literal["bpe", "unigram", "word_piece", "characters", "bytes"] = field(
+        "bpe (paper, English-German), unigram, word_piece (paper, English-French), characters or "
+        "bytes"
     )
     size: int = field(
         "word pieces shared by both languages",
@@ -163,8 +166,14 @@ class VocabularyConfig:
     sentences: int = field("at most this many are learned from, evenly spaced", at_least=1)
 
     def problems(self) -> Iterator[str]:
-        if self.kind == "word_piece" and self.byte_fallback:
-            yield "vocabulary.byte_fallback must be false for kind word_piece"
+        if self.kind in ("word_piece", "bytes") and self.byte_fallback:
+            yield f"vocabulary.byte_fallback must be false for kind {self.kind}"
+        if self.kind == "bytes" and self.size < BYTES:
+            rule = f"at least {BYTES} for kind bytes: 256 and 4 special tokens"
+            yield must("vocabulary.size", rule, self.size)
+        if self.kind == "characters" and self.byte_fallback and self.size <= BYTES:
+            rule = f"more than {BYTES} for kind characters with vocabulary.byte_fallback"
+            yield must("vocabulary.size", rule, self.size)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,11 @@ the clean training text; cleaning has normalised it, so nothing is changed here.
 | bpe | SentencePiece: joins the most frequent pair of pieces, again and again | by the same joins |
 | unigram | SentencePiece: drops the pieces that the text's likelihood misses least | most likely |
 | word_piece | as bpe | by longest match first, see word_piece.py |
+| characters | SentencePiece: the most frequent characters, the blank one of them | each a token |
+| bytes | nothing | into its bytes, see utf8.py |
+
+The last two are for models that read characters, such as ByteNet: sequences are four or five times
+as long.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from seq2sweep.config import VocabularyConfig
-from seq2sweep.data import word_piece
+from seq2sweep.data import utf8, word_piece
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_bytes, read_json
 
@@ -34,6 +39,10 @@ PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 MODEL_NAME = "vocabulary.model"
 JSON_NAME = "vocabulary.json"
+
+CHARACTERS = "characters"
+MODEL_TYPES = {"unigram": "unigram", CHARACTERS: "char"}
+"""SentencePiece's, of kinds that are not learned as bpe is."""
 
 LONGEST_SENTENCE = 65_535
 """Bytes; a longer line is left out when the pieces are learned (but is encoded as any other)."""
@@ -55,8 +64,7 @@ class Vocabulary:
 
     def __init__(self, model: bytes, name: str = MODEL_NAME) -> None:
         """`model` is what `train` gives; UserError names `name` if it is not."""
-        engine = _word_pieces if model.startswith(b"{") else _sentence_pieces
-        self._engine: Any = engine(model, name)
+        self._engine: Any = _engine(model, name)
         """What cuts text into pieces and joins them."""
         self._model, self._name = model, name
         self.fingerprint = hashlib.sha256(model).hexdigest()
@@ -109,6 +117,13 @@ class Vocabulary:
         return [" ".join(text.split()) for text in texts]
 
 
+def _engine(model: bytes, name: str) -> Any:
+    """What the model file is of; a damaged one is a UserError."""
+    if model == utf8.MODEL:
+        return utf8.Bytes(special=len(SPECIAL), unknown=UNK, end=EOS)
+    return _word_pieces(model, name) if model.startswith(b"{") else _sentence_pieces(model, name)
+
+
 def _sentence_pieces(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
     try:
         pieces = sentencepiece.SentencePieceProcessor(
@@ -139,20 +154,29 @@ def _word_pieces(model: bytes, name: str) -> word_piece.WordPieces:
 
 
 def most_sentences(config: VocabularyConfig) -> int:
-    """How many sentences to learn from at most: config.sentences, or what memory allows."""
+    """How many sentences to learn from at most: config.sentences, or what memory allows; of bytes
+    there is nothing to learn."""
+    if config.kind == utf8.KIND:
+        return 0
     if config.kind == "unigram":
         return min(config.sentences, MOST_FOR_UNIGRAM)
     return config.sentences
 
 
 def train(lines: Iterable[str], config: VocabularyConfig) -> bytes:
-    """Learn the pieces; returns the model file: SentencePiece's, or for word_piece JSON.
+    """Learn the pieces; returns the model file: SentencePiece's, or for word_piece and bytes JSON.
 
     The bytes are a function of lines and config alone: one thread (with another number, unigram
     adds its probabilities in another order) and no path among the arguments. Learns from all the
     lines it is given. Raises UserError when there is no text, or when it is too small, or has too
-    many characters, for config.size.
+    many characters, for config.size; but characters are config.size at most, the rarest left out,
+    and bytes are as many as they are.
     """
+    if config.kind == utf8.KIND:
+        return utf8.MODEL
+    # A word's first piece has a blank before it, as has a sentence; a blank of its own is enough
+    # for characters.
+    further: dict[str, Any] = {"add_dummy_prefix": False} if config.kind == CHARACTERS else {}
     model = io.BytesIO()
     raised: list[BaseException] = []
 
@@ -170,7 +194,7 @@ def train(lines: Iterable[str], config: VocabularyConfig) -> bytes:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=watched(),
             model_writer=model,
-            model_type="unigram" if config.kind == "unigram" else "bpe",
+            model_type=MODEL_TYPES.get(config.kind, "bpe"),
             vocab_size=config.size,
             character_coverage=config.character_coverage,
             pad_id=PAD,
@@ -182,6 +206,7 @@ def train(lines: Iterable[str], config: VocabularyConfig) -> bytes:
             max_sentence_length=LONGEST_SENTENCE,
             num_threads=1,
             minloglevel=2,
+            **further,
         )
     except RuntimeError as error:
         if raised:

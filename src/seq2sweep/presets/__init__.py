@@ -25,6 +25,12 @@ from seq2sweep.presets import table3
 SHORT = {"base": "wmt14-en-de-base", "big": "wmt14-en-de-big"}
 """Other names of presets: what the paper calls them."""
 DECISIVE = ("data", "prepare", "vocabulary", "model", "train", "evaluate", "sweep")
+REWORDED = {
+    "bpe (paper, English-German), unigram, word_piece (paper, English-French), characters or "
+    "bytes": "bpe (paper, English-German), unigram or word_piece (paper, English-French)",
+}
+"""Help of keys without a default, which is their comment in params.yaml: as it is, and as it was.
+Who changes such a text notes it here, or yesterday's params.yaml counts as edited."""
 _ROW_PREFIX = "table3-"
 
 
@@ -74,7 +80,8 @@ def load(name: str) -> Preset:
 def is_unchanged(path: Path) -> bool:
     """Whether a params.yaml is as `seq2sweep preset` writes it, no value and no comment edited.
 
-    Also as it was before there were the keys with a default, which are comments.
+    Also as it was before there were the keys with a default, which are comments, and before the
+    help of others changed.
     """
     try:
         text = path.read_bytes().decode()
@@ -84,8 +91,12 @@ def is_unchanged(path: Path) -> bool:
 
 
 def _as_before(written: str, text: str) -> str:
-    """What is written without the keys and sections with a default that `text` has not either."""
+    """What is written without the keys and sections with a default that `text` has not either, and
+    with the help that `text` has of others."""
     lines = text.split("\n")
+    for now, before in REWORDED.items():
+        if f"# {before}\n" in text:
+            written = written.replace(f"# {now}\n", f"# {before}\n")
     for section in configuration.OPTIONAL:
         if f"{section}:" not in lines:
             written = re.sub(rf"(?m)^# .*\n{section}:\n(?: .*\n)*\n", "", written)
