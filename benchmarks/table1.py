@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep.config import Table1Config
-from seq2sweep.report.table1 import tables
+from seq2sweep.report.paper_tables.table1 import tables
 from seq2sweep.table1.measure import FULL, measure
 from seq2sweep.tracking import lineage
 

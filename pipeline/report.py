@@ -1,4 +1,4 @@
-"""Stage report: every result so far on one page, and Tables 1 and 3 in four formats."""
+"""Stage report: every result so far on one page, and Tables 1, 2 and 3 in four formats."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
 from seq2sweep.report import page, samples
 from seq2sweep.report.formats import table_files
-from seq2sweep.report.table1_files import table1_files
-from seq2sweep.report.table1_record import problem
+from seq2sweep.report.paper_tables.table1_files import table1_files
+from seq2sweep.report.paper_tables.table1_record import problem
+from seq2sweep.report.paper_tables.table2_files import table2_files
 from seq2sweep.storage.atomic import write_whole
 
 
@@ -32,6 +33,7 @@ def work(config: Config) -> None:
         table1=read_table1(stage.REPORTS / "table1.json"),
     )
     texts = table_files(results.sweep, results.dataset, results.train["vocabulary_size"])
+    texts |= table2_files(results.sweep, results.dataset)
     if results.table1 is not None:
         texts |= table1_files(results.table1)
     texts["index.html"] = page.render(results)

@@ -29,10 +29,12 @@ from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError
 from seq2sweep.evaluate.evaluation import score_checkpoint
+from seq2sweep.presets.rivals import select as rows_of_table2
 from seq2sweep.report.formats import table_files
 from seq2sweep.report.sweep_report import (
     COUNTS,
     describe,
+    describe_entrants,
     describe_refused,
     describe_search,
     refused_of,
@@ -43,8 +45,10 @@ from seq2sweep.report.sweep_report import (
 )
 from seq2sweep.runs.layout import run_folder
 from seq2sweep.runs.warm_start import begin_sweep, run_name
+from seq2sweep.sweep import contest
+from seq2sweep.sweep.contest import Entrant
 from seq2sweep.sweep.search import Proposal, search
-from seq2sweep.sweep.trial_record import TrialResult
+from seq2sweep.sweep.trial_record import OnTrial, TrialResult
 from seq2sweep.sweep.variants import (
     Refused,
     Variant,
@@ -94,11 +98,12 @@ def work(config: Config) -> None:
         SweepRecorder(parent, lineage, header) as recorder,
     ):
         parent.dataset(dataset_name(config.data, "train"), header["fingerprint"], "train")
-        results, proposals = train(config, header, chosen, recorder)
+        results, proposals, entrants = train(config, header, chosen, recorder)
         relay.flush()
         run_ids = {name: relay.run_id(run) for name, run in recorder.runs.items()}
         refused += refused_of(proposals)
-        shared = sharing(results)
+        refused += [one.refused for one in entrants if one.refused and one.refused not in refused]
+        shared = sharing([*results, *(trial for one in entrants for trial in one.tries)])
         recorder.tell_sharing(shared)
         seconds = time.perf_counter() - started
         size = recorder.vocabulary_size
@@ -116,6 +121,7 @@ def work(config: Config) -> None:
                 config, results, stage.CLEAN / files.text_name("valid", "target")
             ),
             **describe_search(config, proposals),
+            **describe_entrants(config, entrants),
         )
         summary = write_report(report)
         record(recorder, config, report, summary)
@@ -255,8 +261,9 @@ def write_nothing(config: Config) -> None:
 
 def train(
     config: Config, header: dict[str, Any], chosen: list[Variant], recorder: SweepRecorder
-) -> tuple[list[TrialResult], list[Proposal]]:
-    """Train and score what is chosen, or search from there on; with what a search proposed."""
+) -> tuple[list[TrialResult], list[Proposal], list[Entrant]]:
+    """Train and score what is chosen, or search from there on; with what a search proposed, and how
+    the architectures of method table2 found their learning rates."""
     made_from = stage.origin(header)
     name = run_name(made_from.identity, "sweep")
     line = begin_sweep(run_folder(config.cluster, Path.cwd(), name), made_from)
@@ -274,15 +281,20 @@ def train(
         scorer=code_fingerprint.of_parts(stage.code_of(stage.SCORING)),
     )
     with ray_session(config.cluster):
-        if config.sweep.method != "optuna":
-            return run(chosen, on_trial=recorder.hear), []
-        return search(
-            config,
-            Bitext.open(stage.ENCODED, "train"),
-            lambda asked, hear: run(asked, final=True, on_trial=hear),
-            on_trial=recorder.hear,
-            on_round=functools.partial(say_round, config),
-        )
+        if config.sweep.method not in ("optuna", "table2"):
+            return run(chosen, on_trial=recorder.hear), [], []
+        data = Bitext.open(stage.ENCODED, "train")
+
+        def run_final(asked: Sequence[Variant], hear: OnTrial) -> list[TrialResult]:
+            return run(asked, final=True, on_trial=hear)
+
+        if config.sweep.method == "table2":
+            results, entrants = contest.compare(
+                config, data, run_final, on_trial=recorder.hear, on_choice=say_choice
+            )
+            return results, [], entrants
+        say = functools.partial(say_round, config)
+        return *search(config, data, run_final, on_trial=recorder.hear, on_round=say), []
 
 
 def outline(config: Config, chosen: Sequence[Variant]) -> str:
@@ -295,7 +307,25 @@ def outline(config: Config, chosen: Sequence[Variant]) -> str:
             f"{names[0]} and {sweep.samples} variants{seeds}, proposed by Optuna {sweep.round} at "
             f"a time for {' and '.join(sweep.objectives)}"
         )
+    if sweep.method == "table2":
+        return (
+            f"{', '.join(['base', *rows_of_table2(sweep.rows)])} at equal FLOPs{seeds}, after "
+            f"{len(sweep.learning_rates)} tries of learning rates for each"
+        )
     return f"{len(names)} variants{seeds}: {', '.join(names)}"
+
+
+def say_choice(entrants: Sequence[contest.Entrant]) -> None:
+    """Which learning rate each architecture found best, before it is trained with that."""
+    for one in entrants:
+        if one.refused is not None:
+            console.say(f"{one.name}: not trained ({one.refused.cause})")
+            continue
+        found = ", ".join(f"{contest.perplexity(result):,.2f}" for result in one.tries)
+        console.say(
+            f"{one.name}: learning rate {one.best:g} x the base's (validation perplexities of its "
+            f"tries: {found})"
+        )
 
 
 def say_round(config: Config, proposals: Sequence[Proposal]) -> None:

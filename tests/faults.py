@@ -472,8 +472,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/report/table.py": [
             (
-                '_with_margin(variant.figures["bleu_paper"], 1)',
-                '_with_margin(variant.figures["bleu"], 1)',
+                'with_margin(variant.figures["bleu_paper"], 1)',
+                'with_margin(variant.figures["bleu"], 1)',
             ),
         ],
     },

@@ -79,8 +79,11 @@ def test_an_edited_params_is_overwritten_by_force_alone(
 def _reworded() -> Iterator[tuple[str, str]]:
     """All that are noted, each of them a comment that is written today."""
     written = configuration.dump(presets.load("multi30k-en-de").config)
-    for now, before in presets.REWORDED.items():
+    help_texts = configuration.help_texts()
+    for before, key in presets.EARLIER_COMMENTS.items():
+        now = help_texts[key]
         assert f"# {now}\n" in written
+        assert now != before
         yield now, before
 
 

@@ -196,7 +196,7 @@ def _compare_translations(options: argparse.Namespace) -> None:
 
 
 def _table1(options: argparse.Namespace) -> None:
-    from seq2sweep.report.table1_files import markdown, table1_files
+    from seq2sweep.report.paper_tables.table1_files import markdown, table1_files
     from seq2sweep.storage.atomic import write_whole
     from seq2sweep.table1.measure import FULL, measure
     from seq2sweep.tracking.lineage import code, hardware

@@ -33,7 +33,13 @@ CPU = torch.device("cpu")
 SETTINGS: list[dict[str, Any]] = [
     {"architecture": "recurrent", "layers": 2},
     {"architecture": "recurrent", "layers": 4, "context": "previous", "tie_embeddings": False},
-]
+    {"architecture": "convolutional", "layers": 2},
+    {"architecture": "convolutional", "layers": 3, "widths": [16, 24], "kernels": [3, 1, 5],
+     "d_out": 12, "tie_embeddings": False},
+    {"architecture": "bytenet", "layers": 3, "dilations": [1, 2]},
+    {"architecture": "bytenet", "layers": 2, "kernel": 5, "unfolding": 1.5, "unfolding_extra": 2,
+     "tie_embeddings": False},
+]  # fmt: skip
 RIVALS = pytest.mark.parametrize("changes", SETTINGS, ids=str)
 
 
@@ -56,7 +62,7 @@ def made(changes: dict[str, Any], seed: int = 0) -> Any:
 
 def test_every_architecture_is_asked() -> None:
     asked = {changes["architecture"] for changes in SETTINGS} | {"transformer"}
-    assert asked == {*loading._kinds("architecture")}
+    assert asked == {*loading._kinds("architecture")} == {*loading.architectures()}
 
 
 # --- what an output may depend on ----------------------------------------------------------------

@@ -27,6 +27,6 @@ def test_numbers_as_people_write_them() -> None:
     assert [number_format.p_value(p) for p in (0.0312, 0.0004, 1.0, None)] == [
         *("0.031", "< 0.001", "1.000", number_format.MISSING),
     ]
-    assert table._with_margin(Estimate(25.34, 3, 0.2, 0.44), 1) == "25.3 ± 0.4"
-    assert table._with_margin(Estimate(25.34), 1) == "25.3"
-    assert table._with_margin(None, 1) == number_format.MISSING
+    assert table.with_margin(Estimate(25.34, 3, 0.2, 0.44), 1) == "25.3 ± 0.4"
+    assert table.with_margin(Estimate(25.34), 1) == "25.3"
+    assert table.with_margin(None, 1) == number_format.MISSING

@@ -13,7 +13,7 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Table1Config
 from seq2sweep.errors import UserError
-from seq2sweep.report.table1_record import problem
+from seq2sweep.report.paper_tables.table1_record import problem
 from seq2sweep.table1.measure import BOTH_WAYS, CHAIN_LENGTHS, FULL, measure
 from seq2sweep.table1.rows import BY_NAME, ROWS
 

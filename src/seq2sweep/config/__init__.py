@@ -21,6 +21,7 @@ from seq2sweep.config.loading import dump as dump
 from seq2sweep.config.loading import fingerprint as fingerprint
 from seq2sweep.config.loading import flatten as flatten
 from seq2sweep.config.loading import from_dict as from_dict
+from seq2sweep.config.loading import help_texts as help_texts
 from seq2sweep.config.loading import identity as identity
 from seq2sweep.config.loading import kinds as kinds
 from seq2sweep.config.loading import known_keys as known_keys

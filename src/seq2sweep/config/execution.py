@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,18 +36,37 @@ def _is_all_or_some(names: tuple[str, ...]) -> bool:
     return 0 < len(names) == len(set(names)) and ("all" not in names or len(names) == 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SweepConfig:
-    method: Literal["none", "table3", "one_at_a_time", "grid", "random", "optuna"] = field(
-        "none (trains no variants), table3 (the paper's rows), one_at_a_time, grid (all "
-        "combinations), random or optuna (which learns from the trials before)"
-    )
+    method: Literal[
+        "none", "table2", "table3", "one_at_a_time", "grid", "random", "optuna"
+    ] = field(
+        "none (trains no variants), table2 (other architectures), table3 (the paper's rows), "
+        "one_at_a_time, grid (all combinations), random or optuna (which learns from the trials "
+        "before)"
+    )  # fmt: skip
     rows: tuple[str, ...] = field(
-        "of table3: rows (A-heads-1), groups (base, A to E, big) or all; sized to the base variant"
+        "of table3: rows (A-heads-1), groups (base, A to E, big) or all; of table2: recurrent, "
+        "convolutional, bytenet or all; sized to the base variant"
     )
     base: dict[str, Any] = field("dotted keys that differ from above in every trial")
     space: dict[str, Any] = field(
         "dotted key: list of values, or {low:, high:, log:} for random and optuna"
+    )
+    learning_rates: tuple[float, ...] = field(
+        "of table2: what each architecture tries as multiples of train.learning_rate_scale",
+        rule=(
+            "numbers above 0 that are not repeated",
+            lambda rates: (
+                0 < len(rates) == len(set(rates)) and all(0 < rate < math.inf for rate in rates)
+            ),
+        ),
+        default=(0.5, 1.0, 2.0),
+    )
+    search_share: float = field(
+        "of table2: share of each architecture's budget that is spent on these tries",
+        rule=("in (0, 1)", lambda share: 0 < share < 1),
+        default=0.25,
     )
     samples: int = field("variants drawn when method is random or optuna", at_least=1)
     seed: int = field("for random and optuna", at_least=0, rule=SEED)
@@ -82,14 +102,19 @@ class SweepConfig:
         at_least=0,
         rule=("at most 1, or a whole number", lambda gpus: gpus <= 1 or gpus == int(gpus)),
     )
-    max_failures: int = field("times a failed trial is tried again", at_least=0)
+    max_failures: int = field("times a failed trial is retried", at_least=0)
 
     def problems(self) -> Iterator[str]:
-        if self.method == "table3" and self.space:
+        if self.method in ("table2", "table3") and self.space:
             yield (
-                "sweep.space must be {} for sweep.method table3, which varies what the rows of "
-                "sweep.rows say"
+                f"sweep.space must be {{}} for sweep.method {self.method}, which varies what the "
+                "rows of sweep.rows say"
             )
+        if self.method == "table2":
+            for key, wanted in (("budget", "flops"), ("scheduler", "none")):
+                if (value := getattr(self, key)) != wanted:
+                    rule = f"{wanted} for sweep.method table2, which trains all at equal cost"
+                    yield must(f"sweep.{key}", rule, value)
         for key in ("cpus_per_trial", "gpus_per_trial"):
             value = getattr(self, key)
             if self.workers_per_trial > 1 and value != int(value):
@@ -180,12 +205,12 @@ class ClusterConfig:
     )
     workers: int = field("processes that train together", at_least=1)
     min_workers: int | None = field(
-        "fewest to go on with while nodes are missing; null: all of them", at_least=1
+        "fewest to resume with while nodes are missing; null: all of them", at_least=1
     )
-    cpus_per_worker: int | None = field("null shares out the CPUs of this machine", at_least=1)
+    cpus_per_worker: int | None = field("null divides the CPUs of this machine", at_least=1)
     gpus_per_worker: int = field("0 trains on the CPU", at_least=0)
     fsdp: bool = field(
-        "share out weights, gradients and moments: for a model that does not fit a device"
+        "shard weights, gradients and moments: for a model that does not fit a device"
     )
     storage: str = field(
         "folder of checkpoints, which all nodes see; or s3://bucket/prefix, gs://bucket/prefix",
@@ -195,7 +220,7 @@ class ClusterConfig:
         "times in a row that workers restart without a new checkpoint", at_least=0
     )
     hang_seconds: int = field(
-        "a worker that gets no update done for so long is started again", at_least=10
+        "a worker that gets no update done for so long is restarted", at_least=10
     )
 
     @property

@@ -194,6 +194,12 @@ def architectures() -> Mapping[str, Any]:
     return {typing.get_args(typing.get_type_hints(k)["architecture"])[0]: k for k in kinds}
 
 
+def help_texts() -> dict[str, str]:
+    """Dotted key to the comment that params.yaml has beside it."""
+    keys = _fields(typing.cast(Hashable, Config))
+    return {key: field.metadata["help"] for key, field in keys.items()}
+
+
 def known_keys() -> list[str]:
     """All dotted keys of params.yaml, whatever the architecture."""
     return [*_fields(typing.cast(Hashable, Config))]
@@ -326,6 +332,7 @@ WORDS: Mapping[Any, str] = {
     dict[str, Any]: "a mapping, such as {}",
     tuple[str, ...]: "a list of texts",
     tuple[int, ...]: "a list of whole numbers",
+    tuple[float, ...]: "a list of numbers",
 }
 """What a value of a type must be, in an error message."""
 
@@ -349,6 +356,8 @@ def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
     elif origin is tuple:
         kind, options = inner[0], typing.get_args(inner[0])
         items = value if isinstance(value, list | tuple) else [value]
+        if kind is float and items is value:
+            items = value = [float(i) if type(i) is int else i for i in items]
         odd = [i for i in items if (i not in options if options else type(i) is not kind)]
         if options and (odd or items is not value):
             raise wrong("a list, each one of ", options, next(iter(odd), None))

@@ -25,13 +25,24 @@ from seq2sweep.presets import table3
 SHORT = {"base": "wmt14-en-de-base", "big": "wmt14-en-de-big"}
 """Other names of presets: what the paper calls them."""
 DECISIVE = ("data", "prepare", "vocabulary", "model", "train", "evaluate", "sweep")
-REWORDED = {
-    "bpe (paper, English-German), unigram, word_piece (paper, English-French), characters or "
-    "bytes": "bpe (paper, English-German), unigram or word_piece (paper, English-French)",
-}
-"""Help of keys without a default, which is their comment in params.yaml: as it is, and as it was.
-Who changes such a text notes it here, or yesterday's params.yaml counts as edited."""
 _ROW_PREFIX = "table3-"
+
+EARLIER_COMMENTS = {
+    "bpe (paper, English-German), unigram or word_piece (paper, English-French)": "vocabulary.kind",
+    "none (trains no variants), table3 (the paper's rows), one_at_a_time, grid (all combinations), "
+    "random or optuna (which learns from the trials before)": "sweep.method",
+    "of table3: rows (A-heads-1), groups (base, A to E, big) or all; sized to the base variant": (
+        "sweep.rows"
+    ),
+    "times a failed trial is tried again": "sweep.max_failures",
+    "null shares out the CPUs of this machine": "cluster.cpus_per_worker",
+    "fewest to go on with while nodes are missing; null: all of them": "cluster.min_workers",
+    "share out weights, gradients and moments: for a model that does not fit a device": (
+        "cluster.fsdp"
+    ),
+    "a worker that gets no update done for so long is started again": "cluster.hang_seconds",
+}
+"""What `seq2sweep preset` once wrote beside a key, and beside which: nobody has edited it."""
 
 
 @dataclass(frozen=True)
@@ -80,23 +91,22 @@ def load(name: str) -> Preset:
 def is_unchanged(path: Path) -> bool:
     """Whether a params.yaml is as `seq2sweep preset` writes it, no value and no comment edited.
 
-    Also as it was before there were the keys with a default, which are comments, and before the
-    help of others changed.
+    Also as it was before there were the keys with a default, which are comments, or a comment was
+    worded as today.
     """
     try:
         text = path.read_bytes().decode()
     except UnicodeDecodeError:
         return False
+    help_texts = configuration.help_texts()
+    for comment, key in EARLIER_COMMENTS.items():
+        text = text.replace(f"  # {comment}\n", f"  # {help_texts[key]}\n")
     return any(_as_before(configuration.dump(load(name).config), text) == text for name in names())
 
 
 def _as_before(written: str, text: str) -> str:
-    """What is written without the keys and sections with a default that `text` has not either, and
-    with the help that `text` has of others."""
+    """What is written without the keys and sections with a default that `text` has not either."""
     lines = text.split("\n")
-    for now, before in REWORDED.items():
-        if f"# {before}\n" in text:
-            written = written.replace(f"# {now}\n", f"# {before}\n")
     for section in configuration.OPTIONAL:
         if f"{section}:" not in lines:
             written = re.sub(rf"(?m)^# .*\n{section}:\n(?: .*\n)*\n", "", written)

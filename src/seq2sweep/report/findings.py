@@ -3,17 +3,20 @@
 Section 6.2 and the rows of Table 3 make six claims. Each is about the sign of a difference to the
 base row, but the last, which is that there is none. Section 3.2.1 compares kinds of attention at
 the same d_k, and Domhan (ACL 2018) one layer in the encoder with the same in the decoder: these are
-differences between two variants, neither of which need be the base row.
+differences between two variants, neither of which need be the base row. So is the order of models
+in Table 2.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from seq2sweep.presets import rivals
 from seq2sweep.report.aggregate import Against, Variant, over_same_seeds
 from seq2sweep.report.number_format import MISSING, p_value, signed
 from seq2sweep.report.paper import changed_settings, kind_of
@@ -61,6 +64,7 @@ def findings(variants: Sequence[Variant]) -> list[Finding]:
     """The claims that this sweep has variants for; `variants` are those of `aggregate`."""
     base = variants[0]
     result = [*_of_table3(variants), *_of_attention(variants), *_of_mixers(variants)]
+    result += _of_architectures(variants)
     if (base.mean("bleu") or 0) < LEARNED:
         return [dataclasses.replace(found, verdict="can not be told") for found in result]
     return result
@@ -77,7 +81,7 @@ def notes(found: Sequence[Finding]) -> list[str]:
         f"{NEARLY} BLEU of 0, and is not where a difference is seen that may be larger.",
     ]
     sources = {one.source for one in found}
-    if sources & {ATTENTION, DOMHAN}:
+    if any(source in (ATTENTION, DOMHAN) or source.startswith("Table 2") for source in sources):
         result.append(
             "Findings of other sources than Table 3 compare two variants with each other: each "
             "such difference counts as a row. Its interval is Welch's, over the seeds that both "
@@ -198,6 +202,28 @@ def _of_mixers(variants: Sequence[Variant]) -> list[Finding]:
     means = [_mean_scores([place[mixer] for mixer in both]) for place in (encoder, decoder)]
     mean = _Row("mean of all, difference", over_same_seeds(*means), "incomplete")
     return [dataclasses.replace(found, evidence=_evidence([*rows, mean]))]
+
+
+def _of_architectures(variants: Sequence[Variant]) -> list[Finding]:
+    """The order of Table 2, of each two models that are here."""
+    sizes = {"architecture", "layers", "d_model"}
+    here = {
+        variant.settings.get("architecture", "transformer"): variant
+        for variant in variants
+        if {key.rpartition(".")[2] for key in variant.changes} <= sizes
+    }
+    order = [row for row in rivals.ROWS if row.architecture in here and "en-de" in row.bleu]
+    order.sort(key=lambda row: -row.bleu["en-de"])
+    result = []
+    for better, worse in itertools.combinations(order, 2):
+        one, other = here[better.architecture], here[worse.architecture]
+        row = _pair("difference", other, one)
+        if one is variants[0]:
+            row = _Row("difference", other.against, other.status)
+        printed = f"{better.bleu['en-de']:g} against {worse.bleu['en-de']:g}"
+        claim = f"{better.architecture} translates better than {worse.architecture}"
+        result.append(_sign(claim, f"Table 2, En-De: {printed}", [row], []))
+    return result
 
 
 def _that_change(variants: Sequence[Variant], settings: set[str]) -> list[Variant]:

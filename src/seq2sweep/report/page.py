@@ -15,9 +15,10 @@ from markupsafe import Markup, escape
 
 from seq2sweep import console
 from seq2sweep.report import plots, samples, sweep_plots
-from seq2sweep.report import table1 as layer_types
 from seq2sweep.report.aggregate import aggregate, most_seeds
 from seq2sweep.report.number_format import MISSING, fixed, millions, percent, plain, powers, whole
+from seq2sweep.report.paper_tables import table1 as layer_types
+from seq2sweep.report.paper_tables import table2 as architectures
 from seq2sweep.report.pareto import objectives
 from seq2sweep.report.table import NONE_YET, Tables, tables
 
@@ -72,6 +73,7 @@ def render(results: Results) -> str:
             curves=_curves(results.curves),
             sweep=_sweep(results),
             table1=results.table1 and layer_types.section(results.table1),
+            table2=architectures.section(results.sweep, results.dataset),
             tables=None
             if results.sweep is None
             else tables(results.sweep, results.dataset, results.train["vocabulary_size"]),
@@ -98,9 +100,9 @@ def render_tables(tables: Tables | None, dataset: str) -> str:
     return template.render(tables=tables, dataset=dataset, none_yet=NONE_YET)
 
 
-def render_table1(section: Mapping[str, Any]) -> str:
-    """reports/table1.html: Table 1 alone, from `table1.section`."""
-    return _environment().get_template("table1.html").render(table1=section)
+def render_alone(title: str, section: Mapping[str, Any]) -> str:
+    """A table of the paper alone, from `table1.section` or `table2.section`."""
+    return _environment().get_template("alone.html").render(title=title, section=section)
 
 
 def _environment() -> jinja2.Environment:

@@ -17,6 +17,7 @@ from seq2sweep.redaction import redact
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.runs import journal
 from seq2sweep.storage.atomic import sha256
+from seq2sweep.sweep.contest import Entrant
 from seq2sweep.sweep.optuna_search import FIGURE_OF, HIGHER_IS_BETTER
 from seq2sweep.sweep.search import Proposal
 from seq2sweep.sweep.search_space import SWEPT_SECTIONS
@@ -216,6 +217,40 @@ def describe_search(config: Config, proposals: Sequence[Proposal]) -> dict[str, 
             {key: getattr(one, key) for key in ("number", "round", "variant", "repeats")}
             for one in proposals
         ],
+    }
+
+
+def describe_entrants(config: Config, entrants: Sequence[Entrant]) -> dict[str, Any]:
+    """What reports/sweep.json says of method table2 besides its trials: the tries of each
+    architecture, and the learning rate that was chosen, as a multiple of the base's."""
+    if config.sweep.method != "table2":
+        return {}
+    rates = config.sweep.learning_rates
+    return {
+        "table2": {
+            "search_share": config.sweep.search_share,
+            "learning_rates": list(rates),
+            "architectures": [
+                {
+                    "variant": one.name,
+                    "best": one.best,
+                    "tries": [
+                        {
+                            "learning_rate": rate,
+                            "status": result.status,
+                            "cause": result.cause,
+                            "steps": result.steps,
+                            **{
+                                figure: result.metrics.get(figure)
+                                for figure in ("valid_perplexity", "flops", "device_hours")
+                            },
+                        }
+                        for rate, result in zip(rates, one.tries, strict=False)
+                    ],
+                }
+                for one in entrants
+            ],
+        }
     }
 
 

@@ -210,10 +210,10 @@ def _row(variant: Variant, base: Variant, columns: Sequence[str], on_front: bool
     cells = (
         name,
         *own,
-        _with_margin(variant.figures["valid_perplexity"], 2),
+        with_margin(variant.figures["valid_perplexity"], 2),
         _bleu(variant),
         parameters,
-        _with_margin(variant.figures["bleu_paper"], 1),
+        with_margin(variant.figures["bleu_paper"], 1),
         # A trial that failed before its first step has cost nothing worth a figure.
         powers(variant.mean("flops") or None),
         _hours(variant.mean("device_hours")) + f" {SHARED}" * variant.shared,
@@ -240,10 +240,10 @@ def _setting(variant: Variant, key: str) -> str:
 
 def _bleu(variant: Variant) -> str:
     unseen = variant.against is not None and variant.against.seen is False
-    return _with_margin(variant.figures["bleu"], 1) + (f" {UNSEEN}" if unseen else "")
+    return with_margin(variant.figures["bleu"], 1) + (f" {UNSEEN}" if unseen else "")
 
 
-def _with_margin(estimate: Estimate | None, decimals: int) -> str:
+def with_margin(estimate: Estimate | None, decimals: int) -> str:
     """`25.3 ± 0.4`: mean and half the width of its interval, or the mean alone of one seed."""
     if estimate is None:
         return MISSING

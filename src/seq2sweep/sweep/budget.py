@@ -1,13 +1,21 @@
-"""How long a variant trains when all variants get the same number of tokens or of FLOPs."""
+"""What variants have alike: tokens or FLOPs of a training, and parameters of other architectures."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.batching import plan_epoch
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.model import flops
+from seq2sweep.presets import rivals
+
+MOST_LAYERS = 64
+STEP_OF_WIDTH = 8
+"""Of ByteNet's width: as processors and GPUs like products best."""
 
 
 class Budget:
@@ -21,11 +29,12 @@ class Budget:
         self.kind, self.data = base.sweep.budget, data
         self.total = base.train.steps * self._cost_of_update(base)
 
-    def steps(self, config: Config) -> int:
-        """Updates, at least one, that take this variant as near to the budget as whole ones can."""
+    def steps(self, config: Config, share: float = 1.0) -> int:
+        """Updates, at least one, that take this variant as near to the budget, or a share of it, as
+        whole ones can."""
         if self.kind == "steps":
             return config.train.steps
-        return max(1, round(self.total / self._cost_of_update(config)))
+        return max(1, round(share * self.total / self._cost_of_update(config)))
 
     def _cost_of_update(self, config: Config) -> float:
         if self.kind == "tokens":
@@ -45,3 +54,32 @@ def updates_per_epoch(data: Bitext, tokens_per_update: int, seed: int) -> int:
     """How many updates the first epoch has."""
     lengths = data.source_lengths, data.target_lengths
     return len(plan_epoch(*lengths, tokens_per_update=tokens_per_update, seed=seed, epoch=0))
+
+
+def rivals_of(names: Sequence[str], base: Config) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The other architectures of Table 2 that `names` select (`rivals.select`), each with what it
+    changes to have as many parameters as the base model, as near as whole layers come.
+
+    Recurrent and convolutional ones have the base's width. ByteNet has five blocks for each of
+    its layers, as the paper's 30 beside the base model's 6, and a width that fits. What both have,
+    such as dropout, stays the base's.
+    """
+    for name in rivals.select(names):
+        yield name, min(_sizes(name, base), key=lambda changes: _distance(changes, base))
+
+
+def _sizes(name: str, base: Config) -> Iterator[dict[str, Any]]:
+    changes: dict[str, Any] = {"model.architecture": name}
+    if name != "bytenet":
+        yield from (changes | {"model.layers": layers} for layers in range(2, MOST_LAYERS))
+        return
+    changes["model.layers"] = 5 * base.model.layers
+    widths = range(STEP_OF_WIDTH, 4 * base.model.d_model + 1, STEP_OF_WIDTH)
+    yield from (changes | {"model.d_model": width} for width in widths)
+
+
+def _distance(changes: dict[str, Any], base: Config) -> int:
+    """How many parameters more or less than the base's, with as many tokens as were asked for."""
+    own = configuration.with_changes(base, changes)
+    sizes = [flops.parameter_count(c.model, base.vocabulary.size) for c in (own, base)]
+    return abs(sizes[0] - sizes[1])

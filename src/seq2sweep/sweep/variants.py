@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +13,15 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
-from seq2sweep.presets import table3
+from seq2sweep.presets import rivals, table3
 from seq2sweep.sweep import scaled_rows, search_space
-from seq2sweep.sweep.budget import Budget
+from seq2sweep.sweep.budget import Budget, rivals_of
 from seq2sweep.sweep.search_space import SWEPT_SECTIONS, Changes
 
 MOST_TRAININGS = 2_000
 """Of one sweep, seeds counted: spelling them out takes each stage about a second."""
 BASE_SECTIONS = (*SWEPT_SECTIONS, "evaluate")
+LEARNING_RATE = "train.learning_rate_scale"
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,17 @@ class Refused:
     row: table3.Row | None = None
 
 
+Trainings = dict[str, list[Variant] | Refused]
+"""Of each architecture of method table2, by its name."""
+
+
 def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant], list[Refused]]:
     """The base variant and those that `config.sweep` makes of it, each with all of its seeds.
 
     Beside them the variants whose values are not valid. What is there already is left out. For
     method optuna there is the base variant alone: `seq2sweep.sweep.search` asks for the others.
-    For method none there is nothing.
+    For method none there is nothing. For method table2 there are the tries of learning rates, and
+    what is trained after them, at the first of the rates (`seq2sweep.sweep.contest` has the best).
 
     data: the training split; `Budget` says what for.
 
@@ -81,6 +87,13 @@ def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant],
     if base.sweep.method == "none":
         return [], []
     _check_number(base)
+    if base.sweep.method == "table2":
+        names = ["base", *rivals.select(base.sweep.rows)]
+        rates = dict.fromkeys(names, base.sweep.learning_rates[0])
+        both = [*entries(base, data, {}).values(), *entries(base, data, rates).values()]
+        unfit = {one.name: one for one in both if isinstance(one, Refused)}
+        trained = [trial for one in both if not isinstance(one, Refused) for trial in one]
+        return trained, list(unfit.values())
     budget = Budget(base, data)
     found: dict[str, Variant] = {}
     refused: dict[str, Refused] = {}
@@ -99,10 +112,15 @@ def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant],
 
 def _check_number(base: Config) -> None:
     sweep = base.sweep
-    rows = table3.select(["base", *sweep.rows]) if sweep.method == "table3" else []
-    count = len(rows) or 1 + search_space.size(base)
+    if sweep.method == "table3":
+        count = len(table3.select(["base", *sweep.rows]))
+    elif sweep.method == "table2":
+        count = (1 + len(rivals.select(sweep.rows))) * (1 + len(sweep.learning_rates))
+    else:
+        count = 1 + search_space.size(base)
     if count * sweep.seeds > MOST_TRAININGS:
-        by = {"random": "sweep.samples", "optuna": "sweep.samples", "table3": "sweep.rows"}
+        by = {"random": "sweep.samples", "optuna": "sweep.samples"}
+        by |= {"table2": "sweep.rows", "table3": "sweep.rows"}
         raise UserError(
             f"params.yaml: the sweep asks for {count * sweep.seeds:,} trainings "
             f"({count:,} variants with {sweep.seeds:,} seed(s) each), where "
@@ -142,6 +160,43 @@ def as_scored(config: Config) -> Config:
     return dataclasses.replace(config, evaluate=scored)
 
 
+def entries(base: Config, data: Bitext | None, rates: Mapping[str, float]) -> Trainings:
+    """What method table2 trains of each architecture, by its name, base first; base: `base_of`.
+
+    rates: the best learning rate, as a multiple of the base's, of each architecture whose tries
+    have ended: it is trained with each seed on what the tries left of the budget. Of others there
+    are the tries, with one seed.
+    """
+    budget = Budget(base, data)
+    found: Trainings = {}
+    for name, changes in [("base", {}), *rivals_of(base.sweep.rows, base)]:
+        drafts = _drafts_of_table2(name, changes, rates.get(name), base)
+        made = [_make(draft, base, budget) for draft in drafts]
+        refused = next((one for one in made if isinstance(one, Refused)), None)
+        seeds = base.sweep.seeds if name in rates else 1
+        found[name] = refused or [
+            trial for one in made if isinstance(one, Variant) for trial in _seeded(one, seeds)
+        ]
+    return found
+
+
+def _drafts_of_table2(
+    name: str, changes: Changes, rate: float | None, base: Config
+) -> Iterator[_Draft]:
+    sweep, scale = base.sweep, base.train.learning_rate_scale
+    if rate is not None:
+        tuned = {LEARNING_RATE: rate * scale}
+        yield _Draft(changes, label=name, tuned=tuned, share=1 - sweep.search_share)
+        return
+    for tried in sweep.learning_rates:
+        yield _Draft(
+            changes,
+            label=f"{name} at {_text(tried)} x the learning rate",
+            tuned={LEARNING_RATE: tried * scale},
+            share=sweep.search_share / len(sweep.learning_rates),
+        )
+
+
 def proposed(base: Config, data: Bitext) -> Callable[[Changes], list[Variant] | Refused]:
     """What makes a variant, of all its seeds, of changes to `base_of` a configuration."""
     budget = Budget(base, data)
@@ -155,15 +210,19 @@ def proposed(base: Config, data: Bitext) -> Callable[[Changes], list[Variant] | 
 
 @dataclass(frozen=True)
 class _Draft:
-    """What a method asks for; problem: why it cannot be."""
+    """What a method asks for; problem: why it cannot be. tuned: what it changes besides, for its
+    own good, and is not called by; share: of the budget."""
 
     changes: Changes
     row: table3.Row | None = None
     problem: str | None = None
+    label: str | None = None
+    tuned: Changes = dataclasses.field(default_factory=dict)
+    share: float = 1.0
 
     @property
     def name(self) -> str:
-        return self.row.name if self.row else _name(self.changes)
+        return self.label or (self.row.name if self.row else _name(self.changes))
 
 
 def _drafts(base: Config) -> Iterator[_Draft]:
@@ -183,13 +242,20 @@ def _make(draft: _Draft, base: Config, budget: Budget) -> Variant | Refused:
     if draft.problem:
         return _refuse(draft, base, draft.problem)
     try:
-        config = configuration.with_changes(base, draft.changes, draft.name)
+        config = configuration.with_changes(base, draft.changes | draft.tuned, draft.name)
     except UserError as error:
         return _refuse(draft, base, str(error).removeprefix(f"{draft.name}: "))
     # As the configuration has them: 1e-4 is a number there and text in YAML.
     values = configuration.flatten(config)
     exact = dataclasses.replace(draft, changes={key: values[key] for key in draft.changes})
-    train = dataclasses.replace(config.train, steps=budget.steps(config))
+    train = dataclasses.replace(config.train, steps=budget.steps(config, draft.share))
+    if draft.tuned and train.steps <= train.warmup_steps:
+        return _refuse(
+            draft,
+            base,
+            f"its {train.steps} steps end before the warm-up, train.warmup_steps "
+            f"{train.warmup_steps}: raise sweep.search_share or train.steps, or lower the warm-up",
+        )
     config = dataclasses.replace(as_scored(config), train=train)
     return Variant(exact.name, exact.name, exact.changes, config, exact.row)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from seq2sweep.report import page
 from seq2sweep.report.formats import comments, markdown_table, tabular
-from seq2sweep.report.table1 import section, tables, where
-from seq2sweep.report.table1_record import BOTH, FORWARD
+from seq2sweep.report.paper_tables.table1 import section, tables, where
+from seq2sweep.report.paper_tables.table1_record import BOTH, FORWARD
 
 TITLE = "Table 1, measured"
 
@@ -21,7 +21,7 @@ def table1_files(record: Mapping[str, Any]) -> dict[str, str]:
         "table1.md": markdown(record),
         "table1.csv": csv_text(record),
         "table1.tex": latex(record),
-        "table1.html": page.render_table1(section(record)),
+        "table1.html": page.render_alone(TITLE, section(record)),
     }
 
 

@@ -14,8 +14,8 @@ from matplotlib.ticker import FuncFormatter
 
 from seq2sweep import console
 from seq2sweep.report.number_format import MISSING, fixed, whole
+from seq2sweep.report.paper_tables.table1_record import BOTH, FORWARD, of_layer
 from seq2sweep.report.plots import INK, LINE, MUTED, SERIES, STYLE, svg
-from seq2sweep.report.table1_record import BOTH, FORWARD, of_layer
 from seq2sweep.table1.exponents import crossover, largest
 from seq2sweep.table1.rows import BY_NAME, CROSSOVERS, Crossover, Row
 

@@ -1,0 +1,173 @@
+"""Table 2 of the paper: its figures, what its costs are made of, and what was measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seq2sweep.presets.rivals import PAIRS, ROWS, Cost, Row
+from seq2sweep.report.aggregate import Against, Variant, aggregate
+from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, powers, signed
+from seq2sweep.report.paper_tables.table1 import Table
+from seq2sweep.report.table import with_margin
+
+TITLE = "Table 2, measured"
+PAPER = (
+    "model",
+    "BLEU En-De",
+    "BLEU En-Fr",
+    "FLOPs En-De",
+    "FLOPs En-Fr",
+    "days × devices, En-De",
+    "days × devices, En-Fr",
+    "computed, En-De",
+    "computed, En-Fr",
+)
+MEASURED = (
+    "model here",
+    "in place of",
+    "layers",
+    "d_model",
+    "params ×10⁶",
+    "PPL (dev)",
+    "BLEU (dev)",
+    "BLEU as in the paper",
+    "less base's",
+    "p",
+    "FLOPs",
+    "of these tries",
+    "device-hours",
+    "learning rate",
+    "status",
+)
+NOT_MEASURED = (
+    "Nothing was measured: set `sweep.method: table2` in params.yaml, or see the presets "
+    "`phrasebook-table2` and `multi30k-en-de-table2`."
+)
+PAPER_NOTES = (
+    "BLEU on newstest2014 and FLOPs as printed. Days and devices are those of each model's own "
+    "paper, as far as it says them; computed: days × seconds × devices × what the paper assumes "
+    "that a device sustains (K80 2.8, K40 3.7, M40 6.0, P100 9.5 TFLOP/s). Of an ensemble it is 8 "
+    "times the printed figure of one model.",
+    "GNMT's BLEU is that of a training that reinforcement learning had refined; the days are those "
+    "of the training before, as far as can be told.",
+    "Deep-Att, MoE and the ensembles are figures alone here. Extended Neural GPU and other models "
+    "that section 2 names are not in the paper's table.",
+)
+
+
+def section(sweep: Mapping[str, Any] | None, dataset: str) -> dict[str, Any]:
+    """What the page shows: `where`, `tables` and `plots`.
+
+    sweep: reports/sweep.json, None where none has been run; dataset: what was translated, in words.
+    """
+    measured = sweep is not None and "table2" in sweep
+    return {
+        "where": f"{dataset}." if measured else NOT_MEASURED,
+        "tables": tables(sweep),
+        "plots": [],
+    }
+
+
+def tables(sweep: Mapping[str, Any] | None) -> list[Table]:
+    """The paper's table, and the one measured where `sweep` is one of method table2."""
+    printed = Table("As printed", PAPER, [_printed(row) for row in ROWS], PAPER_NOTES, (5, 6))
+    return [printed] if sweep is None or "table2" not in sweep else [_measured(sweep), printed]
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+def _printed(row: Row) -> list[str]:
+    costs = [row.cost.get(pair) for pair in PAIRS]
+    return [
+        row.name,
+        *(plain(row.bleu[pair]) if pair in row.bleu else MISSING for pair in PAIRS),
+        *(powers(None if cost is None else cost.printed) for cost in costs),
+        *(_terms(cost) for cost in costs),
+        *(powers(None if cost is None else cost.computed) for cost in costs),
+    ]
+
+
+def _terms(cost: Cost | None) -> str:
+    if cost is None:
+        return MISSING
+    several = f"{cost.models} × " if cost.models > 1 else ""
+    return f"{several}{plain(cost.days)} × {cost.devices} {cost.device}"
+
+
+def _measured(sweep: Mapping[str, Any]) -> Table:
+    tried = {one["variant"]: one for one in sweep["table2"]["architectures"]}
+    variants = aggregate(sweep)
+    rates = [plain(rate) for rate in sweep["table2"]["learning_rates"]]
+    share = sweep["table2"]["search_share"]
+    edges = [
+        name
+        for name, one in tried.items()
+        if len(rates) > 1 and one["best"] in _ends(sweep["table2"]["learning_rates"])
+    ]
+    notes = [
+        "Scored on the validation set, without checkpoint averaging. BLEU is sacreBLEU's, and as "
+        "the paper counted it (tokenised, compounds split for German).",
+        "Each model got the same FLOPs, by its formula: those of the base's `train.steps`. "
+        f"{100 * share:g} % of them went into {len(rates)} tries of the learning rate "
+        f"({', '.join(rates)} × the base's), of which the lowest validation perplexity was chosen; "
+        "the rest into the training of each seed. FLOPs and device-hours are those of one "
+        "training, the tries in FLOPs beside.",
+        "All use the base's optimizer, schedule, batches, label smoothing, dropout and beam "
+        "search, not what their own papers tuned. Layers (of ByteNet the width) are chosen so that "
+        "parameters are as many as the base's.",
+        "p: paired bootstrap over sentences against base.",
+    ]
+    if edges:
+        notes.append(
+            f"The best rate is at an end of those tried for {', '.join(edges)}: a wider "
+            "`sweep.learning_rates` may find a better one."
+        )
+    rows = [_row(variant, variants[0], tried.get(variant.name, {})) for variant in variants]
+    return Table("Measured", MEASURED, rows, notes, (1, len(MEASURED) - 1))
+
+
+def _ends(rates: Sequence[float]) -> tuple[float, float]:
+    return min(rates), max(rates)
+
+
+def _row(variant: Variant, base: Variant, tried: Mapping[str, Any]) -> list[str]:
+    architecture = architecture_of(variant)
+    counterpart = next((row.name for row in ROWS if row.architecture == architecture), MISSING)
+    against = variant.against
+    return [
+        f"{architecture} (base)" if variant is base else architecture,
+        counterpart,
+        *(plain(variant.settings.get(key)) for key in ("layers", "d_model")),
+        millions(variant.mean("parameters")),
+        *(
+            with_margin(variant.figures[figure], decimals)
+            for figure, decimals in (("valid_perplexity", 2), ("bleu", 1), ("bleu_paper", 1))
+        ),
+        MISSING if against is None else _difference(against),
+        MISSING if against is None or against.p is None else p_value(against.p),
+        powers(variant.mean("flops") or None),
+        powers(flops_of_tries(tried) or None),
+        fixed(variant.mean("device_hours"), 3),
+        MISSING if tried.get("best") is None else f"{plain(tried['best'])} ×",
+        variant.status,
+    ]
+
+
+def _difference(against: Against) -> str:
+    shown = signed(against.difference.mean, 1)
+    if against.interval is None:
+        return shown
+    low, high = against.interval
+    return f"{shown} ({signed(low, 1)} to {signed(high, 1)})"
+
+
+def flops_of_tries(tried: Mapping[str, Any]) -> float:
+    """Of all tries of an architecture."""
+    return sum(one["flops"] or 0.0 for one in tried.get("tries", ()))
+
+
+def architecture_of(variant: Variant) -> str:
+    """As `model.architecture` has it."""
+    return str(variant.settings.get("architecture", "transformer"))

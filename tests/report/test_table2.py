@@ -1,0 +1,174 @@
+"""Table 2: the paper's cost column computed anew, and what a sweep measured beside it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import Any
+
+import pytest
+
+from seq2sweep import hardware
+from seq2sweep.presets import rivals as paper
+from seq2sweep.report import findings
+from seq2sweep.report.aggregate import aggregate
+from seq2sweep.report.paper_tables import table2
+from seq2sweep.report.paper_tables.table2_files import table2_files
+from tests.report.made_up_results import sweep, trial
+
+BLEU = {
+    "transformer": (30.0, 31.0, 32.0),
+    "recurrent": (25.0, 26.0, 27.5),
+    "convolutional": (29.9, 31.2, 31.9),
+    "bytenet": (12.0, 12.5, 13.0),
+}
+PARAMETERS = {"transformer": 790e3, "recurrent": 800e3, "convolutional": 780e3, "bytenet": 795e3}
+
+
+def made_up(bleu: dict[str, tuple[float, ...]] = BLEU) -> dict[str, Any]:
+    trials = []
+    for architecture, scores in bleu.items():
+        name = "base" if architecture == "transformer" else architecture
+        changes = {} if name == "base" else {"architecture": architecture, "layers": 3}
+        for seed, score in enumerate(scores, 1):
+            one = trial(name, changes, bleu=score, perplexity=5.0 + seed / 10)
+            one["train"] = one["train"] | {"seed": seed}
+            one["model"] = one["model"] | {"architecture": architecture}
+            one |= {"name": f"{name} seed={seed}", "variant": name, "bleu_paper": score + 1}
+            one |= {"parameters": PARAMETERS[architecture], "flops": 3e12, "device_hours": 0.25}
+            trials.append(one)
+    tries = [
+        {"learning_rate": rate, "status": "finished", "cause": None, "steps": 40,
+         "valid_perplexity": 9.0 + rate, "flops": 2e11, "device_hours": 0.01}
+        for rate in (0.5, 1.0, 2.0)
+    ]  # fmt: skip
+    names = dict.fromkeys(trial["variant"] for trial in trials)
+    best = {"base": 1.0, "recurrent": 2.0}
+    architectures = [
+        {"variant": name, "best": best.get(name, 1.0), "tries": tries} for name in names
+    ]
+    settings = {"search_share": 0.2, "learning_rates": [0.5, 1.0, 2.0]}
+    against = {
+        name: {"bleu_difference": -1.0, "low": -2.5, "high": 0.5, "p": 0.2, "seen": False}
+        for name in names
+        if name != "base"
+    }
+    against["recurrent"] = {
+        "bleu_difference": -4.8, "low": -6.0, "high": -3.5, "p": 0.002, "seen": True
+    }  # fmt: skip
+    against["bytenet"] = {
+        "bleu_difference": -18.5, "low": -20.0, "high": -17.0, "p": 0.002, "seen": True
+    }  # fmt: skip
+    return sweep() | {
+        "method": "table2",
+        "scheduler": "none",
+        "budget": "flops",
+        "trials": trials,
+        "significance": against,
+        "table2": settings | {"architectures": architectures},
+    }
+
+
+def test_costs_are_days_times_devices_times_what_these_sustain() -> None:
+    """All 14 printed, of which 12 are of trainings or of the Transformer and come out as printed to
+    two digits; of an ensemble the paper takes 8 times the rounded one."""
+    rates = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
+    assert {name: rate * 1e12 for name, rate in rates.items()} == paper.SUSTAINED
+    assert paper.SUSTAINED == hardware.PAPER_SUSTAINED_FLOPS
+    count = 0
+    for row in paper.ROWS:
+        for cost in row.cost.values():
+            one = cost.days * 24 * 3600 * cost.devices * rates[cost.device] * 1e12
+            anew = one if cost.models == 1 else 8 * float(f"{one:.1e}")
+            assert cost.computed == pytest.approx(anew, rel=1e-12)
+            assert f"{cost.computed:.1e}" == f"{cost.printed:.1e}", row.name
+            count += 1
+    assert count == 16  # those of the Transformer stand for both pairs
+    assert f"{float(f'{2.32e19:.1e}') * 8:.1e}" == "1.8e+20"
+
+
+def test_bleu_is_what_the_paper_prints() -> None:
+    printed = {row.name: (row.bleu.get("en-de"), row.bleu.get("en-fr")) for row in paper.ROWS}
+    assert printed == {
+        "ByteNet": (23.75, None),
+        "Deep-Att + PosUnk": (None, 39.2),
+        "GNMT + RL": (24.6, 39.92),
+        "ConvS2S": (25.16, 40.46),
+        "MoE": (26.03, 40.56),
+        "Deep-Att + PosUnk Ensemble": (None, 40.4),
+        "GNMT + RL Ensemble": (26.30, 41.16),
+        "ConvS2S Ensemble": (26.36, 41.29),
+        "Transformer (base model)": (27.3, 38.1),
+        "Transformer (big)": (28.4, 41.8),
+    }
+
+
+def test_without_a_sweep_there_are_the_papers_figures_alone() -> None:
+    for given in (None, sweep()):
+        files = table2_files(given, "the phrasebook")
+        assert "Nothing was measured" in files["table2.md"]
+        assert "## Measured" not in files["table2.md"]
+        assert "| GNMT + RL " in files["table2.md"]
+        assert "sweep.method: table2" in files["table2.html"]
+        rows = list(csv.DictReader(io.StringIO(files["table2.csv"])))
+        assert len(rows) == len(paper.ROWS)
+        assert all(row["bleu"] == "" for row in rows)
+
+
+def test_the_measured_table_says_what_each_model_did() -> None:
+    measured, printed = table2.tables(made_up())
+    assert (measured.title, printed.title) == ("Measured", "As printed")
+    rows = {row[0]: dict(zip(measured.headings, row, strict=True)) for row in measured.rows}
+    assert list(rows) == ["transformer (base)", "recurrent", "convolutional", "bytenet"]
+    base, recurrent = rows["transformer (base)"], rows["recurrent"]
+    assert base["BLEU (dev)"].startswith("31.0 ± 2.5")
+    assert base["less base's"] == base["p"] == "–"
+    assert recurrent["in place of"] == "GNMT + RL"
+    assert recurrent["layers"] == "3"
+    assert recurrent["BLEU (dev)"].startswith("26.2 ± ")
+    assert recurrent["BLEU as in the paper"].startswith("27.2 ± ")
+    assert recurrent["less base's"].startswith("−4.8 (")
+    assert recurrent["p"] == "0.002"
+    assert recurrent["FLOPs"] == "3.0\u202f×\u202f10¹²"
+    assert recurrent["of these tries"] == "6.0\u202f×\u202f10¹¹"
+    assert recurrent["device-hours"] == "0.250"
+    assert (base["learning rate"], recurrent["learning rate"]) == ("1 ×", "2 ×")
+    assert any("at an end of those tried for recurrent:" in note for note in measured.notes)
+    assert any("20 % of them went into 3 tries" in note for note in measured.notes)
+
+
+def test_files_have_the_figures_unrounded() -> None:
+    files = table2_files(made_up(), "the phrasebook")
+    rows = {row["model"]: row for row in csv.DictReader(io.StringIO(files["table2.csv"]))}
+    gnmt = rows["GNMT + RL"]
+    assert float(gnmt["bleu"]) == pytest.approx((25.0 + 26.0 + 27.5) / 3)
+    assert float(gnmt["bleu_difference"]) == pytest.approx((25.0 + 26.0 + 27.5) / 3 - 31)
+    assert (gnmt["bleu_n"], gnmt["learning_rate"], gnmt["p"]) == ("3", "2.0", "0.002")
+    assert float(gnmt["flops_of_tries"]) == pytest.approx(6e11)
+    assert float(gnmt["computed_flops_en-de"]) == pytest.approx(86400 * 96 * 2.8e12)
+    assert rows["MoE"]["bleu"] == ""
+    assert float(rows["Transformer (base model)"]["bleu"]) == 31.0
+    assert files["table2.tex"].count(r"\begin{tabular}") == 2
+    assert re.search(r"<td[^>]*>GNMT \+ RL</td>", files["table2.html"])
+    assert "the phrasebook." in files["table2.html"]
+
+
+def test_the_papers_order_is_judged_by_differences_that_are_seen() -> None:
+    found = {one.claim: one for one in findings.findings(aggregate(made_up()))}
+    verdicts = {claim: one.verdict for claim, one in found.items()}
+    assert verdicts == {
+        "transformer translates better than convolutional": "can not be told",
+        "transformer translates better than recurrent": "holds",
+        "transformer translates better than bytenet": "holds",
+        "convolutional translates better than recurrent": "holds",
+        "convolutional translates better than bytenet": "holds",
+        "recurrent translates better than bytenet": "holds",
+    }
+    one = found["convolutional translates better than recurrent"]
+    assert one.source == "Table 2, En-De: 25.16 against 24.6"
+    assert "−4.8 BLEU" in one.evidence
+    reverse = BLEU | {"recurrent": BLEU["convolutional"], "convolutional": BLEU["recurrent"]}
+    found = {one.claim: one for one in findings.findings(aggregate(made_up(reverse)))}
+    assert found["convolutional translates better than recurrent"].verdict == "does not hold"
+    assert found["convolutional translates better than bytenet"].verdict == "holds"

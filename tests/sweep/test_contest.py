@@ -1,0 +1,207 @@
+"""Table 2: who is trained, for how long, at which learning rate; without Ray."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.config import Config
+from seq2sweep.data.bitext import Bitext
+from seq2sweep.errors import UserError
+from seq2sweep.model import flops
+from seq2sweep.runs.run_store import RunStore
+from seq2sweep.sweep import contest
+from seq2sweep.sweep.budget import Budget, rivals_of
+from seq2sweep.sweep.trial_record import TrialResult
+from seq2sweep.sweep.variants import Refused, Variant, base_of, entries, variants
+from tests.conftest import Corpus
+
+CHANGES = {
+    "sweep.method": "table2",
+    "sweep.budget": "flops",
+    "sweep.scheduler": "none",
+    "sweep.space": {},
+    "sweep.seeds": 2,
+    "sweep.rows": ["recurrent", "convolutional"],
+    "sweep.learning_rates": [0.25, 1, 3.0],
+    "sweep.search_share": 0.3,
+    "sweep.base": {"train.steps": 900, "train.warmup_steps": 40, "train.learning_rate_scale": 2.0},
+}
+NAMES = ["base", "recurrent", "convolutional"]
+
+
+def asked(**changes: Any) -> Config:
+    return configuration.with_changes(presets.load("phrasebook").config, CHANGES | changes)
+
+
+@pytest.fixture
+def data(tiny_corpus: Corpus) -> Bitext:
+    return Bitext.open(tiny_corpus.encoded, "train")
+
+
+def trained(variant: Variant, perplexity: float | None, status: Any = "finished") -> TrialResult:
+    nowhere = Path("nowhere")
+    metrics = {} if perplexity is None else {"valid_perplexity": perplexity}
+    return TrialResult(
+        variant, RunStore(nowhere), status, None, 12, None, metrics, nowhere, nowhere, 1.0, []
+    )
+
+
+def run_by(
+    perplexity: Callable[[Variant], float | None], calls: list[list[str]]
+) -> Callable[..., list[TrialResult]]:
+    def run(chosen: Sequence[Variant], hear: Any) -> list[TrialResult]:
+        calls.append([one.name for one in chosen])
+        for one in chosen:
+            hear("started", one, {})
+        return [trained(one, perplexity(one)) for one in chosen]
+
+    return run
+
+
+def rate_of(variant: Variant) -> float:
+    return variant.config.train.learning_rate_scale
+
+
+def test_each_is_as_large_as_the_base() -> None:
+    """At the paper's size by the layers that its own papers have: 8 and 8 of GNMT, 12 and 12 of
+    ConvS2S; within 3 % of the base model's parameters."""
+    base = presets.load("base").config
+    found = dict(rivals_of(["all"], base))
+    assert found["recurrent"] == {"model.architecture": "recurrent", "model.layers": 8}
+    assert found["convolutional"] == {"model.architecture": "convolutional", "model.layers": 12}
+    assert found["bytenet"]["model.layers"] == 30
+    for changes in found.values():
+        own = configuration.with_changes(base, changes)
+        ratio = flops.parameter_count(own.model, 37_000) / flops.parameter_count(base.model, 37_000)
+        assert ratio == pytest.approx(1, abs=0.03)
+        assert (own.model.dropout, own.model.tie_embeddings) == (0.1, True)
+        assert configuration.flatten(own, "train") == configuration.flatten(base, "train")
+
+
+def test_tries_and_training_together_take_the_flops_of_the_base(data: Bitext) -> None:
+    base = base_of(asked())
+    budget, total = Budget(base, data), 0.0
+    best = {"base": 0.25, "recurrent": 3.0, "convolutional": 1.0}
+    tries, after = entries(base, data, {}), entries(base, data, best)
+    assert list(tries) == list(after) == NAMES
+    total = budget._cost_of_update(base) * 900
+    for name in NAMES:
+        tried, final = tries[name], after[name]
+        assert not isinstance(tried, Refused)
+        assert not isinstance(final, Refused)
+        update = budget._cost_of_update(tried[0].config)
+        steps = [one.config.train.steps for one in tried]
+        assert len(set(steps)) == 1
+        assert len(steps) == 3
+        assert sum(steps) * update == pytest.approx(0.3 * total, abs=3 * update)
+        assert final[0].config.train.steps * update == pytest.approx(0.7 * total, abs=update)
+        assert [rate_of(one) for one in tried] == [0.5, 2.0, 6.0]
+        assert [rate_of(one) for one in final] == [2 * best[name]] * 2
+        assert [one.seed for one in final] == [1, 2]
+        assert {one.seed for one in tried} == {1}
+        assert {one.variant for one in final} == {name}
+        assert not any("learning_rate" in key for one in final for key in one.changes)
+
+
+def test_the_lowest_perplexity_of_its_own_tries_counts(data: Bitext) -> None:
+    best = {"transformer": 0.5, "recurrent": 6.0, "convolutional": 2.0}
+    calls: list[list[str]] = []
+    heard: list[str] = []
+
+    def perplexity(variant: Variant) -> float:
+        own = best[variant.config.model.architecture]
+        return 5.0 + abs(math.log(rate_of(variant) / own)) + variant.config.model.layers
+
+    results, entrants = contest.compare(
+        asked(), data, run_by(perplexity, calls),
+        on_trial=lambda event, variant, figures: heard.append(variant.name),
+        on_choice=lambda entrants: heard.append("chosen"),
+    )  # fmt: skip
+    assert [one.best for one in entrants] == [0.25, 3.0, 1.0]
+    assert [one.refused for one in entrants] == [None] * 3
+    assert [result.variant.name for result in results] == [
+        f"{name} seed={seed}" for name in NAMES for seed in (1, 2)
+    ]
+    assert [rate_of(result.variant) for result in results] == [0.5, 0.5, 6.0, 6.0, 2.0, 2.0]
+    # All so far are named again, as they are found trained then; nobody hears of them twice.
+    assert calls[1][: len(calls[0])] == calls[0]
+    assert len(heard) == len(set(heard)) == 9 + 1 + 6
+    assert heard[9] == "chosen"
+
+
+@pytest.mark.parametrize("odd", [None, math.nan, math.inf])
+def test_a_try_without_a_perplexity_is_never_the_best(odd: float | None, data: Bitext) -> None:
+    def perplexity(variant: Variant) -> float | None:
+        if variant.config.model.architecture == "convolutional":
+            return odd
+        return odd if rate_of(variant) < 6 else 7.0
+
+    results, entrants = contest.compare(
+        asked(), data, run_by(perplexity, []),
+        on_trial=lambda *said: None, on_choice=lambda entrants: None,
+    )  # fmt: skip
+    assert [one.best for one in entrants] == [3.0, 3.0, None]
+    refused = entrants[2].refused
+    assert refused is not None
+    assert "none of its tries" in refused.cause
+    assert refused.values["model"]["architecture"] == "convolutional"
+    assert {result.variant.variant for result in results} == {"base", "recurrent"}
+
+
+def test_tries_that_end_before_the_warm_up_are_refused(data: Bitext) -> None:
+    config = asked(**{"sweep.base": {"train.steps": 900, "train.warmup_steps": 300}})
+    calls: list[list[str]] = []
+    results, entrants = contest.compare(
+        config, data, run_by(lambda variant: 5.0, calls),
+        on_trial=lambda *said: None, on_choice=lambda entrants: None,
+    )  # fmt: skip
+    assert results == []
+    assert calls == [[]]
+    for one in entrants:
+        assert one.refused is not None
+        assert "raise sweep.search_share" in one.refused.cause
+
+
+def test_what_a_plan_counts_is_what_is_trained(data: Bitext) -> None:
+    config = asked()
+    planned, refused = variants(config, data)
+    calls: list[list[str]] = []
+    contest.compare(
+        config, data, run_by(lambda variant: 5.0, calls),
+        on_trial=lambda *said: None, on_choice=lambda entrants: None,
+    )  # fmt: skip
+    assert refused == []
+    assert [one.name for one in planned] == calls[1]
+    assert variants(config)[0] == planned  # known before there is data but for the steps
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sweep.budget": "steps"}, "sweep.budget must be flops for sweep.method table2"),
+        ({"sweep.scheduler": "asha"}, "sweep.scheduler must be none for sweep.method table2"),
+        ({"sweep.space": {"model.heads": [1]}}, "sweep.space must be {} for sweep.method table2"),
+        ({"sweep.learning_rates": []}, "sweep.learning_rates must be numbers above 0"),
+        ({"sweep.learning_rates": [1, 1.0]}, "sweep.learning_rates must be numbers above 0"),
+        ({"sweep.learning_rates": ["x"]}, "sweep.learning_rates must be a list of numbers"),
+        ({"sweep.learning_rates": 0.5}, "sweep.learning_rates must be a list of numbers"),
+        ({"sweep.search_share": 1}, "sweep.search_share must be in (0, 1)"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_said_in_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        asked(**changes)
+    assert message in str(caught.value)
+
+
+def test_a_row_that_is_none_is_named() -> None:
+    with pytest.raises(UserError, match=r"has no row recurent, did you mean recurrent\?"):
+        variants(asked(**{"sweep.rows": ["recurent"]}))
