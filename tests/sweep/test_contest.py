@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from seq2sweep import config as configuration
@@ -70,8 +71,8 @@ def rate_of(variant: Variant) -> float:
 
 
 def test_each_is_as_large_as_the_base() -> None:
-    """At the paper's size by the layers that its own papers have: 8 and 8 of GNMT, 12 and 12 of
-    ConvS2S; within 3 % of the base model's parameters."""
+    """At the base model's size: 8 and 8 layers of GNMT, 12 and 12 blocks of ConvS2S, 64.6M and 65M
+    parameters; ByteNet, whose encoder is a fifth longer than the sentence, has fewer."""
     base = presets.load("base").config
     found = dict(rivals_of(["all"], base))
     assert found["recurrent"] == {"model.architecture": "recurrent", "model.layers": 8}
@@ -80,7 +81,9 @@ def test_each_is_as_large_as_the_base() -> None:
     for changes in found.values():
         own = configuration.with_changes(base, changes)
         ratio = flops.parameter_count(own.model, 37_000) / flops.parameter_count(base.model, 37_000)
-        assert ratio == pytest.approx(1, abs=0.03)
+        assert ratio == pytest.approx(1, abs=0.09 if "model.d_model" in changes else 0.04)
+        cost = [flops.forward_flops(c.model, 37_000, *[np.array([25])] * 2) for c in (own, base)]
+        assert cost[0] == pytest.approx(cost[1], rel=0.04)
         assert (own.model.dropout, own.model.tie_embeddings) == (0.1, True)
         assert configuration.flatten(own, "train") == configuration.flatten(base, "train")
 
@@ -179,7 +182,8 @@ def test_what_a_plan_counts_is_what_is_trained(data: Bitext) -> None:
     )  # fmt: skip
     assert refused == []
     assert [one.name for one in planned] == calls[1]
-    assert variants(config)[0] == planned  # known before there is data but for the steps
+    # Before there is data all is known but how many steps another architecture has.
+    assert [one.name for one in variants(config)[0]] == calls[1]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
-"""What variants have alike: tokens or FLOPs of a training, and parameters of other architectures."""
+"""What variants have alike: tokens or FLOPs of a training, and the size of architectures."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
@@ -13,6 +15,7 @@ from seq2sweep.data.bitext import Bitext
 from seq2sweep.model import flops
 from seq2sweep.presets import rivals
 
+SHORT = np.array([10])
 MOST_LAYERS = 64
 STEP_OF_WIDTH = 8
 """Of ByteNet's width: as processors and GPUs like products best."""
@@ -58,7 +61,8 @@ def updates_per_epoch(data: Bitext, tokens_per_update: int, seed: int) -> int:
 
 def rivals_of(names: Sequence[str], base: Config) -> Iterator[tuple[str, dict[str, Any]]]:
     """The other architectures of Table 2 that `names` select (`rivals.select`), each with what it
-    changes to have as many parameters as the base model, as near as whole layers come.
+    changes to cost as much a token as the base model, as near as whole layers come: nearly all of
+    their weights are used once a token, so that they have about as many.
 
     Recurrent and convolutional ones have the base's width. ByteNet has five blocks for each of
     its layers, as the paper's 30 beside the base model's 6, and a width that fits. What both have,
@@ -78,8 +82,12 @@ def _sizes(name: str, base: Config) -> Iterator[dict[str, Any]]:
     yield from (changes | {"model.d_model": width} for width in widths)
 
 
-def _distance(changes: dict[str, Any], base: Config) -> int:
-    """How many parameters more or less than the base's, with as many tokens as were asked for."""
+def _distance(changes: dict[str, Any], base: Config) -> float:
+    """How many FLOPs more or less than the base's, of sentences so short that it is weights, not
+    pairs of tokens, that count."""
     own = configuration.with_changes(base, changes)
-    sizes = [flops.parameter_count(c.model, base.vocabulary.size) for c in (own, base)]
-    return abs(sizes[0] - sizes[1])
+    costs = [
+        flops.forward_flops(config.model, base.vocabulary.size, SHORT, SHORT)
+        for config in (own, base)
+    ]
+    return abs(costs[0] - costs[1])
