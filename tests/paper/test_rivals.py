@@ -301,6 +301,39 @@ def test_dropout_is_only_in_training(changes: dict[str, Any]) -> None:
     assert torch.equal(model(source, target), model(source, target))
 
 
+@pytest.mark.parametrize(("dilations", "reaches"), [([1, 2, 4, 8, 16], True), ([1], False)])
+def test_who_sees_too_little_cannot_reverse_a_sentence(dilations: list[int], reaches: bool) -> None:
+    """Of 20 tokens the first one out is the last one in. ByteNet's output t reads what the encoder
+    has at t, which sees as far as its dilations add up: 31 tokens to each side, or 5."""
+    length, symbols, batch, steps = 20, 4, 24, 400
+    torch.manual_seed(0)
+    changes = {"architecture": "bytenet", "layers": 5, "dilations": dilations, "unfolding": 1.0}
+    model = build(section(changes | {"d_model": 64, "tie_embeddings": False}), 4 + symbols)
+
+    def sentences(count: int) -> tuple[Tensor, Tensor, Tensor]:
+        words = torch.randint(4, 4 + symbols, (count, length))
+        target = words.flip(1)
+        ends = torch.full((count, 1), EOS), torch.full((count, 1), BOS)
+        return torch.cat((words, ends[0]), 1), torch.cat((ends[1], target[:, :-1]), 1), target
+
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
+    for number in range(steps):
+        source, target_in, target = sentences(batch)
+        loss = F.cross_entropy(model(source, target_in).flatten(0, 1), target.flatten())
+        loss.backward()
+        for group in optimizer.param_groups:
+            group["lr"] = 4e-3 * min(1, number / 50) * (1 - number / steps)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    source, target_in, target = sentences(500)
+    with torch.no_grad():
+        right = (model(source, target_in).argmax(-1) == target).double().mean(dim=0)
+    outer = torch.cat((right[:3], right[-3:]))
+    assert (outer > 0.8).all() if reaches else (outer < 0.4).all()  # 0.25 by chance
+    assert right[length // 2 - 1 : length // 2 + 1].min() > 0.4  # near the middle both learn
+
+
 # --- where it is named ---------------------------------------------------------------------------
 
 
