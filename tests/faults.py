@@ -33,6 +33,8 @@ FORMULAS = "tests/paper/test_formulas.py"
 DECODING = "tests/paper/test_decoding.py"
 MIXERS = "tests/paper/test_mixers.py"
 BYTENET = "tests/paper/test_bytenet.py"
+RECURRENT = "tests/paper/test_recurrent.py tests/paper/test_rivals.py"
+CONVOLUTIONAL = "tests/paper/test_convolutional.py"
 SCORES = "tests/paper/test_scores.py"
 EVALUATION = "tests/evaluate/test_evaluation.py"
 BATCHING = "tests/data/test_batching.py"
@@ -120,6 +122,37 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "return 2 * config.heads * (config.d_k + config.d_v)",
                 "return 4 * config.heads * config.d_k",
             ),
+        ],
+    },
+    # --- the recurrent model: which layers read what, what a step remembers, its written gradient
+    RECURRENT: {
+        f"{PACKAGE}/model/architecture/recurrent.py": [
+            ("if number >= FIRST_RESIDUAL", "if number > FIRST_RESIDUAL"),
+            ("contexts = F.pad(contexts[:, :-1], (0, 0, 1, 0))", "contexts = contexts * 1"),
+            (
+                'context = before if self.config.context == "previous" else cache.context',
+                "context = cache.context",
+            ),
+            ("lstm.turned(x, source.ne(PAD)[:, None, None, :])", "lstm.turned(x, None)"),
+            (
+                "weights[t] = torch.softmax(scores + mask, dim=-1)",
+                "weights[t] = torch.softmax(scores, dim=-1)",
+            ),
+            (
+                "weights = torch.softmax(scores + cache.mask, dim=-1)",
+                "weights = torch.softmax(scores, dim=-1)",
+            ),
+            ("        self.context = self.context.index_select(0, hypotheses)\n", ""),
+            (
+                "(output.index_select(0, hypotheses), cell.index_select(0, hypotheses))",
+                "(output.index_select(0, hypotheses), cell)",
+            ),
+            ('for name in ("keys", "memory", "mask"):', 'for name in ("keys", "memory"):'),
+            ("            d_cell = d_cell * f\n", ""),
+            ("d_context = (d_contexts[:, t] + d_read[:, :d])", "d_context = (d_contexts[:, t])"),
+            ("            d_keys += inside\n", ""),
+            ("(layers - 2) * lstm.flops(d, d)", "(layers - 1) * lstm.flops(d, d)"),
+            ("n * m * 4 * d", "n * m * 2 * d"),
         ],
     },
     # --- ByteNet: which columns there are, what blocks see, what a step remembers
