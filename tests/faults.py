@@ -230,6 +230,17 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("~real(mask).unsqueeze(-1), 0.0)", "real(mask).unsqueeze(-1), 0.0)"),
         ],
     },
+    # --- ConvS2S: what a token sees, in both passes, and how sums are scaled
+    CONVOLUTIONAL: {
+        f"{PACKAGE}/model/architecture/convolutional.py": [
+            ("kernel - 1 if causal else", "kernel - 2 if causal else"),
+            ("out[t:] += tap[: context.rows - t]", "out += tap"),
+            (".to(embedded.dtype).sqrt()", ".to(embedded.dtype)"),
+            ("gradient / (2 * self.config.layers)", "gradient / self.config.layers"),
+            ("return (hidden + residual) * HALF", "return hidden + residual"),
+            ("shared), seen[:, 1:]", "shared), seen[:, :-1]"),
+        ],
+    },
     BATCHING: {
         f"{PACKAGE}/data/batching.py": [
             (
