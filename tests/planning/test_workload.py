@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from seq2sweep.config import Config
 from seq2sweep.model import flops
 from seq2sweep.planning import workload
 from tests.conftest import Corpus
+from tests.planning.conftest import preset
 
 
 def test_lengths_of_the_encoded_text_count_where_there_is_one(
@@ -22,3 +25,19 @@ def test_lengths_of_the_encoded_text_count_where_there_is_one(
     once = flops.forward_flops(tiny_config.model, load.vocabulary_size, *load.valid)
     assert found.validation_flops == 3 * once
     assert found.flops_per_token == found.flops / 12 / tokens
+
+
+def test_sentences_of_characters_are_four_times_as_long() -> None:
+    """Of the phrasebook, as `phrasebook.generate` makes it: 46.0 and 48.8, the end included."""
+    loads = {
+        kind: workload.workload(
+            preset("phrasebook", **{"vocabulary.kind": kind}), {"train": 9999}, None
+        )
+        for kind in ("bpe", "characters", "bytes")
+    }
+    means = {kind: load.train.target_lengths.mean() for kind, load in loads.items()}
+    assert 11.5 < means["bpe"] < 12.5
+    assert means["characters"] == means["bytes"] == pytest.approx(48.8, rel=0.1)
+    assert (loads["bpe"].vocabulary_size, loads["bytes"].vocabulary_size) == (3000, 260)
+    assert loads["bpe"].origin == "assumed: 11.7 and 12 pieces a sentence"
+    assert loads["characters"].origin == "assumed: 50.3 and 51.6 characters a sentence"

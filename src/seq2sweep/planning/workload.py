@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2sweep.config import Config
+from seq2sweep.config.schema import BYTES
 from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.model import flops
 from seq2sweep.sweep.budget import updates_per_epoch
@@ -33,6 +34,10 @@ TYPICAL = {
 """Mean pieces of a sentence, its end included, source and target, and the standard deviation of
 the logarithm: of the phrasebook as counted with 3000 pieces, of the others roughly."""
 TYPICAL_OTHER = (25.0, 25.0, 0.6)
+CHARACTERS_A_PIECE = 4.3
+"""Counted: from 3.9 (phrasebook) to 4.8 (Multi30k, German); bytes are hardly more."""
+LONGEST = 250
+"""Pieces."""
 DIFFERENCE = 0.15
 """Standard deviation of the logarithm of the ratio of a pair's two lengths."""
 HELD_OUT = {"multi30k": (1014, 1000), "wmt14": (3000, 3003)}
@@ -105,10 +110,13 @@ def workload(config: Config, pairs: Mapping[str, int], encoded: Path | None) -> 
     usual = next((v for key, v in HELD_OUT.items() if name.startswith(key)), (3000, 3000))
     held_out_pairs = pairs.get("valid", usual[0]), pairs.get("test", usual[1])
     number = pairs["train"]
-    source, target = _typical(typical, min(number, MOST_PAIRS))
-    few = _bitext(source, target, {"size": config.vocabulary.size})
-    valid, test = (_typical(typical, count) for count in held_out_pairs)
-    origin = f"assumed: {typical[0]:g} and {typical[1]:g} pieces a sentence"
+    kind, size = config.vocabulary.kind, config.vocabulary.size
+    times = CHARACTERS_A_PIECE if kind in ("characters", "bytes") else 1.0
+    source, target = _typical(typical, min(number, MOST_PAIRS), times)
+    few = _bitext(source, target, {"size": BYTES if kind == "bytes" else size})
+    valid, test = (_typical(typical, count, times) for count in held_out_pairs)
+    means = " and ".join(f"{round(mean * times, 1):g}" for mean in typical[:2])
+    origin = f"assumed: {means} {'pieces' if times == 1 else kind} a sentence"
     return Workload(few, valid, test, number, origin)
 
 
@@ -131,8 +139,10 @@ def training(config: Config, load: Workload) -> Training:
     )
 
 
-def _typical(typical: tuple[float, float, float], pairs: int) -> tuple[Lengths, Lengths]:
-    """Log-normal lengths of so many pairs, alike on both sides of a pair."""
+def _typical(
+    typical: tuple[float, float, float], pairs: int, times: float
+) -> tuple[Lengths, Lengths]:
+    """Log-normal lengths of so many pairs, alike on both sides of a pair; times: so much longer."""
     *means, spread = typical
     random = np.random.default_rng(0)
     shared = random.normal(0.0, spread, pairs)
@@ -140,7 +150,7 @@ def _typical(typical: tuple[float, float, float], pairs: int) -> tuple[Lengths, 
     for mean in means:
         own = random.normal(0.0, DIFFERENCE / math.sqrt(2), pairs)
         ratio = np.exp(shared + own - (spread**2 + DIFFERENCE**2 / 2) / 2)
-        sides.append(np.clip(np.rint(mean * ratio), 2, 250).astype(np.int32))
+        sides.append(np.clip(np.rint(mean * times * ratio), 2, LONGEST * times).astype(np.int32))
     return sides[0], sides[1]
 
 
