@@ -1,15 +1,12 @@
-"""ByteNet against its definition: loops over positions, in float64, written from the paper."""
+"""ByteNet against its definition, in training and step by step, with its cost."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -24,10 +21,10 @@ from seq2sweep.model.packing import Packing
 from seq2sweep.train import step
 from seq2sweep.train.loss import smoothed_cross_entropy
 
+from .bytenet_equations import array, defined
 from .models import VOCABULARY, padded
 
 CPU = torch.device("cpu")
-Array = NDArray[np.float64]
 SETTINGS: list[dict[str, object]] = [
     {},
     {"kernel": 1, "dilations": (3,)},
@@ -59,61 +56,7 @@ def made(seed: int = 0, **changes: object) -> Bytenet:
     return model.double().eval()
 
 
-# --- the definition ------------------------------------------------------------------------------
-
-
-def array(x: Tensor) -> Array:
-    found: Array = x.detach().double().numpy()
-    return found
-
-
-def norm(layer: nn.Module, x: Array) -> Array:
-    gain, bias = array(layer.weight), array(layer.bias)  # type: ignore[arg-type]
-    out = np.empty_like(x)
-    for i, row in enumerate(x):
-        mean = sum(row) / len(row)
-        variance = sum((number - mean) ** 2 for number in row) / len(row)
-        out[i] = (row - mean) / math.sqrt(variance + 1e-5) * gain + bias
-    return out
-
-
-def block(layer: Any, x: Array, k: int, s: int, causal: bool) -> Array:
-    d = x.shape[1] // 2
-    inside = np.maximum(norm(layer.outer_norm, x), 0) @ array(layer.narrow.weight).T
-    inside = np.maximum(norm(layer.norm, inside), 0)
-    taps = array(layer.taps).reshape(k, d, d)
-    mixed = np.zeros_like(inside)
-    for i in range(len(x)):
-        for t in range(k):
-            seen = i - (k - 1 - t) * s if causal else i + (t - (k - 1) // 2) * s
-            if 0 <= seen < len(x):
-                mixed[i] += taps[t] @ inside[seen]
-    return x + np.maximum(norm(layer.last_norm, mixed), 0) @ array(layer.widen.weight).T
-
-
-def defined(model: Bytenet, source: Sequence[int], target: Sequence[int]) -> tuple[Array, Array]:
-    """Columns and logits of one pair of sentences."""
-    config = model.config
-    scale = math.sqrt(config.d_model)
-    exact = round(config.unfolding * 10) * len(source)
-    columns = (exact + 9) // 10 + config.unfolding_extra
-    x = np.zeros((columns, config.d_model))
-    for i, token in enumerate(source):
-        x[i] = array(model.source_embedding.weight)[token] * scale
-    for number, layer in enumerate(model.encoder):
-        s = config.dilations[number % len(config.dilations)]
-        x = block(layer, x, config.kernel, s, causal=False)
-    memory = norm(model.encoder_norm, x)
-    x = np.zeros((len(target), config.d_model))
-    for t, token in enumerate(target):
-        x[t] = array(model.target_embedding.weight)[token] * scale
-        if t < columns:
-            x[t] += memory[t]
-    for number, layer in enumerate(model.decoder):
-        s = config.dilations[number % len(config.dilations)]
-        x = block(layer, x, config.kernel, s, causal=True)
-    return memory, norm(model.decoder_norm, x) @ array(model.projection.weight).T
-
+# --- what it computes -----------------------------------------------------------------------------
 
 PAIRS = [(9, 3), (5, 14), (1, 1), (2, 7), (10, 20)]
 
