@@ -33,7 +33,8 @@ FORMULAS = "tests/paper/test_formulas.py"
 DECODING = "tests/paper/test_decoding.py"
 MIXERS = "tests/paper/test_mixers.py"
 BYTENET = "tests/paper/test_bytenet.py"
-RECURRENT = "tests/paper/test_recurrent.py tests/paper/test_rivals.py"
+RECURRENT = "tests/paper/test_recurrent.py"
+RIVALS = "tests/paper/test_rivals.py"
 CONVOLUTIONAL = "tests/paper/test_convolutional.py"
 SCORES = "tests/paper/test_scores.py"
 EVALUATION = "tests/evaluate/test_evaluation.py"
@@ -129,14 +130,21 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/model/architecture/recurrent.py": [
             ("if number >= FIRST_RESIDUAL", "if number > FIRST_RESIDUAL"),
             ("contexts = F.pad(contexts[:, :-1], (0, 0, 1, 0))", "contexts = contexts * 1"),
-            (
-                'context = before if self.config.context == "previous" else cache.context',
-                "context = cache.context",
-            ),
             ("lstm.turned(x, source.ne(PAD)[:, None, None, :])", "lstm.turned(x, None)"),
             (
                 "weights[t] = torch.softmax(scores + mask, dim=-1)",
                 "weights[t] = torch.softmax(scores, dim=-1)",
+            ),
+            ("            d_cell = d_cell * f\n", ""),
+            ("d_context = (d_contexts[:, t] + d_read[:, :d])", "d_context = (d_contexts[:, t])"),
+            ("            d_keys += inside\n", ""),
+        ],
+    },
+    RIVALS: {
+        f"{PACKAGE}/model/architecture/recurrent.py": [
+            (
+                'context = before if self.config.context == "previous" else cache.context',
+                "context = cache.context",
             ),
             (
                 "weights = torch.softmax(scores + cache.mask, dim=-1)",
@@ -148,9 +156,6 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "(output.index_select(0, hypotheses), cell)",
             ),
             ('for name in ("keys", "memory", "mask"):', 'for name in ("keys", "memory"):'),
-            ("            d_cell = d_cell * f\n", ""),
-            ("d_context = (d_contexts[:, t] + d_read[:, :d])", "d_context = (d_contexts[:, t])"),
-            ("            d_keys += inside\n", ""),
             ("(layers - 2) * lstm.flops(d, d)", "(layers - 1) * lstm.flops(d, d)"),
             ("n * m * 4 * d", "n * m * 2 * d"),
         ],
@@ -195,15 +200,21 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("inputs[:, :: self.dilation]", "inputs[:, -self.kernel :]"),
             ("over = lengths if widths is None else widths", "over = lengths"),
         ],
-        f"{PACKAGE}/model/mixer/recurrent.py": [
+        f"{PACKAGE}/model/lstm.py": [
             ("lengths = n if mask is None else real(mask).sum(dim=1, keepdim=True)", "lengths = n"),
-            ("torch.cat((out, _arranged(back, places)), dim=-1)", "torch.cat((out, back), dim=-1)"),
+            ("forget[width : 2 * width] = 1.0", "forget[:width] = 1.0"),
+            ("return 8 * width * (inputs + width)", "return 8 * width * 2 * width"),
+        ],
+        f"{PACKAGE}/model/mixer/recurrent.py": [
+            (
+                "torch.cat((out, lstm.arranged(back, places)), dim=-1)",
+                "torch.cat((out, back), dim=-1)",
+            ),
             (
                 "cache.states = (after[0].squeeze(0), after[1].squeeze(0))",
                 "cache.states = (after[0].squeeze(0), cell)",
             ),
-            ("width : 2 * width] = 1.0", ":width] = 1.0"),
-            ("(directions * 8 * width * (d + width))", "(directions * 8 * width * 2 * width)"),
+            ("lstm.flops(d, d // directions)", "lstm.flops(d // directions, d // directions)"),
             ("steps = lengths if widths is None else widths", "steps = lengths"),
         ],
         f"{PACKAGE}/model/mixer/restricted.py": [
@@ -497,7 +508,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
     },
     "tests/report/test_table1.py": {
-        f"{PACKAGE}/report/table1.py": [
+        f"{PACKAGE}/report/paper_tables/table1.py": [
             ("value = 1000 * seconds", "value = 500 * seconds"),
             ("str(pair.multiple * d),", "str(d),"),
             ("high - exponent, 2", "2 * (high - exponent), 2"),

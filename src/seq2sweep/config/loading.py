@@ -215,7 +215,20 @@ def _kinds(folder: str) -> tuple[str, ...]:
 
 
 def _code(folder: str, kind: str) -> str:
-    return code_fingerprint.of_code([MODEL / folder / f"{kind}.py"])
+    """What a kind's file means, with other kinds' files that it makes use of."""
+    return code_fingerprint.of_code(_files(MODEL / folder / f"{kind}.py"))
+
+
+def _files(file: Path) -> list[Path]:
+    """A kind's file, then those of kinds that it imports, each once."""
+    found = [file]
+    for path in found:
+        for _, module in code_fingerprint.imports(path.read_text(encoding="utf-8"), path.stem):
+            parts = module.split(".")
+            if parts[:2] == ["seq2sweep", "model"] and len(parts) > 3:
+                other = MODEL / parts[2] / f"{parts[3]}.py"
+                found += [other] if other.is_file() and other not in found else []
+    return found
 
 
 def _plain(value: Any) -> Any:
