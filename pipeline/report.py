@@ -17,20 +17,24 @@ from seq2sweep.report.formats import table_files
 from seq2sweep.report.paper_tables.table1_files import table1_files
 from seq2sweep.report.paper_tables.table1_record import problem
 from seq2sweep.report.paper_tables.table2_files import table2_files
+from seq2sweep.report.positions import length_scores
 from seq2sweep.storage.atomic import write_whole
 
 
 def work(config: Config) -> None:
+    receipt = read_json(stage.MODEL / RECEIPT)
+    trained = receipt.get("config")
     results = page.Results(
         dataset=stage.dataset_in_words(config),
         prepare=read_json(stage.METRICS / "prepare.json"),
         train=read_json(stage.METRICS / "train.json"),
         curves=read_curves(stage.METRICS / "curves.csv"),
-        evaluate=read_json(stage.METRICS / "evaluate.json"),
+        evaluate=read_evaluate(stage.METRICS / "evaluate.json"),
         translations=read_translations(stage.REPORTS / "translations.tsv"),
-        lineage=read_json(stage.MODEL / RECEIPT)["lineage"],
+        lineage=receipt["lineage"],
         sweep=read_sweep(stage.REPORTS / "sweep.json"),
         table1=read_table1(stage.REPORTS / "table1.json"),
+        model=trained.get("model") if isinstance(trained, dict) else None,
     )
     texts = table_files(results.sweep, results.dataset, results.train["vocabulary_size"])
     texts |= table2_files(results.sweep, results.dataset)
@@ -41,11 +45,21 @@ def work(config: Config) -> None:
         write_whole(stage.REPORTS / name, text)
 
 
+def read_evaluate(path: Path) -> dict[str, Any]:
+    """metrics/evaluate.json; scores by length may be missing, but not be damaged."""
+    content: dict[str, Any] = read_json(path)
+    if wrong := length_scores.problem_of_model(content):
+        raise UserError(f"{path} is damaged ({wrong}): remove it and run `dvc repro`")
+    return content
+
+
 def read_sweep(path: Path) -> dict[str, object] | None:
     """The sweep's record, or None where no sweep has been run or sweep.method is none."""
     if not path.exists():
         return None
     content: dict[str, object] = read_json(path)
+    if wrong := length_scores.problem(content):
+        raise UserError(f"{path} is damaged ({wrong}): remove it and run `dvc repro`")
     return None if content.get("method") == "none" else content
 
 

@@ -33,6 +33,7 @@ from seq2sweep.presets.rivals import select as rows_of_table2
 from seq2sweep.report.formats import table_files
 from seq2sweep.report.sweep_report import (
     COUNTS,
+    by_length,
     describe,
     describe_entrants,
     describe_refused,
@@ -108,6 +109,7 @@ def work(config: Config) -> None:
         seconds = time.perf_counter() - started
         size = recorder.vocabulary_size
         trials = [describe(r, size, run_ids, shared[r.variant.name]) for r in results]
+        references = stage.CLEAN / files.text_name("valid", "target")
         report = whole(
             config,
             chosen[0].config,
@@ -117,9 +119,8 @@ def work(config: Config) -> None:
             wall_seconds=seconds,
             mlflow_run_id=relay.run_id(parent),
             trials=[*trials, *map(describe_refused, refused)],
-            significance=significance(
-                config, results, stage.CLEAN / files.text_name("valid", "target")
-            ),
+            significance=significance(config, results, references),
+            by_length=by_length(config, results, references, stage.ENCODED),
             **describe_search(config, proposals),
             **describe_entrants(config, entrants),
         )

@@ -23,6 +23,7 @@ from seq2sweep.decode.beam import best_device, translate
 from seq2sweep.decode.exported_weights import Weights, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import corpus_bleu, exact_match, score
+from seq2sweep.evaluate.by_length import ScoresByLength
 from seq2sweep.model import building
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.parallel import Mapper, serial
@@ -89,8 +90,8 @@ def evaluate_weights(
     """What the stage `evaluate` finds of weights that training left in `folder`, `chosen` of it.
 
     Its metrics are those of metrics/evaluate.json but for the run in MLflow: scores, perplexity and
-    speed (`evaluate`), `averaged_checkpoints`, `phenomena` for test sets that have them, and
-    `made_from`, by which weights, text and settings can be told from others.
+    speed (`evaluate`), `averaged_checkpoints`, `phenomena` for test sets that have them,
+    `by_length`, and `made_from`, by which weights, text and settings can be told from others.
     """
     sums = {entry["step"]: entry["sha256"] for entry in read_receipt(folder)["checkpoints"]}
     result = evaluate(config, [weights.file for weights in chosen], data, split, on_done, mapper)
@@ -99,6 +100,7 @@ def evaluate_weights(
     metrics = result.metrics | {"averaged_checkpoints": [weights.step for weights in chosen]}
     if tags is not None:
         metrics["phenomena"] = accuracy_by_phenomenon(result.translations, references, tags)
+    metrics["by_length"] = _by_length(config, result.translations, references, data, split)
     metrics["made_from"] = {
         "weights": [sums[weights.step] for weights in chosen],
         "translations": hashlib.sha256(table.encode()).hexdigest(),
@@ -106,6 +108,27 @@ def evaluate_weights(
         "evaluate": configuration.to_dict(config)["evaluate"],
     }
     return Evaluation(result.translations, metrics, table)
+
+
+def _by_length(
+    config: Config,
+    translations: Sequence[str],
+    references: Sequence[str],
+    data: Data,
+    split: str,
+) -> list[dict[str, Any]]:
+    """`shortest`, `longest`, `sentences` and `bleu` of each quarter of a split, short ones first.
+
+    By source tokens; the stage `evaluate` knows nothing of the sentences that were trained on.
+    """
+    scores = ScoresByLength(
+        references,
+        Bitext.open(data.encoded, split).source_lengths,
+        config.data.target,
+        lowercase=config.prepare.lowercase,
+    )
+    found = scores.score(translations)["bins"]
+    return [{**of, "bleu": bleu} for of, bleu in zip(scores.bins, found, strict=True)]
 
 
 def accuracy_by_phenomenon(

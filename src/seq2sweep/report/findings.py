@@ -4,7 +4,7 @@ Section 6.2 and the rows of Table 3 make six claims. Each is about the sign of a
 base row, but the last, which is that there is none. Section 3.2.1 compares kinds of attention at
 the same d_k, and Domhan (ACL 2018) one layer in the encoder with the same in the decoder: these are
 differences between two variants, neither of which need be the base row. So is the order of models
-in Table 2.
+in Table 2. Section 3.5 has a hypothesis about sentences longer than those trained on.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 from seq2sweep.presets import rivals
 from seq2sweep.report.aggregate import Against, Variant, over_same_seeds
-from seq2sweep.report.number_format import MISSING, p_value, signed
+from seq2sweep.report.number_format import MISSING, fixed, p_value, signed
 from seq2sweep.report.paper import changed_settings, kind_of
+from seq2sweep.report.positions.length_scores import ByLength, Scores
 
 Verdict = Literal["holds", "does not hold", "can not be told"]
 
@@ -39,6 +40,11 @@ LARGE_D_K = 64
 MIXERS = ("encoder_mixer", "decoder_mixer")
 ATTENTION = "section 3.2.1"
 DOMHAN = "Domhan 2018 (ACL, P18-1167), no claim of the paper"
+POSITIONS = "section 3.5"
+EXTRAPOLATION = "section 3.5, a hypothesis"
+
+FEWEST_SENTENCES = 30
+"""Corpus BLEU of fewer says more of these sentences than of the model."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +66,16 @@ class _Row:
     status: str
 
 
-def findings(variants: Sequence[Variant]) -> list[Finding]:
-    """The claims that this sweep has variants for; `variants` are those of `aggregate`."""
+def findings(variants: Sequence[Variant], lengths: ByLength | None = None) -> list[Finding]:
+    """The claims that this sweep has variants for; `variants` are those of `aggregate`.
+
+    lengths: of the same sweep, None where it has no scores by length.
+    """
     base = variants[0]
     result = [*_of_table3(variants), *_of_attention(variants), *_of_mixers(variants)]
     result += _of_architectures(variants)
+    if lengths is not None:
+        result += _of_positions(variants, lengths)
     if (base.mean("bleu") or 0) < LEARNED:
         return [dataclasses.replace(found, verdict="can not be told") for found in result]
     return result
@@ -81,7 +92,8 @@ def notes(found: Sequence[Finding]) -> list[str]:
         f"{NEARLY} BLEU of 0, and is not where a difference is seen that may be larger.",
     ]
     sources = {one.source for one in found}
-    if any(source in (ATTENTION, DOMHAN) or source.startswith("Table 2") for source in sources):
+    others = {ATTENTION, DOMHAN, POSITIONS}
+    if any(source in others or source.startswith("Table 2") for source in sources):
         result.append(
             "Findings of other sources than Table 3 compare two variants with each other: each "
             "such difference counts as a row. Its interval is Welch's, over the seeds that both "
@@ -90,6 +102,15 @@ def notes(found: Sequence[Finding]) -> list[str]:
         )
     if ATTENTION in sources:
         result.append(f"A d_k is small up to {SMALL_D_K}, and large from {LARGE_D_K} on.")
+    if POSITIONS in sources:
+        result.append(
+            "Beyond the lengths trained on: sources of more tokens than any of the training data. "
+            "The paper chose sinusoids since they “may allow the model to extrapolate” to these: "
+            "a hypothesis, of which it shows no figures. As longer sentences are harder for any "
+            "model, what is compared with learned positions is the change from BLEU within to BLEU "
+            f"beyond. It can not be told from fewer than {FEWEST_SENTENCES} sentences, nor where "
+            f"both are below {LEARNED:.0f} BLEU beyond."
+        )
     if DOMHAN in sources:
         result.append(
             "In the encoder, in the decoder: what BLEU changes by when the layer named takes the "
@@ -224,6 +245,58 @@ def _of_architectures(variants: Sequence[Variant]) -> list[Finding]:
         claim = f"{better.architecture} translates better than {worse.architecture}"
         result.append(_sign(claim, f"Table 2, En-De: {printed}", [row], []))
     return result
+
+
+def _of_positions(variants: Sequence[Variant], lengths: ByLength) -> list[Finding]:
+    """Section 3.5: sinusoids beside a learned table, within the lengths trained on and beyond.
+
+    Rows of the table that no training sentence reached are as they were initialised.
+    """
+    of = {v.settings.get("positions"): v for v in _that_change(variants, {"positions"})}
+    if not {"sinusoidal", "learned"} <= of.keys():
+        return []
+    pair = of["learned"], of["sinusoidal"]
+    learned, sinusoidal = (lengths.of.get(variant.name, Scores([])) for variant in pair)
+    status = pair[1].status if learned.within else pair[0].status
+    within = _Row(
+        "learned less sinusoidal, within",
+        over_same_seeds(learned.within, sinusoidal.within),
+        status,
+    )
+    as_good = _equal(
+        "within the lengths trained on learned positions are as good",
+        POSITIONS,
+        [within],
+    )
+    claim = "beyond the lengths trained on sinusoids lose less"
+    if lengths.longer < FEWEST_SENTENCES:
+        few = f"{lengths.longer or 'no'} validation sentence{'s' * (lengths.longer != 1)}"
+        evidence = f"{few} of more than {lengths.trained_on} tokens"
+        return [as_good, Finding(claim, "can not be told", evidence, EXTRAPOLATION)]
+    seeds = learned.change.keys() & sinusoidal.change.keys()
+    learned, sinusoidal = learned.over(seeds), sinusoidal.over(seeds)
+    label = (
+        f"sinusoids {_fall(sinusoidal)}, learned {_fall(learned)}: change of learned less that of "
+        "sinusoids"
+    )
+    row = _Row(label, over_same_seeds(learned.change, sinusoidal.change), status)
+    found = _sign(claim, EXTRAPOLATION, [row], [])
+    # Where neither translates anything any more, what is left is the difference within.
+    if all(_mean(scores.beyond) < LEARNED for scores in (learned, sinusoidal)):
+        found = dataclasses.replace(found, verdict="can not be told")
+    return [as_good, found]
+
+
+def _fall(scores: Scores) -> str:
+    """`41.0 within, 20.2 beyond`, the means over seeds."""
+    within, beyond = (
+        fixed(_mean(some), 1) if some else MISSING for some in (scores.within, scores.beyond)
+    )
+    return f"{within} within, {beyond} beyond"
+
+
+def _mean(scores: Mapping[int, float]) -> float:
+    return statistics.fmean(scores.values()) if scores else 0.0
 
 
 def _that_change(variants: Sequence[Variant], settings: set[str]) -> list[Variant]:

@@ -55,6 +55,10 @@ def markdown(tables: Tables | None) -> str:
             for finding in tables.findings
         ]
         lines += ["", *tables.finding_notes]
+    if tables.by_length:
+        lines += ["", "## BLEU by length of the source", ""]
+        lines += markdown_table(tables.by_length.headings, tables.by_length.rows)
+        lines += ["", *(f"- {note}" for note in tables.by_length.notes)]
     if tables.comparisons:
         lines += ["", "## Beside the paper", ""]
         lines += markdown_table(

@@ -20,6 +20,7 @@ from seq2sweep.report.number_format import MISSING, fixed, millions, percent, pl
 from seq2sweep.report.paper_tables import table1 as layer_types
 from seq2sweep.report.paper_tables import table2 as architectures
 from seq2sweep.report.pareto import objectives
+from seq2sweep.report.positions import length_scores, position_plots
 from seq2sweep.report.table import NONE_YET, Tables, tables
 
 _STATUSES = ("finished", "stopped early", "failed", "refused")
@@ -40,7 +41,8 @@ class Results:
     """What the stages wrote, as read from their JSON files; `sweep` is None where none was run.
 
     curves: rows of metrics/curves.csv, None where nothing was measured. lineage: of
-    models/train/receipt.json. dataset: what was translated, in words.
+    models/train/receipt.json, and model, the settings that were trained, where it has them.
+    dataset: what was translated, in words.
     """
 
     dataset: str
@@ -52,6 +54,7 @@ class Results:
     lineage: Mapping[str, str]
     sweep: Mapping[str, Any] | None = None
     table1: Mapping[str, Any] | None = None
+    model: Mapping[str, Any] | None = None
 
 
 def render(results: Results) -> str:
@@ -70,7 +73,9 @@ def render(results: Results) -> str:
                 (results.evaluate.get("phenomena") or {}).items(),
                 key=lambda item: (item[1]["exact_match"], item[0]),
             ),
+            by_length=_of_main_model(results.evaluate),
             curves=_curves(results.curves),
+            positions=position_plots.section(results.model),
             sweep=_sweep(results),
             table1=results.table1 and layer_types.section(results.table1),
             table2=architectures.section(results.sweep, results.dataset),
@@ -150,6 +155,18 @@ def _facts(results: Results) -> dict[str, str]:
     return {name: value for name, value in facts.items() if not value.startswith(MISSING)}
 
 
+def _of_main_model(evaluate: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Lengths, sentences and BLEU of each bin; none in a file of an earlier version."""
+    return [
+        (
+            length_scores.Bin(one["shortest"], one["longest"], one["sentences"]).label,
+            whole(one["sentences"]),
+            fixed(one["bleu"], 1),
+        )
+        for one in evaluate.get("by_length") or ()
+    ]
+
+
 def _curves(rows: Sequence[Mapping[str, float | None]]) -> list[dict[str, str]]:
     """Title and drawing of each learning curve that has points."""
     charts = [
@@ -184,6 +201,7 @@ def _sweep(results: Results) -> dict[str, Any] | None:
         "time": console.duration(sweep["wall_seconds"]),
         "scatter": sweep_plots.objectives(variants, objectives(sweep)),
         "effects": sweep_plots.effects(variants),
+        "by_length": position_plots.scores_by_length(variants, length_scores.read(sweep)),
         "curves": sweep_plots.validation_losses(variants),
         "seeds": most_seeds(variants),
     }

@@ -10,7 +10,9 @@ from typing import Any
 from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
+from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.reading import read_lines
+from seq2sweep.evaluate.by_length import ScoresByLength
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
 from seq2sweep.redaction import redact
@@ -171,6 +173,7 @@ def whole(
         "base": {section: sections[section] for section in SWEPT_SECTIONS},
         "trials": [],
         "significance": None,
+        "by_length": None,
         **found,
     }
 
@@ -274,6 +277,36 @@ def significance(
     return {
         name: against_base(base, system, wanted, config.data.target, lowercase=lowercase)
         for name, system in texts.items()
+    }
+
+
+def by_length(
+    config: Config, results: Sequence[TrialResult], references: Path, encoded: Path
+) -> dict[str, Any] | None:
+    """BLEU of each scored trial by the length of the source; None where none was scored.
+
+    `trained_on`: tokens of the longest source of the training data; `signature`: of BLEU; `bins`
+    and `bleu`, by the trial's name, as `ScoresByLength` gives them. references: of the validation
+    set; encoded: folder of the encoded splits. Translations are those that trials left.
+    """
+    scored = [one for one in results if one.status != "failed" and "bleu" in one.metrics]
+    if not scored:
+        return None
+    train, valid = (Bitext.open(encoded, split) for split in ("train", "valid"))
+    scores = ScoresByLength(
+        list(read_lines(references)),
+        valid.source_lengths,
+        config.data.target,
+        trained_on=int(train.source_lengths.max()),
+        lowercase=config.prepare.lowercase,
+    )
+    return {
+        "trained_on": scores.trained_on,
+        "signature": scores.signature,
+        "bins": scores.bins,
+        "bleu": {
+            one.variant.name: scores.score(list(read_lines(one.translations))) for one in scored
+        },
     }
 
 

@@ -12,6 +12,7 @@ from seq2sweep.report.aggregate import Estimate, Variant, aggregate, most_seeds
 from seq2sweep.report.number_format import MISSING, fixed, millions, plain, powers, whole
 from seq2sweep.report.pareto import front, objectives
 from seq2sweep.report.pareto import notes as notes_of_search
+from seq2sweep.report.positions import length_scores
 
 # Heading of a column of Table 3, and the setting in it.
 SETTINGS = {
@@ -76,7 +77,8 @@ class Row:
 class Tables:
     """All that the report says of a sweep in words and numbers.
 
-    failures: name and cause of each trial without a result.
+    failures: name and cause of each trial without a result. by_length: BLEU by length of the
+    source, None where it is not known.
     """
 
     rows: Sequence[Row]
@@ -88,12 +90,14 @@ class Tables:
     finding_notes: Sequence[str]
     headings: Sequence[str] = HEADINGS
     comparison_headings: Sequence[str] = paper.HEADINGS
+    by_length: length_scores.Table | None = None
 
 
 def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) -> Tables:
     """From reports/sweep.json; `dataset` says in words what was translated."""
     variants = aggregate(sweep)
-    found = findings.findings(variants)
+    lengths = length_scores.read(sweep)
+    found = findings.findings(variants, lengths)
     return Tables(
         rows=rows(variants, sweep),
         notes=notes(sweep, variants, dataset, vocabulary_size),
@@ -107,6 +111,7 @@ def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) 
         headings=("row", *_columns(variants), *HEADINGS[1 + len(SETTINGS) :]),
         findings=found,
         finding_notes=findings.notes(found),
+        by_length=length_scores.table(variants, lengths),
     )
 
 

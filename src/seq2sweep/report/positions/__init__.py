@@ -1,0 +1,1 @@
+"""Section 3.5: BLEU by the length of a sentence, and the sinusoids themselves."""

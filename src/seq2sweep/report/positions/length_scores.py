@@ -1,0 +1,218 @@
+"""What reports/sweep.json says of BLEU by length (`by_length`): read, pooled over seeds, a table.
+
+A sweep of an earlier version has no such entry; then there is nothing to show.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from seq2sweep.paths import mismatch
+from seq2sweep.report.aggregate import Estimate, Variant, estimate
+from seq2sweep.report.number_format import MISSING, fixed, whole
+
+SHAPE: dict[str, Any] = {
+    "trained_on": int,
+    "signature": str,
+    "bins": [{"shortest": int, "longest": int, "sentences": int}],
+    "bleu": dict,
+}
+"""Of the entry, for `seq2sweep.paths.mismatch`; each value of `bleu` is of this:"""
+SHAPE_OF_TRIAL: dict[str, Any] = {"bins": [float], "within": (float, type(None))}
+
+SHAPE_OF_MODEL = [{**SHAPE["bins"][0], "bleu": float}]
+"""Of `by_length` in metrics/evaluate.json."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Sentences of `shortest` to `longest` source tokens; beyond: longer than any trained on."""
+
+    shortest: int
+    longest: int
+    sentences: int
+    beyond: bool = False
+
+    @property
+    def label(self) -> str:
+        alone = self.shortest == self.longest
+        return str(self.longest) if alone else f"{self.shortest}–{self.longest}"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """BLEU of one variant's finished trials.
+
+    bins: over seeds, one a bin, None where no trial finished; within, beyond: by seed, of all
+    sentences no longer than those trained on, and of all that are longer.
+    """
+
+    bins: Sequence[Estimate | None]
+    within: Mapping[int, float] = field(default_factory=dict)
+    beyond: Mapping[int, float] = field(default_factory=dict)
+
+    def over(self, seeds: Collection[int]) -> Scores:
+        """Of these seeds alone; `bins` are left out."""
+        within, beyond = (
+            {seed: score for seed, score in some.items() if seed in seeds}
+            for some in (self.within, self.beyond)
+        )
+        return Scores([], within, beyond)
+
+    @property
+    def change(self) -> dict[int, float]:
+        """By seed: BLEU beyond the lengths trained on less BLEU within them."""
+        seeds = self.within.keys() & self.beyond.keys()
+        return {seed: self.beyond[seed] - self.within[seed] for seed in sorted(seeds)}
+
+
+@dataclass(frozen=True)
+class ByLength:
+    """trained_on: tokens of the longest source of the training data; of: scores by variant."""
+
+    trained_on: int
+    signature: str
+    bins: Sequence[Bin]
+    of: Mapping[str, Scores]
+
+    @property
+    def longer(self) -> int:
+        """How many sentences are longer than any that was trained on."""
+        return sum(one.sentences for one in self.bins if one.beyond)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text under `headings`, a row a variant, and how to read them."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str]
+
+
+def problem(sweep: Mapping[str, Any]) -> str | None:
+    """What of `by_length` is not as `sweep_report.by_length` makes it, in words; None if nothing.
+
+    None too where there is no such entry.
+    """
+    entry = sweep.get("by_length")
+    if entry is None:
+        return None
+    if found := mismatch(entry, SHAPE, "by_length"):
+        return found
+    bins = entry["bins"]
+    if not bins:
+        return "by_length.bins is empty"
+    ends = [end for one in bins for end in (one["shortest"], one["longest"])]
+    if ends != sorted(ends) or any(
+        one["longest"] >= other["shortest"] for one, other in itertools.pairwise(bins)
+    ):
+        return "by_length.bins are not in rising order"
+    if any(one["sentences"] < 1 for one in bins):
+        return "by_length.bins has one without sentences"
+    beyond = [one["shortest"] > entry["trained_on"] for one in bins]
+    if any(beyond[:-1]) or (not beyond[-1] and bins[-1]["longest"] > entry["trained_on"]):
+        return f"by_length.bins do not end at by_length.trained_on, {entry['trained_on']}"
+    for name, trial in entry["bleu"].items():
+        key = f"by_length.bleu.{name}"
+        if found := mismatch(trial, SHAPE_OF_TRIAL, key):
+            return found
+        if len(trial["bins"]) != len(bins):
+            return f"{key} has {len(trial['bins'])} scores for {len(bins)} bins"
+        scores = [*trial["bins"], *([] if trial["within"] is None else [trial["within"]])]
+        if not all(math.isfinite(score) and 0 <= score <= 100.001 for score in scores):
+            return f"{key} has a score that is not from 0 to 100"
+        if (trial["within"] is None) != all(beyond):
+            return f"{key}.within does not fit the bins"
+    return None
+
+
+def problem_of_model(evaluate: Mapping[str, Any]) -> str | None:
+    """The same of `by_length` in metrics/evaluate.json."""
+    entry = evaluate.get("by_length")
+    return None if entry is None else mismatch(entry, SHAPE_OF_MODEL, "by_length")
+
+
+def read(sweep: Mapping[str, Any]) -> ByLength | None:
+    """The entry pooled by variant; None where there is none. `problem` says whether it is whole."""
+    entry = sweep.get("by_length")
+    if entry is None:
+        return None
+    bins = [
+        Bin(
+            one["shortest"],
+            one["longest"],
+            one["sentences"],
+            beyond=one["shortest"] > entry["trained_on"],
+        )
+        for one in entry["bins"]
+    ]
+    trials: dict[str, dict[int, Mapping[str, Any]]] = {}
+    for trial in sweep["trials"]:
+        of_variant = trials.setdefault(trial.get("variant") or trial["name"], {})
+        if trial["status"] == "finished" and trial["name"] in entry["bleu"]:
+            of_variant[trial["train"]["seed"]] = entry["bleu"][trial["name"]]
+    return ByLength(
+        entry["trained_on"],
+        entry["signature"],
+        bins,
+        {name: _scores(bins, found) for name, found in trials.items()},
+    )
+
+
+def _scores(bins: Sequence[Bin], trials: Mapping[int, Mapping[str, Any]]) -> Scores:
+    """trials: of one variant, by seed."""
+    pooled = [
+        estimate([trial["bins"][place] for trial in trials.values()]) if trials else None
+        for place in range(len(bins))
+    ]
+    within = {seed: one["within"] for seed, one in trials.items() if one["within"] is not None}
+    beyond = {seed: one["bins"][-1] for seed, one in trials.items() if bins[-1].beyond}
+    return Scores(pooled, within, beyond)
+
+
+def table(variants: Sequence[Variant], lengths: ByLength | None) -> Table | None:
+    """BLEU of each variant that finished, by length; None where nothing is known of lengths."""
+    if lengths is None:
+        return None
+    rows = [
+        (variant.label, *(_cell(score) for score in lengths.of[variant.name].bins))
+        for variant in variants
+        if variant.name in lengths.of and any(lengths.of[variant.name].bins)
+    ]
+    if not rows:
+        return None
+    headings = (
+        "source tokens",
+        *(
+            f"{'beyond: ' * one.beyond}{one.label} (n = {whole(one.sentences)})"
+            for one in lengths.bins
+        ),
+    )
+    return Table(headings, rows, notes(lengths))
+
+
+def notes(lengths: ByLength) -> list[str]:
+    """What the lengths are of, and how the scores were found."""
+    on = lengths.trained_on
+    return [
+        "Corpus BLEU over the validation sentences of each length, n of them; sacreBLEU's: "
+        f"`{lengths.signature}`. Tokens are word pieces of the source, the end of the sentence "
+        "among them. Longer sentences are harder anyway: compare rows, not columns.",
+        f"The longest source of the training data has {on} tokens. "
+        + (
+            f"Beyond: all that are longer, {whole(lengths.longer)} sentences."
+            if lengths.longer
+            else "No validation sentence is longer."
+        ),
+    ]
+
+
+def _cell(score: Estimate | None) -> str:
+    if score is None:
+        return MISSING
+    return fixed(score.mean, 1) + ("" if score.margin is None else f" ± {fixed(score.margin, 1)}")
