@@ -207,6 +207,19 @@ def test_every_score_is_that_of_the_stored_translations(metrics: dict[str, Any])
     assert metrics["phenomena"]["long"]["exact_match"] == 100
 
 
+def test_scores_by_length_are_those_of_the_stored_translations(metrics: dict[str, Any]) -> None:
+    _, references, translations, _ = zip(*rows(), strict=True)
+    lengths = Bitext.open(DATA.encoded, "test").source_lengths.tolist()
+    assert sum(one["sentences"] for one in metrics["by_length"]) == len(lengths)
+    assert len(metrics["by_length"]) > 2
+    for one in metrics["by_length"]:
+        places = [i for i, n in enumerate(lengths) if one["shortest"] <= n <= one["longest"]]
+        some, wanted = ([texts[i] for i in places] for texts in (translations, references))
+        bleu = sacrebleu.corpus_bleu(some, [wanted], lowercase=True)
+        assert one["sentences"] == len(places)
+        assert one["bleu"] == pytest.approx(bleu.score, abs=6e-5)
+
+
 def test_perplexity_and_speed_are_those_of_the_averaged_weights(
     metrics: dict[str, Any], config: Config
 ) -> None:

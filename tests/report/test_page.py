@@ -27,6 +27,7 @@ from seq2sweep.report import (
     samples,
 )
 from tests.report.made_up_results import SIGNATURE, results, sweep, table3_sweep
+from tests.report.positions.made_up_lengths import positions_sweep
 
 
 class Tags(html.parser.HTMLParser):
@@ -206,6 +207,28 @@ def test_settings_without_two_points_have_no_figure() -> None:
     assert 'aria-label="BLEU against d_k"' not in rendered
 
 
+def test_page_shows_scores_by_length_and_positions() -> None:
+    given = dataclasses.replace(
+        results(), sweep=positions_sweep(), model={"positions": "sinusoidal", "d_model": 16}
+    )
+    bins = [{"shortest": 5, "longest": 8, "sentences": 1260, "bleu": 70.14}]
+    evaluate = dict(given.evaluate) | {"by_length": bins}
+    rendered = page.render(dataclasses.replace(given, evaluate=evaluate))
+    tags = Tags()
+    tags.feed(rendered)
+    assert tags.open == []
+    identifiers = [value for _, name, value in tags.attributes if name == "id"]
+    assert len(identifiers) == len(set(identifiers))
+    assert {"by-length", "positions"} <= set(identifiers)
+    assert "<td>5–8</td><td>1\u202f260</td><td>70.1</td>" in rendered
+    assert 'aria-label="BLEU of each variant by the length of the source"' in rendered
+    assert "beyond: 17–29 (n = 490)" in rendered
+    assert 'aria-label="The sinusoids of each position and dimension"' in rendered
+    learned = page.render(dataclasses.replace(given, model={"positions": "learned", "d_model": 16}))
+    assert "learns a vector for each position" in learned
+    assert "The sinusoids of each" not in learned
+
+
 # --- the stage ---------------------------------------------------------------------------------
 
 
@@ -295,6 +318,36 @@ def test_stage_names_a_key_that_is_missing(
     with pytest.raises(UserError) as told:
         stage_report.work(preset())
     assert str(told.value) == f"{file} has no {key}: remove it and run `dvc repro`"
+
+
+@pytest.mark.parametrize("file", ["reports/sweep.json", "metrics/evaluate.json"])
+def test_damaged_scores_by_length_are_one_line(project: Path, file: str) -> None:
+    content = json.loads((project / file).read_text())
+    stage.write_json(Path(file), content | {"by_length": 3})
+    with pytest.raises(UserError) as told:
+        stage_report.work(preset())
+    kind = "an object" if file == "reports/sweep.json" else "a list"
+    assert str(told.value) == (
+        f"{file} is damaged (by_length is a number, not {kind}): remove it and run `dvc repro`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "shown"),
+    [
+        ({"model": {"positions": "sinusoidal", "d_model": 16}}, True),
+        ({"model": 3}, False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_stage_shows_the_positions_of_the_model_that_was_trained(
+    project: Path, config: Any, shown: bool
+) -> None:
+    stage.write_json(stage.MODEL / "receipt.json", {"lineage": {}, "config": config})
+    stage_report.work(preset())
+    text = (project / "reports/index.html").read_text(encoding="utf-8")
+    assert ('id="positions"' in text) is shown
 
 
 def test_report_needs_neither_torch_nor_ray_nor_mlflow() -> None:

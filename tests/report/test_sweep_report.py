@@ -8,19 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sacrebleu
 
 from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
 from seq2sweep.data.files import write_lines
+from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.evaluate.bleu import score
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
 from seq2sweep.report import sweep_report
+from seq2sweep.report.positions import length_scores
 from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.sweep.search import Proposal
 from seq2sweep.sweep.trial_record import TrialResult
 from seq2sweep.sweep.variants import Refused, as_scored, base_of, variants
 from tests import rebuild
+from tests.conftest import Corpus, write_encoded
 
 KEYS = {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
@@ -348,3 +353,52 @@ def test_texts_are_lower_cased_where_the_data_is(
         found = sweep_report.significance(used, [results[0], results[4]], references)
         assert found is not None
         assert found["E-learned-positions"]["seen"] is seen
+
+
+# --- by length -----------------------------------------------------------------------------------
+
+
+def test_scored_trials_have_scores_by_length(
+    config: Config,
+    results: list[TrialResult],
+    references: Path,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+) -> None:
+    pieces = Vocabulary.open(tiny_corpus.vocabulary)
+    sources = ["the cat " * (1 + n % 4) for n in range(len(REFERENCES))]
+    write_encoded(tmp_path, "valid", sources, REFERENCES, pieces)
+    write_encoded(tmp_path, "train", ["the cat " * 2] * 5, ["x"] * 5, pieces)
+    results[1] = ended(results[1], "failed")
+    results[2] = ended(results[2], "stopped early")
+    results[3] = ended(results[3], "finished", metrics=COST, cause="it has no checkpoint")
+    found = sweep_report.by_length(config, results, references, tmp_path)
+    assert found is not None
+    assert json.loads(json.dumps(found)) == found
+    assert length_scores.problem({"by_length": found}) is None
+    # The end of the sentence is a token of each.
+    lengths = [len(line) for line in pieces.encode(sources)]
+    assert found["trained_on"] == {"usual": lengths[1], "longest": lengths[1]}
+    assert [one["sentences"] for one in found["bins"]] == [10, 10, 20]
+    assert found["bins"][-1]["shortest"] == lengths[1] + 1
+    assert (
+        found["signature"]
+        == score(lines(results[0]), REFERENCES, "de")["bleu"]["sacrebleu"]["signature"]
+    )
+    scored = [results[place] for place in (0, 2, 4, 5)]
+    assert list(found["bleu"]) == [result.variant.name for result in scored]
+    for result in scored:
+        own = found["bleu"][result.variant.name]
+        for places, bleu in (
+            ([n for n in range(40) if n % 4 > 1], own["bins"][-1]),
+            ([n for n in range(40) if n % 4 < 2], own["within"]),
+        ):
+            some, wanted = ([texts[n] for n in places] for texts in (lines(result), REFERENCES))
+            assert bleu == pytest.approx(sacrebleu.corpus_bleu(some, [wanted]).score, abs=6e-5)
+
+
+def test_without_a_scored_trial_there_are_none_by_length(
+    config: Config, results: list[TrialResult], references: Path, tmp_path: Path
+) -> None:
+    unscored = [ended(result, "finished", metrics=COST) for result in results]
+    assert sweep_report.by_length(config, unscored, references, tmp_path) is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,19 +18,37 @@ from numpy.typing import NDArray
 from seq2sweep.evaluate.bleu import base_language, plain_text, rounded, sacrebleu_metric
 
 BINS = 4
-"""Of the lengths trained on: quartiles of the sentences that are scored."""
+"""Of the usual lengths: quarters of the sentences that are scored."""
+USUAL = 0.99
+"""Share of the training data whose sources are of a usual length. A few sentences are far longer
+than all others, and teach a model next to nothing about their last positions."""
 
 Lengths = NDArray[np.int32]
 
 
-def edges(lengths: Lengths, trained_on: int | None = None) -> list[tuple[int, int]]:
+@dataclass(frozen=True)
+class TrainedOn:
+    """Source tokens that USUAL of the training data have at most, and those of its longest."""
+
+    usual: int
+    longest: int
+
+    @classmethod
+    def of(cls, lengths: Lengths) -> TrainedOn:
+        """lengths: [sentences] of the sources of the training data."""
+        usual = np.quantile(lengths, USUAL, method="inverted_cdf")
+        return cls(int(usual), int(lengths.max()))
+
+
+def edges(lengths: Lengths, trained_on: TrainedOn | None = None) -> list[tuple[int, int]]:
     """Shortest and longest of each bin, in tokens, in rising order; no bin is empty.
 
-    lengths: [sentences], at least one. trained_on: the longest source of the training data, None
-    where every length counts as trained on. Sentences up to it are cut at their quantiles, so that
-    bins hold about equally many; all that are longer are one bin more, the last.
+    lengths: [sentences], at least one. trained_on: None where every length counts as usual. Those
+    of a usual length are cut at their quantiles, so that bins hold about equally many; those that
+    are longer, and those longer than any that was trained on, are one bin more each.
     """
-    known = np.sort(lengths if trained_on is None else lengths[lengths <= trained_on])
+    usual, longest = (None, None) if trained_on is None else astuple(trained_on)
+    known = np.sort(lengths if usual is None else lengths[lengths <= usual])
     found = []
     if len(known):
         # The last sentence of each quarter; a length that many share closes one bin only.
@@ -38,8 +56,11 @@ def edges(lengths: Lengths, trained_on: int | None = None) -> list[tuple[int, in
         ends = sorted({int(known[place]) for place in quantiles})
         starts = [int(known[0]), *(end + 1 for end in ends[:-1])]
         found = list(zip(starts, ends, strict=True))
-    if trained_on is not None and (longest := int(lengths.max())) > trained_on:
-        found.append((trained_on + 1, longest))
+    if usual is not None and longest is not None:
+        for above, limit in ((usual, longest), (longest, int(lengths.max()))):
+            inside = lengths[(lengths > above) & (lengths <= limit)]
+            if len(inside):
+                found.append((above + 1, int(inside.max())))
     return found
 
 
@@ -68,7 +89,7 @@ class ScoresByLength:
         lengths: Lengths,
         language: str,
         *,
-        trained_on: int | None = None,
+        trained_on: TrainedOn | None = None,
         lowercase: bool = False,
     ) -> None:
         """references: one a sentence; lengths: [sentences] of the sources in the same order.
@@ -89,7 +110,8 @@ class ScoresByLength:
 
         self._edges = edges(lengths, trained_on)
         self._bins = list(itertools.starmap(part, self._edges))
-        within = [end for end in self._edges if trained_on is None or end[1] <= trained_on]
+        usual = max(lengths) if trained_on is None else trained_on.usual
+        within = [end for end in self._edges if end[1] <= usual]
         self._within = part(within[0][0], within[-1][1]) if within else None
         # The tokeniser and the like, which no choice of sentences changes.
         self.signature = str(self._bins[0].metric.get_signature())
@@ -105,8 +127,8 @@ class ScoresByLength:
     def score(self, translations: Sequence[str]) -> dict[str, Any]:
         """Of translations in the order of the references.
 
-        `bins`: BLEU of each bin; `within`: of all sentences no longer than those trained on
-        together, None where there are none. Corpus BLEU is no mean of its parts.
+        `bins`: BLEU of each bin; `within`: of all sentences of a usual length together, None where
+        there are none. Corpus BLEU is no mean of its parts.
         """
         if len(translations) != self._sentences:
             raise ValueError(f"{len(translations)} translations, {self._sentences} references")

@@ -104,7 +104,8 @@ def notes(found: Sequence[Finding]) -> list[str]:
         result.append(f"A d_k is small up to {SMALL_D_K}, and large from {LARGE_D_K} on.")
     if POSITIONS in sources:
         result.append(
-            "Beyond the lengths trained on: sources of more tokens than any of the training data. "
+            "Within the lengths trained on: sources of no more tokens than 99 % of the training "
+            "data have; beyond them: of more tokens than any has. "
             "The paper chose sinusoids since they “may allow the model to extrapolate” to these: "
             "a hypothesis, of which it shows no figures. As longer sentences are harder for any "
             "model, what is compared with learned positions is the change from BLEU within to BLEU "
@@ -250,7 +251,8 @@ def _of_architectures(variants: Sequence[Variant]) -> list[Finding]:
 def _of_positions(variants: Sequence[Variant], lengths: ByLength) -> list[Finding]:
     """Section 3.5: sinusoids beside a learned table, within the lengths trained on and beyond.
 
-    Rows of the table that no training sentence reached are as they were initialised.
+    Rows of the table that no training sentence reached are as they were initialised, so lengths
+    that few reached count as neither.
     """
     of = {v.settings.get("positions"): v for v in _that_change(variants, {"positions"})}
     if not {"sinusoidal", "learned"} <= of.keys():
@@ -271,7 +273,7 @@ def _of_positions(variants: Sequence[Variant], lengths: ByLength) -> list[Findin
     claim = "beyond the lengths trained on sinusoids lose less"
     if lengths.longer < FEWEST_SENTENCES:
         few = f"{lengths.longer or 'no'} validation sentence{'s' * (lengths.longer != 1)}"
-        evidence = f"{few} of more than {lengths.trained_on} tokens"
+        evidence = f"{few} of more than {lengths.longest} tokens"
         return [as_good, Finding(claim, "can not be told", evidence, EXTRAPOLATION)]
     seeds = learned.change.keys() & sinusoidal.change.keys()
     learned, sinusoidal = learned.over(seeds), sinusoidal.over(seeds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from seq2sweep import hardware
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.reading import read_lines
-from seq2sweep.evaluate.by_length import ScoresByLength
+from seq2sweep.evaluate.by_length import ScoresByLength, TrainedOn
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
 from seq2sweep.redaction import redact
@@ -285,23 +286,24 @@ def by_length(
 ) -> dict[str, Any] | None:
     """BLEU of each scored trial by the length of the source; None where none was scored.
 
-    `trained_on`: tokens of the longest source of the training data; `signature`: of BLEU; `bins`
-    and `bleu`, by the trial's name, as `ScoresByLength` gives them. references: of the validation
-    set; encoded: folder of the encoded splits. Translations are those that trials left.
+    `trained_on`: what `TrainedOn` says of the training data; `signature`: of BLEU; `bins` and
+    `bleu`, by the trial's name, as `ScoresByLength` gives them. references: of the validation set;
+    encoded: folder of the encoded splits. Translations are those that trials left.
     """
     scored = [one for one in results if one.status != "failed" and "bleu" in one.metrics]
     if not scored:
         return None
     train, valid = (Bitext.open(encoded, split) for split in ("train", "valid"))
+    trained_on = TrainedOn.of(train.source_lengths)
     scores = ScoresByLength(
         list(read_lines(references)),
         valid.source_lengths,
         config.data.target,
-        trained_on=int(train.source_lengths.max()),
+        trained_on=trained_on,
         lowercase=config.prepare.lowercase,
     )
     return {
-        "trained_on": scores.trained_on,
+        "trained_on": dataclasses.asdict(trained_on),
         "signature": scores.signature,
         "bins": scores.bins,
         "bleu": {

@@ -16,7 +16,7 @@ from seq2sweep.report.aggregate import Estimate, Variant, estimate
 from seq2sweep.report.number_format import MISSING, fixed, whole
 
 SHAPE: dict[str, Any] = {
-    "trained_on": int,
+    "trained_on": {"usual": int, "longest": int},
     "signature": str,
     "bins": [{"shortest": int, "longest": int, "sentences": int}],
     "bleu": dict,
@@ -30,17 +30,22 @@ SHAPE_OF_MODEL = [{**SHAPE["bins"][0], "bleu": float}]
 
 @dataclass(frozen=True)
 class Bin:
-    """Sentences of `shortest` to `longest` source tokens; beyond: longer than any trained on."""
+    """Sentences of `shortest` to `longest` source tokens.
+
+    rare: longer than nearly all that were trained on; beyond: than all of them.
+    """
 
     shortest: int
     longest: int
     sentences: int
+    rare: bool = False
     beyond: bool = False
 
     @property
     def label(self) -> str:
+        kind = "beyond: " if self.beyond else "rare: " if self.rare else ""
         alone = self.shortest == self.longest
-        return str(self.longest) if alone else f"{self.shortest}–{self.longest}"
+        return kind + (str(self.longest) if alone else f"{self.shortest}–{self.longest}")
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Scores:
     """BLEU of one variant's finished trials.
 
     bins: over seeds, one a bin, None where no trial finished; within, beyond: by seed, of all
-    sentences no longer than those trained on, and of all that are longer.
+    sentences of a usual length, and of all that are longer than any trained on.
     """
 
     bins: Sequence[Estimate | None]
@@ -72,9 +77,14 @@ class Scores:
 
 @dataclass(frozen=True)
 class ByLength:
-    """trained_on: tokens of the longest source of the training data; of: scores by variant."""
+    """of: scores by variant.
 
-    trained_on: int
+    usual, longest: source tokens that nearly all of the training data have at most, and those of
+    its longest.
+    """
+
+    usual: int
+    longest: int
     signature: str
     bins: Sequence[Bin]
     of: Mapping[str, Scores]
@@ -114,9 +124,13 @@ def problem(sweep: Mapping[str, Any]) -> str | None:
         return "by_length.bins are not in rising order"
     if any(one["sentences"] < 1 for one in bins):
         return "by_length.bins has one without sentences"
-    beyond = [one["shortest"] > entry["trained_on"] for one in bins]
-    if any(beyond[:-1]) or (not beyond[-1] and bins[-1]["longest"] > entry["trained_on"]):
-        return f"by_length.bins do not end at by_length.trained_on, {entry['trained_on']}"
+    usual, longest = (entry["trained_on"][key] for key in ("usual", "longest"))
+    if usual > longest:
+        return f"by_length.trained_on.usual, {usual}, is above longest, {longest}"
+    if any(one["shortest"] <= end < one["longest"] for one in bins for end in (usual, longest)):
+        return "by_length.bins has one that is on both sides of a length of by_length.trained_on"
+    if sum(one["shortest"] > longest for one in bins) > 1:
+        return "by_length.bins has several beyond by_length.trained_on.longest"
     for name, trial in entry["bleu"].items():
         key = f"by_length.bleu.{name}"
         if found := mismatch(trial, SHAPE_OF_TRIAL, key):
@@ -126,7 +140,7 @@ def problem(sweep: Mapping[str, Any]) -> str | None:
         scores = [*trial["bins"], *([] if trial["within"] is None else [trial["within"]])]
         if not all(math.isfinite(score) and 0 <= score <= 100.001 for score in scores):
             return f"{key} has a score that is not from 0 to 100"
-        if (trial["within"] is None) != all(beyond):
+        if (trial["within"] is None) != (bins[0]["shortest"] > usual):
             return f"{key}.within does not fit the bins"
     return None
 
@@ -142,12 +156,14 @@ def read(sweep: Mapping[str, Any]) -> ByLength | None:
     entry = sweep.get("by_length")
     if entry is None:
         return None
+    usual, longest = (entry["trained_on"][key] for key in ("usual", "longest"))
     bins = [
         Bin(
             one["shortest"],
             one["longest"],
             one["sentences"],
-            beyond=one["shortest"] > entry["trained_on"],
+            rare=usual < one["shortest"] <= longest,
+            beyond=one["shortest"] > longest,
         )
         for one in entry["bins"]
     ]
@@ -157,7 +173,8 @@ def read(sweep: Mapping[str, Any]) -> ByLength | None:
         if trial["status"] == "finished" and trial["name"] in entry["bleu"]:
             of_variant[trial["train"]["seed"]] = entry["bleu"][trial["name"]]
     return ByLength(
-        entry["trained_on"],
+        usual,
+        longest,
         entry["signature"],
         bins,
         {name: _scores(bins, found) for name, found in trials.items()},
@@ -188,26 +205,23 @@ def table(variants: Sequence[Variant], lengths: ByLength | None) -> Table | None
         return None
     headings = (
         "source tokens",
-        *(
-            f"{'beyond: ' * one.beyond}{one.label} (n = {whole(one.sentences)})"
-            for one in lengths.bins
-        ),
+        *(f"{one.label} (n = {whole(one.sentences)})" for one in lengths.bins),
     )
     return Table(headings, rows, notes(lengths))
 
 
 def notes(lengths: ByLength) -> list[str]:
     """What the lengths are of, and how the scores were found."""
-    on = lengths.trained_on
     return [
         "Corpus BLEU over the validation sentences of each length, n of them; sacreBLEU's: "
         f"`{lengths.signature}`. Tokens are word pieces of the source, the end of the sentence "
         "among them. Longer sentences are harder anyway: compare rows, not columns.",
-        f"The longest source of the training data has {on} tokens. "
+        f"99 % of the sources of the training data have at most {lengths.usual} tokens, the "
+        f"longest has {lengths.longest}. Rare: longer than that 99 %. "
         + (
-            f"Beyond: all that are longer, {whole(lengths.longer)} sentences."
+            "Beyond: longer than any."
             if lengths.longer
-            else "No validation sentence is longer."
+            else "No validation sentence is longer than any."
         ),
     ]
 

@@ -42,12 +42,11 @@ def scores_by_length(
     shown = [v for v in variants if v.name in lengths.of and any(lengths.of[v.name].bins)]
     if not shown:
         return None
-    beyond = f"Right of the line: more than {lengths.trained_on} tokens, the most of any training "
     return {
         "svg": _draw_scores(shown, lengths),
         "caption": "Corpus BLEU over the validation sentences of each length in source tokens, n "
         "of them. "
-        + (beyond + "sentence. " if lengths.longer else "")
+        + "Right of the line: longer than any sentence trained on. " * bool(lengths.longer)
         + "Bars: 95 % intervals over seeds, where there are several.",
     }
 
@@ -172,6 +171,7 @@ def _curves(values: NDArray[np.float64]) -> Markup:
     pairs = width // 2
     figure = Figure(figsize=(5.0, 3.4))
     axes = figure.subplots()
+    # Of the first half: within so few positions the others are nearly straight.
     chosen = sorted({pairs * part // (2 * SHOWN_PAIRS) for part in range(SHOWN_PAIRS)})
     for pair, colour in zip(chosen, SERIES, strict=False):
         curve = values[:, 2 * pair]
