@@ -143,8 +143,7 @@ def section(model: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 @matplotlib.rc_context(STYLE)
 def _heat_map(values: NDArray[np.float64]) -> Markup:
-    """values: [positions, d_model]. One small picture inside of the drawing."""
-    positions, width = values.shape
+    """values: [positions, d_model]. One small picture inside of the drawing, position 0 on top."""
     # Two colours as opaque as a value is far from 0, so that it suits a light and a dark page. Few
     # steps of it: a picture of a wide model is a third as large.
     colours = np.where(values[..., None] > 0, (0.23, 0.51, 0.80), (0.85, 0.44, 0.19))
@@ -155,8 +154,6 @@ def _heat_map(values: NDArray[np.float64]) -> Markup:
         np.concatenate((colours, opacity[..., None]), axis=2),
         aspect="auto",
         interpolation="none",
-        origin="upper",
-        extent=(-0.5, width - 0.5, positions - 0.5, -0.5),
     )
     axes.grid(visible=False)
     axes.set_xlabel("dimension")
