@@ -42,7 +42,7 @@ class Translator:
             self.normaliser = Normaliser(prepare["normalise"], prepare["lowercase"])
             model = configuration.section(ModelConfig, receipt["config"]["model"], "model.")
             self.model = build(model, average(files), len(self.vocabulary))
-        except (KeyError, TypeError, CheckpointError) as error:
+        except (KeyError, TypeError, CheckpointError, UserError) as error:
             raise UserError(
                 f"{weights} is of another version of this program ({error}): train again by "
                 "`dvc repro evaluate`"
