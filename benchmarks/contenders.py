@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib.util
 import json
 import math
@@ -23,13 +24,17 @@ Precision = Literal["float32", "bf16"]
 Update = Callable[[Any], None]
 
 SIZES = {"layers": 4, "d_model": 256, "d_ff": 1024, "heads": 4, "d_k": 64, "d_v": 64}
+SIZES_OF_RIVALS = {"layers": 4, "d_model": 256}
 DROPOUT = 0.1
 SMOOTHING = 0.1
 LEARNING_RATE = 1e-4
 LONGEST = 512
 WARM_UP = 3
 
-REQUIRED = {"ours": "torch", "plain": "torch", "marian": "transformers", "joey": "joeynmt"}
+REQUIRED = {
+    "ours": "torch", "plain": "torch", "marian": "transformers", "joey": "joeynmt",
+    "ours_recurrent": "torch", "joey_recurrent": "joeynmt",
+}  # fmt: skip
 """The package that each contender needs."""
 
 
@@ -85,7 +90,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     data, groups = corpus.batches(options.folder, options.tokens)
     size = int(data.header["vocabulary"]["size"])
     make: dict[str, Callable[[int, Precision], Update]] = {
-        "ours": ours, "plain": plain, "marian": marian, "joey": joey
+        "ours": ours, "plain": plain, "marian": marian, "joey": joey,
+        "ours_recurrent": functools.partial(ours, architecture="recurrent"),
+        "joey_recurrent": joey_recurrent,
     }  # fmt: skip
     update = make[options.name](size, options.precision)
     started = time.time() - psutil.Process().create_time()
@@ -109,23 +116,25 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def our_model_config() -> Any:
+def our_model_config(architecture: str = "transformer") -> Any:
     """The `model` section of what every contender trains."""
     from seq2sweep import config as configuration
     from seq2sweep import presets
 
-    changes = {f"model.{key}": value for key, value in SIZES.items()} | {"model.dropout": DROPOUT}
+    sizes = SIZES if architecture == "transformer" else SIZES_OF_RIVALS
+    changes: dict[str, Any] = {f"model.{key}": value for key, value in sizes.items()}
+    changes |= {"model.dropout": DROPOUT, "model.architecture": architecture}
     return configuration.with_changes(presets.load("phrasebook").config, changes).model
 
 
-def ours(size: int, precision: Precision) -> Update:
+def ours(size: int, precision: Precision, architecture: str = "transformer") -> Update:
     """The core's own update."""
     import torch
 
-    from seq2sweep.model.architecture.transformer import Transformer
+    from seq2sweep.model.building import build
     from seq2sweep.train import step
 
-    model, device = Transformer(our_model_config(), size).train(), torch.device("cpu")
+    model, device = build(our_model_config(architecture), size).train(), torch.device("cpu")
     optimizer = step.make_optimizer(model)
 
     def update(batch: Any) -> None:
@@ -246,6 +255,49 @@ def joey(size: int, precision: Precision) -> Update:
             found = loss(torch.log_softmax(logits, dim=-1), trg=batch.target_out)
         total = found[0] if isinstance(found, tuple) else found
         (total / batch.target_out.ne(0).sum()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return update
+
+
+def joey_recurrent(size: int, precision: Precision) -> Update:
+    """Joey NMT's LSTMs with Bahdanau's attention and its own loss: as wide, as deep in the decoder;
+    its encoder reads both ways in every layer, so that two of its layers have the weights of four
+    of GNMT's. In all it has fewer weights than ours."""
+    import torch
+    from joeynmt.decoders import RecurrentDecoder
+    from joeynmt.embeddings import Embeddings
+    from joeynmt.encoders import RecurrentEncoder
+    from joeynmt.loss import XentLoss
+
+    width, layers = SIZES_OF_RIVALS["d_model"], SIZES_OF_RIVALS["layers"]
+    shared = {
+        "rnn_type": "lstm", "hidden_size": width, "emb_size": width, "dropout": DROPOUT,
+        "emb_dropout": DROPOUT,
+    }  # fmt: skip
+    embeddings = Embeddings(embedding_dim=width, scale=True, vocab_size=size, padding_idx=0)
+    encoder = RecurrentEncoder(num_layers=layers // 2, **shared)
+    decoder = RecurrentDecoder(
+        encoder=encoder, num_layers=layers, vocab_size=size, hidden_dropout=DROPOUT, **shared
+    )
+    decoder.output_layer.weight = embeddings.lut.weight
+    model = torch.nn.ModuleList([embeddings, encoder, decoder]).train()
+    loss = XentLoss(pad_index=0, smoothing=SMOOTHING)
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+
+    def update(batch: Any) -> None:
+        # It asks for the longest sentence first.
+        lengths, order = batch.source.ne(0).sum(dim=1).sort(descending=True)
+        source, target_in = batch.source[order], batch.target_in[order]
+        target_out = batch.target_out[order]
+        mask = source.ne(0).unsqueeze(1)
+        with _autocast(precision):
+            memory, last = encoder(embeddings(source), lengths, mask)[:2]
+            logits, *_ = decoder(embeddings(target_in), memory, last, mask, target_in.size(1))
+            found = loss(torch.log_softmax(logits, dim=-1), trg=target_out)
+        total = found[0] if isinstance(found, tuple) else found
+        (total / target_out.ne(0).sum()).backward()
         optimizer.step()
         optimizer.zero_grad()
 

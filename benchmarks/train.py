@@ -34,6 +34,12 @@ CONTENDERS = [
 ]  # fmt: skip
 
 
+RIVALS = {
+    "recurrent": [("ours_recurrent", True), ("joey_recurrent", False), ("joey_recurrent", True)]
+}
+"""Of `--architecture`, in float32 and bf16."""
+
+
 class Way(NamedTuple):
     """A contender, its precision, and whether it has our settings of malloc."""
 
@@ -42,7 +48,7 @@ class Way(NamedTuple):
     keep: bool
 
     def __str__(self) -> str:
-        malloc = "+malloc" if self.keep and self.name != "ours" else ""
+        malloc = "+malloc" if self.keep and not self.name.startswith("ours") else ""
         return f"{self.name}{malloc} {self.precision}"
 
 
@@ -57,15 +63,26 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=available_cpus())
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of these contenders alone")
     parser.add_argument("--json", type=Path, help="where to write all figures")
+    parser.add_argument(
+        "--architecture", choices=["transformer", *RIVALS], default="transformer",
+        help="another model of 4 + 4 layers, d_model 256, against other toolkits' of its kind",
+    )  # fmt: skip
     options = parser.parse_args()
-    ways = [Way(*each) for each in CONTENDERS if not options.only or each[0] in options.only]
+    contending = CONTENDERS
+    if options.architecture != "transformer":
+        contending = [
+            (name, precision, keep)
+            for precision in ("float32", "bf16")
+            for name, keep in RIVALS[options.architecture]
+        ]
+    ways = [Way(*each) for each in contending if not options.only or each[0] in options.only]
     with tempfile.TemporaryDirectory() as folder:
         corpus.make_as_asked(Path(folder), options)
         found: dict[Way, list[dict[str, Any]]] = {way: [] for way in ways}
         turns = [(turn, way) for turn in range(options.rounds) for way in ways]
         for turn, way in console.progress(turns, "train", "turns", len(turns)):
             found[way].append(run(way, Path(folder), options, turn * options.updates))
-        flops = flops_per_token(Path(folder), options.pieces)
+        flops = flops_per_token(Path(folder), options.pieces, options.architecture)
     products = {precision: product_rate(precision) for precision in ("float32", "bf16")}
     result = {
         "flops_per_token": flops,
@@ -104,12 +121,12 @@ def summary(turns: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def flops_per_token(folder: Path, size: int) -> float:
+def flops_per_token(folder: Path, size: int, architecture: str) -> float:
     """Operations for a real target token, its share of the source included; padding is none."""
     from seq2sweep.data.bitext import Bitext
     from seq2sweep.model.flops import training_flops
 
-    model = contenders.our_model_config()
+    model = contenders.our_model_config(architecture)
     data = Bitext.open(folder, "train")
     lengths = data.source_lengths, data.target_lengths
     return training_flops(model, size, *lengths) / int(data.target_lengths.sum())

@@ -372,3 +372,20 @@ def test_the_rest_of_the_program_takes_it(changes: dict[str, Any], tmp_path: Any
         configuration.with_changes(base, dotted | {"model.heads": 2})
     with pytest.raises(UserError, match=r"unknown key model.layer, did you mean model.layers\?"):
         configuration.with_changes(base, dotted | {"model.layer": 2})
+
+
+@pytest.mark.parametrize(
+    ("name", "millions", "share"),
+    [
+        ("wmt14-en-de-recurrent", 64.6, 0.001),
+        # 64.0 without positions, and gains and biases of weight normalisation.
+        ("wmt14-en-de-convolutional", 64.0 + 1.05 + 0.08, 0.001),
+        ("wmt14-en-de-gnmt", 280.8, 0.001),
+        # fairseq's fconv_wmt_en_de at 40 000 types, without positions.
+        ("wmt14-en-de-convs2s-released", 208.0 + 2 * 1024 * 768 / 1e6, 0.002),
+    ],
+)
+def test_presets_are_as_large_as_what_they_name(name: str, millions: float, share: float) -> None:
+    config = presets.load(name).config
+    count = flops.parameter_count(config.model, config.vocabulary.size)
+    assert count / 1e6 == pytest.approx(millions, rel=share)

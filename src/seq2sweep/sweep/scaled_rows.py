@@ -11,6 +11,7 @@ from typing import Any
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
+from seq2sweep.errors import UserError
 from seq2sweep.presets import table3
 
 SIZES = (
@@ -34,6 +35,11 @@ def scaled(
 
     A value that does not come out whole is a float, and the row's problem says what base has it.
     """
+    if base.model.architecture != "transformer":
+        raise UserError(
+            "params.yaml: sweep.method table3 varies the Transformer, and model.architecture is "
+            f"{base.model.architecture}: choose another method, such as one_at_a_time"
+        )
     ours, paper = configuration.flatten(base), paper_base()
     for row in table3.select(names):
         changes = dict(row.changes)
