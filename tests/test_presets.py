@@ -108,6 +108,7 @@ def test_what_was_measured_says_when_and_with_these_settings(name: str) -> None:
 # What a preset says in `bleu` or `time`, and the page that says how it came about, each with the
 # figure as the group of a pattern.
 HOW = "docs/how_it_works.md"
+PAPER = "docs/paper.md"
 WHERE_FROM = [
     ("phrasebook", r"^([\d.]+) on its test set", "README.md", r"BLEU (\S+) \(nrefs"),
     ("phrasebook", r"^(\d+) minutes", "README.md", r"without a GPU: ([\d.]+) minutes after"),
@@ -119,6 +120,12 @@ WHERE_FROM = [
         r"(\d+) with the best of 12",
     ),
     ("phrasebook-search", r"^(\d+) minutes", HOW, r"its sweep took (\d+) minutes"),
+    ("phrasebook-mixers", r"^([\d.]+) for the base", PAPER, r"BLEU of the base variant (\S+) ±"),
+    ("phrasebook-mixers", r"([\d.]+) for the best of 9", PAPER, r"separable \| (\S+) ±"),
+    ("phrasebook-mixers", r"^(\d+) minutes", PAPER, r"27 trainings in (\d+) minutes"),
+    ("phrasebook-attention", r"^([\d.]+) for the base", PAPER, r"16 \(base\) \| (\S+) ±"),
+    ("phrasebook-attention", r"([\d.]+) for the best of 12", PAPER, r"(\S+) ± 5\.1 \|"),
+    ("phrasebook-attention", r"^(\d+) minutes", PAPER, r"36 trainings in (\d+) minutes"),
 ]
 
 
