@@ -159,7 +159,7 @@ def test_a_value_of_the_wrong_type_is_named(key: str, value: Any, expected: str)
         ("train.learning_rate_scale", 0),
         ("vocabulary.size", 15),
         ("vocabulary.size", 1_000_001),
-        ("vocabulary.character_coverage", 0.5),
+        ("vocabulary.character_coverage", 0.97),
         ("vocabulary.character_coverage", 1.1),
         ("evaluate.average_checkpoints", BASE.train.keep_checkpoints + 1),
         ("evaluate.alpha", -1),

@@ -160,7 +160,7 @@ class VocabularyConfig:
     )
     character_coverage: float = field(
         "share of characters covered; the rest becomes <unk>",
-        rule=("from 0.9 to 1", lambda share: 0.9 <= share <= 1),
+        rule=("from 0.98 to 1", lambda share: 0.98 <= share <= 1),
     )
     byte_fallback: bool = field("write characters that are not covered as bytes, not as <unk>")
     sentences: int = field("at most this many are learned from, evenly spaced", at_least=1)
