@@ -87,10 +87,10 @@ def _compared(
         (METRICS, stored, found),
         (SHOWN, read_json(project / SHOWN), {k: shown(found)[k] for k in IN_DVC}),
     ):
-        stored, others = dict(leaves(there)), dict(leaves(here))
-        for key in {**stored, **others}:
+        known, others = dict(leaves(there)), dict(leaves(here))
+        for key in {**known, **others}:
             if key not in OF_THE_RUN:
-                yield Figure(file, key, stored.get(key), others.get(key))
+                yield Figure(file, key, known.get(key), others.get(key))
     path = project / TRANSLATIONS
     if not path.is_file():
         raise UserError(f"{path} is missing: run `dvc repro evaluate`, which makes it")
