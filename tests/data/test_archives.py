@@ -360,11 +360,11 @@ print(peak(Text(Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)) 
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("file", "a bomb"),
-        ("member", "a bomb"),
-        ("skipped", "a bomb"),
-        ("nested", "a bomb"),
-        ("entries", "a bomb"),
+        ("file", "a decompression bomb"),
+        ("member", "a decompression bomb"),
+        ("skipped", "a decompression bomb"),
+        ("nested", "a decompression bomb"),
+        ("entries", "a decompression bomb"),
         ("pax", "a header of 1,000,000,000 bytes"),
         ("long name", "a header of 1,000,000,000 bytes"),
     ],

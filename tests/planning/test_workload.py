@@ -39,5 +39,5 @@ def test_sentences_of_characters_are_four_times_as_long() -> None:
     assert 11.5 < means["bpe"] < 12.5
     assert means["characters"] == means["bytes"] == pytest.approx(48.8, rel=0.1)
     assert (loads["bpe"].vocabulary_size, loads["bytes"].vocabulary_size) == (3000, 260)
-    assert loads["bpe"].origin == "assumed: 11.7 and 12 pieces a sentence"
+    assert loads["bpe"].origin == "assumed: 11.7 and 12 tokens a sentence"
     assert loads["characters"].origin == "assumed: 50.3 and 51.6 characters a sentence"

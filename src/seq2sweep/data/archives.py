@@ -65,7 +65,7 @@ def open_text(text: Text) -> Iterator[BinaryIO]:
     member too) is gzip. An archive is read only as far as needed: of several members with the
     name the first is taken, and gzip's check sum at the end of a .tgz is not reached. Raises
     UserError, here or while the stream is read, for what is missing, damaged, of another format
-    than its name says, no regular file, or a bomb.
+    than its name says, no regular file, or a decompression bomb.
     """
     name = str(text)
     with contextlib.ExitStack() as stack:
@@ -121,7 +121,7 @@ class _Checked(io.RawIOBase):
         self._count += len(block)
         if self._most is not None and self._count > self._most:
             raise self._wrong(
-                "a bomb: it decompresses to more than text does, over "
+                "a decompression bomb: it decompresses to more than text does, over "
                 f"{BOMB_RATIO} times its size; take it from elsewhere, or decompress it yourself"
             )
         buffer[: len(block)] = block
