@@ -10,7 +10,6 @@ from seq2sweep import config as configuration
 from seq2sweep.compare.scored_run import NotComparableError, ScoredRun, Scores
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES
-from seq2sweep.evaluate.check import leaves
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.report.aggregate import Against, against, estimate
 from seq2sweep.report.number_format import p_value
@@ -61,7 +60,7 @@ def differences(first: ScoredRun, second: ScoredRun) -> dict[str, dict[str, list
     # Of before there was a key with a default.
     left_out = {k: v for k, v in configuration.DEFAULTS.items() if k.split(".")[0] in sections}
     configs = [
-        left_out | dict(leaves({key: run.config[key] for key in sections}))
+        left_out | dict(_leaves({key: run.config[key] for key in sections}))
         for run in (first, second)
     ]
     return {
@@ -88,6 +87,14 @@ def _about(run: ScoredRun) -> dict[str, Any]:
 def _unequal(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
     pairs = {key: [first.get(key), second.get(key)] for key in dict(first) | dict(second)}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 # --- scores --------------------------------------------------------------------------------------

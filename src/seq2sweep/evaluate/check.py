@@ -87,21 +87,20 @@ def _compared(
         (METRICS, stored, found),
         (SHOWN, read_json(project / SHOWN), {k: shown(found)[k] for k in IN_DVC}),
     ):
-        known, others = dict(leaves(there)), dict(leaves(here))
-        for key in {**known, **others}:
+        leaves, others = dict(_leaves(there)), dict(_leaves(here))
+        for key in {**leaves, **others}:
             if key not in OF_THE_RUN:
-                yield Figure(file, key, known.get(key), others.get(key))
+                yield Figure(file, key, leaves.get(key), others.get(key))
     path = project / TRANSLATIONS
     if not path.is_file():
         raise UserError(f"{path} is missing: run `dvc repro evaluate`, which makes it")
     yield Figure(TRANSLATIONS, "sha256", sha256(path), metrics["made_from"]["translations"])
 
 
-def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted key and value of everything in nested mappings that is no mapping itself."""
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from leaves(inner, f"{key}.{name}".removeprefix("."))
+            yield from _leaves(inner, f"{key}.{name}".removeprefix("."))
     else:
         yield key, value
 
