@@ -216,7 +216,9 @@ def _kinds(folder: str) -> tuple[str, ...]:
 
 def _code(folder: str, kind: str) -> str:
     """What a kind's file means, with other kinds' files that it makes use of."""
-    return code_fingerprint.of_code(_files(MODEL / folder / f"{kind}.py"))
+    file = MODEL / folder / f"{kind}.py"
+    code_fingerprint.of_code([file])  # says which one is no Python
+    return code_fingerprint.of_code(_files(file))
 
 
 def _files(file: Path) -> list[Path]:

@@ -189,7 +189,7 @@ def _git(project: Path, *arguments: str) -> bytes:
     try:
         done = subprocess.run(command, capture_output=True, env=environment)
     except FileNotFoundError:
-        raise UserError("git, which lists the files to upload, is not installed: install it") from None
+        raise UserError("git is not installed: it lists the files to upload") from None
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         reason = said[-1] if said else f"git {arguments[0]} failed"
