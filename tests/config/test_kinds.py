@@ -9,7 +9,7 @@ import pytest
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.config import loading
+from seq2sweep.config import kinds_of_parts
 from seq2sweep.errors import UserError
 from seq2sweep.jobs import dvc_stages
 
@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[2]
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the folder of the model, in which a file can be edited."""
     folder = tmp_path / "model"
-    shutil.copytree(loading.MODEL, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(loading, "MODEL", folder)
+    shutil.copytree(kinds_of_parts.MODEL, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(kinds_of_parts, "MODEL", folder)
     return folder
 
 
@@ -80,3 +80,31 @@ def test_a_kind_that_is_no_python_is_named(model: Path) -> None:
     (model / "feed_forward" / "swiglu.py").write_text("def (", encoding="utf-8")
     with pytest.raises(UserError, match=r"swiglu\.py line 1 is not valid Python .*: fix it"):
         configuration.identity(configuration.with_changes(BASE, GATED))
+
+
+def test_architectures_are_named_by_the_rows_of_table_2() -> None:
+    def named(rows: list[str]) -> list[str]:
+        changes = {"sweep.method": "table2", "sweep.budget": "flops", "sweep.scheduler": "none"}
+        changes |= {"sweep.space": {}, "sweep.rows": rows}
+        config = configuration.with_changes(BASE, changes)
+        assert configuration.code_of_kinds(config, "model") == {}
+        return [m.rpartition(".")[2] for m in configuration.code_of_kinds(config, "model", "sweep")]
+
+    assert sorted(named(["all"])) == ["bytenet", "convolutional", "recurrent"]
+    assert named(["bytenet"]) == ["bytenet"]
+
+
+def test_a_recurrent_mixer_is_no_recurrent_model() -> None:
+    space = {"model.encoder_mixer, model.layers": [["recurrent", 2]]}
+    config = configuration.with_changes(BASE, {"sweep.space": space})
+    assert [*configuration.code_of_kinds(config, "sweep")] == ["seq2sweep.model.mixer.recurrent"]
+
+
+def test_what_a_kind_takes_from_another_is_its_code(model: Path) -> None:
+    """ByteNet's convolutions are summed by a function of the convolutional mixer."""
+    config = configuration.with_changes(BASE, {"model.architecture": "bytenet"})
+    before = configuration.identity(config, "model")["model.architecture"]
+    file = model / "mixer" / "convolutional.py"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("own = kernel - 1 if", "own = kernel - 2 if"), encoding="utf-8")
+    assert configuration.identity(config, "model")["model.architecture"] != before

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.config import loading
+from seq2sweep.config import kinds_of_parts
 from seq2sweep.model import building, feed_forward, flops
 from seq2sweep.sweep.variants import variants
 from seq2sweep.train import step
@@ -38,8 +38,8 @@ def geglu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (folder / "relu.py").symlink_to(Path(feed_forward.__file__).with_name("relu.py"))
     (folder / "swiglu.py").symlink_to(Path(feed_forward.__file__).with_name("swiglu.py"))
     for part in ("norm", "mixer"):
-        (tmp_path / part).symlink_to(loading.MODEL / part)
-    monkeypatch.setattr(loading, "MODEL", tmp_path)
+        (tmp_path / part).symlink_to(kinds_of_parts.MODEL / part)
+    monkeypatch.setattr(kinds_of_parts, "MODEL", tmp_path)
     monkeypatch.setattr(feed_forward, "__path__", [str(folder)])
     importlib.invalidate_caches()
     yield

@@ -16,7 +16,7 @@ from torch.utils import flop_counter
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.config import ModelConfig, loading
+from seq2sweep.config import ModelConfig, kinds_of_parts, loading
 from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, EOS, PAD
 from seq2sweep.decode import beam, ctranslate
@@ -62,7 +62,7 @@ def made(changes: dict[str, Any], seed: int = 0) -> Any:
 
 def test_every_architecture_is_asked() -> None:
     asked = {changes["architecture"] for changes in SETTINGS} | {"transformer"}
-    assert asked == {*loading._kinds("architecture")} == {*loading.architectures()}
+    assert asked == {*kinds_of_parts.names("architecture")} == {*loading.architectures()}
 
 
 # --- what an output may depend on ----------------------------------------------------------------

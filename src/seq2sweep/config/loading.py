@@ -21,7 +21,8 @@ from typing import Any, Literal
 
 import yaml
 
-from seq2sweep import code_fingerprint, yaml_text
+from seq2sweep import yaml_text
+from seq2sweep.config import kinds_of_parts
 from seq2sweep.config.fields import LONGEST_SHOWN, must, shown
 from seq2sweep.config.schema import Config
 from seq2sweep.errors import UserError, did_you_mean
@@ -30,9 +31,6 @@ from seq2sweep.paths import read_text
 DECISIVE = ("src", "pipeline", "params.yaml", "dvc.yaml", "constraints.txt", "pyproject.toml")
 """The project's files that determine a result. One elsewhere (documentation, tests, infrastructure,
 dvc.lock, which stages write) leaves the tree of a run clean."""
-
-MODEL = Path(__file__).parents[1] / "model"
-"""Where the kinds of its parts lie, a folder a part."""
 
 
 def load(path: Path) -> Config:
@@ -121,7 +119,9 @@ def identity(config: Config, *sections: str) -> dict[str, Any]:
     of the code that trains: a new kind's file changes nothing of models that do not name it.
     """
     return {
-        key: f"{value} {_code(folder, value)[:8]}" if (folder := field.metadata["kinds"]) else value
+        key: f"{value} {kinds_of_parts.code(folder, value)[:8]}"
+        if (folder := field.metadata["kinds"])
+        else value
         for key, value, field in _entries(config, sections)
         if not _is_default(value, field) and field.metadata["result"]
     }
@@ -129,13 +129,22 @@ def identity(config: Config, *sections: str) -> dict[str, Any]:
 
 def code_of_kinds(config: Config, *sections: str) -> dict[str, str]:
     """What the files of kinds mean that these sections name, by module; defaults are left out."""
-    named = json.dumps(chosen(config, *sections))
+    named = {key: json.dumps(value) for key, value in chosen(config, *sections).items()}
+    if not sections or "sweep" in sections:
+        sweep = config.sweep
+        # Several keys, joined by commas, vary together.
+        for keys, values in [*sweep.base.items(), *sweep.space.items()]:
+            for key in keys.split(","):
+                named[key.strip()] = named.get(key.strip(), "") + json.dumps(values)
+        if sweep.method == "table2":
+            rows = [*architectures()] if "all" in sweep.rows else sweep.rows
+            named["model.architecture"] = named.get("model.architecture", "") + json.dumps(rows)
     return {
-        f"seq2sweep.model.{folder}.{kind}": _code(folder, kind)
-        for _, _, field in _entries(config)
-        if (folder := field.metadata["kinds"])
-        for kind in _kinds(folder)
-        if f'"{kind}"' in named and kind != field.default
+        f"seq2sweep.model.{folder}.{kind}": kinds_of_parts.code(folder, kind)
+        for key, field in _fields(typing.cast(Hashable, Config)).items()
+        if (folder := field.metadata["kinds"]) and key in named
+        for kind in kinds_of_parts.names(folder)
+        if f'"{kind}"' in named[key] and kind != field.default
     }
 
 
@@ -207,30 +216,6 @@ def known_keys() -> list[str]:
 
 def _is_default(value: Any, field: dataclasses.Field[Any]) -> bool:
     return field.default is not dataclasses.MISSING and bool(value == _plain(field.default))
-
-
-def _kinds(folder: str) -> tuple[str, ...]:
-    """Names of the modules of a folder of `seq2sweep/model`, which is not imported here."""
-    return tuple(sorted(file.stem for file in (MODEL / folder).glob("[!_]*.py")))
-
-
-def _code(folder: str, kind: str) -> str:
-    """What a kind's file means, with other kinds' files that it makes use of."""
-    file = MODEL / folder / f"{kind}.py"
-    code_fingerprint.of_code([file])  # says which one is no Python
-    return code_fingerprint.of_code(_files(file))
-
-
-def _files(file: Path) -> list[Path]:
-    """A kind's file, then those of kinds that it imports, each once."""
-    found = [file]
-    for path in found:
-        for _, module in code_fingerprint.imports(path.read_text(encoding="utf-8"), path.stem):
-            parts = module.split(".")
-            if parts[:2] == ["seq2sweep", "model"] and len(parts) > 3:
-                other = MODEL / parts[2] / f"{parts[3]}.py"
-                found += [other] if other.is_file() and other not in found else []
-    return found
 
 
 def _plain(value: Any) -> Any:
@@ -319,7 +304,7 @@ def section(kind: Any, values: Any, prefix: str = "", name: str = "params.yaml")
             built[key] = section(hint, values[key], f"{dotted}.", name)
         else:
             if (folder := field.metadata["kinds"]) and hint is str:
-                hint = Literal[_kinds(folder)]
+                hint = Literal[kinds_of_parts.names(folder)]
             built[key] = _convert(hint, values[key], dotted, name)
     return kind(**built)
 

@@ -116,7 +116,7 @@ def workload(config: Config, pairs: Mapping[str, int], encoded: Path | None) -> 
     few = _bitext(source, target, {"size": BYTES if kind == "bytes" else size})
     valid, test = (_typical(typical, count, times) for count in held_out_pairs)
     means = " and ".join(f"{round(mean * times, 1):g}" for mean in typical[:2])
-    origin = f"assumed: {means} {'pieces' if times == 1 else kind} a sentence"
+    origin = f"assumed: {means} {'tokens' if times == 1 else kind} a sentence"
     return Workload(few, valid, test, number, origin)
 
 

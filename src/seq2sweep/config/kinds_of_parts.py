@@ -1,0 +1,37 @@
+"""Models and parts of them that come in kinds: a file each, found by its name in `seq2sweep.model`.
+
+Nothing of `seq2sweep.model` is imported here: PyTorch takes a second to load.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from seq2sweep import code_fingerprint
+
+MODEL = Path(__file__).parents[1] / "model"
+"""Where the kinds lie, a folder a part."""
+
+
+def names(folder: str) -> tuple[str, ...]:
+    """Of the kinds of a part, sorted."""
+    return tuple(sorted(file.stem for file in (MODEL / folder).glob("[!_]*.py")))
+
+
+def code(folder: str, kind: str) -> str:
+    """What a kind's file means, with other kinds' files that it makes use of."""
+    file = MODEL / folder / f"{kind}.py"
+    code_fingerprint.of_code([file])  # says which one is no Python
+    return code_fingerprint.of_code(_files(file))
+
+
+def _files(file: Path) -> list[Path]:
+    """A kind's file, then those of kinds that it imports, each once."""
+    found = [file]
+    for path in found:
+        for _, module in code_fingerprint.imports(path.read_text(encoding="utf-8"), path.stem):
+            parts = module.split(".")
+            if parts[:2] == ["seq2sweep", "model"] and len(parts) > 3:
+                other = MODEL / parts[2] / f"{parts[3]}.py"
+                found += [other] if other.is_file() and other not in found else []
+    return found
