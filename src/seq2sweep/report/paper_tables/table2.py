@@ -116,7 +116,7 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
         "training, the tries in FLOPs beside.",
         "All use the base's optimizer, schedule, batches, label smoothing, dropout and beam "
         "search, not what their own papers tuned. Layers (of ByteNet the width) are chosen so that "
-        "parameters are as many as the base's.",
+        "a token costs as many FLOPs as it costs the base.",
         "p: paired bootstrap over sentences against base.",
     ]
     if edges:
