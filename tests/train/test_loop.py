@@ -301,9 +301,9 @@ def test_longer_sentences_than_any_before_change_nothing(
 def test_learned_positions_refuse_longer_text(
     tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seq2sweep.train.loop.LEARNED_POSITIONS", 5)
+    monkeypatch.setattr("seq2sweep.model.architecture.transformer.LEARNED_POSITIONS", 5)
     config = configuration.with_changes(tiny_config, {"model.positions": "learned"})
-    with pytest.raises(UserError, match=r"model\.positions"):
+    with pytest.raises(UserError, match=r"positions are for sentences of at most 5 tokens, but"):
         run(config, tiny_corpus, tmp_path)
 
 
