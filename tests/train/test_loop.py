@@ -20,6 +20,7 @@ from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
+from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.runs import journal
 from seq2sweep.train import checkpointing, loop
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted, Logged, Validated
@@ -301,7 +302,7 @@ def test_longer_sentences_than_any_before_change_nothing(
 def test_learned_positions_refuse_longer_text(
     tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seq2sweep.model.architecture.transformer.LEARNED_POSITIONS", 5)
+    monkeypatch.setattr(Transformer, "max_length", property(lambda model: 5))
     config = configuration.with_changes(tiny_config, {"model.positions": "learned"})
     with pytest.raises(UserError, match=r"positions are for sentences of at most 5 tokens, but"):
         run(config, tiny_corpus, tmp_path)
