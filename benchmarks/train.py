@@ -62,6 +62,10 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=10, help="measured updates of a turn")
     parser.add_argument("--threads", type=int, default=available_cpus())
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of these contenders alone")
+    parser.add_argument(
+        "--precisions", nargs="+", choices=("float32", "bf16"), default=("float32", "bf16"),
+        help="a processor without bf16 emulates it, which takes minutes a turn",
+    )  # fmt: skip
     parser.add_argument("--json", type=Path, help="where to write all figures")
     parser.add_argument(
         "--architecture", choices=["transformer", *RIVALS], default="transformer",
@@ -75,7 +79,11 @@ def main() -> None:
             for precision in ("float32", "bf16")
             for name, keep in RIVALS[options.architecture]
         ]
-    ways = [Way(*each) for each in contending if not options.only or each[0] in options.only]
+    ways = [
+        Way(*each)
+        for each in contending
+        if each[1] in options.precisions and (not options.only or each[0] in options.only)
+    ]
     with tempfile.TemporaryDirectory() as folder:
         corpus.make_as_asked(Path(folder), options)
         found: dict[Way, list[dict[str, Any]]] = {way: [] for way in ways}
@@ -83,7 +91,7 @@ def main() -> None:
         for turn, way in console.progress(turns, "train", "turns", len(turns)):
             found[way].append(run(way, Path(folder), options, turn * options.updates))
         flops = flops_per_token(Path(folder), options.pieces, options.architecture)
-    products = {precision: product_rate(precision) for precision in ("float32", "bf16")}
+    products = {precision: product_rate(precision) for precision in options.precisions}
     result = {
         "flops_per_token": flops,
         "machine": f"{platform.machine()}, {options.threads} threads of {available_cpus()} CPUs",

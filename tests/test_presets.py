@@ -109,6 +109,7 @@ def test_what_was_measured_says_when_and_with_these_settings(name: str) -> None:
 # figure as the group of a pattern.
 HOW = "docs/how_it_works.md"
 PAPER = "docs/paper.md"
+TABLE2 = "docs/table2.md"
 WHERE_FROM = [
     ("phrasebook", r"^([\d.]+) on its test set", "README.md", r"BLEU (\S+) \(nrefs"),
     ("phrasebook", r"^(\d+) minutes", "README.md", r"without a GPU: ([\d.]+) minutes after"),
@@ -123,6 +124,19 @@ WHERE_FROM = [
     ("phrasebook-mixers", r"^([\d.]+) for the base", PAPER, r"BLEU of the base variant (\S+) ±"),
     ("phrasebook-mixers", r"([\d.]+) for the best of 9", PAPER, r"separable \| (\S+) ±"),
     ("phrasebook-mixers", r"^(\d+) minutes", PAPER, r"27 trainings in (\d+) minutes"),
+    (
+        "phrasebook-table2",
+        r"^([\d.]+) for the Transformer",
+        TABLE2,
+        r"0\.5 × \| \S+ ± \S+ \| (\S+) ±",
+    ),
+    (
+        "phrasebook-table2",
+        r"([\d.]+) for the conv",
+        TABLE2,
+        r"\| 1\.64 \| 2 × \| \S+ ± \S+ \| (\S+) ±",
+    ),
+    ("phrasebook-table2", r"^(\d+) minutes", TABLE2, r"24 trainings in (\d+) minutes"),
     ("phrasebook-attention", r"^([\d.]+) for the base", PAPER, r"16 \(base\) \| (\S+) ±"),
     ("phrasebook-attention", r"([\d.]+) for the best of 12", PAPER, r"(\S+) ± 5\.1 \|"),
     ("phrasebook-attention", r"^(\d+) minutes", PAPER, r"36 trainings in (\d+) minutes"),
