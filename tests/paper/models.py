@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2sweep.config import TransformerConfig
-from seq2sweep.data.vocabulary import PAD
+from seq2sweep.data.vocabulary import BOS, PAD
+from seq2sweep.model.architecture import Architecture
 from seq2sweep.model.architecture.transformer import Transformer
 
 KINDS = ("scaled_dot_product", "dot_product", "additive")
@@ -77,6 +78,34 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
     """Greatest difference, measured by the greatest number expected."""
     assert actual.shape == expected.shape
     return ((actual - expected).abs().max() / expected.abs().max()).item()
+
+
+def steps_are_whole_passes(model: Architecture, *, steps: int, ends: dict[int, int]) -> None:
+    """Each step of a search that swaps, drops and repeats hypotheses says what a pass over the
+    hypothesis's own tokens says.
+
+    model: in float64; ends: after which steps which of the sentences left is done. All but one are.
+    """
+    torch.manual_seed(7)
+    source, hypotheses = padded([5, 9, 2]), 3
+    history = torch.full((3, 1, 1), BOS)
+    with torch.no_grad():
+        cache = model.start(source)
+        for i in range(steps):
+            logits = model.step(history[:, :, -1], cache)
+            for b, rows in enumerate(history):
+                whole = model(source[b : b + 1].expand(len(rows), -1), rows)[:, -1]
+                torch.testing.assert_close(logits[b], whole, rtol=1e-10, atol=1e-10)
+            stay = [b for b in range(len(source)) if b != ends.get(i)]
+            keep = torch.tensor(stay)
+            parents = torch.randint(history.size(1), (len(stay), hypotheses))
+            words = torch.randint(4, VOCABULARY, (len(stay), hypotheses, 1))
+            cache.select((keep[:, None] * history.size(1) + parents).flatten())
+            history = torch.cat((history[keep[:, None], parents], words), dim=2)
+            if len(stay) < len(source):
+                cache.keep(keep)
+                source = source[keep]
+    assert len(source) == 1
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from seq2sweep.train import step
 from seq2sweep.train.loss import smoothed_cross_entropy
 
 from .bytenet_equations import array, defined
-from .models import VOCABULARY, padded
+from .models import VOCABULARY, padded, steps_are_whole_passes
 
 CPU = torch.device("cpu")
 SETTINGS: list[dict[str, object]] = [
@@ -215,26 +215,7 @@ def test_steps_are_the_whole_whichever_hypotheses_go_on(changes: dict[str, objec
     """Hypotheses that swap places, die out and go on from one another; sentences that end; the
     longest goes on beyond its columns, which are the last of all."""
     model = made(**changes)
-    torch.manual_seed(7)
-    source, hypotheses = padded([5, 9, 2]), 3
-    history = torch.full((3, 1, 1), BOS)
-    with torch.no_grad():
-        cache = model.start(source)
-        for i in range(26):
-            logits = model.step(history[:, :, -1], cache)
-            for b, rows in enumerate(history):
-                whole = model(source[b : b + 1].expand(len(rows), -1), rows)[:, -1]
-                torch.testing.assert_close(logits[b], whole, rtol=1e-10, atol=1e-10)
-            stay = [b for b in range(len(source)) if b != {6: 2, 14: 0}.get(i)]
-            keep = torch.tensor(stay)
-            parents = torch.randint(history.size(1), (len(stay), hypotheses))
-            words = torch.randint(4, VOCABULARY, (len(stay), hypotheses, 1))
-            cache.select((keep[:, None] * history.size(1) + parents).flatten())
-            history = torch.cat((history[keep[:, None], parents], words), dim=2)
-            if len(stay) < len(source):
-                cache.keep(keep)
-                source = source[keep]
-    assert len(source) == 1
+    steps_are_whole_passes(model, steps=26, ends={6: 2, 14: 0})
 
 
 def test_a_beam_scores_what_whole_passes_do() -> None:

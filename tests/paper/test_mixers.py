@@ -31,7 +31,7 @@ from seq2sweep.model.packing import Packing
 from seq2sweep.train import step
 
 from . import equations
-from .models import MIXERS, VOCABULARY, padded, randomised, small
+from .models import MIXERS, padded, randomised, small, steps_are_whole_passes
 
 CPU = torch.device("cpu")
 OTHERS = MIXERS[1:]
@@ -221,26 +221,7 @@ def test_steps_are_the_whole_whichever_hypotheses_go_on(
         mixer_dilation=(1, 3),
     )  # fmt: skip
     model = randomised(config).double().eval()
-    torch.manual_seed(7)
-    source, hypotheses = padded([5, 9, 2]), 3
-    history = torch.full((3, 1, 1), BOS)
-    with torch.no_grad():
-        cache = model.start(source)
-        for i in range(16):
-            logits = model.step(history[:, :, -1], cache)
-            for b, rows in enumerate(history):
-                whole = model(source[b : b + 1].expand(len(rows), -1), rows)[:, -1]
-                torch.testing.assert_close(logits[b], whole, rtol=1e-10, atol=1e-10)
-            stay = [b for b in range(len(source)) if b != {6: 1, 11: 0}.get(i)]
-            keep = torch.tensor(stay)
-            parents = torch.randint(history.size(1), (len(stay), hypotheses))
-            words = torch.randint(4, VOCABULARY, (len(stay), hypotheses, 1))
-            cache.select((keep[:, None] * history.size(1) + parents).flatten())
-            history = torch.cat((history[keep[:, None], parents], words), dim=2)
-            if len(stay) < len(source):
-                cache.keep(keep)
-                source = source[keep]
-    assert len(source) == 1
+    steps_are_whole_passes(model, steps=16, ends={6: 1, 11: 0})
 
 
 @pytest.mark.parametrize("kind", OTHERS)
