@@ -20,6 +20,7 @@ from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.caching import MixerCache
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
+from seq2sweep.model.products import Linear
 
 LEARNED_POSITIONS = 1024
 """Pieces a side for which `model.positions: learned` has a position."""
@@ -191,6 +192,25 @@ class Positions(nn.Module):
                 )
             self.table = sinusoids(2 * end, self.d_model).to(self.table)
         return self.table[start:end]
+
+
+def embedding(vocabulary_size: int, d_model: int) -> nn.Embedding:
+    """Variance 1 / d_model, so that sqrt(d_model) times it (section 3.4) has variance 1, the scale
+    of the positions."""
+    made = nn.Embedding(vocabulary_size, d_model)
+    nn.init.normal_(made.weight, std=d_model**-0.5)
+    return made
+
+
+def projection(vocabulary_size: int, d_model: int, tied: nn.Embedding | None) -> Linear:
+    """To logits, without a bias: with the weights of `tied`, or with weights of its own that give
+    logits of variance 1 from states that have it."""
+    made = Linear(d_model, vocabulary_size, bias=False)
+    if tied is not None:
+        made.weight = tied.weight
+    else:
+        nn.init.normal_(made.weight, std=d_model**-0.5)
+    return made
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:

@@ -41,6 +41,7 @@ from seq2sweep.config import BytenetConfig
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.architecture import Architecture, Lengths
 from seq2sweep.model.dropout import dropout
+from seq2sweep.model.layers import embedding, projection
 from seq2sweep.model.mixer.convolutional import offsets_of, sum_of_shifted
 from seq2sweep.model.norm.layernorm import Norm
 from seq2sweep.model.packing import Packing
@@ -57,19 +58,15 @@ class Bytenet(Architecture):
     def __init__(self, config: BytenetConfig, vocabulary_size: int) -> None:
         super().__init__(config, vocabulary_size)
         d = config.d_model
-        self.source_embedding = _embedding(vocabulary_size, d)
+        self.source_embedding = embedding(vocabulary_size, d)
         self.target_embedding = (
-            self.source_embedding if config.tie_embeddings else _embedding(vocabulary_size, d)
+            self.source_embedding if config.tie_embeddings else embedding(vocabulary_size, d)
         )
         self.encoder = nn.ModuleList(Block(config, False, i) for i in range(config.layers))
         self.decoder = nn.ModuleList(Block(config, True, i) for i in range(config.layers))
         self.encoder_norm, self.decoder_norm = Norm(d), Norm(d)
-        self.projection = Linear(d, vocabulary_size, bias=False)
-        if config.tie_embeddings:
-            self.projection.weight = self.source_embedding.weight
-        else:
-            # Logits of variance 1 from states that have it.
-            nn.init.normal_(self.projection.weight, std=d**-0.5)
+        tied = self.source_embedding if config.tie_embeddings else None
+        self.projection = projection(vocabulary_size, d, tied)
 
     def forward(
         self,
@@ -311,10 +308,3 @@ def _ahead(config: BytenetConfig, number: int) -> int:
 def _weights(config: BytenetConfig) -> int:
     """Of a block's products: 2 d^2 to narrow, k d^2 of the convolution, 2 d^2 to widen."""
     return (4 + config.kernel) * (config.d_model // 2) ** 2
-
-
-def _embedding(vocabulary_size: int, d_model: int) -> nn.Embedding:
-    """Variance 1 / d_model, so that sqrt(d_model) times it has variance 1."""
-    embedding = nn.Embedding(vocabulary_size, d_model)
-    nn.init.normal_(embedding.weight, std=d_model**-0.5)
-    return embedding

@@ -35,6 +35,7 @@ from seq2sweep.model import lstm
 from seq2sweep.model.architecture import Architecture, Lengths
 from seq2sweep.model.attention import additive
 from seq2sweep.model.dropout import dropout
+from seq2sweep.model.layers import embedding, projection
 from seq2sweep.model.packing import Packing
 from seq2sweep.model.products import Linear
 
@@ -50,9 +51,9 @@ class Recurrent(Architecture):
     def __init__(self, config: RecurrentConfig, vocabulary_size: int) -> None:
         super().__init__(config, vocabulary_size)
         d = config.d_model
-        self.source_embedding = _embedding(vocabulary_size, d)
+        self.source_embedding = embedding(vocabulary_size, d)
         self.target_embedding = (
-            self.source_embedding if config.tie_embeddings else _embedding(vocabulary_size, d)
+            self.source_embedding if config.tie_embeddings else embedding(vocabulary_size, d)
         )
         self.rightwards, self.leftwards = lstm.made(d, d), lstm.made(d, d)
         self.encoder = nn.ModuleList(
@@ -60,11 +61,8 @@ class Recurrent(Architecture):
         )
         self.bottom = AttendingLayer(d)
         self.decoder = nn.ModuleList(lstm.made(2 * d, d) for _ in range(config.layers - 1))
-        self.projection = Linear(d, vocabulary_size, bias=False)
-        if config.tie_embeddings:
-            self.projection.weight = self.source_embedding.weight
-        else:
-            nn.init.normal_(self.projection.weight, std=d**-0.5)
+        tied = self.source_embedding if config.tie_embeddings else None
+        self.projection = projection(vocabulary_size, d, tied)
 
     def forward(
         self,
@@ -360,10 +358,3 @@ def _above(x: Tensor, out: Tensor, number: int) -> Tensor:
 def _mask(source: Tensor, dtype: torch.dtype) -> Tensor:
     """What attention over source [B, n] adds to its scores: [B, 1, n]."""
     return additive(source.ne(PAD), dtype)[:, None, :]
-
-
-def _embedding(vocabulary_size: int, d: int) -> nn.Embedding:
-    """Variance 1 / d, so that sqrt(d) times it is what an LSTM likes to read."""
-    embedding = nn.Embedding(vocabulary_size, d)
-    nn.init.normal_(embedding.weight, std=d**-0.5)
-    return embedding

@@ -29,9 +29,10 @@ from seq2sweep.model.layers import (
     EncoderLayer,
     LayerCache,
     Positions,
+    embedding,
+    projection,
 )
 from seq2sweep.model.packing import Packing
-from seq2sweep.model.products import Linear
 
 STEPS_TO_DROP = 8
 SHARE_TO_DROP = 0.7
@@ -45,11 +46,11 @@ class Transformer(Architecture):
 
     def __init__(self, config: TransformerConfig, vocabulary_size: int) -> None:
         super().__init__(config, vocabulary_size)
-        self.source_embedding = _embedding(vocabulary_size, config.d_model)
+        self.source_embedding = embedding(vocabulary_size, config.d_model)
         self.target_embedding = (
             self.source_embedding
             if config.tie_embeddings
-            else _embedding(vocabulary_size, config.d_model)
+            else embedding(vocabulary_size, config.d_model)
         )
         self.source_positions = Positions(config.positions, config.d_model)
         self.target_positions = Positions(config.positions, config.d_model)
@@ -60,11 +61,8 @@ class Transformer(Architecture):
         norm = components.norm(config.norm_kind)
         self.encoder_norm = norm(config.d_model) if pre else nn.Identity()
         self.decoder_norm = norm(config.d_model) if pre else nn.Identity()
-        self.projection = Linear(config.d_model, vocabulary_size, bias=False)
-        if config.tie_embeddings:
-            self.projection.weight = self.source_embedding.weight
-        else:
-            nn.init.normal_(self.projection.weight, std=config.d_model**-0.5)
+        tied = self.source_embedding if config.tie_embeddings else None
+        self.projection = projection(vocabulary_size, config.d_model, tied)
 
     def forward(
         self,
@@ -326,10 +324,3 @@ class DecoderCache:
 def _taken(module: MultiHeadAttention) -> Tensor:
     assert module.kept_weights is not None
     return module.kept_weights
-
-
-def _embedding(vocabulary_size: int, d_model: int) -> nn.Embedding:
-    """Variance 1 / d_model, so that sqrt(d_model) times it has the scale of the positions."""
-    embedding = nn.Embedding(vocabulary_size, d_model)
-    nn.init.normal_(embedding.weight, std=d_model**-0.5)
-    return embedding
