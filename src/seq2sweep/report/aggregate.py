@@ -15,7 +15,7 @@ from typing import Any
 
 from scipy.special import stdtrit
 
-from seq2sweep.report.number_format import whole
+from seq2sweep.report.number_format import MISSING, fixed, whole
 
 FIGURES = (
     "valid_perplexity",
@@ -258,6 +258,14 @@ def estimate(values: Sequence[float]) -> Estimate:
         return Estimate(mean)
     deviation = statistics.stdev(values)
     return Estimate(mean, n, deviation, _t(n - 1) * deviation / math.sqrt(n))
+
+
+def with_margin(estimate: Estimate | None, decimals: int) -> str:
+    """`25.3 ± 0.4`: mean and half the width of its interval, or the mean alone of one seed."""
+    if estimate is None:
+        return MISSING
+    margin = "" if estimate.margin is None else f" ± {fixed(estimate.margin, decimals)}"
+    return fixed(estimate.mean, decimals) + margin
 
 
 def difference(one: Estimate, other: Estimate) -> Estimate:

@@ -8,7 +8,7 @@ from typing import Any
 
 from seq2sweep import config as configuration
 from seq2sweep.report import findings, paper
-from seq2sweep.report.aggregate import Estimate, Variant, aggregate, most_seeds
+from seq2sweep.report.aggregate import Variant, aggregate, most_seeds, with_margin
 from seq2sweep.report.number_format import MISSING, fixed, millions, plain, powers, whole
 from seq2sweep.report.pareto import front, objectives
 from seq2sweep.report.pareto import notes as notes_of_search
@@ -246,14 +246,6 @@ def _setting(variant: Variant, key: str) -> str:
 def _bleu(variant: Variant) -> str:
     unseen = variant.against is not None and variant.against.seen is False
     return with_margin(variant.figures["bleu"], 1) + (f" {UNSEEN}" if unseen else "")
-
-
-def with_margin(estimate: Estimate | None, decimals: int) -> str:
-    """`25.3 ± 0.4`: mean and half the width of its interval, or the mean alone of one seed."""
-    if estimate is None:
-        return MISSING
-    margin = "" if estimate.margin is None else f" ± {fixed(estimate.margin, decimals)}"
-    return fixed(estimate.mean, decimals) + margin
 
 
 def _hours(hours: float | None) -> str:

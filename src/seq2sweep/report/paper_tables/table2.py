@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seq2sweep.presets.rivals import PAIRS, ROWS, Cost, Row
-from seq2sweep.report.aggregate import Against, Variant, aggregate
+from seq2sweep.report.aggregate import Against, Variant, aggregate, with_margin
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, powers, signed
 from seq2sweep.report.paper_tables.table1 import Table
-from seq2sweep.report.table import with_margin
 
 TITLE = "Table 2, measured"
 PAPER = (

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seq2sweep.paths import mismatch
-from seq2sweep.report.aggregate import Estimate, Variant, estimate
-from seq2sweep.report.number_format import MISSING, fixed, whole
+from seq2sweep.report.aggregate import Estimate, Variant, estimate, with_margin
+from seq2sweep.report.number_format import whole
 
 SHAPE: dict[str, Any] = {
     "trained_on": {"usual": int, "longest": int},
@@ -197,7 +197,7 @@ def table(variants: Sequence[Variant], lengths: ByLength | None) -> Table | None
     if lengths is None:
         return None
     rows = [
-        (variant.label, *(_cell(score) for score in lengths.of[variant.name].bins))
+        (variant.label, *(with_margin(score, 1) for score in lengths.of[variant.name].bins))
         for variant in variants
         if variant.name in lengths.of and any(lengths.of[variant.name].bins)
     ]
@@ -224,9 +224,3 @@ def notes(lengths: ByLength) -> list[str]:
             else "No validation sentence is longer than any."
         ),
     ]
-
-
-def _cell(score: Estimate | None) -> str:
-    if score is None:
-        return MISSING
-    return fixed(score.mean, 1) + ("" if score.margin is None else f" ± {fixed(score.margin, 1)}")
