@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from seq2sweep import config as configuration
-from seq2sweep.config import Config
+from seq2sweep.config import Config, ModelConfig
 from seq2sweep.data.batching import plan_epoch
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.model import flops
 from seq2sweep.presets import rivals
 
 SHORT = np.array([10])
+"""Tokens of a sentence so short that its cost is that of weights, not of pairs of tokens."""
 MOST_LAYERS = 64
 STEP_OF_WIDTH = 8
 """Of ByteNet's width: as processors and GPUs like products best."""
@@ -68,26 +70,24 @@ def rivals_of(names: Sequence[str], base: Config) -> Iterator[tuple[str, dict[st
     its layers, as the paper's 30 beside the base model's 6, and a width that fits. What both have,
     such as dropout, stays the base's.
     """
+
+    def cost(model: ModelConfig) -> float:
+        return flops.forward_flops(model, base.vocabulary.size, SHORT, SHORT)
+
+    wanted = cost(base.model)
     for name in rivals.select(names):
-        yield name, min(_sizes(name, base), key=lambda changes: _distance(changes, base))
+        sizes = list(_sizes(name, base))
+        first = {f"model.{key}": size for key, size in sizes[0].items()}
+        model: Any = configuration.with_changes(base, {"model.architecture": name} | first).model
+        costs = [abs(cost(dataclasses.replace(model, **size)) - wanted) for size in sizes]
+        best = sizes[costs.index(min(costs))]
+        yield name, {"model.architecture": name} | {f"model.{k}": v for k, v in best.items()}
 
 
-def _sizes(name: str, base: Config) -> Iterator[dict[str, Any]]:
-    changes: dict[str, Any] = {"model.architecture": name}
+def _sizes(name: str, base: Config) -> Iterator[dict[str, int]]:
+    """What may be chosen: keys of the section `model`."""
     if name != "bytenet":
-        yield from (changes | {"model.layers": layers} for layers in range(2, MOST_LAYERS))
+        yield from ({"layers": layers} for layers in range(2, MOST_LAYERS))
         return
-    changes["model.layers"] = 5 * base.model.layers
     widths = range(STEP_OF_WIDTH, 4 * base.model.d_model + 1, STEP_OF_WIDTH)
-    yield from (changes | {"model.d_model": width} for width in widths)
-
-
-def _distance(changes: dict[str, Any], base: Config) -> float:
-    """How many FLOPs more or less than the base's, of sentences so short that it is weights, not
-    pairs of tokens, that count."""
-    own = configuration.with_changes(base, changes)
-    costs = [
-        flops.forward_flops(config.model, base.vocabulary.size, SHORT, SHORT)
-        for config in (own, base)
-    ]
-    return abs(costs[0] - costs[1])
+    yield from ({"layers": 5 * base.model.layers, "d_model": width} for width in widths)

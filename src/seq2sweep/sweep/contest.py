@@ -95,8 +95,3 @@ def perplexity(result: TrialResult) -> float:
     """The newest on the validation set; not a number where there is none."""
     found = result.metrics.get("valid_perplexity")
     return math.nan if found is None else float(found)
-
-
-def scale(result: TrialResult) -> float:
-    """What it was trained with: `train.learning_rate_scale`."""
-    return result.variant.config.train.learning_rate_scale
