@@ -293,6 +293,9 @@ def train(
             results, entrants = contest.compare(
                 config, data, run_final, on_trial=recorder.hear, on_choice=say_choice
             )
+            if (lost := entrants[0].refused) is not None:
+                # All others are compared with it.
+                raise OperationalError(f"{entrants[0].name}: {lost.cause}; nothing to compare with")
             return results, [], entrants
         say = functools.partial(say_round, config)
         return *search(config, data, run_final, on_trial=recorder.hear, on_round=say), []

@@ -172,6 +172,12 @@ def test_tries_that_end_before_the_warm_up_are_refused(data: Bitext) -> None:
         assert "raise sweep.search_share" in one.refused.cause
 
 
+def test_a_base_that_cannot_try_is_one_line() -> None:
+    config = asked(**{"sweep.base": {"train.steps": 900, "train.warmup_steps": 300}})
+    with pytest.raises(UserError, match=r"table2: base: its \d+ steps end before the warm-up"):
+        variants(config)
+
+
 def test_what_a_plan_counts_is_what_is_trained(data: Bitext) -> None:
     config = asked()
     planned, refused = variants(config, data)

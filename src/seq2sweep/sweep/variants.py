@@ -90,7 +90,12 @@ def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant],
     if base.sweep.method == "table2":
         names = ["base", *rivals.select(base.sweep.rows)]
         rates = dict.fromkeys(names, base.sweep.learning_rates[0])
-        both = [*entries(base, data, {}).values(), *entries(base, data, rates).values()]
+        tries, after = entries(base, data, {}), entries(base, data, rates)
+        # All others are compared with it.
+        for own in (tries["base"], after["base"]):
+            if isinstance(own, Refused):
+                raise UserError(f"params.yaml: sweep.method table2: base: {own.cause}")
+        both = [*tries.values(), *after.values()]
         unfit = {one.name: one for one in both if isinstance(one, Refused)}
         trained = [trial for one in both if not isinstance(one, Refused) for trial in one]
         return trained, list(unfit.values())
