@@ -132,10 +132,10 @@ def ours(size: int, precision: Precision, architecture: str = "transformer") -> 
     import torch
 
     from seq2sweep.model.building import build
-    from seq2sweep.train import step
+    from seq2sweep.train import optimizers, step
 
     model, device = build(our_model_config(architecture), size).train(), torch.device("cpu")
-    optimizer = step.make_optimizer(model)
+    optimizer = optimizers.make_adam(model)
 
     def update(batch: Any) -> None:
         step.accumulate(

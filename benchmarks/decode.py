@@ -111,13 +111,13 @@ def learn(model: Any, folder: Path, updates: int) -> None:
     import torch
 
     from seq2sweep.data.batching import collate
-    from seq2sweep.train import allocator, step
+    from seq2sweep.train import allocator, optimizers, step
 
     allocator.keep_memory()
     torch.set_num_threads(available_cpus())
     device = torch.device("cpu")
     data, groups = corpus.batches(folder, 4096)
-    optimizer = step.make_optimizer(model.train())
+    optimizer = optimizers.make_adam(model.train())
     for i in console.progress(range(updates), "train", "updates", updates):
         batch = collate(data, groups[i % len(groups)])
         tokens = int(batch.target_out.ne(0).sum())
@@ -126,7 +126,7 @@ def learn(model: Any, folder: Path, updates: int) -> None:
             world_size=1, device=device,
             precision=step.choose_precision("auto", device, contenders.SIZES["d_model"]),
         )  # fmt: skip
-        rate = step.learning_rate(i + 1, contenders.SIZES["d_model"], WARM_UP)
+        rate = optimizers.learning_rate(i + 1, contenders.SIZES["d_model"], WARM_UP)
         step.apply(model, optimizer, rate)
     model.eval()
 

@@ -33,7 +33,7 @@ from seq2sweep.decode.beam import search
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.building import build
 from seq2sweep.model.flops import parameter_count, training_flops
-from seq2sweep.train import step
+from seq2sweep.train import optimizers, step
 
 VOCABULARY = 37_000
 PAIRS = 120_000
@@ -143,7 +143,7 @@ def training(
     size = int(data.header["vocabulary"]["size"])
     torch.manual_seed(1)
     model = build(config.model, size).to(device).train()
-    optimizer = step.make_optimizer(model)
+    optimizer = optimizers.make_adam(model)
     precision = step.choose_precision("auto", device, config.model.d_model)
     callable_model = torch.compile(model, dynamic=True) if compiled else model
     tokens = TOKENS if device.type == "cuda" else 500

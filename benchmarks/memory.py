@@ -78,14 +78,14 @@ def turn(options: argparse.Namespace) -> dict[str, float]:
     from benchmarks import curves
     from seq2sweep import presets
     from seq2sweep.model.building import build
-    from seq2sweep.train import step
+    from seq2sweep.train import optimizers, step
     from seq2sweep.train.allocator import keep_memory
 
     keep_memory()
     torch.manual_seed(1)
     config = presets.load(options.preset).config
     model = build(config.model, PIECES).train()
-    optimizer = step.make_optimizer(model)
+    optimizer = optimizers.make_adam(model)
     batch = made_up()
     before = contenders.peak_megabytes()
     with mock.patch.object(
@@ -289,13 +289,13 @@ def short_training(seed: int) -> None:
     from seq2sweep import presets
     from seq2sweep.data.batching import Batch
     from seq2sweep.model.building import build
-    from seq2sweep.train import step
+    from seq2sweep.train import optimizers, step
 
     torch.manual_seed(seed)
     config = presets.load("phrasebook").config
     sizes = {k: v for k, v in config.sweep.base.items() if k.startswith("model.")}
     model = build(configuration.with_changes(config, sizes).model, 3000).train()
-    optimizer = step.make_optimizer(model)
+    optimizer = optimizers.make_adam(model)
     for _ in range(60):
         width = int(torch.randint(5, 30, ()))
         lengths = torch.randint(3, width + 1, (1000 // width + int(torch.randint(0, 4, ())),))

@@ -137,7 +137,7 @@ def work(
     from seq2sweep.data.batching import collate, share
     from seq2sweep.model.architecture.transformer import Transformer
     from seq2sweep.model.flops import training_flops
-    from seq2sweep.train import step
+    from seq2sweep.train import optimizers, step
     from seq2sweep.train.allocator import keep_memory
 
     keep_memory()
@@ -148,7 +148,7 @@ def work(
     data, groups = corpus.batches(folder, options.tokens)
     device = torch.device("cpu")
     model = Transformer(config, options.pieces).train()
-    optimizer = step.make_optimizer(model)
+    optimizer = optimizers.make_adam(model)
     parallel: Any = DistributedDataParallel(model, broadcast_buffers=False)
     precision = step.choose_precision("auto", device, config.d_model)
     taken: dict[str, list[float]] = {"with": [], "without": []}

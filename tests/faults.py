@@ -40,6 +40,7 @@ SCORES = "tests/paper/test_scores.py"
 EVALUATION = "tests/evaluate/test_evaluation.py"
 BATCHING = "tests/data/test_batching.py"
 FIGURES = "tests/pipeline/test_figures.py"
+OPTIMIZERS = "tests/train/test_optimizers.py"
 SEEDS = "tests/report/test_aggregate.py"
 
 PACKAGE = "src/seq2sweep"
@@ -68,7 +69,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("    model.eval()\n", "    model.train()\n"),
             ("bitext.target_lengths[ids].sum()", "bitext.source_lengths[ids].sum()"),
         ],
-        f"{PACKAGE}/train/step.py": [
+        f"{PACKAGE}/train/optimizers.py": [
             ("step * warmup_steps**-1.5", "step * warmup_steps**-1.4"),
             ("d_model**-0.5 * min(", "d_model**-0.4 * min("),
         ],
@@ -80,7 +81,28 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
     },
     FORMULAS: {
-        f"{PACKAGE}/train/step.py": [("float(scale * d_model", "float(d_model")],
+        f"{PACKAGE}/train/optimizers.py": [("float(scale * d_model", "float(d_model")],
+    },
+    OPTIMIZERS: {
+        f"{PACKAGE}/train/optimizers.py": [
+            ("stalls, rate = stalls - 1, rate / 10", "stalls, rate = stalls - 1, rate / 2"),
+            ("0 if late < 0 else 1 + late", "0 if late < 0 else late"),
+            ("self.optimizer.state.clear()", "pass"),
+            ("nesterov=momentum > 0, fused", "nesterov=False, fused"),
+            ("scale * self.SGD_RATE", "self.SGD_RATE"),
+            ('["momentum_buffer"] = torch.zeros_like', '["momentum_buffer"] = torch.ones_like'),
+        ],
+        f"{PACKAGE}/train/step.py": [
+            ("(norm / clip_norm).clamp(min=1.0)", "norm / clip_norm"),
+            ("optimizer.grad_scale = (norm", "optimizer.no_scale = (norm"),
+        ],
+        f"{PACKAGE}/train/checkpointing.py": [
+            ("bool(self.stalls) or not fell", "not fell"),
+            ("if fell:\n", "if lowest is None:\n"),
+        ],
+        f"{PACKAGE}/train/loop.py": [
+            ("learning_rate(step, self.progress.stalls)", "learning_rate(step, 0)"),
+        ],
     },
     UPDATE: {
         f"{PACKAGE}/train/step.py": [

@@ -16,7 +16,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.model.flops import parameter_count
 from seq2sweep.presets import table3
 from seq2sweep.sweep.variants import variants
-from seq2sweep.train.step import learning_rate
+from seq2sweep.train.optimizers import learning_rate
 
 ROOT = Path(__file__).parents[1]
 

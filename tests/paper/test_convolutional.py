@@ -29,7 +29,7 @@ from seq2sweep.model.architecture import convolutional
 from seq2sweep.model.architecture.convolutional import Convolutional, Normalised
 from seq2sweep.model.packing import Packing
 from seq2sweep.model.products import laid_out
-from seq2sweep.train import step
+from seq2sweep.train import optimizers, step
 from seq2sweep.train.loss import smoothed_cross_entropy
 
 from .models import VOCABULARY, padded
@@ -434,7 +434,7 @@ def one_update(model: Convolutional, precision: Any) -> tuple[float, float, floa
     """The loss, the gradient's norm and whether the step was skipped."""
     source, target = pieces()
     batch = Batch(source, target, target)
-    optimizer = step.make_optimizer(model)
+    optimizer = optimizers.make_adam(model)
     loss, _ = step.accumulate(
         model, [batch], update_target_tokens=sum(TARGET_LENGTHS), smoothing=0.1, world_size=1,
         precision=precision, device=CPU,

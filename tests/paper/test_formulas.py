@@ -16,7 +16,7 @@ from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.layers import FIRST_POSITIONS, Positions, sinusoids
 from seq2sweep.train.loss import perplexity, smoothed_cross_entropy
-from seq2sweep.train.step import learning_rate
+from seq2sweep.train.optimizers import learning_rate
 
 from .models import padded, randomised, small
 

@@ -22,7 +22,7 @@ from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.feed_forward import relu, swiglu
 from seq2sweep.model.layers import Residual, sinusoids
-from seq2sweep.train import step
+from seq2sweep.train import optimizers, step
 from seq2sweep.train.loss import smoothed_cross_entropy
 
 from . import equations
@@ -644,7 +644,7 @@ def accumulated(model: Transformer, precision: Any, data: Batch) -> tuple[Tensor
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_bf16_weights_gradients_and_moments_stay_float32(kind: str, norm: str) -> None:
     model = randomised(small(attention=kind, norm=norm, positions="learned"))
-    optimizer = step.make_optimizer(model)
+    optimizer = optimizers.make_adam(model)
     data = batch()
     with step.autocast("bf16", CPU):
         assert model(data.source, data.target_in).dtype == torch.bfloat16

@@ -138,6 +138,16 @@ def test_the_measured_table_says_what_each_model_did() -> None:
     assert any("20 % of them went into 3 tries" in note for note in measured.notes)
 
 
+def test_it_says_whose_optimizer_each_was_trained_with() -> None:
+    found = made_up()
+    notes = " ".join(table2.tables(found)[0].notes)
+    assert "All use the base's optimizer, schedule, batches" in notes
+    found["table2"]["optimizer"] = "as_published"
+    notes = " ".join(table2.tables(found)[0].notes)
+    assert "Each has its own paper's optimizer and schedule. All use the base's batches" in notes
+    assert "All use the base's optimizer" not in notes
+
+
 def test_files_have_the_figures_unrounded() -> None:
     files = table2_files(made_up(), "the phrasebook")
     rows = {row["model"]: row for row in csv.DictReader(io.StringIO(files["table2.csv"]))}

@@ -178,6 +178,18 @@ def test_a_base_that_cannot_try_is_one_line() -> None:
         variants(config)
 
 
+def test_each_may_have_the_optimizer_of_its_own_paper() -> None:
+    """Which has no warm-up but for the base, whose tries alone must be longer than that."""
+    base = {"train.steps": 900, "train.warmup_steps": 40, "train.optimizer": "as_published"}
+    planned, refused = variants(asked(**{"sweep.base": base}))
+    assert refused == []
+    assert {one.config.model.architecture: one.config.optimizer for one in planned} == {
+        "transformer": "adam", "recurrent": "adam_then_sgd", "convolutional": "nesterov"
+    }  # fmt: skip
+    rates = {one.config.train.learning_rate_scale for one in planned if one.row != "base"}
+    assert rates == {0.25, 1.0, 3.0}
+
+
 def test_what_a_plan_counts_is_what_is_trained(data: Bitext) -> None:
     config = asked()
     planned, refused = variants(config, data)

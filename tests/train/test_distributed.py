@@ -17,7 +17,8 @@ from seq2sweep.config import Config
 from seq2sweep.data.batching import Batch
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.train.distributed import give_back, shard, whole
-from seq2sweep.train.step import accumulate, apply, make_optimizer
+from seq2sweep.train.optimizers import Schedule, make
+from seq2sweep.train.step import accumulate, apply
 
 CPU = torch.device("cpu")
 PIECES = 101
@@ -32,7 +33,7 @@ def batch(label: int) -> Batch:
     return Batch(torch.full((2, 3), 7), torch.full((2, 4), 8), torch.full((2, 4), label))
 
 
-def update(model: Transformer, optimizer: torch.optim.Adam, spoil: bool) -> float:
+def update(model: Transformer, schedule: Schedule, spoil: bool) -> float:
     """One update of two passes; gives its gradient's norm."""
     accumulate(
         model,
@@ -48,13 +49,35 @@ def update(model: Transformer, optimizer: torch.optim.Adam, spoil: bool) -> floa
         assert isinstance(gradient, DTensor)
         if dist.get_rank() == 1:
             gradient.to_local().fill_(torch.nan)
-    norm, skipped = apply(model, optimizer, 0.01)
+    norm, skipped = apply(model, schedule.optimizer_of(1), 0.01, schedule.clip_norm)
     assert bool(skipped) == spoil
     return float(norm)
 
 
 def weights(model: Transformer) -> dict[str, Tensor]:
     return {name: whole(p.detach()).clone() for name, p in model.named_parameters()}
+
+
+def check_update(
+    plain: Transformer, alone: Schedule, norm: float, after: dict[str, Tensor]
+) -> None:
+    """The same update, with the model whole, gives the same norm and weights."""
+    plain.train()
+    # Not random here: `tiny_config` asks for no dropout, see the test.
+    accumulate(
+        plain,
+        [batch(9), batch(10)] * 2,
+        update_target_tokens=32,
+        smoothing=0.1,
+        world_size=1,
+        precision="float32",
+        device=CPU,
+    )
+    found, _ = apply(plain, alone.optimizer_of(1), 0.01, alone.clip_norm)
+    assert norm == pytest.approx(float(found), rel=1e-4)
+    assert alone.clip_norm is None or norm > alone.clip_norm
+    for name, parameter in plain.named_parameters():
+        torch.testing.assert_close(after[name], parameter.detach(), rtol=1e-3, atol=1e-4)
 
 
 def work(rank: int, folder: Path, config: Config) -> None:
@@ -76,12 +99,13 @@ def work(rank: int, folder: Path, config: Config) -> None:
     give_back(model)
     assert held(model) <= 0.51 * total
 
-    optimizer = make_optimizer(model)
+    schedule, alone = make(model, config), make(plain, config)
     before = weights(model)
-    update(model, optimizer, spoil=True)
+    update(model, schedule, spoil=True)
     assert all(torch.equal(before[k], v) for k, v in weights(model).items())
-    assert update(model, optimizer, spoil=False) > 0
+    norm = update(model, schedule, spoil=False)
     after = weights(model)
+    check_update(plain, alone, norm, after)
     assert not all(torch.equal(before[k], v) for k, v in after.items())
     assert all(bool(v.isfinite().all()) for v in after.values())
     plain.load_state_dict(after, strict=False)  # one matrix has three names
@@ -90,7 +114,7 @@ def work(rank: int, folder: Path, config: Config) -> None:
         torch.testing.assert_close(model.eval()(words, words), plain.eval()(words, words))
     give_back(model)
     assert held(model) <= 0.51 * total
-    moments = [v for entry in optimizer.state.values() for v in entry.values() if v.ndim]
+    moments = [v for entry in schedule.optimizer.state.values() for v in entry.values() if v.ndim]
     local = [v.to_local() for v in moments if isinstance(v, DTensor)]
     assert len(local) == len(moments)
     assert sum(v.numel() for v in local) <= 2 * 0.51 * total
@@ -103,13 +127,14 @@ def work(rank: int, folder: Path, config: Config) -> None:
         {},
         {"model.encoder_mixer": "recurrent", "model.decoder_mixer": "separable"},
         {"model.encoder_mixer": "convolutional", "model.decoder_mixer": "recurrent"},
+        {"train.optimizer": "nesterov"},
     ],
-    ids=["attention", "recurrent", "convolutional"],
+    ids=["attention", "recurrent", "convolutional", "nesterov"],
 )
 def test_each_worker_holds_its_half_and_skips_what_another_cannot_take(
     changes: dict[str, str], tiny_config: Config, tmp_path: Path
 ) -> None:
-    config = configuration.with_changes(tiny_config, changes)
+    config = configuration.with_changes(tiny_config, changes | {"model.dropout": 0.0})
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     workers = [context.Process(target=work, args=(rank, tmp_path, config)) for rank in (0, 1)]

@@ -206,11 +206,11 @@ def _gpus(machine: _Machine, told: dict[str, Any]) -> Finding:
 
 
 def _disk(machine: _Machine, free: int, config: Config) -> Finding:
-    """Whether the checkpoints fit: weights and Adam's two moments, in float32."""
+    """Whether the checkpoints fit: weights and the optimizer's moments, in float32."""
     train = config.train
     parameters = flops.parameter_count(config.model, config.vocabulary.size)
     # One is written before another goes.
-    needed = 3 * 4 * parameters * (train.keep_checkpoints + train.keep_best + 2)
+    needed = 4 * (1 + config.moments) * parameters * (train.keep_checkpoints + train.keep_best + 2)
     size = tqdm.format_sizeof
     text = f"{size(free, 'B')} free, about {size(needed, 'B')} needed for checkpoints"
     where = "TMPDIR" if is_address(config.cluster.storage) else "cluster.storage"

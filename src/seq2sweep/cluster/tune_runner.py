@@ -149,7 +149,7 @@ def _rungs(sweep: SweepConfig, records: list[TrialRecord]) -> Rungs | None:
         grace_steps=sweep.grace_steps,
         reduction_factor=sweep.reduction_factor,
         longest=max(record.variant.config.train.steps for record in records),
-        warmup_steps=[record.variant.config.train.warmup_steps for record in records],
+        warmup_steps=[record.variant.config.warmup_steps for record in records],
     )
     for index, record in enumerate(records):
         for step, perplexity in validations(record.folder):

@@ -2,7 +2,7 @@
 
 All have `layers`, `d_model`, `dropout` and `tie_embeddings`; what else one has is its own, so that
 a key of another architecture is refused. A variant of a sweep that names another architecture
-takes over what both have.
+takes over what both have. PUBLISHED_OPTIMIZER is that of its paper, as `train.optimizer` names it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from seq2sweep.config.fields import SHARE, field, must
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
+    PUBLISHED_OPTIMIZER: ClassVar[str] = "adam"
+
     architecture: Literal["transformer"] = field(
         "the model that the keys below are of", kinds="architecture", default="transformer"
     )
@@ -87,6 +89,7 @@ class RecurrentConfig:
     """Of `model.architecture: recurrent`."""
 
     HELP: ClassVar[str] = "THE RECURRENT MODEL WITH ATTENTION (GNMT, Wu et al. 2016)"
+    PUBLISHED_OPTIMIZER: ClassVar[str] = "adam_then_sgd"
 
     architecture: Literal["recurrent"] = field(
         "the model that the keys below are of", kinds="architecture"
@@ -111,6 +114,7 @@ class ConvolutionalConfig:
     """Of `model.architecture: convolutional`."""
 
     HELP: ClassVar[str] = "THE CONVOLUTIONAL MODEL (ConvS2S, Gehring et al. 2017)"
+    PUBLISHED_OPTIMIZER: ClassVar[str] = "nesterov"
 
     architecture: Literal["convolutional"] = field(
         "the model that the keys below are of", kinds="architecture"
@@ -152,6 +156,7 @@ class BytenetConfig:
     """Of `model.architecture: bytenet`."""
 
     HELP: ClassVar[str] = "BYTENET (Kalchbrenner et al. 2016), best with vocabulary.kind characters"
+    PUBLISHED_OPTIMIZER: ClassVar[str] = "adam_constant"
 
     architecture: Literal["bytenet"] = field(
         "the model that the keys below are of", kinds="architecture"

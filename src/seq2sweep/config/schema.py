@@ -176,7 +176,10 @@ class VocabularyConfig:
             yield must("vocabulary.size", rule, self.size)
 
 
-@dataclass(frozen=True)
+OptimizerName = Literal["adam", "adam_constant", "adam_then_sgd", "nesterov", "as_published"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     seed: int = field("fixes initial weights, order of the data and dropout", at_least=0, rule=SEED)
     steps: int = field("updates in all", at_least=1)
@@ -185,6 +188,11 @@ class TrainConfig:
     )
     tokens_per_pass: int = field(
         "tokens a worker computes at once; more is done by accumulation", at_least=1
+    )
+    optimizer: OptimizerName = field(
+        "adam (section 5.3), adam_constant (ByteNet), adam_then_sgd (GNMT), nesterov (ConvS2S) or "
+        "as_published: that of the architecture's own paper",
+        default="adam",
     )
     warmup_steps: int = field("steps of rising learning rate (paper: 4000)", at_least=1)
     learning_rate_scale: float = field("factor on the paper's schedule (paper: 1.0)", rule=ABOVE_0)
@@ -280,6 +288,22 @@ class Config:
     )
     cluster: ClusterConfig = field("WHERE IT RUNS; a change retrains nothing")
     tracking: TrackingConfig = field("WHERE RESULTS ARE RECORDED; a change retrains nothing")
+
+    @property
+    def optimizer(self) -> str:
+        """`train.optimizer` by its own name."""
+        named = self.train.optimizer
+        return self.model.PUBLISHED_OPTIMIZER if named == "as_published" else named
+
+    @property
+    def moments(self) -> int:
+        """Numbers that the optimizer keeps for each weight, at most."""
+        return 1 if self.optimizer == "nesterov" else 2
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps of rising learning rate, which only adam has."""
+        return self.train.warmup_steps if self.optimizer == "adam" else 0
 
     def problems(self) -> Iterator[str]:
         """What sections ask of each other."""

@@ -27,9 +27,9 @@ works in; on a CPU as `benchmarks.memory` has shown."""
 class Memory:
     """Bytes of one worker at its peak, at the loss of the largest pass.
 
-    weights, gradients and optimizer (Adam's two moments) are float32; exchange: the copy of the
-    gradients that other workers get, or with cluster.fsdp what is whole at a moment; casts:
-    weights as bf16; activations: kept for the backward pass; logits: with the loss; other:
+    weights, gradients and optimizer (Adam's two moments, nesterov's one) are float32; exchange: the
+    copy of the gradients that other workers get, or with cluster.fsdp what is whole at a moment;
+    casts: weights as bf16; activations: kept for the backward pass; logits: with the loss; other:
     libraries, kernels and fragments.
     """
 
@@ -72,7 +72,7 @@ def memory(
         weights=held,
         # Between passes gradients are not sent, and stay whole.
         gradients=4 * count if share > tokens else held,
-        optimizer=2 * held,
+        optimizer=config.moments * held,
         exchange=_whole(config, load, count) if sharded else held * (workers > 1),
         casts=2 * count * (precision == "bf16"),
         activations=activations,

@@ -219,7 +219,7 @@ def update_seconds(
 def training_parts(config: Config, found: Training, speed: Speed, workers: int) -> list[Part]:
     """Updates, validation and checkpoints of one training."""
     update, launching = update_seconds(config, found, speed, workers)
-    copied = 12 * found.parameters * found.checkpoints
+    copied = 4 * (1 + config.moments) * found.parameters * found.checkpoints
     shown = f"{1000 * update:,.0f} ms" if update < 10 else f"{update:,.0f} s"
     how = f"{found.steps:,} of {shown}"
     if launching:

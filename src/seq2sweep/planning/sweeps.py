@@ -113,7 +113,7 @@ def _row(name: str, number: int, config: Config, load: Workload, machine: Machin
         trained = sum(part.seconds or 0.0 for part in parts)
         score = decoding_seconds(config, load, load.valid, speed)
         seconds = trained + score
-        first_rung = max(config.sweep.grace_steps, config.train.warmup_steps)
+        first_rung = max(config.sweep.grace_steps, config.warmup_steps)
         least = trained * min(1.0, first_rung / whole.steps) + score
     return Row(
         name,
@@ -122,7 +122,7 @@ def _row(name: str, number: int, config: Config, load: Workload, machine: Machin
         whole.steps,
         number * whole.flops,
         needed.needed,
-        number * config.train.keep_checkpoints * 12 * whole.parameters,
+        number * config.train.keep_checkpoints * 4 * (1 + config.moments) * whole.parameters,
         seconds,
         least,
         speed.how if speed else None,

@@ -232,6 +232,7 @@ def describe_entrants(config: Config, entrants: Sequence[Entrant]) -> dict[str, 
     rates = config.sweep.learning_rates
     return {
         "table2": {
+            "optimizer": config.sweep.base.get("train.optimizer", config.train.optimizer),
             "search_share": config.sweep.search_share,
             "learning_rates": list(rates),
             "architectures": [

@@ -44,6 +44,8 @@ LENGTH = {
     "train.tokens_per_pass",
 }
 PRECISION = "train.precision"
+OPTIMIZERS_BY_LENGTH = {"adam_then_sgd", "as_published"}
+"""Whose learning rate at a step depends on the number of steps, of some models at least."""
 MOST_MODULES = 3
 """Named where code differs; the others are counted."""
 BEGIN_SECONDS = 3600.0
@@ -133,6 +135,8 @@ class _ExistingRun:
         own = self.origin.identity
         # A key that one of them lacks has its default there.
         keys = {key for key in {*identity, *own} if identity.get(key) != own.get(key)}
+        if "train.steps" in keys and own.get("train.optimizer") in OPTIMIZERS_BY_LENGTH:
+            return []
         if not keys <= LENGTH | {PRECISION} or not self._has_kept_the_best(identity):
             return []
         end, grids = own["train.steps"], (self.origin.log_every, own["train.validate_every"])

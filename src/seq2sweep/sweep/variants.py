@@ -254,7 +254,7 @@ def _make(draft: _Draft, base: Config, budget: Budget) -> Variant | Refused:
     values = configuration.flatten(config)
     exact = dataclasses.replace(draft, changes={key: values[key] for key in draft.changes})
     train = dataclasses.replace(config.train, steps=budget.steps(config, draft.share))
-    if draft.tuned and train.steps <= train.warmup_steps:
+    if draft.tuned and train.steps <= config.warmup_steps:
         return _refuse(
             draft,
             base,

@@ -1,7 +1,7 @@
 """Checkpoints: a folder of safetensors and JSON, complete under its final name or absent.
 
 model.safetensors      weights, float32
-optimizer.safetensors  Adam's moments and step, by parameter name
+optimizer.safetensors  the optimizer's moments and step, by parameter name
 state.json             where training stands (`Progress`) and what it trains (fingerprints)
 manifest.json          sha256 of the other files; written last
 """
@@ -57,9 +57,10 @@ class Progress:
     Totals count from the very first step, over all resumed parts, each with its own workers.
     `skipped_updates` had no finite gradient and changed nothing; `skipped_in_a_row` of them came
     last. `newest` is the last value of each metric of the curves, those of a validation from step
-    `validated`. `flops` are those of the real tokens; `padded_flops` count what was computed,
-    padding and all. `train_seconds` is time spent on updates, `device_seconds` the same summed
-    over workers; `wall_seconds` and `energy_joules` have validation and checkpoints in them.
+    `validated`. `stalls` counts validations from the first one on whose loss was not below
+    `lowest_valid_loss`. `flops` are those of the real tokens; `padded_flops` count what was
+    computed, padding and all. `train_seconds` is time spent on updates, `device_seconds` the same
+    summed over workers; `wall_seconds` and `energy_joules` have validation and checkpoints in them.
     `peak_flops` is what the devices could have done in that time at their peak,
     `paper_rule_flops` what they did by the paper's rule. None: unknown of some part.
     """
@@ -81,7 +82,20 @@ class Progress:
     energy_joules: float | None = 0.0
     newest: dict[str, float] = field(default_factory=dict)
     validated: int = 0
+    lowest_valid_loss: float | None = None
+    stalls: int = 0
     window: Window = field(default_factory=Window)
+
+    def add_validation(self, metrics: dict[str, float]) -> None:
+        """Take in the metrics of a validation at this very step."""
+        self.newest.update(metrics)
+        self.validated = self.step
+        loss, lowest = metrics["valid_loss"], self.lowest_valid_loss
+        fell = math.isfinite(loss) and (lowest is None or loss < lowest)
+        # Once it has stalled every validation counts.
+        self.stalls += bool(self.stalls) or not fell
+        if fell:
+            self.lowest_valid_loss = loss
 
     @property
     def valid_loss(self) -> float | None:
@@ -112,7 +126,7 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
 class Snapshot:
     """All that the future of a run depends on, at one step, in memory of its own.
 
-    model: weights; optimizer: Adam's moments and step, as `name|moment`; state: the content of
+    model: weights; optimizer: its moments and step, as `name|moment`; state: the content of
     state.json. Training may continue while it is written.
     """
 
@@ -297,7 +311,7 @@ def _load_optimizer(
         index: {
             # Adam's count of steps is one number, and never shared out.
             moment: like(value, parameter) if value.shape == parameter.shape else value
-            for moment, value in by_parameter[name].items()
+            for moment, value in by_parameter.get(name, {}).items()
         }
         for index, (name, parameter) in enumerate(model.named_parameters())
     }

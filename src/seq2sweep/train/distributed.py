@@ -61,6 +61,12 @@ def whole(tensor: Tensor) -> Tensor:
     return full
 
 
+def own_part(tensor: Tensor) -> Tensor:
+    """This worker's part, in the same memory; the tensor itself where it is not shared out."""
+    part: Tensor = tensor.to_local() if _is_part(tensor) else tensor
+    return part
+
+
 def like(tensor: Tensor, other: Tensor) -> Tensor:
     """This worker's part of a whole tensor, shared out as `other` is; itself where that is not."""
     if not _is_part(other):

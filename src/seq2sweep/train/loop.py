@@ -36,7 +36,7 @@ from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
 from seq2sweep.model.building import build
 from seq2sweep.model.flops import training_flops
-from seq2sweep.train import checkpointing
+from seq2sweep.train import checkpointing, optimizers
 from seq2sweep.train.distributed import Agreement, add_up, shard, whole
 from seq2sweep.train.events import (
     CheckpointDue,
@@ -53,8 +53,6 @@ from seq2sweep.train.step import (
     apply,
     be_deterministic,
     choose_precision,
-    learning_rate,
-    make_optimizer,
 )
 from seq2sweep.train.validation import negative_log_likelihood
 
@@ -110,7 +108,8 @@ class _Training:
         model = build(config.model, self.vocabulary_size)
         _check_lengths(model.max_length, self.bitext, self.valid)
         self.model = shard(model, device, world_size) if self.sharded else model.to(device)
-        self.optimizer = make_optimizer(self.model)
+        self.schedule = optimizers.make(self.model, config)
+        self.optimizer = self.schedule.optimizer
         self.progress = checkpointing.Progress()
         if resume is not None:
             self.progress = checkpointing.load(resume, self.model, self.optimizer, self.identity())
@@ -136,6 +135,7 @@ class _Training:
             "vocabulary": self.bitext.header["vocabulary"]["fingerprint"],
             "data": self.bitext.header["fingerprint"],
             "train.precision": self.precision,
+            "train.optimizer": self.config.train.optimizer,
         }
 
     def events(self) -> Iterator[Event]:
@@ -169,8 +169,7 @@ class _Training:
                 window = OpenWindow(self.device, progress, self.rank, self.world_size)
             if validate:
                 metrics = self._validate()
-                progress.newest.update(metrics)
-                progress.validated = progress.step
+                progress.add_validation(metrics)
                 yield Validated(progress.step, metrics)
             self.meter.book_wall()
             if checkpoint or interrupted:
@@ -236,7 +235,12 @@ class _Training:
             precision=self.precision,
             device=self.device,
         )
-        norm, skipped = apply(self.model, self.optimizer, self._learning_rate(step))
+        norm, skipped = apply(
+            self.model,
+            self.schedule.optimizer_of(step),
+            self.schedule.learning_rate(step, self.progress.stalls),
+            self.schedule.clip_norm,
+        )
         self.last_ids = ids
         self.skipped += skipped
         self.streak = (self.streak + skipped) * skipped
@@ -314,14 +318,6 @@ class _Training:
             (widths(source), widths(target)),
         )
 
-    def _learning_rate(self, step: int) -> float:
-        return learning_rate(
-            step,
-            self.config.model.d_model,
-            self.settings.warmup_steps,
-            self.settings.learning_rate_scale,
-        )
-
     def _curves(self, window: OpenWindow) -> dict[str, float]:
         sums = window.sums.clone()
         # The loss is spread over workers; count and norm are the same on each.
@@ -336,7 +332,7 @@ class _Training:
             "loss": loss / max(tokens, 1),
             "perplexity": perplexity(likelihood / max(tokens, 1)),
             "gradient_norm": norms / max(updates, 1),
-            "learning_rate": self._learning_rate(self.progress.step),
+            "learning_rate": self.schedule.learning_rate(self.progress.step, self.progress.stalls),
             "tokens_per_second": tokens / window.seconds,
             "seconds_left": (self.settings.steps - self.progress.step) / rate,
             "epoch": float(self.progress.epoch),

@@ -16,17 +16,8 @@ from seq2sweep.model.packing import Packing
 from seq2sweep.train.distributed import is_sharded, whole
 from seq2sweep.train.loss import projected_cross_entropy
 
-ADAM_BETAS = (0.9, 0.98)
-ADAM_EPSILON = 1e-9
 NARROWEST_BF16_ON_CPU = {"avx512_bf16": 64, "amx_bf16": 256}
 """d_model from which `auto` takes bf16 on processors with these instructions."""
-
-
-def make_optimizer(model: nn.Module) -> torch.optim.Adam:
-    """Adam with the constants of section 5.3; the schedule sets the rate before each update."""
-    return torch.optim.Adam(
-        model.parameters(), lr=0.0, betas=ADAM_BETAS, eps=ADAM_EPSILON, fused=True
-    )
 
 
 def autocast(
@@ -132,27 +123,29 @@ def sums_of(
 
 
 def apply(
-    model: nn.Module, optimizer: torch.optim.Adam, learning_rate: float
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    learning_rate: float,
+    clip_norm: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Take the step, unless the gradient is not finite, and clear the gradients.
 
-    Returns the gradient's norm and whether the step was skipped (1.0 or 0.0), both on the device.
-    Workers share the gradient, so they agree. A loss that is not finite has no finite gradient.
+    optimizer: a fused one. clip_norm: what a larger gradient's norm is scaled down to.
+
+    Returns the gradient's norm, before that, and whether the step was skipped (1.0 or 0.0), both on
+    the device. Workers share the gradient, so they agree. A loss that is not finite has no finite
+    gradient.
     """
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     norm = whole(torch.nn.utils.get_total_norm(gradients))
     skipped = (~norm.isfinite()).float()
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-    # As torch's GradScaler does: fused Adam leaves weights and moments alone where this is 1, and
-    # nobody has to wait for the device to know.
+    # As torch's GradScaler does: fused optimizers leave weights and moments alone where this is 1,
+    # and divide gradients by the scale, and nobody has to wait for the device to know.
     optimizer.found_inf = skipped  # type: ignore[attr-defined]
+    if clip_norm is not None:
+        optimizer.grad_scale = (norm / clip_norm).clamp(min=1.0)  # type: ignore[attr-defined]
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norm, skipped
-
-
-def learning_rate(step: int, d_model: int, warmup_steps: int, scale: float = 1.0) -> float:
-    """scale * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (section 5.3, equation 3),
-    step from 1."""
-    return float(scale * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))

@@ -113,9 +113,8 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
         f"({', '.join(rates)} × the base's), of which the lowest validation perplexity was chosen; "
         "the rest into the training of each seed. FLOPs and device-hours are those of one "
         "training, the tries in FLOPs beside.",
-        "All use the base's optimizer, schedule, batches, label smoothing, dropout and beam "
-        "search, not what their own papers tuned. Layers (of ByteNet the width) are chosen so that "
-        "a token costs as many FLOPs as it costs the base.",
+        f"{_alike(sweep['table2'].get('optimizer'))} Layers (of ByteNet the width) are chosen so "
+        "that a token costs as many FLOPs as it costs the base.",
         "p: paired bootstrap over sentences against base.",
     ]
     if edges:
@@ -125,6 +124,13 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
         )
     rows = [_row(variant, variants[0], tried.get(variant.name, {})) for variant in variants]
     return Table("Measured", MEASURED, rows, notes, (1, len(MEASURED) - 1))
+
+
+def _alike(optimizer: str | None) -> str:
+    others = "batches, label smoothing, dropout and beam search"
+    if optimizer == "as_published":
+        return f"Each has its own paper's optimizer and schedule. All use the base's {others}."
+    return f"All use the base's optimizer, schedule, {others}, not what their own papers tuned."
 
 
 def _ends(rates: Sequence[float]) -> tuple[float, float]:
