@@ -123,6 +123,20 @@ def test_more_steps_begin_where_the_run_ended(project: Project, tmp_path: Path) 
     assert json.loads((longer / "run.json").read_text())["identity"]["train.steps"] == 16
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "computed"), [("adam_constant", 4), ("nesterov", 4), ("adam_then_sgd", 16)]
+)
+def test_more_steps_begin_anew_where_the_rate_depends_on_their_number(
+    project: Project, tmp_path: Path, optimizer: str, computed: int
+) -> None:
+    changes = {"train.optimizer": optimizer}
+    project.run({"train.steps": 12} | changes)
+    longer = project.run({"train.steps": 16} | changes)
+    assert project.computed == computed
+    project.storage = tmp_path / "elsewhere"
+    assert same_end(longer, project.run({"train.steps": 16} | changes))
+
+
 def test_a_run_of_another_kind_than_the_default_is_no_beginning(project: Project) -> None:
     gated = project.run({"train.steps": 8, "model.feed_forward": "swiglu"})
     project.run({"train.steps": 12})
