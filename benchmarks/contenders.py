@@ -34,6 +34,7 @@ WARM_UP = 3
 REQUIRED = {
     "ours": "torch", "plain": "torch", "marian": "transformers", "joey": "joeynmt",
     "ours_recurrent": "torch", "joey_recurrent": "joeynmt",
+    "ours_convolutional": "torch", "fairseq_convolutional": "fairseq",
 }  # fmt: skip
 """The package that each contender needs."""
 
@@ -93,6 +94,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "ours": ours, "plain": plain, "marian": marian, "joey": joey,
         "ours_recurrent": functools.partial(ours, architecture="recurrent"),
         "joey_recurrent": joey_recurrent,
+        "ours_convolutional": functools.partial(ours, architecture="convolutional"),
+        "fairseq_convolutional": fairseq_convolutional,
     }  # fmt: skip
     update = make[options.name](size, options.precision)
     started = time.time() - psutil.Process().create_time()
@@ -302,6 +305,37 @@ def joey_recurrent(size: int, precision: Precision) -> Update:
         optimizer.zero_grad()
 
     return update
+
+
+def fairseq_convolutional(size: int, precision: Precision) -> Update:
+    """fairseq's ConvS2S with all matrices of embeddings tied, and the loss of `_loop`, which is
+    faster than its own."""
+    import torch
+    from fairseq.models.fconv import FConvDecoder, FConvEncoder
+
+    class Pieces:
+        def __len__(self) -> int:
+            return size
+
+        def pad(self) -> int:
+            return 0
+
+    width, layers = SIZES_OF_RIVALS["d_model"], SIZES_OF_RIVALS["layers"]
+    shared = {
+        "embed_dim": width, "max_positions": 2 * LONGEST, "convolutions": ((width, 3),) * layers,
+        "dropout": DROPOUT,
+    }  # fmt: skip
+    encoder = FConvEncoder(Pieces(), **shared)
+    decoder = FConvDecoder(Pieces(), out_embed_dim=width, share_embed=True, **shared)
+    encoder.embed_tokens.weight = decoder.embed_tokens.weight
+    encoder.num_attention_layers = len(decoder.attention)  # as its FConvModel does
+    model = torch.nn.ModuleList([encoder, decoder]).train()
+
+    def logits(batch: Any) -> Any:
+        memory = encoder(batch.source, batch.source.ne(0).sum(dim=1))
+        return decoder(batch.target_in, encoder_out=memory)[0]
+
+    return _loop(model, logits, precision)
 
 
 def _loop(model: Any, logits: Callable[[Any], Any], precision: Precision) -> Update:

@@ -35,7 +35,12 @@ CONTENDERS = [
 
 
 RIVALS = {
-    "recurrent": [("ours_recurrent", True), ("joey_recurrent", False), ("joey_recurrent", True)]
+    "recurrent": [("ours_recurrent", True), ("joey_recurrent", False), ("joey_recurrent", True)],
+    "convolutional": [
+        ("ours_convolutional", True),
+        ("fairseq_convolutional", False),
+        ("fairseq_convolutional", True),
+    ],
 }
 """Of `--architecture`, in float32 and bf16."""
 
