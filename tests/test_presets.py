@@ -128,7 +128,7 @@ WHERE_FROM = [
         "phrasebook-table2",
         r"^([\d.]+) for the Transformer",
         TABLE2,
-        r"0\.5 × \| \S+ ± \S+ \| (\S+) ±",
+        r"1\.31 \| 0\.5 × \| \S+ ± \S+ \| (\S+) ±",
     ),
     (
         "phrasebook-table2",
@@ -137,6 +137,19 @@ WHERE_FROM = [
         r"\| 1\.64 \| 2 × \| \S+ ± \S+ \| (\S+) ±",
     ),
     ("phrasebook-table2", r"^(\d+) minutes", TABLE2, r"24 trainings in (\d+) minutes"),
+    (
+        "multi30k-en-de-table2",
+        r"^([\d.]+) for the Transformer",
+        TABLE2,
+        r"1\.69 \| 0\.5 × \| \S+ ± \S+ \| (\S+) ±",
+    ),
+    (
+        "multi30k-en-de-table2",
+        r"([\d.]+) for the conv",
+        TABLE2,
+        r"\| 2\.02 \| 2 × \| \S+ ± \S+ \| (\S+) ±",
+    ),
+    ("multi30k-en-de-table2", r"^(\d+) minutes", TABLE2, r"32 trainings, unattended, in (\d+)"),
     ("phrasebook-attention", r"^([\d.]+) for the base", PAPER, r"16 \(base\) \| (\S+) ±"),
     ("phrasebook-attention", r"([\d.]+) for the best of 12", PAPER, r"(\S+) ± 5\.1 \|"),
     ("phrasebook-attention", r"^(\d+) minutes", PAPER, r"36 trainings in (\d+) minutes"),
