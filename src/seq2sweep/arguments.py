@@ -25,6 +25,7 @@ EXAMPLES = (
     "seq2sweep evaluate",
     "seq2sweep score output.de reference.de --to de",
     "seq2sweep score output.de wmt14/full --to de --from en",
+    "seq2sweep score parsed.trees gold.trees --trees",
     "seq2sweep compare base A-heads-1",
     "seq2sweep compare models/train ../other-project",
     "seq2sweep compare baseline.de system.de reference.de --to de",
@@ -163,9 +164,16 @@ def _evaluate(commands: Commands) -> None:
 
 
 def _score(commands: Commands) -> None:
-    score = commands.add_parser("score", help="BLEU and chrF of any two text files, as JSON")
+    score = commands.add_parser(
+        "score", help="BLEU and chrF of any two text files, or F1 of any two of trees, as JSON"
+    )
     score.add_argument("hypothesis", type=Path, help="translations, one a line (plain or .gz)")
     _add_reference(score)
+    score.add_argument(
+        "--trees",
+        action="store_true",
+        help="both files have bracketed trees, one a line: labelled F1, as EVALB counts it",
+    )
 
 
 def _compare(commands: Commands) -> None:
@@ -263,15 +271,14 @@ def _add_trained(command: argparse.ArgumentParser) -> None:
 
 
 def _add_reference(command: argparse.ArgumentParser, needed: bool = True) -> None:
+    """needed: whether a reference is; trees have one, and no language."""
     command.add_argument(
         "reference",
         nargs=None if needed else "?",
         help="reference translations, line by line, or a test set of sacreBLEU: wmt14/full is "
         "newstest2014 with its 3003 sentences, wmt14 the 2737 filtered ones",
     )
-    command.add_argument(
-        "--to", required=needed, metavar="LANGUAGE", help="its language, such as de"
-    )
+    command.add_argument("--to", metavar="LANGUAGE", help="its language, such as de")
     command.add_argument(
         "--from",
         dest="source",

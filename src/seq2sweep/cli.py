@@ -163,9 +163,37 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 
 def _score(options: argparse.Namespace) -> None:
+    if options.trees:
+        _score_trees(options)
+        return
     from seq2sweep.evaluate.bleu import score_files
 
-    _print_json(score_files(options.hypothesis, options.reference, options.to, options.source))
+    to = _language(options)
+    _print_json(score_files(options.hypothesis, options.reference, to, options.source))
+
+
+def _score_trees(options: argparse.Namespace) -> None:
+    from seq2sweep.evaluate import brackets
+
+    if options.to is not None or options.source is not None:
+        raise UserError("--to and --from go with translations, not with --trees")
+    found = brackets.score_files(options.hypothesis, Path(options.reference))
+    _print_json(found)
+    if found["errors"] or found["skipped"]:
+        lines = ", ".join(map(str, found["error_lines"]))
+        left_out = found["errors"] + found["skipped"]
+        print(
+            f"seq2sweep: {left_out} of {found['sentences']} sentences are in no figure: they have "
+            f"other words than gold, or none (lines {lines}"
+            f"{', ...' if left_out > len(found['error_lines']) else ''})",
+            file=sys.stderr,
+        )
+
+
+def _language(options: argparse.Namespace) -> str:
+    if options.to is None:
+        raise UserError("say what language the translations are in: add --to LANGUAGE")
+    return str(options.to)
 
 
 def _compare(options: argparse.Namespace) -> None:
@@ -189,9 +217,7 @@ def _compare_translations(options: argparse.Namespace) -> None:
     for path in files:
         if path.is_dir():
             raise UserError(f"{path} is a folder: only files are compared by a reference")
-    if options.to is None:
-        raise UserError("say what language the translations are in: add --to LANGUAGE")
-    asked = options.reference, options.to, options.source
+    asked = options.reference, _language(options), options.source
     _print_json(compare_files(*files, *asked, samples=options.samples))
 
 

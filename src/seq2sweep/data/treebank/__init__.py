@@ -1,0 +1,1 @@
+"""Constituency trees: read from brackets, cleaned, and written as symbols for a model."""

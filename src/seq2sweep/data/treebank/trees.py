@@ -1,0 +1,192 @@
+"""Trees as treebanks write them: `( (S (NP-SBJ (NNP John)) (VP (VBZ sleeps)) (. .)) )`.
+
+A tree is flat here: its words, their tags, and brackets over them. So a tree that is ten thousand
+brackets deep takes no more than one that is as long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from seq2sweep.data.archives import Text
+from seq2sweep.data.reading import read_lines
+from seq2sweep.errors import UserError
+
+TRACE = "-NONE-"
+"""Tag of what is not in the text: traces, and other empty categories."""
+ROOTS = {"", "TOP", "ROOT", "S1"}
+"""How treebanks and parsers call what is around a whole sentence."""
+_TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
+"""Words of CRAFT hold other kinds of space, such as U+200A."""
+
+
+class TreeError(ValueError):
+    """A text is no tree. line: counted from 1."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line = line
+
+
+class Bracket(NamedTuple):
+    """A constituent: its label, its first word, and the word after its last."""
+
+    label: str
+    start: int
+    end: int
+
+
+class Tree(NamedTuple):
+    """words, tags: of the leaves, from left to right. brackets: each before those within it."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    brackets: tuple[Bracket, ...]
+
+    def __str__(self) -> str:
+        """On one line, within `(TOP ...)`."""
+        parts = ["(TOP"]
+        ends: list[int] = []
+
+        def go_on(start: int, end: int) -> None:
+            for i in range(start, end):
+                parts.append(f" ({self.tags[i]} {self.words[i]})")
+                while ends and ends[-1] == i + 1:
+                    ends.pop()
+                    parts.append(")")
+
+        at = 0
+        for label, start, end in self.brackets:
+            go_on(at, start)
+            at = start
+            parts.append(f" ({label}")
+            ends.append(end)
+            if start == end:
+                ends.pop()
+                parts.append(")")
+        go_on(at, len(self.words))
+        return "".join(parts) + ")"
+
+
+def read_trees(text: Path | Text) -> Iterator[Tree]:
+    """The trees of a file (plain, .gz or in an archive), each on as many lines as it likes.
+
+    Raises UserError, naming file and line, for what is no tree, and as `read_lines`.
+    """
+    tokens = (
+        (number, token)
+        for number, line in enumerate(read_lines(text), 1)
+        for token in _TOKEN.findall(line)
+    )
+    try:
+        yield from _trees(tokens)
+    except TreeError as error:
+        raise UserError(f"{text} line {error.line}: {error}") from None
+
+
+def parse_tree(line: str) -> Tree:
+    """The tree on a line; of several, all of it side by side. Raises TreeError."""
+    words: list[str] = []
+    tags: list[str] = []
+    brackets: list[Bracket] = []
+    for tree in _trees((1, token) for token in _TOKEN.findall(line)):
+        at = len(words)
+        brackets += [Bracket(b.label, b.start + at, b.end + at) for b in tree.brackets]
+        words += tree.words
+        tags += tree.tags
+    return Tree(tuple(words), tuple(tags), tuple(brackets))
+
+
+def _trees(tokens: Iterable[tuple[int, str]]) -> Iterator[Tree]:
+    reader = _Reader()
+    for line, token in tokens:
+        if reader.take(line, token):
+            yield reader.tree()
+            reader = _Reader()
+    if reader.open:
+        raise TreeError(reader.begun, f"{len(reader.open)} brackets that begin here are not closed")
+
+
+class _Reader:
+    """Reads one tree. open: the brackets not yet closed, by number; None is a leaf."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.words: list[str] = []
+        self.tags: list[str] = []
+        self.brackets: list[Bracket] = []
+        self.open: list[int | None] = []
+        self.before = ""  # what came last: ( or ) or a label, or a word
+
+    def take(self, line: int, token: str) -> bool:
+        """Whether the tree ends here."""
+        if not self.open:
+            self.begun = line
+            if token != "(":
+                outside = "a bracket is closed that is not open" if token == ")" else f"{token!r}"
+                raise TreeError(line, outside + " outside of any tree" * (token != ")"))
+        if token == "(":
+            if self.open and self.open[-1] is None:
+                raise TreeError(line, f"the word {self.words[-1]!r} has a bracket beside it")
+            self.open.append(len(self.brackets))
+            self.brackets.append(Bracket("", len(self.words), -1))
+            self.before = "("
+        elif token == ")":
+            self._close()
+        else:
+            self._name(line, token)
+        return not self.open
+
+    def _close(self) -> None:
+        number = self.open.pop()
+        if number is not None:
+            label, start, _ = self.brackets[number]
+            self.brackets[number] = Bracket(label, start, len(self.words))
+        self.before = ")"
+
+    def _name(self, line: int, token: str) -> None:
+        """A label, or a leaf's word."""
+        number = self.open[-1]
+        if self.before == "(" and number is not None:
+            self.brackets[number] = self.brackets[number]._replace(label=token)
+            self.before = "label"
+        elif self.before == "label":
+            self.tags.append(self.brackets.pop().label)
+            self.words.append(token)
+            self.open[-1] = None
+            self.before = "word"
+        else:
+            raise TreeError(line, f"{token!r} is a second word, or one beside brackets")
+
+    def tree(self) -> Tree:
+        return Tree(tuple(self.words), tuple(self.tags), tuple(self.brackets))
+
+
+def clean(tree: Tree) -> Tree:
+    """What parsers are trained and scored on: no traces, nothing that is empty without them, no
+    function labels and co-indices, nothing around the whole sentence."""
+    kept = [tag != TRACE for tag in tree.tags]
+    places = [0]
+    for keep in kept:
+        places.append(places[-1] + keep)
+    brackets: list[Bracket] = []
+    covered = 0  # what begins before this word is within another bracket
+    for label, start, end in tree.brackets:
+        bracket = Bracket(category(label), places[start], places[end])
+        within = bracket.start < covered
+        if bracket.start < bracket.end and (within or bracket.label not in ROOTS):
+            brackets.append(bracket)
+            covered = max(covered, bracket.end)
+    words, tags = (
+        tuple(text for text, keep in zip(texts, kept, strict=True) if keep)
+        for texts in (tree.words, tree.tags)
+    )
+    return Tree(words, tags, tuple(brackets))
+
+
+def category(label: str) -> str:
+    """NP of NP-SBJ-1 and of NP=2; -LRB- of itself."""
+    return label if label.startswith("-") else re.split("[-=]", label, maxsplit=1)[0]

@@ -1,0 +1,211 @@
+"""F1 of constituency trees by the rules of EVALB with COLLINS.prm, the standard in publications.
+
+Without its limits: sentences may have more than 200 words, and errors do not end it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from seq2sweep.data.reading import read_lines
+from seq2sweep.data.treebank.trees import TRACE, Bracket, Tree, TreeError, parse_tree
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.bleu import rounded
+
+DELETED = {"TOP", TRACE, ",", ":", "``", "''", "."}
+"""Leaves with such a tag are left out with their words, constituents with such a label alone."""
+EQUAL = {"PRT": "ADVP"}
+SHORT = 40
+"""Words of a sentence that counts as short as well; punctuation is among them."""
+SHOWN = 10
+"""Lines that are named where sentences could not be compared."""
+
+
+@dataclass
+class Sums:
+    """Over sentences that could be compared; `skipped` had no word left, `errors` other words."""
+
+    sentences: int = 0
+    errors: int = 0
+    skipped: int = 0
+    gold: int = 0
+    found: int = 0
+    matched: int = 0
+    complete: int = 0
+    crossing: int = 0
+    uncrossed: int = 0
+    hardly_crossed: int = 0
+    words: int = 0
+    tags: int = 0
+    by_label: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def scores(self) -> dict[str, Any]:
+        """As EVALB prints them, percentages of 0 where there is nothing to divide by."""
+        compared = self.sentences - self.errors - self.skipped
+        return {
+            **_f1(self.gold, self.found, self.matched),
+            "complete": _percent(self.complete, compared),
+            "average_crossing": rounded(self.crossing / compared) if compared else 0.0,
+            "no_crossing": _percent(self.uncrossed, compared),
+            "two_or_less_crossing": _percent(self.hardly_crossed, compared),
+            "tagging": _percent(self.tags, self.words),
+            "sentences": self.sentences,
+            "errors": self.errors,
+            "skipped": self.skipped,
+        }
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """What of a tree counts: its words and tags after deletion, and brackets over these."""
+
+    words: list[str]
+    tags: list[str]
+    brackets: list[Bracket]
+
+    @classmethod
+    def of(cls, tree: Tree) -> _Compared:
+        kept = [tag not in DELETED for tag in tree.tags]
+        places = [0]
+        for keep in kept:
+            places.append(places[-1] + keep)
+        brackets = [
+            Bracket(_label(label), places[start], places[end])
+            for label, start, end in tree.brackets
+            if places[start] < places[end]
+        ]
+        words, tags = (
+            [text for text, keep in zip(texts, kept, strict=True) if keep]
+            for texts in (tree.words, tree.tags)
+        )
+        return cls(words, tags, [b for b in brackets if b.label not in DELETED])
+
+
+def score_files(hypotheses: Path, gold: Path) -> dict[str, Any]:
+    """`score_trees` of two files with a tree on each line, plain or .gz.
+
+    A line of the hypotheses that is no tree counts as an error. Raises UserError for other numbers
+    of lines and a gold line that is no tree, and as `read_lines`.
+    """
+    found = [_tree_or_none(line) for line in read_lines(hypotheses)]
+    wanted = []
+    for number, line in enumerate(read_lines(gold), 1):
+        try:
+            wanted.append(parse_tree(line))
+        except TreeError as error:
+            raise UserError(f"{gold} line {number}: {error}") from None
+    if len(found) != len(wanted):
+        raise UserError(
+            f"{hypotheses} has {len(found)} lines and {gold} {len(wanted)}: there must be one tree "
+            "a line, in the same order"
+        )
+    return score_trees(found, wanted)
+
+
+def score_trees(hypotheses: Iterable[Tree | None], gold: Sequence[Tree]) -> dict[str, Any]:
+    """F1 and what EVALB prints beside it, of all sentences, of those of at most SHORT words
+    (`short`), and by label; `error_lines`: the first few sentences that could not be compared.
+
+    None is a hypothesis that is no tree. A sentence with other words than gold, or none, is left
+    out of all sums, of recall too: both counts must be 0 for a score to mean anything.
+    """
+    whole, short, wrong = Sums(), Sums(), list[int]()
+    for number, (hypothesis, reference) in enumerate(zip(hypotheses, gold, strict=True), 1):
+        lengths = sum(tag != TRACE for tag in reference.tags)
+        both = [whole, short] if lengths <= SHORT else [whole]
+        if not _add(hypothesis, reference, both):
+            wrong.append(number)
+    return {
+        **whole.scores(),
+        "short": short.scores(),
+        "by_label": {
+            label: _f1(counts["gold"], counts["found"], counts["matched"])
+            | {"gold": counts["gold"]}
+            for label, counts in sorted(
+                whole.by_label.items(), key=lambda item: (-item[1]["gold"], item[0])
+            )
+        },
+        "error_lines": wrong[:SHOWN],
+    }
+
+
+def _add(hypothesis: Tree | None, reference: Tree, sums: Sequence[Sums]) -> bool:
+    """Whether the sentence could be compared."""
+    gold = _Compared.of(reference)
+    found = None if hypothesis is None else _Compared.of(hypothesis)
+    for one in sums:
+        one.sentences += 1
+        if found is not None and not found.words:
+            one.skipped += 1
+        elif found is None or found.words != gold.words:
+            one.errors += 1
+        else:
+            _add_compared(one, found, gold)
+    return found is not None and found.words == gold.words and bool(found.words)
+
+
+def _add_compared(sums: Sums, found: _Compared, gold: _Compared) -> None:
+    counts = [Counter(map(_equal, side.brackets)) for side in (gold, found)]
+    matched = counts[0] & counts[1]
+    crossing = _crossing(found.brackets, gold.brackets)
+    number = matched.total()
+    sums.gold += len(gold.brackets)
+    sums.found += len(found.brackets)
+    sums.matched += number
+    sums.complete += len(gold.brackets) == len(found.brackets) == number
+    sums.crossing += crossing
+    sums.uncrossed += crossing == 0
+    sums.hardly_crossed += crossing <= 2
+    sums.words += len(gold.words)
+    sums.tags += sum(
+        EQUAL.get(a, a) == EQUAL.get(b, b) for a, b in zip(found.tags, gold.tags, strict=True)
+    )
+    for name, brackets in zip(("gold", "found", "matched"), (*counts, matched), strict=True):
+        for bracket, times in brackets.items():
+            sums.by_label.setdefault(bracket.label, Counter())[name] += times
+
+
+def _crossing(found: Sequence[Bracket], gold: Sequence[Bracket]) -> int:
+    """How many of `found` overlap one of gold without one being within the other."""
+    spans = {(b.start, b.end) for b in gold}
+    crossing = 0
+    for _, first, last in found:
+        # Those of gold do not cross each other.
+        crossing += (first, last) not in spans and any(
+            start < first < end < last or first < start < last < end for start, end in spans
+        )
+    return crossing
+
+
+def _tree_or_none(line: str) -> Tree | None:
+    try:
+        return parse_tree(line)
+    except TreeError:
+        return None
+
+
+def _label(label: str) -> str:
+    """Cut at the first - or =, wherever that is."""
+    return re.split("[-=]", label, maxsplit=1)[0]
+
+
+def _equal(bracket: Bracket) -> Bracket:
+    return bracket._replace(label=EQUAL.get(bracket.label, bracket.label))
+
+
+def _percent(part: int, whole: int) -> float:
+    return rounded(100 * part / whole) if whole else 0.0
+
+
+def _f1(gold: int, found: int, matched: int) -> dict[str, float]:
+    """Of unrounded precision and recall, which is 2 matched of all brackets on both sides."""
+    return {
+        "f1": _percent(2 * matched, gold + found),
+        "precision": _percent(matched, found),
+        "recall": _percent(matched, gold),
+    }
