@@ -15,6 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+# Threads that wait for each other must not spin meanwhile: several tests run beside each other, and
+# a fixture of five seconds takes eighty. It is read when torch is loaded, here and in children.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import hypothesis
 import pytest
 import torch
