@@ -57,13 +57,13 @@ def observe(config: Config, encoded: Path, rank: int = 0, world: int = 1) -> dic
         seen[f"{len(counts)} sums"] = torch.stack(sums)
         return sums
 
-    def noting(model: nn.Module, optimizer: torch.optim.Optimizer, rate: float) -> Tensor:
+    def noting(model: nn.Module, *options: Any) -> tuple[Tensor, Tensor]:
         for name, parameter in model.named_parameters():
             assert parameter.grad is not None
             seen[f"{len(counts)} gradient {name}"] = parameter.grad.clone()
-        norm = step.apply(model, optimizer, rate)
+        done = step.apply(model, *options)
         seen.update({f"weights {name}": w.detach().clone() for name, w in model.named_parameters()})
-        return norm
+        return done
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "accumulate", counting)
