@@ -42,6 +42,7 @@ def there(config: Config, bucket: str) -> Iterator[Config]:
         shutil.rmtree(folder)
 
 
+@pytest.mark.thorough
 def test_it_is_the_sweep_of_a_folder(
     cluster: None, config: Config, there: Config, tiny_corpus: Corpus, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def config(tiny_config: Config) -> Config:
     )
 
 
+@pytest.mark.thorough
 def test_workers_and_their_coordinator(
     cluster: None,
     config: Config,

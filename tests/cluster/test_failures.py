@@ -109,6 +109,7 @@ def add_node(nodes: Cluster) -> Any:
     return nodes.add_node(num_cpus=1, object_store_memory=OBJECT_STORE_BYTES)
 
 
+@pytest.mark.thorough
 def test_nodes_that_leave_and_come(
     nodes: Cluster, config: Config, tiny_corpus: Corpus, project: Path
 ) -> None:
