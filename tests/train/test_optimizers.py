@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
-from seq2sweep.train import optimizers, step
+from seq2sweep.train import loop, optimizers, step
 from seq2sweep.train.checkpointing import Progress
 from seq2sweep.train.events import Finished, Logged, Validated
 
@@ -235,9 +236,18 @@ def test_a_training_whose_loss_stalls_goes_on_at_a_tenth_and_resumes_so(
         tiny_config, "nesterov", steps=16, learning_rate_scale=40.0, log_every=1,
         validate_every=2,
     )  # fmt: skip
-    events = run(config, tiny_corpus, tmp_path / "whole")
+    used: list[float] = []
+
+    def noting(model: nn.Module, optimizer: Any, rate: float, *options: Any) -> Any:
+        used.append(rate)
+        return step.apply(model, optimizer, rate, *options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "apply", noting)
+        events = run(config, tiny_corpus, tmp_path / "whole")
     losses = {e.step: e.metrics["valid_loss"] for e in events if isinstance(e, Validated)}
     rates = {e.step: e.metrics["learning_rate"] for e in events if isinstance(e, Logged)}
+    assert used == [*rates.values()]  # what is logged is what was used
     stalls, lowest = 0, math.inf
     for at in range(1, 17):
         # A step's own line comes before its validation.
