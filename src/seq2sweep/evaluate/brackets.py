@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep.data.reading import read_lines
-from seq2sweep.data.treebank.trees import TRACE, Bracket, Tree, TreeError, parse_tree
+from seq2sweep.data.treebank.trees import TRACE, Bracket, Tree, TreeError, parse_tree, without
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import rounded
 
@@ -58,32 +58,6 @@ class Sums:
             "errors": self.errors,
             "skipped": self.skipped,
         }
-
-
-@dataclass(frozen=True)
-class _Compared:
-    """What of a tree counts: its words and tags after deletion, and brackets over these."""
-
-    words: list[str]
-    tags: list[str]
-    brackets: list[Bracket]
-
-    @classmethod
-    def of(cls, tree: Tree) -> _Compared:
-        kept = [tag not in DELETED for tag in tree.tags]
-        places = [0]
-        for keep in kept:
-            places.append(places[-1] + keep)
-        brackets = [
-            Bracket(_label(label), places[start], places[end])
-            for label, start, end in tree.brackets
-            if places[start] < places[end]
-        ]
-        words, tags = (
-            [text for text, keep in zip(texts, kept, strict=True) if keep]
-            for texts in (tree.words, tree.tags)
-        )
-        return cls(words, tags, [b for b in brackets if b.label not in DELETED])
 
 
 def score_files(hypotheses: Path, gold: Path) -> dict[str, Any]:
@@ -136,23 +110,30 @@ def score_trees(hypotheses: Iterable[Tree | None], gold: Sequence[Tree]) -> dict
 
 def _add(hypothesis: Tree | None, reference: Tree, sums: Sequence[Sums]) -> bool:
     """Whether the sentence could be compared."""
-    gold = _Compared.of(reference)
-    found = None if hypothesis is None else _Compared.of(hypothesis)
+    gold = _counted(reference)
+    found = None if hypothesis is None else _counted(hypothesis)
+    skipped = found is not None and not found.words
+    compared = found is not None and not skipped and found.words == gold.words
+    crossing = _crossing(found.brackets, gold.brackets) if found and compared else 0
     for one in sums:
         one.sentences += 1
-        if found is not None and not found.words:
-            one.skipped += 1
-        elif found is None or found.words != gold.words:
-            one.errors += 1
-        else:
-            _add_compared(one, found, gold)
-    return found is not None and found.words == gold.words and bool(found.words)
+        one.skipped += skipped
+        one.errors += not (skipped or compared)
+        if found and compared:
+            _add_compared(one, found, gold, crossing)
+    return compared
 
 
-def _add_compared(sums: Sums, found: _Compared, gold: _Compared) -> None:
+def _counted(tree: Tree) -> Tree:
+    """What of a tree counts: words and tags after deletion, and brackets over these."""
+    tree = without(tree, DELETED)
+    brackets = (b._replace(label=_label(b.label)) for b in tree.brackets)
+    return tree._replace(brackets=tuple(b for b in brackets if b.label not in DELETED))
+
+
+def _add_compared(sums: Sums, found: Tree, gold: Tree, crossing: int) -> None:
     counts = [Counter(map(_equal, side.brackets)) for side in (gold, found)]
     matched = counts[0] & counts[1]
-    crossing = _crossing(found.brackets, gold.brackets)
     number = matched.total()
     sums.gold += len(gold.brackets)
     sums.found += len(found.brackets)

@@ -6,8 +6,9 @@ brackets deep takes no more than one that is as long.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -165,26 +166,30 @@ class _Reader:
         return Tree(tuple(self.words), tuple(self.tags), tuple(self.brackets))
 
 
+def without(tree: Tree, tags: Collection[str]) -> Tree:
+    """The tree less the leaves with these tags, and less the brackets without a word then."""
+    kept = [tag not in tags for tag in tree.tags]
+    places = [0, *itertools.accumulate(kept)]
+    brackets = [Bracket(b.label, places[b.start], places[b.end]) for b in tree.brackets]
+    return Tree(
+        tuple(itertools.compress(tree.words, kept)),
+        tuple(itertools.compress(tree.tags, kept)),
+        tuple(b for b in brackets if b.start < b.end),
+    )
+
+
 def clean(tree: Tree) -> Tree:
     """What parsers are trained and scored on: no traces, nothing that is empty without them, no
     function labels and co-indices, nothing around the whole sentence."""
-    kept = [tag != TRACE for tag in tree.tags]
-    places = [0]
-    for keep in kept:
-        places.append(places[-1] + keep)
+    tree = without(tree, {TRACE})
     brackets: list[Bracket] = []
     covered = 0  # what begins before this word is within another bracket
     for label, start, end in tree.brackets:
-        bracket = Bracket(category(label), places[start], places[end])
-        within = bracket.start < covered
-        if bracket.start < bracket.end and (within or bracket.label not in ROOTS):
-            brackets.append(bracket)
-            covered = max(covered, bracket.end)
-    words, tags = (
-        tuple(text for text, keep in zip(texts, kept, strict=True) if keep)
-        for texts in (tree.words, tree.tags)
-    )
-    return Tree(words, tags, tuple(brackets))
+        label = category(label)
+        if start < covered or label not in ROOTS:
+            brackets.append(Bracket(label, start, end))
+            covered = max(covered, end)
+    return tree._replace(brackets=tuple(brackets))
 
 
 def category(label: str) -> str:
