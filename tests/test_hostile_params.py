@@ -176,7 +176,7 @@ def test_steps_that_are_kept_are_told_however_many_there_are() -> None:
         ({"data.source": "fr"}, "must be en to de or de to en for data.dataset phrasebook, not fr"),
         ({"data.target": "xx"}, "not en to xx: it holds English and German only"),
         ({"evaluate.checkpoint_steps": [600, 600]}, "must be steps that are not repeated, not"),
-        ({"data.files.train": ["a", "./a"]}, "names ./a, which is its other side too"),
+        ({"data.files.train": ["a", "./a"]}, "names ./a, which it names twice"),
         ({"data.files.test": ["c", "b"]}, "data.files.test names b, which data.files.train names"),
         ({"data.files.test": ["va", "d"]}, "data.files.test names va, which data.files.valid"),
         ({"data.folder": "a\nb"}, "must be text of one line, not 'a\\nb'"),

@@ -5,6 +5,12 @@ from seq2sweep.config.architectures import ConvolutionalConfig as ConvolutionalC
 from seq2sweep.config.architectures import ModelConfig as ModelConfig
 from seq2sweep.config.architectures import RecurrentConfig as RecurrentConfig
 from seq2sweep.config.architectures import TransformerConfig as TransformerConfig
+from seq2sweep.config.architectures import target_size as target_size
+from seq2sweep.config.datasets import DataConfig as DataConfig
+from seq2sweep.config.datasets import ParsingConfig as ParsingConfig
+from seq2sweep.config.datasets import PhrasebookConfig as PhrasebookConfig
+from seq2sweep.config.datasets import PrepareConfig as PrepareConfig
+from seq2sweep.config.datasets import VocabularyConfig as VocabularyConfig
 from seq2sweep.config.execution import ClusterConfig as ClusterConfig
 from seq2sweep.config.execution import SweepConfig as SweepConfig
 from seq2sweep.config.execution import Table1Config as Table1Config
@@ -31,11 +37,7 @@ from seq2sweep.config.loading import section as section
 from seq2sweep.config.loading import to_dict as to_dict
 from seq2sweep.config.loading import with_changes as with_changes
 from seq2sweep.config.schema import Config as Config
-from seq2sweep.config.schema import DataConfig as DataConfig
 from seq2sweep.config.schema import EvaluateConfig as EvaluateConfig
-from seq2sweep.config.schema import PhrasebookConfig as PhrasebookConfig
-from seq2sweep.config.schema import PrepareConfig as PrepareConfig
 from seq2sweep.config.schema import TrainConfig as TrainConfig
-from seq2sweep.config.schema import VocabularyConfig as VocabularyConfig
 
 CHANGES_NO_RESULT = "how parameters are read: their values are compared themselves"

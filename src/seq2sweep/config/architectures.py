@@ -1,8 +1,9 @@
 """Typed sections `model` of params.yaml, one for each `model.architecture`.
 
-All have `layers`, `d_model`, `dropout` and `tie_embeddings`; what else one has is its own, so that
-a key of another architecture is refused. A variant of a sweep that names another architecture
-takes over what both have. PUBLISHED_OPTIMIZER is that of its paper, as `train.optimizer` names it.
+All have `layers`, `d_model`, `dropout`, `tie_embeddings` and `target_symbols`; what else one has is
+its own, so that a key of another architecture is refused. A variant of a sweep that names another
+architecture takes over what both have. PUBLISHED_OPTIMIZER is that of its paper, as
+`train.optimizer` names it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from seq2sweep.config.fields import SHARE, field, must
+
+TARGET_SYMBOLS = field(
+    "vocabulary of the target alone, for data.target trees; 0: that of the source is shared",
+    at_least=0,
+    default=0,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +76,7 @@ class TransformerConfig:
         "sinusoidal (section 3.5) or learned (row E)"
     )
     tie_embeddings: bool = field("one matrix for both embeddings and the projection (section 3.4)")
+    target_symbols: int = TARGET_SYMBOLS
 
     def problems(self) -> Iterator[str]:
         if self.positions == "sinusoidal" and self.d_model % 2:
@@ -107,6 +115,7 @@ class RecurrentConfig:
     )
     dropout: float = field("on the input of each LSTM layer (paper: 0.2 to 0.3)", rule=SHARE)
     tie_embeddings: bool = field("one matrix for both embeddings and the projection")
+    target_symbols: int = TARGET_SYMBOLS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +148,7 @@ class ConvolutionalConfig:
     )
     dropout: float = field("on embeddings and the input of each block", rule=SHARE)
     tie_embeddings: bool = field("one matrix for both embeddings and the projection")
+    target_symbols: int = TARGET_SYMBOLS
 
     def problems(self) -> Iterator[str]:
         for key in ("widths", "kernels"):
@@ -182,6 +192,7 @@ class BytenetConfig:
     unfolding_extra: int = field("b of the same", at_least=0, default=0)
     dropout: float = field("on embeddings and the output of each block (paper: none)", rule=SHARE)
     tie_embeddings: bool = field("one matrix for both embeddings and the projection")
+    target_symbols: int = TARGET_SYMBOLS
 
     def problems(self) -> Iterator[str]:
         if self.d_model % 2 or self.d_model < 2:
@@ -190,3 +201,8 @@ class BytenetConfig:
 
 ModelConfig = TransformerConfig | RecurrentConfig | ConvolutionalConfig | BytenetConfig
 """The first is that of a params.yaml without `model.architecture`."""
+
+
+def target_size(model: ModelConfig, vocabulary_size: int) -> int:
+    """Size of the target's vocabulary; vocabulary_size: of the source's, which it may share."""
+    return model.target_symbols or vocabulary_size

@@ -6,176 +6,27 @@ A section has its checks beside its fields: of one value the field's rules, of s
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from seq2sweep.config.architectures import ModelConfig
+from seq2sweep.config.datasets import (
+    DataConfig,
+    DownloadConfig,
+    ParsingConfig,
+    PrepareConfig,
+    VocabularyConfig,
+)
 from seq2sweep.config.execution import (
     ClusterConfig,
     SweepConfig,
     Table1Config,
     TrackingConfig,
 )
-from seq2sweep.config.fields import (
-    ABOVE_0,
-    NOT_EMPTY,
-    SEED,
-    SHARE,
-    Rule,
-    field,
-    is_address,
-    is_language,
-    must,
-)
-from seq2sweep.redaction import secrets_in
+from seq2sweep.config.fields import ABOVE_0, SEED, SHARE, field, must
 
-LANGUAGE: Rule = ("a code of two letters, such as de or pt-BR", is_language)
-PHRASEBOOK_LANGUAGES = (("en", "de"), ("de", "en"))
 SHOWN_STEPS = 20
-BYTES = 260
-"""Tokens of a vocabulary of all bytes and the special tokens."""
-
-
-@dataclass(frozen=True)
-class PhrasebookConfig:
-    train: int = field("sentence pairs to generate for training", at_least=1)
-    valid: int = field("pairs for validation", at_least=1)
-    test: int = field("pairs for the final score", at_least=1)
-    seed: int = field("another seed, other sentences", at_least=0, rule=SEED)
-
-
-@dataclass(frozen=True)
-class FilesConfig:
-    train: tuple[str, ...] = field(
-        "[source, target]: aligned text, plain or .gz, inside data.folder"
-    )
-    valid: tuple[str, ...] = field("the same for validation")
-    test: tuple[str, ...] = field("the same for the final score")
-
-    def problems(self) -> Iterator[str]:
-        """Asked of dataset `files` alone: two texts a split, each of them named once."""
-        named: dict[str, str] = {}
-        for split in ("train", "valid", "test"):
-            key, files = f"data.files.{split}", getattr(self, split)
-            if len(files) != 2:
-                yield must(key, "two files, [source, target]", list(files))
-            for file in files:
-                first = named.get(os.path.normpath(file))
-                named[os.path.normpath(file)] = key
-                if first is not None:
-                    yield (
-                        f"{key} names {file}, which "
-                        + (f"{first} names too" if first != key else "is its other side too")
-                        + ": each side of each split needs a text of its own"
-                    )
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    dataset: str = field(
-        "phrasebook (built in), files (your own), or one that data.folder's registry describes: "
-        "wmt14-en-de, wmt14-en-fr, multi30k",
-        rule=NOT_EMPTY,
-    )
-    source: str = field("language translated from, a code such as en", rule=LANGUAGE)
-    target: str = field("language translated into, a code such as de", rule=LANGUAGE)
-    folder: str = field(
-        "what the data is made from; DVC runs again when it changes", rule=NOT_EMPTY
-    )
-    phrasebook: PhrasebookConfig = field("read when dataset is phrasebook")
-    files: FilesConfig = field("read when dataset is files")
-
-    def problems(self) -> Iterator[str]:
-        """What is recorded of the data must be able to be true of them."""
-        languages = tuple(code.lower().replace("_", "-") for code in (self.source, self.target))
-        if languages[0] == languages[1]:
-            yield must("data.target", f"another than data.source, {self.source}", self.target)
-        if self.dataset == "phrasebook" and languages not in PHRASEBOOK_LANGUAGES:
-            pairs = " or ".join(map(" to ".join, PHRASEBOOK_LANGUAGES))
-            yield (
-                f"data.source and data.target must be {pairs} for data.dataset phrasebook, "
-                f"not {self.source} to {self.target}: it holds English and German only"
-            )
-        if self.dataset == "files":
-            yield from self.files.problems()
-
-
-@dataclass(frozen=True)
-class DownloadConfig:
-    folder: str = field(
-        "where archives are kept; one put there by hand is taken as well", rule=NOT_EMPTY
-    )
-    mirrors: dict[str, Any] = field(
-        "beginning of an address: what stands there instead (https:, file: or s3:)",
-        rule=(
-            "a mapping of addresses such as https://host/folder/",
-            lambda mirrors: all(
-                isinstance(mirror, str) and is_address(mirror) and is_address(prefix)
-                for prefix, mirror in mirrors.items()
-            ),
-        ),
-    )
-    parallel: int = field("files downloaded at once", at_least=1)
-
-    def problems(self) -> Iterator[str]:
-        for prefix, mirror in self.mirrors.items():
-            if prefix.endswith("/") and not mirror.endswith("/"):
-                yield f"download.mirrors: {mirror} must end in / as {prefix} does"
-            if any(secret.certain for secret in secrets_in(mirror)):
-                yield (
-                    "download.mirrors holds a user or password, which would be recorded with the "
-                    "experiment: put it into ~/.netrc (or the environment, for s3) instead"
-                )
-
-
-@dataclass(frozen=True)
-class PrepareConfig:
-    normalise: tuple[Literal["invisible", "unicode", "whitespace"], ...] = field(
-        "how every text is normalised: of invisible, unicode, whitespace"
-    )
-    lowercase: bool = field("lower-case all text, both sides and every split")
-    drop: tuple[
-        Literal["empty", "too_long", "ratio", "copied", "script", "contamination", "duplicate"], ...
-    ] = field(
-        "why a training pair is dropped: of empty, too_long, ratio, copied, script, "
-        "contamination, duplicate"
-    )
-    max_words: int = field("too_long: more words than this on a side", at_least=1)
-    max_ratio: float = field(
-        "ratio: one side has more than this many times the other's words", at_least=1
-    )
-
-
-@dataclass(frozen=True)
-class VocabularyConfig:
-    kind: Literal["bpe", "unigram", "word_piece", "characters", "bytes"] = field(
-        "bpe (paper, English-German), unigram, word_piece (paper, English-French), characters or "
-        "bytes"
-    )
-    size: int = field(
-        "word pieces shared by both languages",
-        rule=("from 16 to 1000000", lambda size: 16 <= size <= 1_000_000),
-    )
-    character_coverage: float = field(
-        "share of characters covered; the rest becomes <unk>",
-        rule=("from 0.98 to 1", lambda share: 0.98 <= share <= 1),
-    )
-    byte_fallback: bool = field("write characters that are not covered as bytes, not as <unk>")
-    sentences: int = field("at most this many are learned from, evenly spaced", at_least=1)
-
-    def problems(self) -> Iterator[str]:
-        if self.kind in ("word_piece", "bytes") and self.byte_fallback:
-            yield f"vocabulary.byte_fallback must be false for kind {self.kind}"
-        if self.kind == "bytes" and self.size < BYTES:
-            rule = f"at least {BYTES} for kind bytes: 256 and 4 special tokens"
-            yield must("vocabulary.size", rule, self.size)
-        if self.kind == "characters" and self.byte_fallback and self.size <= BYTES:
-            rule = f"more than {BYTES} for kind characters with vocabulary.byte_fallback"
-            yield must("vocabulary.size", rule, self.size)
-
-
 OptimizerName = Literal["adam", "adam_constant", "adam_then_sgd", "nesterov", "as_published"]
 
 
@@ -288,6 +139,10 @@ class Config:
     )
     cluster: ClusterConfig = field("WHERE IT RUNS; a change retrains nothing")
     tracking: TrackingConfig = field("WHERE RESULTS ARE RECORDED; a change retrains nothing")
+    parsing: ParsingConfig = field(
+        "CONSTITUENCY PARSING (section 6.3), read when data.target is trees",
+        default=ParsingConfig(),
+    )
 
     @property
     def optimizer(self) -> str:
@@ -307,6 +162,7 @@ class Config:
 
     def problems(self) -> Iterator[str]:
         """What sections ask of each other."""
+        yield from self._problems_of_trees()
         kept = "keep_best" if self.evaluate.checkpoints == "best" else "keep_checkpoints"
         most, averaged = getattr(self.train, kept), self.evaluate.average_checkpoints
         if averaged > most:
@@ -321,3 +177,14 @@ class Config:
         if self.train.seed + self.sweep.seeds > 2**31:
             rule = "so few that all seeds are below 2147483648"
             yield must("sweep.seeds", rule, self.sweep.seeds)
+
+    def _problems_of_trees(self) -> Iterator[str]:
+        """They have a vocabulary of their own, which is no part of one matrix for both."""
+        trees, symbols = self.data.task == "parsing", self.model.target_symbols
+        if trees and not symbols:
+            rule = "the number of symbols of the trees, such as 64, for data.target trees"
+            yield must("model.target_symbols", rule, symbols)
+        if symbols and not trees:
+            yield must("model.target_symbols", "0 unless data.target is trees", symbols)
+        if symbols and self.model.tie_embeddings:
+            yield must("model.tie_embeddings", "false for data.target trees", True)

@@ -161,6 +161,8 @@ def write_split(
         "text": {side: sha256(texts[side]) for side in SIDES},
         "sentences": source,
     }
+    if vocabulary.symbols is not None:
+        header["symbols"] = len(vocabulary.symbols)
     for side, count in counts.items():  # EOS is a token here, but not one that can be unknown
         known = max(1, count["tokens"] - count["sentences"])
         header[side] = {"tokens": count["tokens"], "unknown_share": count["unknown"] / known}
@@ -193,7 +195,7 @@ def _encode(vocabulary: Vocabulary, chunk: _Chunk) -> tuple[str, NDArray[Any], N
         lines = block.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError:
         raise UserError(f"{name} is not UTF-8: remove it and run `dvc repro`") from None
-    tokens, lengths = vocabulary.encode_flat(lines)
+    tokens, lengths = vocabulary.encode_flat(lines, side)
     return side, tokens, lengths.astype("<i4", copy=False)
 
 

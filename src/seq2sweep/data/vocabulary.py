@@ -13,7 +13,7 @@ the clean training text; cleaning has normalised it, so nothing is changed here.
 | bytes | nothing | into its bytes, see utf8.py |
 
 The last two are for models that read characters, such as ByteNet: sequences are four or five times
-as long.
+as long. Where the target is trees, it has a closed vocabulary of its own, see treebank/symbols.py.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from seq2sweep.config import VocabularyConfig
 from seq2sweep.data import utf8, word_piece
+from seq2sweep.data.treebank.symbols import Symbols
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_bytes, read_json
 
@@ -39,6 +40,8 @@ PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 MODEL_NAME = "vocabulary.model"
 JSON_NAME = "vocabulary.json"
+SYMBOLS_NAME = "symbols.json"
+"""Of the target's own vocabulary, where the target is trees."""
 
 CHARACTERS = "characters"
 MODEL_TYPES = {"unigram": "unigram", CHARACTERS: "char"}
@@ -62,21 +65,28 @@ class Vocabulary:
     Pickled as its model, so that it can travel to worker processes.
     """
 
-    def __init__(self, model: bytes, name: str = MODEL_NAME) -> None:
-        """`model` is what `train` gives; UserError names `name` if it is not."""
+    def __init__(
+        self, model: bytes, name: str = MODEL_NAME, symbols: Symbols | None = None
+    ) -> None:
+        """`model` is what `train` gives; UserError names `name` if it is not.
+
+        symbols: those of the target, where that is trees; else it shares the source's pieces.
+        """
         self._engine: Any = _engine(model, name)
         """What cuts text into pieces and joins them."""
-        self._model, self._name = model, name
-        self.fingerprint = hashlib.sha256(model).hexdigest()
+        self._model, self._name, self.symbols = model, name, symbols
+        both = model + symbols.dump() if symbols else model
+        self.fingerprint = hashlib.sha256(both).hexdigest()
 
     @classmethod
     def open(cls, folder: Path) -> Vocabulary:
-        """Read vocabulary.model from the folder; its sum must be that of vocabulary.json beside it.
+        """Read vocabulary.model from the folder, and symbols.json where the target is trees; their
+        sum must be that of vocabulary.json beside them.
 
         A file that is cut off may still be a vocabulary, of fewer pieces.
         """
         path = folder / MODEL_NAME
-        vocabulary = cls(read_bytes(path), str(path))
+        vocabulary = cls(read_bytes(path), str(path), _symbols(folder / SYMBOLS_NAME))
         beside = folder / JSON_NAME
         if not beside.exists() and not beside.is_symlink():
             return vocabulary  # a vocabulary.model that was handed on alone
@@ -87,34 +97,50 @@ class Vocabulary:
             )
         return vocabulary
 
-    def __reduce__(self) -> tuple[type[Vocabulary], tuple[bytes, str]]:
-        return Vocabulary, (self._model, self._name)
+    def __reduce__(self) -> tuple[type[Vocabulary], tuple[bytes, str, Symbols | None]]:
+        return Vocabulary, (self._model, self._name, self.symbols)
 
     def __len__(self) -> int:
         return len(self._engine)
 
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+    def encode(self, lines: Sequence[str], side: str = "source") -> list[list[int]]:
         """Token ids of each line, EOS at the end, no BOS. One thread."""
+        if side == "target" and self.symbols is not None:
+            return self.symbols.encode(lines)
         encoded: list[list[int]] = self._engine.encode(list(lines))
         return encoded
 
-    def encode_flat(self, lines: Sequence[str]) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    def encode_flat(
+        self, lines: Sequence[str], side: str = "source"
+    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
         """What `encode` gives, in a row: token ids [tokens] and the lengths [lines] of each line.
 
         The ids are of type `token_type(len(self))`.
         """
-        encoded = self.encode(lines)
+        encoded = self.encode(lines, side)
         lengths = np.fromiter(map(len, encoded), np.int32, len(encoded))
         kind, total = token_type(len(self)), int(lengths.sum(dtype=np.int64))
         return np.fromiter(itertools.chain.from_iterable(encoded), kind, total), lengths
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each sequence up to its first EOS; an unknown token shows as U+2047."""
+        """Text of each sequence of the target, up to its first EOS; an unknown token shows as
+        U+2047. Of trees it is their symbols."""
+        if self.symbols is not None:
+            return self.symbols.decode(ids)
         said = (itertools.takewhile(lambda token: token != EOS, sequence) for sequence in ids)
         kept = [[int(token) for token in tokens if token not in (PAD, BOS)] for tokens in said]
         texts = self._engine.decode(kept)
         # A word's first piece brings a blank, and SentencePiece writes " ⁇ " with two of its own.
         return [" ".join(text.split()) for text in texts]
+
+
+def _symbols(path: Path) -> Symbols | None:
+    if not path.exists() and not path.is_symlink():
+        return None
+    try:
+        return Symbols.load(read_bytes(path))
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): remove it and run `dvc repro`") from None
 
 
 def _engine(model: bytes, name: str) -> Any:

@@ -92,6 +92,8 @@ def _known(model: Architecture) -> TransformerConfig:
     if not isinstance(model, Transformer):
         raise UserError(f"CTranslate2 has no model.architecture {model.config.architecture}")
     config = model.config
+    if config.target_symbols:
+        raise UserError("CTranslate2 has no search for trees: a model for them is not exported")
     if config.feed_forward not in GATED or config.norm_kind not in ("layernorm", "rmsnorm"):
         raise UserError(
             "CTranslate2 knows feed_forward relu and swiglu, norm_kind layernorm and rmsnorm only; "

@@ -23,6 +23,8 @@ ALL = "all"
 """Stands for every stage."""
 FINGERPRINT, CODE_FILE = "fingerprint", "code.json"
 """The stage that tells what the code of the others means, and its output, by stage."""
+OPTIONAL_SECTIONS = {"download": "parsing", "table1": "table1"}
+"""Stages that read a section that params.yaml may leave out, and which."""
 DATA = "data/"
 """What lies here is made from texts, not by training."""
 
@@ -53,9 +55,8 @@ def code(project: Path, stage: str) -> dict[str, str]:
     """`code_fingerprint.parts` of a stage: the meaning of each module that can change its result.
 
     Of parts of the model that come in kinds, which are no imports, those that params.yaml names.
-    And, for a stage named as a section that params.yaml may leave out, what that holds: DVC itself
-    fails where a parameter is not there. Nothing of a stage that is no module of ours. Raises
-    UserError for a module that is no Python.
+    And what a section of OPTIONAL_SECTIONS holds: DVC itself fails where a parameter is not there.
+    Nothing of a stage that is no module of ours. Raises UserError for a module that is no Python.
     """
     description = described(project)[stage]
     found = re.search(r"-m (pipeline\.\w+)", str(description.get("cmd")))
@@ -64,9 +65,9 @@ def code(project: Path, stage: str) -> dict[str, str]:
         named = [entry for entry in description.get("params", ()) if isinstance(entry, str)]
         config = configuration.load(project / "params.yaml")
         parts |= configuration.code_of_kinds(config, "model", *named)
-    if stage in configuration.OPTIONAL and (project / "params.yaml").exists():
+    if (section := OPTIONAL_SECTIONS.get(stage)) and (project / "params.yaml").exists():
         config = configuration.load(project / "params.yaml")
-        parts[f"params.yaml: {stage}"] = configuration.fingerprint(config, stage)
+        parts[f"params.yaml: {section}"] = configuration.fingerprint(config, section)
     return parts
 
 
@@ -127,7 +128,8 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
         ]
         made_by = params(project, stage, CODE_FILE).get(stage)
         if made_by and made_by != code_fingerprint.of_parts(code(project, stage)):
-            either = f"code or {stage} of params.yaml" * (stage in configuration.OPTIONAL) or "code"
+            section = OPTIONAL_SECTIONS.get(stage)
+            either = f"code or {section} of params.yaml" if section else "code"
             told.insert(0, {"changed deps": {CODE_FILE: {either: "modified"}}})
         if told:
             found[stage] = told

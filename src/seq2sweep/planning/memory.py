@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seq2sweep.config import Config
+from seq2sweep.config import Config, target_size
 from seq2sweep.hardware import Precision
 from seq2sweep.model import flops
 from seq2sweep.planning.workload import Workload
@@ -67,7 +67,8 @@ def memory(
     activations = tokens * (source + target)
     kind = "gpu" if gpu else "cpu"
     # Some rows at a time: as products give them, in float32, their probabilities, and the gradient.
-    logits = min(tokens * load.vocabulary_size, CHUNK[not gpu]) * 12.0
+    columns = target_size(config.model, load.vocabulary_size)
+    logits = min(tokens * columns, CHUNK[not gpu]) * 12.0
     return Memory(
         weights=held,
         # Between passes gradients are not sent, and stay whole.

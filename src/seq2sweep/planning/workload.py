@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2sweep.config import Config
-from seq2sweep.config.schema import BYTES
+from seq2sweep.config.datasets import BYTES
 from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.model import flops
 from seq2sweep.sweep.budget import updates_per_epoch

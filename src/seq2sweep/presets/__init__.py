@@ -28,6 +28,9 @@ DECISIVE = ("data", "prepare", "vocabulary", "model", "train", "evaluate", "swee
 _ROW_PREFIX = "table3-"
 
 EARLIER_COMMENTS = {
+    "phrasebook (built in), files (your own), or one that data.folder's registry describes: "
+    "wmt14-en-de, wmt14-en-fr, multi30k": "data.dataset",
+    "language translated into, a code such as de": "data.target",
     "bpe (paper, English-German), unigram or word_piece (paper, English-French)": "vocabulary.kind",
     "none (trains no variants), table3 (the paper's rows), one_at_a_time, grid (all combinations), "
     "random or optuna (which learns from the trials before)": "sweep.method",

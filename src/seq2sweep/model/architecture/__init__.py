@@ -30,7 +30,8 @@ class Architecture(nn.Module):
     """An encoder-decoder, as `model.architecture` names it and `model.building` builds it.
 
     Shapes: B sentences, n source pieces, m target pieces, K hypotheses a sentence, V pieces in the
-    vocabulary. Pieces are int64 ids, padded at the end with PAD. `Transformer` says more of each.
+    vocabulary of the target. Pieces are int64 ids, padded at the end with PAD. `Transformer` says
+    more of each.
     """
 
     config: Any

@@ -37,7 +37,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep.config import BytenetConfig
+from seq2sweep.config import BytenetConfig, target_size
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.architecture import Architecture, Lengths
 from seq2sweep.model.dropout import dropout
@@ -60,13 +60,15 @@ class Bytenet(Architecture):
         d = config.d_model
         self.source_embedding = embedding(vocabulary_size, d)
         self.target_embedding = (
-            self.source_embedding if config.tie_embeddings else embedding(vocabulary_size, d)
+            self.source_embedding
+            if config.tie_embeddings
+            else embedding(target_size(config, vocabulary_size), d)
         )
         self.encoder = nn.ModuleList(Block(config, False, i) for i in range(config.layers))
         self.decoder = nn.ModuleList(Block(config, True, i) for i in range(config.layers))
         self.encoder_norm, self.decoder_norm = Norm(d), Norm(d)
         tied = self.source_embedding if config.tie_embeddings else None
-        self.projection = projection(vocabulary_size, d, tied)
+        self.projection = projection(target_size(config, vocabulary_size), d, tied)
 
     def forward(
         self,
@@ -153,7 +155,8 @@ class Bytenet(Architecture):
         """Trainable numbers: 7 d^2 of products a block for a kernel of 3, gains and biases."""
         d = config.d_model // 2
         block = _weights(config) + Norm.parameter_count(2 * d) + 2 * Norm.parameter_count(d)
-        embeddings = vocabulary_size * config.d_model * (1 if config.tie_embeddings else 3)
+        untied = 0 if config.tie_embeddings else 2 * target_size(config, vocabulary_size)
+        embeddings = (vocabulary_size + untied) * config.d_model
         return 2 * (config.layers * block + Norm.parameter_count(2 * d)) + embeddings
 
     @staticmethod
@@ -172,7 +175,8 @@ class Bytenet(Architecture):
         columns = unfolded(config, source_lengths.astype(np.int64)).astype(np.float64)
         m = target_lengths.astype(np.float64)
         stacks = config.layers * 2 * _weights(config) * (columns + m)
-        return float((stacks + 2 * m * config.d_model * vocabulary_size).sum())
+        projected = 2 * m * config.d_model * target_size(config, vocabulary_size)
+        return float((stacks + projected).sum())
 
     @staticmethod
     def kept_bytes(

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from seq2sweep.config import ConvolutionalConfig
+from seq2sweep.config import ConvolutionalConfig, target_size
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.architecture import Architecture, Lengths
 from seq2sweep.model.attention import additive
@@ -152,9 +152,9 @@ class Convolutional(Architecture):
         super().__init__(config, vocabulary_size)
         e, d_out, kept = config.d_model, config.d_out or config.d_model, 1 - config.dropout
         first, last = shapes(config)[0][0], shapes(config)[-1][1]
-        tied, v = config.tie_embeddings, vocabulary_size
+        tied, v, t = config.tie_embeddings, vocabulary_size, target_size(config, vocabulary_size)
         self.source_embedding = nn.Embedding(v, e)
-        self.target_embedding = self.source_embedding if tied else nn.Embedding(v, e)
+        self.target_embedding = self.source_embedding if tied else nn.Embedding(t, e)
         self.source_positions, self.target_positions = (nn.Embedding(POSITIONS, e) for _ in "st")
         for table in list(self.parameters()):
             nn.init.normal_(table, std=0.1)
@@ -166,7 +166,7 @@ class Convolutional(Architecture):
         self.encoder_output = Normalised(last, e, 1 / last)
         self.decoder_output = Normalised(last, d_out, 1 / last)
         # No bias, which fairseq has: a loss that projects by itself gets states and weights only.
-        self.projection = None if tied else Normalised(d_out, v, kept / d_out, bias=False)
+        self.projection = None if tied else Normalised(d_out, t, kept / d_out, bias=False)
 
     def forward(
         self,
@@ -242,8 +242,8 @@ class Convolutional(Architecture):
         stack = sum(2 * d * (k * c + 2) + (c != d) * d * (c + 2) for c, d, k in blocks)
         attention = sum(e * (d + 2) + d * (e + 2) for _, d, _ in blocks)
         ends = 2 * first * (e + 2) + (e + d_out) * (last + 2)
-        embeddings = v * e if config.tie_embeddings else 2 * v * e + v * (d_out + 1)
-        return 2 * stack + attention + ends + embeddings + 2 * POSITIONS * e
+        own = 0 if config.tie_embeddings else target_size(config, v) * (e + d_out + 1)
+        return 2 * stack + attention + ends + v * e + own + 2 * POSITIONS * e
 
     @staticmethod
     def forward_flops(
@@ -261,9 +261,9 @@ class Convolutional(Architecture):
         keys, queries = (n, m) if widths is None else (w.astype(np.float64) for w in widths)
         e, d_out, blocks = config.d_model, config.d_out or config.d_model, shapes(config)
         stack = e * blocks[0][0] + sum(c * d * (2 * k + (c != d)) for c, d, k in blocks)
-        attention = sum(2 * e * d for _, d, _ in blocks)
+        attention, t = sum(2 * e * d for _, d, _ in blocks), target_size(config, vocabulary_size)
         source = n * (stack + blocks[-1][1] * e)
-        target = m * (stack + attention + d_out * (blocks[-1][1] + vocabulary_size))
+        target = m * (stack + attention + d_out * (blocks[-1][1] + t))
         return 2 * float((source + target + config.layers * 2 * e * queries * keys).sum())
 
     @staticmethod

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from seq2sweep.config import RecurrentConfig
+from seq2sweep.config import RecurrentConfig, target_size
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model import lstm
 from seq2sweep.model.architecture import Architecture, Lengths
@@ -53,7 +53,9 @@ class Recurrent(Architecture):
         d = config.d_model
         self.source_embedding = embedding(vocabulary_size, d)
         self.target_embedding = (
-            self.source_embedding if config.tie_embeddings else embedding(vocabulary_size, d)
+            self.source_embedding
+            if config.tie_embeddings
+            else embedding(target_size(config, vocabulary_size), d)
         )
         self.rightwards, self.leftwards = lstm.made(d, d), lstm.made(d, d)
         self.encoder = nn.ModuleList(
@@ -62,7 +64,7 @@ class Recurrent(Architecture):
         self.bottom = AttendingLayer(d)
         self.decoder = nn.ModuleList(lstm.made(2 * d, d) for _ in range(config.layers - 1))
         tied = self.source_embedding if config.tie_embeddings else None
-        self.projection = projection(vocabulary_size, d, tied)
+        self.projection = projection(target_size(config, vocabulary_size), d, tied)
 
     def forward(
         self,
@@ -150,7 +152,8 @@ class Recurrent(Architecture):
         encoder = 2 * lstm.parameter_count(d, d) + lstm.parameter_count(2 * d, d)
         encoder += (layers - 2) * lstm.parameter_count(d, d)
         decoder = layers * lstm.parameter_count(2 * d, d) + 2 * d * d + d
-        return encoder + decoder + vocabulary_size * d * (1 if config.tie_embeddings else 3)
+        untied = 0 if config.tie_embeddings else 2 * target_size(config, vocabulary_size)
+        return encoder + decoder + (vocabulary_size + untied) * d
 
     @staticmethod
     def forward_flops(
@@ -168,7 +171,8 @@ class Recurrent(Architecture):
         encoder = 2 * lstm.flops(d, d) + lstm.flops(2 * d, d) + (layers - 2) * lstm.flops(d, d)
         decoder = layers * lstm.flops(2 * d, d) + 2 * d * d  # with the query
         pairs = n * encoder + own[0] * 2 * d * d + m * decoder + n * m * 4 * d
-        return float((pairs + 2 * own[1] * d * vocabulary_size).sum())
+        projected = 2 * own[1] * d * target_size(config, vocabulary_size)
+        return float((pairs + projected).sum())
 
     @staticmethod
     def kept_bytes(

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep.config import TransformerConfig
+from seq2sweep.config import TransformerConfig, target_size
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model import attention, components
 from seq2sweep.model.architecture import Architecture, Lengths
@@ -50,7 +50,7 @@ class Transformer(Architecture):
         self.target_embedding = (
             self.source_embedding
             if config.tie_embeddings
-            else embedding(vocabulary_size, config.d_model)
+            else embedding(target_size(config, vocabulary_size), config.d_model)
         )
         self.source_positions = Positions(config.positions, config.d_model)
         self.target_positions = Positions(config.positions, config.d_model)
@@ -62,7 +62,7 @@ class Transformer(Architecture):
         self.encoder_norm = norm(config.d_model) if pre else nn.Identity()
         self.decoder_norm = norm(config.d_model) if pre else nn.Identity()
         tied = self.source_embedding if config.tie_embeddings else None
-        self.projection = projection(vocabulary_size, config.d_model, tied)
+        self.projection = projection(target_size(config, vocabulary_size), config.d_model, tied)
 
     def forward(
         self,
@@ -171,7 +171,8 @@ class Transformer(Architecture):
         norm = components.norm(config.norm_kind).parameter_count(d)
         encoder_layer = encoder_mixer + feed_forward + 2 * norm
         decoder_layer = decoder_mixer + memory_attention + feed_forward + 3 * norm
-        embeddings = vocabulary_size * d * (1 if config.tie_embeddings else 3)
+        untied = 0 if config.tie_embeddings else 2 * target_size(config, vocabulary_size)
+        embeddings = (vocabulary_size + untied) * d
         positions = 2 * LEARNED_POSITIONS * d if config.positions == "learned" else 0
         last_norms = 2 * norm if config.norm == "pre" else 0
         layers = config.layers * (encoder_layer + decoder_layer)
@@ -204,7 +205,8 @@ class Transformer(Architecture):
             + n * 2 * d * h * (d_k + d_v)  # ... and keys and values of the memory
             + queries * keys * attention.pairwise(config)
         )
-        per_pair = config.layers * (encoder_layer + decoder_layer) + 2 * m * d * vocabulary_size
+        projected = 2 * m * d * target_size(config, vocabulary_size)
+        per_pair = config.layers * (encoder_layer + decoder_layer) + projected
         return float(per_pair.sum())
 
     @staticmethod
