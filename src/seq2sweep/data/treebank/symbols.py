@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from seq2sweep.data.treebank import linearisation
-from seq2sweep.data.treebank.trees import parse_tree
+from seq2sweep.data.treebank.trees import clean, parse_tree
 from seq2sweep.errors import UserError
 
 EOS, UNKNOWN, WORD, FIRST_OPENING = 2, 3, 4, 5
@@ -34,7 +34,13 @@ class Symbols:
     def encode(self, trees: Sequence[str]) -> list[list[int]]:
         """Ids of each tree, EOS last; a label that is none of the vocabulary's is UNKNOWN."""
         return [
-            [*(self._ids.get(s, UNKNOWN) for s in linearisation.linearise(parse_tree(tree))), EOS]
+            [
+                *(
+                    self._ids.get(s, UNKNOWN)
+                    for s in linearisation.linearise(clean(parse_tree(tree)))
+                ),
+                EOS,
+            ]
             for tree in trees
         ]
 
@@ -69,7 +75,7 @@ class Symbols:
         none = True
         for tree in trees:
             none = False
-            labels.update(bracket.label for bracket in parse_tree(tree).brackets)
+            labels.update(bracket.label for bracket in clean(parse_tree(tree)).brackets)
         if none:
             raise UserError("there is no tree to learn labels from")
         return cls(sorted(labels))
