@@ -2,15 +2,14 @@
 
     python -m pipeline.download
 
-Dataset phrasebook is generated into data/raw; dataset files stays in data.folder; any other is
-fetched into download.folder, as data.folder's registry describes it. Archives are not unpacked:
+Dataset phrasebook is generated into data/raw; datasets files and ptb stay in data.folder; any other
+is fetched into download.folder, as data.folder's registry describes it. Archives are not unpacked:
 every text is read through once, its lines counted and summed, and data/raw/provenance.json names
 it, so that later stages read exactly this.
 """
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -22,6 +21,8 @@ from seq2sweep import console
 from seq2sweep.data import download, files, reading, sources
 from seq2sweep.data.archives import Text
 from seq2sweep.data.download import receipts
+from seq2sweep.data.treebank import corpora
+from seq2sweep.data.treebank.trees import read_trees
 from seq2sweep.errors import UserError
 from seq2sweep.storage import atomic
 
@@ -29,11 +30,13 @@ from seq2sweep.storage import atomic
 def work(config: configuration.Config) -> None:
     """Write data/raw with its provenance.json."""
     fetched = None
-    if config.data.dataset not in ("phrasebook", "files"):
+    if config.data.registered:
         # Before data/.raw.partial exists: this may take hours, and a kill would leave it behind.
         fetched = _fetch(config)
     with atomic.whole_folder(stage.RAW) as folder:
-        if fetched is not None:
+        if config.data.task == "parsing":
+            provenance = _trees(config, folder, fetched)
+        elif fetched is not None:
             provenance = _from_registry(*fetched, config)
         elif config.data.dataset == "files":
             provenance = _own_files(config.data)
@@ -43,10 +46,10 @@ def work(config: configuration.Config) -> None:
         head = {"dataset": config.data.dataset, "languages": languages}
         stage.write_json(folder / "provenance.json", head | provenance)
     pairs = ", ".join(
-        f"{split} {sum(corpus['lines'] for corpus in corpora):,}"
-        for split, corpora in provenance["splits"].items()
+        f"{split} {sum(corpus['lines'] for corpus in entries):,}"
+        for split, entries in provenance["splits"].items()
     )
-    console.say(f"sentence pairs: {pairs}")
+    console.say(f"{'trees' if config.data.task == 'parsing' else 'sentence pairs'}: {pairs}")
 
 
 # --- data sets of the registry -----------------------------------------------------------------
@@ -70,8 +73,8 @@ def _from_registry(
     folder = Path(config.download.folder)
     noted = {archive.file: receipts.texts(folder, archive) for archive in dataset.archives}
     splits: dict[str, list[dict[str, Any]]] = {}
-    for split, corpora in dataset.splits.items():
-        for corpus in corpora:
+    for split, entries in dataset.splits.items():
+        for corpus in entries:
             file, member = corpus.source
             lines = corpus.lines or noted[file].get(member or "", {}).get("lines")
             entry = _read_through(corpus.name, corpus.texts(folder), folder, lines)
@@ -92,11 +95,15 @@ def _from_registry(
             if side["file"] == archive.file
         }
         receipts.note_texts(folder, archive, texts)
+    return _licensed(dataset, sums) | {"splits": splits}
+
+
+def _licensed(dataset: sources.Dataset, sums: dict[str, dict[str, Any]]) -> dict[str, Any]:
     archives = {
         archive.file: {key: sums[archive.file][key] for key in ("bytes", "sha256")}
         for archive in dataset.archives
     }
-    return {"licence": dataset.licence, "archives": archives, "splits": splits}
+    return {"licence": dataset.licence, "archives": archives}
 
 
 # --- one's own files ---------------------------------------------------------------------------
@@ -112,14 +119,7 @@ def _own_files(config: configuration.DataConfig) -> dict[str, Any]:
         split: getattr(config.files, split) for split in files.SPLITS
     }
     for split, names in named.items():
-        for name in names:
-            # By name only: a link inside may well point elsewhere, as DVC's own links do.
-            path = os.path.normpath(name)
-            if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
-                raise UserError(
-                    f"data.files.{split} names {name}, which is outside of data.folder: "
-                    "DVC would miss its changes; move it inside"
-                )
+        sources.check_inside(split, names)
     splits: dict[str, list[dict[str, Any]]] = {}
     known: dict[str, str] = {}
     for split, (source, target) in named.items():
@@ -157,13 +157,66 @@ def _generate(data: configuration.DataConfig, folder: Path) -> dict[str, Any]:
 def _pairs(
     split: phrasebook.Split, count: int, data: configuration.DataConfig, phenomena: list[str]
 ) -> Iterator[tuple[str, str]]:
-    """Generated pairs; those of test leave their tags in `phenomena`."""
+    for pair in _generated(split, count, data, phenomena):
+        sides = {"en": pair.source, "de": pair.target}
+        yield sides[data.source.lower()], sides[data.target.lower()]
+
+
+def _generated(
+    split: phrasebook.Split, count: int, data: configuration.DataConfig, phenomena: list[str]
+) -> Iterator[phrasebook.Pair]:
+    """Those of test leave their tags in `phenomena`."""
     generated = phrasebook.generate(split, count, data.phrasebook.seed)
     for pair in console.progress(generated, f"generate {split}", "pairs", count):
         if split == "test":
             phenomena.append(" ".join(pair.phenomena))
-        sides = {"en": pair.source, "de": pair.target}
-        yield sides[data.source.lower()], sides[data.target.lower()]
+        yield pair
+
+
+# --- trees -------------------------------------------------------------------------------------
+
+
+def _trees(
+    config: configuration.Config,
+    folder: Path,
+    fetched: tuple[sources.Dataset, dict[str, dict[str, Any]]] | None,
+) -> dict[str, Any]:
+    """Read all trees through once, from where they lie or from `folder`, where they are made."""
+    data = config.data
+    about: dict[str, Any] = {"archives": {}}
+    if fetched is not None:
+        root = Path(config.download.folder)
+        found, about = corpora.of_registry(fetched[0], root), _licensed(*fetched)
+    elif data.dataset == "phrasebook":
+        root, about = folder, about | {"seed": data.phrasebook.seed}
+        found = _generate_trees(data, folder)
+    else:
+        root, found = Path(data.folder), corpora.of_own(config)
+    splits = {
+        split: [
+            corpora.describe(
+                corpus, root, console.progress(read_trees(corpus.text), corpus.name, "trees")
+            )
+            for corpus in entries
+        ]
+        for split, entries in found.items()
+    }
+    return about | {"splits": splits}
+
+
+def _generate_trees(
+    data: configuration.DataConfig, folder: Path
+) -> dict[str, list[corpora.Corpus]]:
+    sources.check_phrasebook(data.phrasebook)
+    phenomena: list[str] = []
+    found = {}
+    for split in get_args(phrasebook.Split):
+        path = folder / files.text_name(split, "trees")
+        pairs = _generated(split, getattr(data.phrasebook, split), data, phenomena)
+        files.write_lines(path, (pair.tree for pair in pairs))
+        found[split] = [corpora.Corpus("phrasebook", Text(path))]
+    files.write_lines(folder / files.PHENOMENA, phenomena)
+    return found
 
 
 # --- what a text is ----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Average the newest or best checkpoints, translate the test set with beam search and score it.
+"""Average the newest or best checkpoints, decode the test set with beam search and score it.
 
 Writes metrics/evaluate.json and reports/translations.tsv; records a child run and the model with
 its scores in MLflow.
@@ -24,7 +24,14 @@ from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.decode.exported_weights import Weights, choose, read_receipt
 from seq2sweep.decode.receipt import write_average
 from seq2sweep.errors import UserError
-from seq2sweep.evaluate.evaluation import IN_DVC, Data, evaluate_weights, shown
+from seq2sweep.evaluate.evaluation import (
+    Data,
+    evaluate_weights,
+    shown,
+    shown_by_dvc,
+    signature,
+)
+from seq2sweep.evaluate.tasks import TASKS
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.lineage import dataset_name
@@ -62,15 +69,12 @@ def work(config: Config) -> None:
         relay.flush()
         metrics = result.metrics | {"mlflow_run_id": relay.run_id(run)}
         write_whole(stage.REPORTS / "translations.tsv", result.table)
-        figures = shown(metrics)
-        stage.write_metrics("evaluate", metrics, {key: figures[key] for key in IN_DVC})
+        stage.write_metrics("evaluate", metrics, shown_by_dvc(metrics, config))
         record(run, config, receipt, chosen, header, metrics)
-    sacrebleu = metrics["bleu"]["sacrebleu"]
     console.say(
-        f"BLEU {sacrebleu['score']:.2f} ({sacrebleu['signature']})\n"
-        f"paper's tokenised BLEU {metrics['bleu']['paper']['score']:.2f}, "
-        f"chrF {metrics['chrf']['score']:.2f}, perplexity {metrics['perplexity']:.3f}, "
-        f"{metrics['decode_tokens_per_second']:,.0f} tokens/s"
+        TASKS[config.data.task].in_words(metrics)
+        + f", perplexity {metrics['perplexity']:.3f}, "
+        + f"{metrics['decode_tokens_per_second']:,.0f} tokens/s"
     )
 
 
@@ -110,8 +114,9 @@ def record(
     data; metrics: as in metrics/evaluate.json.
     """
     run.artifact(stage.METRICS / "evaluate.json")
-    run.artifact(stage.REPORTS / "translations.tsv")
-    figures, last_step = shown(metrics), chosen[-1].step
+    if not config.data.private:
+        run.artifact(stage.REPORTS / "translations.tsv")
+    figures, last_step = shown(metrics, config), chosen[-1].step
     with TemporaryDirectory(prefix=".averaged-", dir=stage.MODEL.parent) as name:
         folder = Path(name)
         write_average(folder, chosen, receipt)
@@ -127,9 +132,9 @@ def record(
     # Training and scores in one row of the UI.
     run.log(figures, last_step, on_parent=True)
     how = {
-        "bleu.signature": metrics["bleu"]["sacrebleu"]["signature"],
+        f"{config.data.score}.signature": signature(metrics, config),
         # The training's run shows `evaluate` as it was when it began.
-        "bleu.evaluate": json.dumps(metrics["made_from"]["evaluate"]),
+        f"{config.data.score}.evaluate": json.dumps(metrics["made_from"]["evaluate"]),
     }
     run.tag(how)
     run.tag(how, on_parent=True)

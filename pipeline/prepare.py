@@ -4,6 +4,7 @@
 
 Text is read where the download stage found it, and checked against the sums taken there.
 Validation and test text is normalised only, never dropped: a test set keeps its size and order.
+Of trees nothing is normalised: they lose traces and function labels, and those without a word go.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from seq2sweep.data.archives import Text
 from seq2sweep.data.clean import Cleaner, Pair
 from seq2sweep.data.clean_writer import as_table, write_training
 from seq2sweep.data.filters import is_empty
+from seq2sweep.data.treebank import corpora
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
 from seq2sweep.storage import atomic
@@ -35,6 +37,9 @@ PAIRS_WORTH_PROCESSES = 100_000
 def work(config: configuration.Config) -> None:
     """Write data/clean, metrics/prepare.json and reports/dropped.tsv."""
     provenance = read_json(stage.RAW / "provenance.json")
+    if config.data.task == "parsing":
+        prepare_trees(config, provenance)
+        return
     pairs = sum(corpus["lines"] for corpus in provenance["splits"]["train"])
     many = pairs > PAIRS_WORTH_PROCESSES
     prepare(config, provenance, parallel.Processes() if many else parallel.serial)
@@ -44,8 +49,8 @@ def prepare(
     config: configuration.Config, provenance: dict[str, Any], mapper: parallel.Mapper
 ) -> None:
     """Clean the text that `provenance` describes; `mapper` shares out the training text."""
-    root = _root(config, provenance["dataset"])
-    corpora = {
+    root = _root(config)
+    texts = {
         split: [_Corpus(described, root) for described in provenance["splits"][split]]
         for split in files.SPLITS
     }
@@ -53,12 +58,12 @@ def prepare(
     metrics: dict[str, Any] = {}
     with atomic.whole_folder(stage.CLEAN) as folder:
         for split in ("valid", "test"):
-            metrics[split] = _hold_out(folder, split, corpora[split], cleaner)
+            metrics[split] = _hold_out(folder, split, texts[split], cleaner)
         if (stage.RAW / files.PHENOMENA).exists():
             _copy_phenomena(folder, metrics["test"]["kept"])
         metrics["train"], samples = write_training(
             files.text_paths(folder, "train"),
-            ((c.name, mapper(cleaner, _chunks(c.pairs("train")))) for c in corpora["train"]),
+            ((c.name, mapper(cleaner, _chunks(c.pairs("train")))) for c in texts["train"]),
             cleaner,
         )
         read, kept, dropped = (metrics["train"][key] for key in ("read", "kept", "dropped"))
@@ -76,6 +81,34 @@ def prepare(
     )
     atomic.write_whole(stage.REPORTS / "dropped.tsv", as_table(samples))
     console.say(f"kept {kept:,} of {read:,} training pairs; dropped: {reasons or 'none'}")
+
+
+def prepare_trees(config: configuration.Config, provenance: dict[str, Any]) -> None:
+    """Write words and cleaned trees of the trees that `provenance` describes, a sentence a line."""
+    root, metrics = _root(config), {}
+    with atomic.whole_folder(stage.CLEAN) as folder:
+        for split in files.SPLITS:
+            entries = provenance["splits"][split]
+            read = sum(described["lines"] for described in entries)
+            trees = (t for described in entries for t in corpora.read_again(described, root))
+            pairs = (
+                (" ".join(tree.words), str(tree))
+                for tree in console.progress(trees, f"clean {split}", "trees", read)
+                if tree.words
+            )
+            kept = files.write_pairs(*files.text_paths(folder, split), pairs)
+            dropped = {"empty": read - kept} if read > kept else {}
+            metrics[split] = {"read": read, "kept": kept, "dropped": dropped, "changed": {}}
+            if kept == 0:
+                raise UserError(f"no tree of {split} has a word: look at the section data")
+        if (stage.RAW / files.PHENOMENA).exists():
+            _copy_phenomena(folder, metrics["test"]["kept"])
+        for split in files.SPLITS:
+            files.write_header(folder, split, metrics[split]["kept"])
+    kept = metrics["train"]["kept"]
+    stage.write_metrics("prepare", metrics, {"pairs": kept})
+    atomic.write_whole(stage.REPORTS / "dropped.tsv", as_table({}))
+    console.say(f"kept {kept:,} of {metrics['train']['read']:,} training trees")
 
 
 class _Corpus:
@@ -106,11 +139,11 @@ class _Corpus:
                 )
 
 
-def _root(config: configuration.Config, dataset: str) -> Path:
+def _root(config: configuration.Config) -> Path:
     """The folder in which provenance.json names files."""
-    if dataset == "phrasebook":
+    if config.data.dataset == "phrasebook":
         return stage.RAW
-    return Path(config.data.folder if dataset == "files" else config.download.folder)
+    return Path(config.download.folder if config.data.registered else config.data.folder)
 
 
 def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:

@@ -137,6 +137,18 @@ def origin(header: dict[str, Any], config: configuration.Config | None = None) -
     return Origin(identity, code, config.train.log_every if config else 1)
 
 
+def require_symbols(config: configuration.Config, header: dict[str, Any]) -> None:
+    """UserError where the trees of the encoded data have more symbols than the model's target.
+
+    header: of the encoded data.
+    """
+    found, known = header.get("symbols", 0), config.model.target_symbols
+    if found > known:
+        raise UserError(
+            f"model.target_symbols is {known} but the trees have {found} symbols: set it to {found}"
+        )
+
+
 def lineage(config: configuration.Config, header: dict[str, Any], **more: Path) -> dict[str, str]:
     """Where a result comes from, to the byte: code, parameters, data, versions, hardware.
 

@@ -80,6 +80,7 @@ def work(config: Config) -> None:
         return
     files.verify(stage.ENCODED, "train", "valid")
     header = read_training_header(stage.ENCODED)
+    stage.require_symbols(config, header)
     wanted, config = config, in_one_precision(config, functools.partial(resolve, config))
     chosen, refused = variants(config, Bitext.open(stage.ENCODED, "train"))
     console.say(outline(config, chosen))

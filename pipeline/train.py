@@ -59,6 +59,7 @@ FIGURES = (
 def work(config: Config) -> None:
     files.verify(stage.ENCODED, "train", "valid")
     header = read_training_header(stage.ENCODED)
+    stage.require_symbols(config, header)
     vocabulary_size = int(header["vocabulary"]["size"])
     parameters = flops.parameter_count(config.model, vocabulary_size)
     origin = stage.origin(header, config)

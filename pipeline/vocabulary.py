@@ -1,4 +1,5 @@
-"""Stage vocabulary: word pieces shared by both languages, in data/vocabulary.
+"""Stage vocabulary: word pieces shared by both languages, in data/vocabulary; where the target is
+trees, word pieces of the sentences, and the symbols of the trees beside them.
 
 python -m pipeline.vocabulary
 """
@@ -15,6 +16,7 @@ from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.data import files, reading, vocabulary
+from seq2sweep.data.treebank.symbols import Symbols
 from seq2sweep.storage import atomic
 
 T = TypeVar("T")
@@ -25,15 +27,22 @@ def work(config: configuration.Config) -> None:
     source, target = files.text_paths(stage.CLEAN, "train")
     files.verify(stage.CLEAN, "train")
     pairs = files.count_lines(source)
+    trees = config.data.task == "parsing"
+    sides = 1 if trees else 2
     most = vocabulary.most_sentences(config.vocabulary)
-    used = min(pairs, max(1, most // 2) if most else 0)
-    sample = _evenly_spaced(reading.read_pairs(source, target), pairs, used)
+    used = min(pairs, max(1, most // sides) if most else 0)
+    sample = (
+        pair[:sides] for pair in _evenly_spaced(reading.read_pairs(source, target), pairs, used)
+    )
     model = vocabulary.train(
         itertools.chain.from_iterable(console.progress(sample, "read train", "pairs", used)),
         config.vocabulary,
     )
-    made = vocabulary.Vocabulary(model)
+    symbols = Symbols.learn(reading.read_lines(target)) if trees else None
+    made = vocabulary.Vocabulary(model, symbols=symbols)
     with atomic.whole_folder(stage.VOCABULARY) as folder:
+        if symbols is not None:
+            (folder / vocabulary.SYMBOLS_NAME).write_bytes(symbols.dump())
         (folder / vocabulary.MODEL_NAME).write_bytes(model)
         stage.write_json(
             folder / vocabulary.JSON_NAME,
@@ -43,10 +52,13 @@ def work(config: configuration.Config) -> None:
                 "sha256": made.fingerprint,
                 "sentencepiece": sentencepiece.__version__,
                 "languages": {"source": config.data.source, "target": config.data.target},
-                "sentences": 2 * used,
+                "sentences": sides * used,
             },
         )
-    console.say(f"{len(made):,} word pieces learned from {used:,} of {pairs:,} pairs")
+    console.say(
+        f"{len(made):,} word pieces learned from {used:,} of {pairs:,} pairs"
+        + (f"; {len(symbols)} symbols of trees" if symbols is not None else "")
+    )
 
 
 def _evenly_spaced(items: Iterable[T], count: int, wanted: int) -> Iterator[T]:

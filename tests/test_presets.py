@@ -82,17 +82,17 @@ def test_no_preset_of_the_papers_size_sweeps_unless_its_name_says_so(name: str) 
 @pytest.mark.parametrize("name", presets.names())
 def test_a_preset_says_what_to_expect(name: str) -> None:
     preset = presets.load(name)
-    assert all((preset.summary, preset.bleu, preset.time, preset.hardware))
+    assert all((preset.summary, preset.score, preset.time, preset.hardware))
     # What nobody ran here must not look like a measurement.
     if preset.config.data.folder == "corpora/wmt14-en-de":
-        assert preset.bleu.startswith("not run here yet; paper: ")
+        assert preset.score.startswith("not run here yet; paper: ")
         assert preset.time.startswith("paper: ")
 
 
 @pytest.mark.parametrize("name", presets.names())
 def test_what_was_measured_says_when_and_with_these_settings(name: str) -> None:
     preset = presets.load(name)
-    if preset.bleu.startswith("not run here yet"):
+    if preset.score.startswith("not run here yet"):
         assert preset.measured is None
         return
     assert preset.measured is not None
@@ -105,7 +105,7 @@ def test_what_was_measured_says_when_and_with_these_settings(name: str) -> None:
     )
 
 
-# What a preset says in `bleu` or `time`, and the page that says how it came about, each with the
+# What a preset says in `score` or `time`, and the page that says how it came about, each with the
 # figure as the group of a pattern.
 HOW = "docs/how_it_works.md"
 PAPER = "docs/paper.md"
@@ -167,7 +167,7 @@ WHERE_FROM = [
 @pytest.mark.parametrize(("name", "here", "page", "there"), WHERE_FROM)
 def test_figures_are_those_of_the_pages(name: str, here: str, page: str, there: str) -> None:
     preset = presets.load(name)
-    (said,) = (m for text in (preset.bleu, preset.time) for m in re.findall(here, text))
+    (said,) = (m for text in (preset.score, preset.time) for m in re.findall(here, text))
     text = (ROOT / page).read_text(encoding="utf-8")
     (found,) = re.findall(there, " ".join(text.split()))
     decimals = len(said.partition(".")[2])

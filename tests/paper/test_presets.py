@@ -106,7 +106,7 @@ def test_figures_are_those_printed(printed_row: list[str]) -> None:
     millions = "." if row.parameters_millions is None else str(row.parameters_millions)
     assert [f"{row.perplexity:.2f}", f"{row.bleu:.1f}", millions] == printed_row[-3:]
     assert row.group == printed_row[0].partition("-")[0]
-    assert f"paper: {printed_row[-2]} " in presets.load(f"table3-{row.name}").bleu
+    assert f"paper: {printed_row[-2]} " in presets.load(f"table3-{row.name}").score
 
 
 def test_rows_are_scored_on_the_validation_set() -> None:
@@ -215,7 +215,7 @@ def test_big_is_the_big_row_of_table_3_scored_as_table_2() -> None:
 )
 def test_the_list_says_what_table_2_does(name: str, bleu: str) -> None:
     preset = presets.load(name)
-    assert preset.bleu == f"not run here yet; paper: {bleu}"
+    assert preset.score == f"not run here yet; paper: {bleu}"
     assert preset.time == "paper: " + ("3.5 days" if name.endswith("big") else "12 hours")
 
 
@@ -224,7 +224,7 @@ def test_the_list_says_what_the_rows_of_a_sweep_reach() -> None:
     names = {trial.row.name for trial in variants(preset.config)[0] if trial.row}
     figures = [float(row[-2]) for row in ROWS if row[0] in names]
     assert len(figures) == 19
-    assert f"paper: {min(figures)} to {max(figures)}, rows of the table" in preset.bleu
+    assert f"paper: {min(figures)} to {max(figures)}, rows of the table" in preset.score
 
 
 # --- sweeps ----------------------------------------------------------------------------------

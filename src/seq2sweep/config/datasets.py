@@ -102,6 +102,16 @@ class DataConfig:
         """The metric by which trainings are compared."""
         return "f1" if self.task == "parsing" else "bleu"
 
+    @property
+    def registered(self) -> bool:
+        """Whether data.folder's registry says where the data set is."""
+        return self.dataset not in ("phrasebook", "files", "ptb")
+
+    @property
+    def private(self) -> bool:
+        """Whether nothing of the text may be published: its licence is the user's own."""
+        return self.dataset == "ptb"
+
     def problems(self) -> Iterator[str]:
         """What is recorded of the data must be able to be true of them."""
         languages = tuple(code.lower().replace("_", "-") for code in (self.source, self.target))

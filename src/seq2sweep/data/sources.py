@@ -8,8 +8,9 @@ members; `{language}` in its name stands for the language wanted.
 from __future__ import annotations
 
 import difflib
+import os.path
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,18 @@ def mirrored(address: str, mirrors: Mapping[str, str]) -> str:
 
 
 # --- the files of the registry -----------------------------------------------------------------
+
+
+def check_inside(split: str, names: Iterable[str]) -> None:
+    """UserError for one of the user's own files of a split that is outside of data.folder."""
+    for name in names:
+        # By name only: a link inside may well point elsewhere, as DVC's own links do.
+        path = os.path.normpath(name)
+        if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
+            raise UserError(
+                f"data.files.{split} names {name}, which is outside of data.folder: "
+                "DVC would miss its changes; move it inside"
+            )
 
 
 def check_phrasebook(config: PhrasebookConfig) -> None:

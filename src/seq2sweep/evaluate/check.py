@@ -14,7 +14,7 @@ from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import RECEIPT
 from seq2sweep.decode.exported_weights import choose, read_receipt
 from seq2sweep.errors import UserError
-from seq2sweep.evaluate.evaluation import IN_DVC, Data, Evaluation, evaluate_weights, shown
+from seq2sweep.evaluate.evaluation import Data, Evaluation, evaluate_weights, shown_by_dvc
 from seq2sweep.paths import mismatch, read_json
 from seq2sweep.storage.atomic import sha256
 
@@ -68,7 +68,7 @@ def evaluate_project(
     folder = project / WEIGHTS
     chosen = choose(folder, config.evaluate)
     found = evaluate_weights(config, folder, chosen, data, stored["split"], on_done)
-    return found, list(_compared(project, stored, found.metrics))
+    return found, list(_compared(project, config, stored, found.metrics))
 
 
 def _settings(project: Path, stored: Mapping[str, Any]) -> Config:
@@ -79,13 +79,13 @@ def _settings(project: Path, stored: Mapping[str, Any]) -> Config:
 
 
 def _compared(
-    project: Path, stored: Mapping[str, Any], metrics: Mapping[str, Any]
+    project: Path, config: Config, stored: Mapping[str, Any], metrics: Mapping[str, Any]
 ) -> Iterator[Figure]:
     pieces = metrics["decode_tokens_per_second"] * metrics["decode_seconds"]
     found = dict(metrics) | {"decode_tokens_per_second": pieces / (stored["decode_seconds"] or 1)}
     for file, there, here in (
         (METRICS, stored, found),
-        (SHOWN, read_json(project / SHOWN), {k: shown(found)[k] for k in IN_DVC}),
+        (SHOWN, read_json(project / SHOWN), shown_by_dvc(found, config)),
     ):
         leaves, others = dict(_leaves(there)), dict(_leaves(here))
         for key in {**leaves, **others}:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +21,11 @@ from seq2sweep.data.bitext import Bitext, read_header
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
-from seq2sweep.decode.beam import best_device, translate
+from seq2sweep.decode.beam import best_device
 from seq2sweep.decode.exported_weights import Weights, read_receipt
 from seq2sweep.errors import UserError
-from seq2sweep.evaluate.bleu import corpus_bleu, exact_match, score
 from seq2sweep.evaluate.by_length import ScoresByLength
+from seq2sweep.evaluate.tasks import TASKS, Given
 from seq2sweep.model import building
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.parallel import Mapper, serial
@@ -94,12 +96,14 @@ def evaluate_weights(
     `by_length`, and `made_from`, by which weights, text and settings can be told from others.
     """
     sums = {entry["step"]: entry["sha256"] for entry in read_receipt(folder)["checkpoints"]}
-    result = evaluate(config, [weights.file for weights in chosen], data, split, on_done, mapper)
+    weights = [weights.file for weights in chosen]
+    result = evaluate(config, weights, data, split, on_done, mapper, beside=True)
     references, tags = data.lines(split, "target"), data.tags(split)
     table = translations_table(data.lines(split, "source"), references, result.translations, tags)
     metrics = result.metrics | {"averaged_checkpoints": [weights.step for weights in chosen]}
     if tags is not None:
-        metrics["phenomena"] = accuracy_by_phenomenon(result.translations, references, tags)
+        of_task = TASKS[config.data.task]
+        metrics["phenomena"] = of_task.by_phenomenon(result.translations, references, tags)
     metrics["by_length"] = _by_length(config, result.translations, references, data, split)
     metrics["made_from"] = {
         "weights": [sums[weights.step] for weights in chosen],
@@ -131,46 +135,28 @@ def _by_length(
     return [{**of, "bleu": bleu} for of, bleu in zip(scores.bins, found, strict=True)]
 
 
-def accuracy_by_phenomenon(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    tags: Sequence[Sequence[str]],
-) -> dict[str, dict[str, Any]]:
-    """For each tag, in alphabetical order: the number of `sentences` that carry it, `exact_match`
-    (percent) and `bleu` (sacreBLEU, 0 to 100) over them.
-
-    tags: of each sentence; none, one or several, under each of which it counts once. Raises
-    ValueError where the three sequences differ in length.
-    """
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for hypothesis, reference, labels in zip(hypotheses, references, tags, strict=True):
-        for label in set(labels):
-            groups.setdefault(label, []).append((hypothesis, reference))
-    result = {}
-    for label, pairs in sorted(groups.items()):
-        some_hypotheses, some_references = zip(*pairs, strict=True)
-        result[label] = {
-            "sentences": len(pairs),
-            "exact_match": exact_match(some_hypotheses, some_references),
-            "bleu": corpus_bleu(some_hypotheses, some_references),
-        }
-    return result
-
-
-IN_DVC = ("bleu", "bleu_paper", "chrf", "test_perplexity")
-"""Those of `shown` that `dvc metrics show` has."""
-
-
-def shown(metrics: Mapping[str, Any]) -> dict[str, float]:
+def shown(metrics: Mapping[str, Any], config: Config) -> dict[str, float]:
     """The few numbers of `evaluate_weights` that MLflow shows, flat."""
-    return {
-        "bleu": metrics["bleu"]["sacrebleu"]["score"],
-        "bleu_paper": metrics["bleu"]["paper"]["score"],
-        "chrf": metrics["chrf"]["score"],
-        "exact_match": metrics["exact_match"],
+    task = TASKS[config.data.task]
+    return {name: _at(metrics, key) for name, key in task.SHOWN.items()} | {
         "test_perplexity": metrics["perplexity"],
         "decode_tokens_per_second": metrics["decode_tokens_per_second"],
     }
+
+
+def shown_by_dvc(metrics: Mapping[str, Any], config: Config) -> dict[str, float]:
+    """Those of them that `dvc metrics show` has."""
+    found = shown(metrics, config)
+    return {k: found[k] for k in (*TASKS[config.data.task].IN_DVC, "test_perplexity")}
+
+
+def signature(metrics: Mapping[str, Any], config: Config) -> str:
+    """How the score by which trainings are compared is computed."""
+    return str(_at(metrics, TASKS[config.data.task].SIGNATURE))
+
+
+def _at(metrics: Mapping[str, Any], key: str) -> Any:
+    return functools.reduce(operator.getitem, key.split("."), metrics)
 
 
 def translations_table(
@@ -202,22 +188,25 @@ def evaluate(
     split: str,
     on_done: Callable[[int], object] = lambda sentences: None,
     mapper: Mapper = serial,
+    *,
+    beside: bool = False,
 ) -> Evaluation:
-    """Average the weights of `checkpoints` (safetensors files), translate a split, score it.
+    """Average the weights of `checkpoints` (safetensors files), decode a split, score it.
 
-    The mapper shares the translation out. Perplexity is per piece, unsmoothed, on the reference;
-    all scores come from one decode.
+    The mapper shares the decoding out. Perplexity is per piece, unsmoothed, on the reference;
+    all scores come from one decode. beside: also what the task says beside them.
     """
     data.verify(split)
     vocabulary = Vocabulary.open(data.vocabulary)
     model = build(config.model, average(checkpoints), len(vocabulary))
     device = best_device()
-    source, reference = data.lines(split, "source"), data.lines(split, "target")
+    task = TASKS[config.data.task]
+    source, target = (data.lines(split, side) for side in files.SIDES)
+    given = Given(model, vocabulary, source, target, config, mapper)
     started = time.perf_counter()
-    found = translate(model, vocabulary, source, config.evaluate, None, on_done, mapper=mapper)
-    translations = [best[0].text for best in found]
+    hypotheses, metrics = task.decode(given, on_done)
     seconds = time.perf_counter() - started
-    pieces = sum(len(line) for line in vocabulary.encode(translations))
+    pieces = sum(len(line) for line in vocabulary.encode(hypotheses, "target"))
     likelihood, reference_pieces = negative_log_likelihood(
         model,
         Bitext.open(data.encoded, split),
@@ -225,9 +214,8 @@ def evaluate(
         precision=choose_precision(config.train.precision, device, config.model.d_model),
         device=device,
     )
-    metrics = score(
-        translations, reference, config.data.target, lowercase=config.prepare.lowercase
-    ) | {
+    metrics |= task.score(hypotheses, given)
+    metrics |= {
         "split": split,
         "perplexity": math.exp(min(likelihood / reference_pieces, 700.0)),
         "beam": config.evaluate.beam,
@@ -236,7 +224,9 @@ def evaluate(
         "decode_seconds": seconds,
         "decode_tokens_per_second": pieces / seconds,
     }
-    return Evaluation(translations, metrics)
+    if beside:
+        metrics |= task.beside(given, metrics)
+    return Evaluation(hypotheses, metrics)
 
 
 def score_checkpoint(
@@ -247,9 +237,9 @@ def score_checkpoint(
     Beside them the `translations`, a list in the order of the set.
     """
     data = Data(clean, vocabulary, encoded)
+    task = TASKS[config.data.task]
     result = evaluate(config, [checkpoint / "model.safetensors"], data, "valid")
-    figures = shown(result.metrics)
-    return {name: figures[name] for name in ("bleu", "bleu_paper", "chrf")} | {
-        "signature": result.metrics["bleu"]["sacrebleu"]["signature"],
+    return {name: _at(result.metrics, task.SHOWN[name]) for name in task.IN_SWEEP} | {
+        "signature": signature(result.metrics, config),
         "translations": result.translations,
     }

@@ -16,6 +16,8 @@ from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.data import download, files, reading, sources
 from seq2sweep.data.archives import Text
+from seq2sweep.data.treebank import corpora
+from seq2sweep.data.treebank.trees import read_trees
 from seq2sweep.errors import UserError
 from seq2sweep.parallel import available_cpus
 from seq2sweep.paths import read_json
@@ -55,7 +57,7 @@ def data_plan(
     No network, no side effect. `short`: the folder whose disk is too small, None where all fit.
     Raises UserError for a data set that cannot be.
     """
-    registered = config.data.dataset not in ("phrasebook", "files")
+    registered = config.data.registered
     archives = _of_registry(config).archives if registered else ()
     counted = counted or known_pairs(config)
     pairs, cpus = counted["train"], available_cpus()
@@ -138,6 +140,8 @@ def known_pairs(config: Config, raw: Path | None = None) -> dict[str, int]:
         splits = read_json(raw / "provenance.json")["splits"]
         return {split: sum(text["lines"] for text in texts) for split, texts in splits.items()}
     data = config.data
+    if data.task == "parsing" and not data.registered and data.dataset != "phrasebook":
+        return _count_trees(config)
     if data.dataset == "phrasebook":
         sources.check_phrasebook(data.phrasebook)
         return {split: getattr(data.phrasebook, split) for split in files.SPLITS}
@@ -160,6 +164,14 @@ def _count(folder: Path, split: str, names: tuple[str, ...]) -> int:
             raise UserError(f"{path} is missing: check data.folder and data.files.{split}")
     pairs = reading.read_pairs(Text(source), Text(target))
     return sum(1 for _ in console.progress(pairs, f"count {split}", "pairs"))
+
+
+def _count_trees(config: Config) -> dict[str, int]:
+    """Trees of the user's own files."""
+    return {
+        split: sum(1 for corpus in entries for _ in read_trees(corpus.text))
+        for split, entries in corpora.of_own(config).items()
+    }
 
 
 def _existing(folder: Path) -> Path:

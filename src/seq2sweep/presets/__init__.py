@@ -52,13 +52,14 @@ EARLIER_COMMENTS = {
 class Preset:
     """A named experiment with what its user may expect.
 
+    score: BLEU, or F1 of trees.
     measured: of what was run here: its `date`, the `commit` that states what came out, and
     `settings`, the sum of those that it was run with.
     """
 
     name: str
     summary: str
-    bleu: str
+    score: str
     time: str
     hardware: str
     config: configuration.Config
@@ -66,8 +67,9 @@ class Preset:
 
     @property
     def expectation(self) -> str:
-        """BLEU, time and hardware on one line, and when that was measured."""
-        line = f"BLEU {self.bleu} · {self.time} · {self.hardware}"
+        """Score, time and hardware on one line, and when that was measured."""
+        name = self.config.data.score.upper()
+        line = f"{name} {self.score} · {self.time} · {self.hardware}"
         if self.measured is not None:
             line += f" · measured {self.measured['date']}, commit {self.measured['commit']}"
         return line

@@ -1,0 +1,126 @@
+"""Files of trees, as data/raw/provenance.json describes them: found, counted and read again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seq2sweep.config import Config, ParsingConfig
+from seq2sweep.data.archives import Text
+from seq2sweep.data.files import SPLITS
+from seq2sweep.data.sources import Dataset, check_inside
+from seq2sweep.data.treebank.trees import Tree, clean, read_trees
+from seq2sweep.errors import UserError
+
+PTB = "ptb"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A file of trees, and the name under which it is counted."""
+
+    name: str
+    text: Text
+
+
+def of_registry(dataset: Dataset, folder: Path) -> dict[str, list[Corpus]]:
+    """Of each split, in archives that lie in the folder."""
+    return {
+        split: [Corpus(corpus.name, corpus.texts(folder)[1]) for corpus in corpora]
+        for split, corpora in dataset.splits.items()
+    }
+
+
+def of_own(config: Config) -> dict[str, list[Corpus]]:
+    """Of each split, in data.folder, of datasets files and ptb."""
+    if config.data.dataset == PTB:
+        return _of_penn(Path(config.data.folder), config.parsing)
+    return _of_files(config)
+
+
+def _of_files(config: Config) -> dict[str, list[Corpus]]:
+    """Those that params.yaml names."""
+    folder = Path(config.data.folder)
+    found: dict[str, list[Corpus]] = {}
+    for split in SPLITS:
+        names = getattr(config.data.files, split)
+        check_inside(split, names)
+        found[split] = [Corpus(name, Text(folder / name)) for name in names]
+    return found
+
+
+def _of_penn(folder: Path, sections: ParsingConfig) -> dict[str, list[Corpus]]:
+    """The files wsj/NN/*.mrg of its sections (section 6.3: 2 to 21, 22, 23).
+
+    Raises UserError for a section without files.
+    """
+    found: dict[str, list[Corpus]] = {}
+    for split in SPLITS:
+        for section in getattr(sections, f"{split}_sections"):
+            place = folder / "wsj" / f"{section:02}"
+            files = sorted(place.glob("*.mrg"))
+            if not files:
+                raise UserError(
+                    f"{place} holds no *.mrg files: data.folder must be the folder that wsj/ of "
+                    "the Penn Treebank lies in (the treebank is LDC's, and yours to get)"
+                )
+            found.setdefault(split, []).extend(
+                Corpus(file.relative_to(folder).as_posix(), Text(file)) for file in files
+            )
+    return found
+
+
+def describe(corpus: Corpus, root: Path, trees: Iterable[Tree]) -> dict[str, Any]:
+    """What provenance.json says of a corpus whose trees these are. root: the folder it is in."""
+    total = TreeSum()
+    for _ in total.added(trees):
+        pass
+    return {
+        "name": corpus.name,
+        "lines": total.trees,
+        "trees": {
+            "file": corpus.text.path.relative_to(root).as_posix(),
+            "member": corpus.text.member,
+            "sha256": total.sha256(),
+        },
+    }
+
+
+class TreeSum:
+    """Number and sha256 of trees, each as one line."""
+
+    def __init__(self) -> None:
+        self.trees = 0
+        self._hash = hashlib.sha256()
+
+    def added(self, trees: Iterable[Tree]) -> Iterator[Tree]:
+        """The trees, each counted as it passes."""
+        for tree in trees:
+            self.trees += 1
+            self._hash.update(f"{tree}\n".encode())
+            yield tree
+
+    def sha256(self) -> str:
+        """sha256 (hex) of the trees so far."""
+        return self._hash.hexdigest()
+
+
+def read_again(described: Mapping[str, Any], root: Path) -> Iterator[Tree]:
+    """The cleaned trees of a corpus that provenance.json describes; at their end a UserError if
+    they are not those."""
+    about, total = described["trees"], TreeSum()
+    text = Text(root / about["file"], about["member"])
+    if not text.path.exists():
+        raise UserError(
+            f"{text.path} is missing: run `dvc repro --force download`, which fetches it"
+        )
+    for tree in total.added(read_trees(text)):
+        yield clean(tree)
+    if (total.trees, total.sha256()) != (described["lines"], about["sha256"]):
+        raise UserError(
+            f"{text} is not what the download stage read: run `dvc repro --force download`, which "
+            "reads it again"
+        )
