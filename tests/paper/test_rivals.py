@@ -197,6 +197,38 @@ def test_formulas_are_what_is_counted(
     assert flops.training_flops(model.config, VOCABULARY, *lengths) == 1.5 * twice
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architecture": "transformer", "d_ff": 24, "heads": 2, "d_k": 8, "d_v": 8, "layers": 2,
+         "attention": "scaled_dot_product", "norm": "post", "attention_dropout": 0.0,
+         "feed_forward_dropout": 0.0, "positions": "sinusoidal"},
+        *({"architecture": name, "layers": 2}
+          for name in ("recurrent", "convolutional", "bytenet")),
+    ],
+    ids=lambda changes: changes["architecture"],
+)  # fmt: skip
+def test_a_target_may_have_a_vocabulary_of_its_own(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its columns are computed and counted, and not those of the source; `build` has compared the
+    number of parameters with the formula."""
+    monkeypatch.setattr(lstm, "run", written_out)
+    own = {"tie_embeddings": False, "target_symbols": 9}
+    model, shared = made(changes | own).train(), made(changes | {"tie_embeddings": False})
+    source, target = padded([7] * 3), padded([5] * 3, 9)
+    with counting() as counter:
+        logits = model(source, target)
+    assert logits.shape == (3, 5, 9)
+    assert model.target_embedding.num_embeddings == 9
+    assert model.source_embedding.num_embeddings == VOCABULARY
+    lengths = np.full(3, 7), np.full(3, 5)
+    assert counter.get_total_flops() == flops.forward_flops(model.config, VOCABULARY, *lengths)
+    less = sum(p.numel() for p in shared.parameters()) - sum(p.numel() for p in model.parameters())
+    columns = 2 * 16 + (changes["architecture"] == "convolutional")
+    assert less == (VOCABULARY - 9) * columns
+
+
 @RIVALS
 def test_padding_is_counted_where_it_is_computed(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -147,7 +147,7 @@ def test_deep_trees_and_long_lines_are_trees(project: Path) -> None:
     (project / "own/a.mrg").write_text(f"{deep}\n{long}\n")
     made(config_of())
     train = Bitext.open(stage.ENCODED, "train")
-    assert train.target_lengths.tolist() == [20_002, 110_003, 7]
+    assert train.target_lengths.tolist() == [20_002, 110_003, 9]
 
 
 def test_files_outside_of_the_folder_are_refused() -> None:

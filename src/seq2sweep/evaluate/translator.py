@@ -10,6 +10,7 @@ from pathlib import Path
 from seq2sweep import config as configuration
 from seq2sweep.config import EvaluateConfig, ModelConfig
 from seq2sweep.data.clean import Normaliser
+from seq2sweep.data.treebank.linearisation import rebuild
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import Engine, Translation, translate
@@ -56,11 +57,32 @@ class Translator:
         engine: Engine | None = None,
         mapper: Mapper = serial,
     ) -> list[list[Translation]]:
-        """Normalise lines as training text was and translate them: see `decode.beam.translate`."""
-        clean = [self.normaliser(line) for line in lines]
-        return translate(
-            self.model, self.vocabulary, clean, self.config, None, on_done, n_best, engine, mapper
+        """Normalise lines as training text was and translate them: see `decode.beam.translate`.
+
+        With a model for trees, lines are words with blanks between, punctuation among them, and
+        what comes out are trees whose tags are XX.
+        """
+        trees = self.vocabulary.symbols is not None
+        words = [line.split() for line in lines]
+        clean = [*map(" ".join, words)] if trees else [self.normaliser(line) for line in lines]
+        found = translate(
+            self.model,
+            self.vocabulary,
+            clean,
+            self.config,
+            None,
+            on_done,
+            n_best,
+            engine,
+            mapper,
+            words=[*map(len, words)] if trees else None,
         )
+        if not trees:
+            return found
+        return [
+            [Translation(str(rebuild(one.text.split(), of)[0]), one.score) for one in best]
+            for best, of in zip(found, words, strict=True)
+        ]
 
     def ctranslate2(self, stack: contextlib.ExitStack) -> Engine:
         """CTranslate2 with these weights, exported to a folder that `stack` removes."""

@@ -30,9 +30,13 @@ TYPICAL = {
     "multi30k": (15.0, 15.0, 0.3),
     "wmt14-en-de": (28.0, 29.0, 0.6),
     "wmt14-en-fr": (28.0, 33.0, 0.6),
+    "phrasebook trees": (10.0, 27.0, 0.27),
+    "craft trees": (35.4, 64.5, 0.7),
+    "ptb trees": (30.0, 62.6, 0.5),
 }
 """Mean pieces of a sentence, its end included, source and target, and the standard deviation of
-the logarithm: of the phrasebook as counted with 3000 pieces, of the others roughly."""
+the logarithm: of the phrasebook as counted with 3000 pieces, of the others roughly. Trees are
+symbols: counted of CRAFT, of the Penn Treebank in the part that is free."""
 TYPICAL_OTHER = (25.0, 25.0, 0.6)
 CHARACTERS_A_PIECE = 4.3
 """Counted: from 3.9 (phrasebook) to 4.8 (Multi30k, German); bytes are hardly more."""
@@ -105,7 +109,7 @@ def workload(config: Config, pairs: Mapping[str, int], encoded: Path | None) -> 
         )
         held_out = [(s.source_lengths, s.target_lengths) for s in (splits["valid"], splits["test"])]
         return Workload(few, held_out[0], held_out[1], len(train), str(encoded))
-    name = config.data.dataset
+    name = config.data.dataset + " trees" * (config.data.task == "parsing")
     typical = next((t for key, t in TYPICAL.items() if name.startswith(key)), TYPICAL_OTHER)
     usual = next((v for key, v in HELD_OUT.items() if name.startswith(key)), (3000, 3000))
     held_out_pairs = pairs.get("valid", usual[0]), pairs.get("test", usual[1])
