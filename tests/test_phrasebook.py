@@ -41,7 +41,8 @@ class TrainSample:
 
 
 def _pair(sentence: Sentence) -> Pair:
-    return Pair(sentence.english, sentence.german, tuple(sorted(sentence.tags or {"plain"})))
+    tags = tuple(sorted(sentence.tags or {"plain"}))
+    return Pair(sentence.english, sentence.german, tags, sentence.tree)
 
 
 def _combined_words(sentence: Sentence) -> set[str]:

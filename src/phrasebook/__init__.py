@@ -31,11 +31,15 @@ CAPACITY: dict[str, int] = {"train": 20_000_000, "valid": 1_000_000, "test": 1_0
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A sentence, its translation, and the phenomena it shows."""
+    """A sentence, its translation, the phenomena it shows, and its tree.
+
+    The tree is of the source: one line of Penn Treebank brackets with gold tags, whose root is TOP.
+    """
 
     source: str
     target: str
     phenomena: tuple[str, ...]
+    tree: str
 
 
 def generate(split: Split, count: int, seed: int) -> Iterator[Pair]:
@@ -55,7 +59,7 @@ def generate(split: Split, count: int, seed: int) -> Iterator[Pair]:
 def _generate(split: Split, count: int, seed: int) -> Iterator[Pair]:
     for sentence in islice(sampling.sentences(split, seed), count):
         tags = sentence.tags or {"plain"}
-        yield Pair(sentence.english, sentence.german, tuple(sorted(tags)))
+        yield Pair(sentence.english, sentence.german, tuple(sorted(tags)), sentence.tree)
 
 
 def lemma_counts() -> dict[str, int]:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from . import lexicon_words, morphology, nominals, phrases
 from .lexicon import Adjective, Frame, Noun, Verb, load, pairs
 from .nominals import Nominal, noun_phrase
+from .penn import prepositional, words
 from .phrases import MODALS, PAST_MODALS, Clause
 from .restrictions import (
     BY_THE_HOUR,
@@ -158,7 +159,7 @@ def choose_object(
         if not open_to_people:
             raise RejectedError
         chosen = digits.pick(NAMES if kind == "name" else nominals.THIRD_PRONOUNS)
-        if chosen.name == subject.name or subject.agreement == "pl" and chosen.english == "they":
+        if chosen.name == subject.name or subject.agreement == "pl" and chosen.name == "they":
             raise RejectedError
         return chosen
     noun = digits.pick(nouns)
@@ -246,7 +247,7 @@ def place_phrase(english: str, german: str, noun: Noun) -> tuple[str, str]:
     phrase = cached_phrase(noun, "the", False, None)
     bed = english == "in" and noun.english == "bed"
     return (
-        "in bed" if bed else f"{english} {phrase.english}",
+        prepositional(english, "(NP (NN bed))" if bed else phrase.english),
         morphology.contract(german, phrase.case("dat")),
     )
 
@@ -256,7 +257,7 @@ def direction_phrase(german: str, noun: Noun) -> tuple[str, str]:
     """A goal: accusative after in, an, auf; dative after zu."""
     phrase = cached_phrase(noun, "the", False, None)
     case: morphology.Case = "dat" if german == "zu" else "acc"
-    return f"to {phrase.english}", morphology.contract(german, phrase.case(case))
+    return prepositional("to", phrase.english), morphology.contract(german, phrase.case(case))
 
 
 def fits(frame: Frame, shape: Shape) -> bool:
@@ -398,7 +399,7 @@ def build_clause(
         clause.clock = digits.pick(TIMES["clock"])
     if shape.manner:
         clause.manner = digits.pick(frame.manners)
-        if shape.tense == "progressive" and clause.manner[0].startswith("for "):
+        if shape.tense == "progressive" and words(clause.manner[0]).startswith("for "):
             raise RejectedError  # English would want the perfect progressive here
         clause.tags.add("adverb_order")
     if shape.place:
@@ -414,12 +415,18 @@ def _check_object(clause: Clause, nominal: Nominal, shape: Shape) -> None:
         raise RejectedError
 
 
+def times_named(group: str, *english: str) -> Pairs:
+    """Some times of a group, by their English."""
+    by_english = {words(time[0]): time for time in TIMES[group]}
+    return tuple(by_english[name] for name in english)
+
+
 # Times that are near enough for what one does any day, and all the others.
 FAR = ("year", "month", "summer", "week ago", "two weeks", "in autumn", "in spring")
 
 
 # Small things, pains and mists are remembered for days, not for years.
-NEAR_PAST = tuple(pair for pair in TIMES["past"] if not any(word in pair[0] for word in FAR))
+NEAR_PAST = tuple(pair for pair in TIMES["past"] if not any(word in words(pair[0]) for word in FAR))
 
 
 @cache
@@ -429,10 +436,10 @@ def times_for(verb: Verb, group: str) -> Pairs:
     if group not in ("past", "future"):
         return times
     if verb.english == "move":
-        return tuple(pair for pair in times if any(word in pair[0] for word in FAR))
+        return tuple(pair for pair in times if any(word in words(pair[0]) for word in FAR))
     if verb.english in MAJOR or verb.phrase in MAJOR:
-        return tuple(pair for pair in times if "hour" not in pair[0])
-    return tuple(pair for pair in times if not any(word in pair[0] for word in FAR))
+        return tuple(pair for pair in times if "hour" not in words(pair[0]))
+    return tuple(pair for pair in times if not any(word in words(pair[0]) for word in FAR))
 
 
 def _set_tense(digits: Digits, clause: Clause, shape: Shape) -> None:
@@ -460,14 +467,14 @@ def _set_tense(digits: Digits, clause: Clause, shape: Shape) -> None:
         thing = clause.accusative
         counted = thing is not None and (thing.definite or "number" in thing.tags)
         if verb.english in NOT_NEVER or verb.phrase in NOT_NEVER or counted:
-            adverbs = tuple(pair for pair in adverbs if pair[0] != "never")
+            adverbs = tuple(pair for pair in adverbs if words(pair[0]) != "never")
         clause.adverb = digits.pick(adverbs)
     if shape.time:
         times = times_for(verb, shape.time)
         if shape.negated:
-            times = tuple(pair for pair in times if pair[0] not in ("soon", "later"))
+            times = tuple(pair for pair in times if words(pair[0]) not in ("soon", "later"))
         if shape.clock:
-            times = tuple(pair for pair in times if pair[0] in _DAYS)
+            times = tuple(pair for pair in times if words(pair[0]) in _DAYS)
         clause.time = digits.pick(times)
     if tense in ("past", "perfect"):
         clause.tags.add("perfect")

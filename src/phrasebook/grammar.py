@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import lexicon_words, restrictions
+from . import lexicon_words, penn, restrictions
 from .clauses import (
     Digits,
     RejectedError,
@@ -27,13 +27,18 @@ from .phrases import Clause
 
 @dataclass(slots=True)
 class Sentence:
-    """A finished pair, its tags, and the word combinations it shows."""
+    """A finished pair, the English as a tree, its tags, and the word combinations it shows."""
 
-    english: str
+    tree: str
     german: str
     tags: set[str]
     clauses: list[Clause] = field(default_factory=list)
     nominals: list[Nominal] = field(default_factory=list)
+
+    @property
+    def english(self) -> str:
+        """The English as it is written."""
+        return penn.text(self.tree)
 
 
 Builder = Callable[[Digits, Any], Sentence]
@@ -81,11 +86,11 @@ def add(construction: str, weight: int, foci: Sequence[Any], build: Builder) -> 
 
 
 def sentence(english: str, german: str, tags: set[str], mark: str, *parts: Clause) -> Sentence:
-    """Capitalise, punctuate, and collect the tags of the clauses."""
+    """Capitalise and punctuate (the English is a tree), and collect the tags of the clauses."""
     for part in parts:
         tags |= part.tags
     return Sentence(
-        english[0].upper() + english[1:] + mark,
+        penn.finish(english, mark),
         german[0].upper() + german[1:] + mark,
         tags,
         list(parts),
@@ -124,10 +129,10 @@ def _statement(shape: Shape) -> Builder:
         tags: set[str] = set()
         if shape.front and clause.time:
             tags.add("word_order_v2_inversion")
-            english = f"{clause.time[0]} {clause.english_statement(time=False)}"
+            english = f"(S {clause.time[0]} {clause.english_statement(time=False)})"
             german = clause.german_main(front=clause.time[1], time=False)
         else:
-            english, german = clause.english_statement(), clause.german_main()
+            english, german = f"(S {clause.english_statement()})", clause.german_main()
         return sentence(english, german, tags, ".", clause)
 
     return build
@@ -135,7 +140,7 @@ def _statement(shape: Shape) -> Builder:
 
 def check_asked(clause: Clause) -> None:
     """Nobody asks others what he is doing himself."""
-    if clause.subject.agreement == "1sg" or clause.subject.english == "we":
+    if clause.subject.agreement == "1sg" or clause.subject.name == "we":
         raise RejectedError
 
 
@@ -285,13 +290,18 @@ def _register_statements() -> None:
 
 
 def _who(shape: Shape) -> Builder:
-    who = Nominal("who", "who", ("wer", "wen", "wem"), "3sg", "m", pronoun=True, name="who")
+    english = "(WHNP (WP who))"
+    who = Nominal(english, english, ("wer", "wen", "wem"), "3sg", "m", pronoun=True, name="who")
 
     def build(digits: Digits, frame: Frame) -> Sentence:
         clause = build_clause(digits, frame, shape, who)
         digits.close()
         return sentence(
-            clause.english_statement(), clause.german_main(), {"wh_question"}, "?", clause
+            f"(SBARQ {who.english} (SQ {clause.english_verb_phrase()}))",
+            clause.german_main(),
+            {"wh_question"},
+            "?",
+            clause,
         )
 
     return build
@@ -322,7 +332,7 @@ def _object_question(kind: str, shape: Shape) -> Builder:
         digits.close()
         setattr(clause, {"acc": "accusative", "dat": "dative", "prep": "prepositional"}[kind], None)
         return sentence(
-            f"{word} {clause.english_question()}",
+            f"(SBARQ (WHNP (WP {word})) {clause.english_question()})",
             clause.german_question(front=german),
             {"wh_question"},
             "?",
@@ -338,7 +348,7 @@ def _adverb_question(english: str, german: str, shape: Shape) -> Builder:
         check_asked(clause)
         digits.close()
         return sentence(
-            f"{english} {clause.english_question()}",
+            f"(SBARQ (WHADVP (WRB {english})) {clause.english_question()})",
             clause.german_question(front=german),
             {"wh_question"},
             "?",
@@ -405,22 +415,24 @@ def _register_questions() -> None:
 # Tables shared by other constructions ------------------------------------------------------------
 
 
-def by_person(cell: str) -> tuple[str, str, str]:
-    """Forms for I / he / they."""
-    first, second, third = cell.split("/")
-    return first, second, third
-
-
-AGREEMENT_INDEX = {"1sg": 0, "3sg": 1, "pl": 2}
-INFINITIVE_MATRICES = [
-    (by_person(e), by_person(g))
-    for e, g in (r.split("|") for r in lexicon_words.INFINITIVE_TABLE.strip().splitlines())
-]
-
-
 def table(text: str) -> list[tuple[str, ...]]:
     """The cells of a small table."""
     return [tuple(line.split("|")) for line in text.strip().splitlines()]
+
+
+def matrices(text: str) -> list[tuple[list[str], list[str]]]:
+    """Verbs that a clause or an infinitive follows: English VPs and German, for I, he, they.
+
+    In the English, an underscore is where the clause goes.
+    """
+    return [
+        ([f"(VP {finite} {rest})" for finite in penn.present(verb)], german.split("/"))
+        for verb, rest, german in table(text)
+    ]
+
+
+AGREEMENT_INDEX = {"1sg": 0, "3sg": 1, "pl": 2}
+INFINITIVE_MATRICES = matrices(lexicon_words.INFINITIVE_TABLE)
 
 
 _register_statements()

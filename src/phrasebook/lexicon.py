@@ -155,8 +155,8 @@ def rows(table: str) -> list[list[str]]:
 
 
 def pairs(text: str) -> tuple[tuple[str, str], ...]:
-    """``english|german`` lines (or words, the German omitted where it is the same)."""
-    items = text.strip().splitlines() if "\n" in text.strip() or " " not in text else text.split()
+    """``english|german`` lines of trees, or words, the German omitted where it is the same."""
+    items = text.strip().splitlines() if "(" in text else text.split()
     result = []
     for item in items:
         english, _, german = item.partition("|")

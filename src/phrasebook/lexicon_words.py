@@ -1,4 +1,8 @@
-"""Everything in the phrasebook's lexicon that is neither a noun nor a verb."""
+"""Everything in the phrasebook's lexicon that is neither a noun nor a verb.
+
+English phrases of more than one word class are written as trees; an underscore in a tree is where
+a clause or an infinitive goes.
+"""
 
 # english | english comparative ("more": periphrastic, "-": none) | german | german comparative
 # ("=": stem + er) | noun classes it may modify
@@ -109,36 +113,128 @@ honest|more|ehrlich|=|=answer,=man,=woman,=lawyer,=mechanic,=opinion,=friend,=bo
 unusual|more|ungewöhnlich|=|=question,=idea,=present,=hat,=answer,=tree,=house,=flower,=bird,=dream,=reason,=wedding
 """
 
-# Manner adverbs: english | german, by group.
+# Manner adverbs: english tree | german, by group.
 MANNER_TABLES: dict[str, str] = {
-    "rest": "well|gut\nbadly|schlecht\npeacefully|friedlich\ndeeply|tief",
-    "work": "hard|hart\ndiligently|fleißig\nwith pleasure|mit Freude\nwith great patience|mit viel Geduld",
-    "loud": "loudly|laut\nvery loudly|sehr laut\nnon-stop|ununterbrochen",
-    "quiet": "quietly|leise\nvery quietly|sehr leise\nfor a long time|lange",
-    "joy": "with pleasure|mit Freude\nwith great enthusiasm|mit großer Begeisterung\n"
-    "for a long time|lange\nwith friends|mit Freunden\nfor hours|stundenlang\nalone|allein",
-    "speed": "quickly|schnell\nslowly|langsam\nvery quickly|sehr schnell\nvery slowly|sehr langsam",
-    "slow": "slowly|langsam\nfor half an hour|eine halbe Stunde lang\nalone|allein\n"
-    "with friends|mit Freunden",
-    "patient": "patiently|geduldig\nfor a long time|lange\nfor hours|stundenlang\n"
-    "impatiently|ungeduldig",
-    "earlylate": "early|früh\nlate|spät\nvery early|sehr früh\nvery late|sehr spät",
-    "sleepy": "quickly|schnell\nlate|spät\nvery late|sehr spät",
-    "punctual": "on time|pünktlich\ntoo late|zu spät",
-    "safe": "safely|sicher",
-    "slowfast": "quickly|schnell\nslowly|langsam",
-    "sudden": "suddenly|plötzlich",
-    "friendly": "in a friendly way|freundlich\npolitely|höflich",
-    "attentive": "attentively|aufmerksam\npatiently|geduldig\nwith great interest|mit großem Interesse",
-    "careful": "carefully|sorgfältig\nvery carefully|sehr sorgfältig",
-    "skill": "skilfully|geschickt\nquickly|schnell\nwithout help|ohne Hilfe",
-    "gentle": "gently|sanft\nlovingly|liebevoll",
-    "loving": "lovingly|liebevoll\nwith great patience|mit viel Geduld",
-    "chance": "by chance|zufällig\nquite by chance|ganz zufällig",
-    "secret": "secretly|heimlich",
-    "polite": "politely|höflich\nvery politely|sehr höflich",
-    "play": "well|gut\nbadly|schlecht\nwith great enthusiasm|mit großer Begeisterung",
-    "speak": "well|gut\nfluently|fließend\nvery well|sehr gut",
+    "rest": """
+(ADVP (RB well))|gut
+(ADVP (RB badly))|schlecht
+(ADVP (RB peacefully))|friedlich
+(ADVP (RB deeply))|tief
+""",
+    "work": """
+(ADVP (RB hard))|hart
+(ADVP (RB diligently))|fleißig
+(PP (IN with) (NP (NN pleasure)))|mit Freude
+(PP (IN with) (NP (JJ great) (NN patience)))|mit viel Geduld
+""",
+    "loud": """
+(ADVP (RB loudly))|laut
+(ADVP (RB very) (RB loudly))|sehr laut
+(ADVP (RB non-stop))|ununterbrochen
+""",
+    "quiet": """
+(ADVP (RB quietly))|leise
+(ADVP (RB very) (RB quietly))|sehr leise
+(PP (IN for) (NP (DT a) (JJ long) (NN time)))|lange
+""",
+    "joy": """
+(PP (IN with) (NP (NN pleasure)))|mit Freude
+(PP (IN with) (NP (JJ great) (NN enthusiasm)))|mit großer Begeisterung
+(PP (IN for) (NP (DT a) (JJ long) (NN time)))|lange
+(PP (IN with) (NP (NNS friends)))|mit Freunden
+(PP (IN for) (NP (NNS hours)))|stundenlang
+(ADVP (RB alone))|allein
+""",
+    "speed": """
+(ADVP (RB quickly))|schnell
+(ADVP (RB slowly))|langsam
+(ADVP (RB very) (RB quickly))|sehr schnell
+(ADVP (RB very) (RB slowly))|sehr langsam
+""",
+    "slow": """
+(ADVP (RB slowly))|langsam
+(PP (IN for) (NP (PDT half) (DT an) (NN hour)))|eine halbe Stunde lang
+(ADVP (RB alone))|allein
+(PP (IN with) (NP (NNS friends)))|mit Freunden
+""",
+    "patient": """
+(ADVP (RB patiently))|geduldig
+(PP (IN for) (NP (DT a) (JJ long) (NN time)))|lange
+(PP (IN for) (NP (NNS hours)))|stundenlang
+(ADVP (RB impatiently))|ungeduldig
+""",
+    "earlylate": """
+(ADVP (RB early))|früh
+(ADVP (RB late))|spät
+(ADVP (RB very) (RB early))|sehr früh
+(ADVP (RB very) (RB late))|sehr spät
+""",
+    "sleepy": """
+(ADVP (RB quickly))|schnell
+(ADVP (RB late))|spät
+(ADVP (RB very) (RB late))|sehr spät
+""",
+    "punctual": """
+(PP (IN on) (NP (NN time)))|pünktlich
+(ADVP (RB too) (RB late))|zu spät
+""",
+    "safe": """
+(ADVP (RB safely))|sicher
+""",
+    "slowfast": """
+(ADVP (RB quickly))|schnell
+(ADVP (RB slowly))|langsam
+""",
+    "sudden": """
+(ADVP (RB suddenly))|plötzlich
+""",
+    "friendly": """
+(PP (IN in) (NP (DT a) (JJ friendly) (NN way)))|freundlich
+(ADVP (RB politely))|höflich
+""",
+    "attentive": """
+(ADVP (RB attentively))|aufmerksam
+(ADVP (RB patiently))|geduldig
+(PP (IN with) (NP (JJ great) (NN interest)))|mit großem Interesse
+""",
+    "careful": """
+(ADVP (RB carefully))|sorgfältig
+(ADVP (RB very) (RB carefully))|sehr sorgfältig
+""",
+    "skill": """
+(ADVP (RB skilfully))|geschickt
+(ADVP (RB quickly))|schnell
+(PP (IN without) (NP (NN help)))|ohne Hilfe
+""",
+    "gentle": """
+(ADVP (RB gently))|sanft
+(ADVP (RB lovingly))|liebevoll
+""",
+    "loving": """
+(ADVP (RB lovingly))|liebevoll
+(PP (IN with) (NP (JJ great) (NN patience)))|mit viel Geduld
+""",
+    "chance": """
+(PP (IN by) (NP (NN chance)))|zufällig
+(PP (ADVP (RB quite)) (IN by) (NP (NN chance)))|ganz zufällig
+""",
+    "secret": """
+(ADVP (RB secretly))|heimlich
+""",
+    "polite": """
+(ADVP (RB politely))|höflich
+(ADVP (RB very) (RB politely))|sehr höflich
+""",
+    "play": """
+(ADVP (RB well))|gut
+(ADVP (RB badly))|schlecht
+(PP (IN with) (NP (JJ great) (NN enthusiasm)))|mit großer Begeisterung
+""",
+    "speak": """
+(ADVP (RB well))|gut
+(ADVP (RB fluently))|fließend
+(ADVP (RB very) (RB well))|sehr gut
+""",
 }
 
 # Degree adverbs before a predicative adjective.
@@ -295,161 +391,226 @@ NUMBERS = (
 
 # Times, by the tenses they go with.  "freq" ones stand in the middle of an English clause.
 TIME_TABLES: dict[str, str] = {
-    "progressive": "now|jetzt\nat the moment|im Moment\ntoday|heute\nthis evening|heute Abend",
-    "habit": "every day|jeden Tag\nevery morning|jeden Morgen\nevery evening|jeden Abend\n"
-    "every week|jede Woche\non Mondays|montags\non Tuesdays|dienstags\non Thursdays|donnerstags\n"
-    "on Saturdays|samstags\non Sundays|sonntags\n"
-    "at the weekend|am Wochenende\nin the afternoon|am Nachmittag\nin the morning|am Morgen",
-    "freq": "often|oft\nsometimes|manchmal\nrarely|selten\nusually|meistens",
-    "past": "yesterday|gestern\nthis morning|heute Morgen\nlast week|letzte Woche\nlast year|letztes Jahr\n"
-    "yesterday evening|gestern Abend\nthe day before yesterday|vorgestern\n"
-    "on Monday|am Montag\non Wednesday|am Mittwoch\non Friday|am Freitag\n"
-    "two days ago|vor zwei Tagen\na week ago|vor einer Woche\nthree months ago|vor drei Monaten\n"
-    "last month|letzten Monat\nlast summer|letzten Sommer\nyesterday morning|gestern Morgen\n"
-    "a few hours ago|vor ein paar Stunden\nlast Sunday|letzten Sonntag",
-    "future": "tomorrow|morgen\nnext week|nächste Woche\nnext year|nächstes Jahr\nsoon|bald\n"
-    "the day after tomorrow|übermorgen\ntomorrow morning|morgen früh\n"
-    "tomorrow evening|morgen Abend\nlater|später\non Tuesday|am Dienstag\non Saturday|am Samstag\n"
-    "in two weeks|in zwei Wochen\nnext month|nächsten Monat\n"
-    "next Sunday|nächsten Sonntag\nin autumn|im Herbst\nin spring|im Frühling",
-    "modal": "now|jetzt\ntoday|heute\ntomorrow|morgen\nnext week|nächste Woche\non Monday|am Montag\n"
-    "this evening|heute Abend\nat the weekend|am Wochenende\ntomorrow morning|morgen früh",
-    "perfect": "already|schon\njust|gerade\nnever|noch nie\nfinally|endlich",
-    "clock": "at eight o'clock|um acht Uhr\nat nine o'clock|um neun Uhr\nat twelve o'clock|um zwölf Uhr\n"
-    "at midnight|um Mitternacht\nat half past six|um halb sieben\nat half past ten|um halb elf\n"
-    "at a quarter past five|um Viertel nach fünf\nat a quarter to four|um Viertel vor vier",
+    "progressive": """
+(ADVP (RB now))|jetzt
+(PP (IN at) (NP (DT the) (NN moment)))|im Moment
+(NP (NN today))|heute
+(NP (DT this) (NN evening))|heute Abend
+""",
+    "habit": """
+(NP (DT every) (NN day))|jeden Tag
+(NP (DT every) (NN morning))|jeden Morgen
+(NP (DT every) (NN evening))|jeden Abend
+(NP (DT every) (NN week))|jede Woche
+(PP (IN on) (NP (NNPS Mondays)))|montags
+(PP (IN on) (NP (NNPS Tuesdays)))|dienstags
+(PP (IN on) (NP (NNPS Thursdays)))|donnerstags
+(PP (IN on) (NP (NNPS Saturdays)))|samstags
+(PP (IN on) (NP (NNPS Sundays)))|sonntags
+(PP (IN at) (NP (DT the) (NN weekend)))|am Wochenende
+(PP (IN in) (NP (DT the) (NN afternoon)))|am Nachmittag
+(PP (IN in) (NP (DT the) (NN morning)))|am Morgen
+""",
+    "freq": """
+(ADVP (RB often))|oft
+(ADVP (RB sometimes))|manchmal
+(ADVP (RB rarely))|selten
+(ADVP (RB usually))|meistens
+""",
+    "past": """
+(NP (NN yesterday))|gestern
+(NP (DT this) (NN morning))|heute Morgen
+(NP (JJ last) (NN week))|letzte Woche
+(NP (JJ last) (NN year))|letztes Jahr
+(NP (NN yesterday) (NN evening))|gestern Abend
+(NP (NP (DT the) (NN day)) (PP (IN before) (NP (NN yesterday))))|vorgestern
+(PP (IN on) (NP (NNP Monday)))|am Montag
+(PP (IN on) (NP (NNP Wednesday)))|am Mittwoch
+(PP (IN on) (NP (NNP Friday)))|am Freitag
+(ADVP (NP (CD two) (NNS days)) (RB ago))|vor zwei Tagen
+(ADVP (NP (DT a) (NN week)) (RB ago))|vor einer Woche
+(ADVP (NP (CD three) (NNS months)) (RB ago))|vor drei Monaten
+(NP (JJ last) (NN month))|letzten Monat
+(NP (JJ last) (NN summer))|letzten Sommer
+(NP (NN yesterday) (NN morning))|gestern Morgen
+(ADVP (NP (DT a) (JJ few) (NNS hours)) (RB ago))|vor ein paar Stunden
+(NP (JJ last) (NNP Sunday))|letzten Sonntag
+""",
+    "future": """
+(NP (NN tomorrow))|morgen
+(NP (JJ next) (NN week))|nächste Woche
+(NP (JJ next) (NN year))|nächstes Jahr
+(ADVP (RB soon))|bald
+(NP (NP (DT the) (NN day)) (PP (IN after) (NP (NN tomorrow))))|übermorgen
+(NP (NN tomorrow) (NN morning))|morgen früh
+(NP (NN tomorrow) (NN evening))|morgen Abend
+(ADVP (RBR later))|später
+(PP (IN on) (NP (NNP Tuesday)))|am Dienstag
+(PP (IN on) (NP (NNP Saturday)))|am Samstag
+(PP (IN in) (NP (CD two) (NNS weeks)))|in zwei Wochen
+(NP (JJ next) (NN month))|nächsten Monat
+(NP (JJ next) (NNP Sunday))|nächsten Sonntag
+(PP (IN in) (NP (NN autumn)))|im Herbst
+(PP (IN in) (NP (NN spring)))|im Frühling
+""",
+    "modal": """
+(ADVP (RB now))|jetzt
+(NP (NN today))|heute
+(NP (NN tomorrow))|morgen
+(NP (JJ next) (NN week))|nächste Woche
+(PP (IN on) (NP (NNP Monday)))|am Montag
+(NP (DT this) (NN evening))|heute Abend
+(PP (IN at) (NP (DT the) (NN weekend)))|am Wochenende
+(NP (NN tomorrow) (NN morning))|morgen früh
+""",
+    "perfect": """
+(ADVP (RB already))|schon
+(ADVP (RB just))|gerade
+(ADVP (RB never))|noch nie
+(ADVP (RB finally))|endlich
+""",
+    "clock": """
+(PP (IN at) (NP (CD eight) (RB o'clock)))|um acht Uhr
+(PP (IN at) (NP (CD nine) (RB o'clock)))|um neun Uhr
+(PP (IN at) (NP (CD twelve) (RB o'clock)))|um zwölf Uhr
+(PP (IN at) (NP (NN midnight)))|um Mitternacht
+(PP (IN at) (NP (NP (NN half)) (PP (IN past) (NP (CD six)))))|um halb sieben
+(PP (IN at) (NP (NP (NN half)) (PP (IN past) (NP (CD ten)))))|um halb elf
+(PP (IN at) (NP (NP (DT a) (NN quarter)) (PP (IN past) (NP (CD five)))))|um Viertel nach fünf
+(PP (IN at) (NP (NP (DT a) (NN quarter)) (PP (TO to) (NP (CD four)))))|um Viertel vor vier
+""",
 }
 
 # Passing states of a person: english verb | rest | german verb | rest.
 STATE_TABLE = """
-be|tired|sein|müde
-be|sick|sein|krank
-have|little time|haben|wenig Zeit
-have|a cold|sein|erkältet
-have|a lot of work|haben|viel Arbeit
-have|a headache|haben|Kopfschmerzen
-have|a fever|haben|Fieber
-be|in a hurry|haben|es eilig
-have|stomach ache|haben|Bauchschmerzen
-be|very tired|sein|sehr müde
-have|a bad cold|sein|stark erkältet
+be|(ADJP (JJ tired))|sein|müde
+be|(ADJP (JJ sick))|sein|krank
+have|(NP (JJ little) (NN time))|haben|wenig Zeit
+have|(NP (DT a) (NN cold))|sein|erkältet
+have|(NP (NP (DT a) (NN lot)) (PP (IN of) (NP (NN work))))|haben|viel Arbeit
+have|(NP (DT a) (NN headache))|haben|Kopfschmerzen
+have|(NP (DT a) (NN fever))|haben|Fieber
+be|(PP (IN in) (NP (DT a) (NN hurry)))|haben|es eilig
+have|(NP (NN stomach) (NN ache))|haben|Bauchschmerzen
+be|(ADJP (RB very) (JJ tired))|sein|sehr müde
+have|(NP (DT a) (JJ bad) (NN cold))|sein|stark erkältet
 """
 
 # Weather for reasons: english present | german main clause order | german verb-final order.
 WEATHER_CLAUSES = """
-it is raining|es regnet|es regnet
-it is snowing|es schneit|es schneit
-it is very cold|es ist sehr kalt|es sehr kalt ist
-the weather is bad|das Wetter ist schlecht|das Wetter schlecht ist
+(NP (PRP it)) (VP (VBZ is) (VP (VBG raining)))|es regnet|es regnet
+(NP (PRP it)) (VP (VBZ is) (VP (VBG snowing)))|es schneit|es schneit
+(NP (PRP it)) (VP (VBZ is) (ADJP (RB very) (JJ cold)))|es ist sehr kalt|es sehr kalt ist
+(NP (DT the) (NN weather)) (VP (VBZ is) (ADJP (JJ bad)))|das Wetter ist schlecht|das Wetter schlecht ist
 """
 
 # Conditions whose subject is the person of the main clause: as STATE_TABLE.
 CONDITION_TABLE = """
-have|time|haben|Zeit
-have|enough time|haben|genug Zeit
-be|not too tired|sein|nicht zu müde
-be|well again|sein|wieder gesund
-be|at home|sein|zu Hause
-have|the day off|haben|frei
+have|(NP (NN time))|haben|Zeit
+have|(NP (JJ enough) (NN time))|haben|genug Zeit
+be|(RB not) (ADJP (RB too) (JJ tired))|sein|nicht zu müde
+be|(ADJP (JJ well)) (ADVP (RB again))|sein|wieder gesund
+be|(PP (IN at) (NP (NN home)))|sein|zu Hause
+have|(NP (DT the) (NN day)) (ADVP (RB off))|haben|frei
 """
 
 WEATHER_CONDITIONS = """
-the weather is good|das Wetter gut ist
-it does not rain|es nicht regnet
-it is not too cold|es nicht zu kalt ist
-the sun is shining|die Sonne scheint
+(NP (DT the) (NN weather)) (VP (VBZ is) (ADJP (JJ good)))|das Wetter gut ist
+(NP (PRP it)) (VP (VBZ does) (RB not) (VP (VB rain)))|es nicht regnet
+(NP (PRP it)) (VP (VBZ is) (RB not) (ADJP (RB too) (JJ cold)))|es nicht zu kalt ist
+(NP (DT the) (NN sun)) (VP (VBZ is) (VP (VBG shining)))|die Sonne scheint
 """
 
 # Events that a day is ordered by: english past | english past perfect | german | auxiliary.
 EVENT_TABLE = """
-went to bed|gone to bed|ins Bett gegangen|sein
-came home|come home|nach Hause gekommen|sein
-had breakfast|had breakfast|gefrühstückt|haben
-went to work|gone to work|zur Arbeit gegangen|sein
-took a shower|taken a shower|geduscht|haben
-left the house|left the house|das Haus verlassen|haben
-had lunch|had lunch|zu Mittag gegessen|haben
-got dressed|got dressed|sich angezogen|haben
-went for a walk|gone for a walk|spazieren gegangen|sein
+(VP (VBD went) (PP (TO to) (NP (NN bed))))|(VP (VBN gone) (PP (TO to) (NP (NN bed))))|ins Bett gegangen|sein
+(VP (VBD came) (ADVP (RB home)))|(VP (VBN come) (ADVP (RB home)))|nach Hause gekommen|sein
+(VP (VBD had) (NP (NN breakfast)))|(VP (VBN had) (NP (NN breakfast)))|gefrühstückt|haben
+(VP (VBD went) (PP (TO to) (NP (NN work))))|(VP (VBN gone) (PP (TO to) (NP (NN work))))|zur Arbeit gegangen|sein
+(VP (VBD took) (NP (DT a) (NN shower)))|(VP (VBN taken) (NP (DT a) (NN shower)))|geduscht|haben
+(VP (VBD left) (NP (DT the) (NN house)))|(VP (VBN left) (NP (DT the) (NN house)))|das Haus verlassen|haben
+(VP (VBD had) (NP (NN lunch)))|(VP (VBN had) (NP (NN lunch)))|zu Mittag gegessen|haben
+(VP (VBD got) (VP (VBN dressed)))|(VP (VBN got) (VP (VBN dressed)))|sich angezogen|haben
+(VP (VBD went) (PP (IN for) (NP (DT a) (NN walk))))|(VP (VBN gone) (PP (IN for) (NP (DT a) (NN walk))))|spazieren gegangen|sein
 """
 
 # What somebody else does meanwhile: english third person progressive | german er-form.
 MEANWHILE_TABLE = """
-is cooking|kocht
-is sleeping|schläft
-is watching television|sieht fern
-is tidying up|räumt auf
-is working|arbeitet
-is doing the shopping|kauft ein
-is having breakfast|frühstückt
-is taking a shower|duscht
-is telephoning|telefoniert
-is doing nothing|macht nichts
-is laying the table|deckt den Tisch
-is cutting the grass|mäht den Rasen
+(VP (VBZ is) (VP (VBG cooking)))|kocht
+(VP (VBZ is) (VP (VBG sleeping)))|schläft
+(VP (VBZ is) (VP (VBG watching) (NP (NN television))))|sieht fern
+(VP (VBZ is) (VP (VBG tidying) (PRT (RP up))))|räumt auf
+(VP (VBZ is) (VP (VBG working)))|arbeitet
+(VP (VBZ is) (VP (VBG doing) (NP (DT the) (NN shopping))))|kauft ein
+(VP (VBZ is) (VP (VBG having) (NP (NN breakfast))))|frühstückt
+(VP (VBZ is) (VP (VBG taking) (NP (DT a) (NN shower))))|duscht
+(VP (VBZ is) (VP (VBG telephoning)))|telefoniert
+(VP (VBZ is) (VP (VBG doing) (NP (NN nothing))))|macht nichts
+(VP (VBZ is) (VP (VBG laying) (NP (DT the) (NN table))))|deckt den Tisch
+(VP (VBZ is) (VP (VBG cutting) (NP (DT the) (NN grass))))|mäht den Rasen
 """
 
-# Main clauses that a dass clause follows: english I / he / they forms | german ich / er / sie.
+# Main clauses that a dass clause follows: english verb | what follows it | german ich / er / sie.
 THAT_TABLE = """
-know/knows/know|weiß/weiß/wissen
-suspect/suspects/suspect|vermute/vermutet/vermuten
-say/says/say|sage/sagt/sagen
-think/thinks/think|glaube/glaubt/glauben
-am sure/is sure/are sure|bin sicher/ist sicher/sind sicher
-have noticed/has noticed/have noticed|habe bemerkt/hat bemerkt/haben bemerkt
-have heard/has heard/have heard|habe gehört/hat gehört/haben gehört
-claim/claims/claim|behaupte/behauptet/behaupten
-am surprised/is surprised/are surprised|bin überrascht/ist überrascht/sind überrascht
-am convinced/is convinced/are convinced|bin überzeugt/ist überzeugt/sind überzeugt
+know|_|weiß/weiß/wissen
+suspect|_|vermute/vermutet/vermuten
+say|_|sage/sagt/sagen
+think|_|glaube/glaubt/glauben
+be|(ADJP (JJ sure) _)|bin sicher/ist sicher/sind sicher
+have|(VP (VBN noticed) _)|habe bemerkt/hat bemerkt/haben bemerkt
+have|(VP (VBN heard) _)|habe gehört/hat gehört/haben gehört
+claim|_|behaupte/behauptet/behaupten
+be|(ADJP (JJ surprised) _)|bin überrascht/ist überrascht/sind überrascht
+be|(ADJP (JJ convinced) _)|bin überzeugt/ist überzeugt/sind überzeugt
 """
 THAT_IMPERSONAL = """
-It is true|Es stimmt
-It is possible|Es ist möglich
-It is strange|Es ist seltsam
-It is not true|Es stimmt nicht
-Everybody knows|Jeder weiß
-It is surprising|Es ist überraschend
-It is clear|Es ist klar
-Nobody believes|Niemand glaubt
+(NP (PRP it)) (VP (VBZ is) (ADJP (JJ true)) _)|Es stimmt
+(NP (PRP it)) (VP (VBZ is) (ADJP (JJ possible)) _)|Es ist möglich
+(NP (PRP it)) (VP (VBZ is) (ADJP (JJ strange)) _)|Es ist seltsam
+(NP (PRP it)) (VP (VBZ is) (RB not) (ADJP (JJ true)) _)|Es stimmt nicht
+(NP (NN everybody)) (VP (VBZ knows) _)|Jeder weiß
+(NP (PRP it)) (VP (VBZ is) (ADJP (JJ surprising)) _)|Es ist überraschend
+(NP (PRP it)) (VP (VBZ is) (ADJP (JJ clear)) _)|Es ist klar
+(NP (NN nobody)) (VP (VBZ believes) _)|Niemand glaubt
 """
 WHETHER_TABLE = """
-do not know/does not know/do not know|weiß nicht/weiß nicht/wissen nicht
-want to know/wants to know/want to know|will wissen/will wissen/wollen wissen
-am not sure/is not sure/are not sure|bin nicht sicher/ist nicht sicher/sind nicht sicher
-am asking/is asking/are asking|frage/fragt/fragen
+do|(RB not) (VP (VB know) _)|weiß nicht/weiß nicht/wissen nicht
+want|(S (VP (TO to) (VP (VB know) _)))|will wissen/will wissen/wollen wissen
+be|(RB not) (ADJP (JJ sure) _)|bin nicht sicher/ist nicht sicher/sind nicht sicher
+be|(VP (VBG asking) _)|frage/fragt/fragen
 """
 
-# Verbs with a zu infinitive: english I / he / they | german ich / er / sie.
+# Verbs with a zu infinitive: english verb | what follows it | german ich / er / sie.
 INFINITIVE_TABLE = """
-am trying/is trying/are trying|versuche/versucht/versuchen
-have forgotten/has forgotten/have forgotten|habe vergessen/hat vergessen/haben vergessen
-have decided/has decided/have decided|habe beschlossen/hat beschlossen/haben beschlossen
-have promised/has promised/have promised|habe versprochen/hat versprochen/haben versprochen
-am planning/is planning/are planning|habe vor/hat vor/haben vor
-have no time/has no time/have no time|habe keine Zeit/hat keine Zeit/haben keine Zeit
+be|(VP (VBG trying) _)|versuche/versucht/versuchen
+have|(VP (VBN forgotten) _)|habe vergessen/hat vergessen/haben vergessen
+have|(VP (VBN decided) _)|habe beschlossen/hat beschlossen/haben beschlossen
+have|(VP (VBN promised) _)|habe versprochen/hat versprochen/haben versprochen
+be|(VP (VBG planning) _)|habe vor/hat vor/haben vor
+have|(NP (NP (DT no) (NN time)) (SBAR _))|habe keine Zeit/hat keine Zeit/haben keine Zeit
 """
 INFINITIVE_IMPERSONAL = """
-It is important|Es ist wichtig
-It is necessary|Es ist nötig
-It is not necessary|Es ist nicht nötig
-It is a good idea|Es ist eine gute Idee
-It is too late|Es ist zu spät
-It is time|Es ist Zeit
+(NP (PRP it)) (VP (VBZ is) (ADJP (JJ important)) _)|Es ist wichtig
+(NP (PRP it)) (VP (VBZ is) (ADJP (JJ necessary)) _)|Es ist nötig
+(NP (PRP it)) (VP (VBZ is) (RB not) (ADJP (JJ necessary)) _)|Es ist nicht nötig
+(NP (PRP it)) (VP (VBZ is) (NP (DT a) (JJ good) (NN idea)) _)|Es ist eine gute Idee
+(NP (PRP it)) (VP (VBZ is) (ADJP (RB too) (JJ late) _))|Es ist zu spät
+(NP (PRP it)) (VP (VBZ is) (NP (NP (NN time)) (SBAR _)))|Es ist Zeit
 """
 
 # What is said of a person: english third person singular | german er-form.
 PERSON_PREDICATES = """
-is my neighbour|ist mein Nachbar|m
-is my uncle|ist mein Onkel|m
-is my aunt|ist meine Tante|f
-is my sister|ist meine Schwester|f
-is my brother|ist mein Bruder|m
-lives in our street|wohnt in unserer Straße|*
-lives near the station|wohnt in der Nähe des Bahnhofs|*
-has three children|hat drei Kinder|*
-works a lot|arbeitet viel|*
-has a big house|hat ein großes Haus|*
-speaks three languages|spricht drei Sprachen|*
+(VP (VBZ is) (NP (PRP$ my) (NN neighbour)))|ist mein Nachbar|m
+(VP (VBZ is) (NP (PRP$ my) (NN uncle)))|ist mein Onkel|m
+(VP (VBZ is) (NP (PRP$ my) (NN aunt)))|ist meine Tante|f
+(VP (VBZ is) (NP (PRP$ my) (NN sister)))|ist meine Schwester|f
+(VP (VBZ is) (NP (PRP$ my) (NN brother)))|ist mein Bruder|m
+(VP (VBZ lives) (PP (IN in) (NP (PRP$ our) (NN street))))|wohnt in unserer Straße|*
+(VP (VBZ lives) (PP (IN near) (NP (DT the) (NN station))))|wohnt in der Nähe des Bahnhofs|*
+(VP (VBZ has) (NP (CD three) (NNS children)))|hat drei Kinder|*
+(VP (VBZ works) (NP (DT a) (NN lot)))|arbeitet viel|*
+(VP (VBZ has) (NP (DT a) (JJ big) (NN house)))|hat ein großes Haus|*
+(VP (VBZ speaks) (NP (CD three) (NNS languages)))|spricht drei Sprachen|*
 """
 
 WEATHER_TABLE = """
@@ -458,12 +619,12 @@ snow|snowing|snowed|schneien|schneit|geschneit
 hail|hailing|hailed|hageln|hagelt|gehagelt
 """
 WEATHER_ADJECTIVES = """
-very cold|sehr kalt
-very warm|sehr warm
-windy|windig
-foggy|neblig
-sunny|sonnig
-cloudy|bewölkt
-too hot|zu heiß
-quite cool|ziemlich kühl
+(ADJP (RB very) (JJ cold))|sehr kalt
+(ADJP (RB very) (JJ warm))|sehr warm
+(ADJP (JJ windy))|windig
+(ADJP (JJ foggy))|neblig
+(ADJP (JJ sunny))|sonnig
+(ADJP (JJ cloudy))|bewölkt
+(ADJP (RB too) (JJ hot))|zu heiß
+(ADJP (RB quite) (JJ cool))|ziemlich kühl
 """

@@ -8,13 +8,14 @@ from typing import Literal
 from . import morphology
 from .lexicon import Adjective, Noun
 from .morphology import Case, Gender
+from .penn import prepositional
 
 Agreement = Literal["1sg", "3sg", "pl"]
 
 
 @dataclass(frozen=True, slots=True)
 class Nominal:
-    """A noun phrase or pronoun: its English, and its German in every case but the genitive."""
+    """A noun phrase or pronoun: English trees, and its German in every case but the genitive."""
 
     english: str
     english_object: str
@@ -45,8 +46,8 @@ def _pronoun(
     own_english, own_german = own.split()
     first, second = reflexive.split()
     return Nominal(
-        subject,
-        obj,
+        f"(NP (PRP {subject}))",
+        f"(NP (PRP {obj}))",
         (nominative, accusative, dative),
         agreement,
         gender,
@@ -73,8 +74,8 @@ def it(gender: Gender) -> Nominal:
     german = tuple(morphology.personal_pronoun(gender, case) for case in ("nom", "acc", "dat"))
     plural = gender == "pl"
     return Nominal(
-        "they" if plural else "it",
-        "them" if plural else "it",
+        "(NP (PRP they))" if plural else "(NP (PRP it))",
+        "(NP (PRP them))" if plural else "(NP (PRP it))",
         (german[0], german[1], german[2]),
         "pl" if plural else "3sg",
         gender,
@@ -84,9 +85,10 @@ def it(gender: Gender) -> Nominal:
 
 def person_name(name: str, female: bool) -> Nominal:
     """A first name."""
+    english = f"(NP (NNP {name}))"
     return Nominal(
-        name,
-        name,
+        english,
+        english,
         (name, name, name),
         "3sg",
         "f" if female else "m",
@@ -99,6 +101,21 @@ def person_name(name: str, female: bool) -> Nominal:
 # Determiners: the (definite), a (indefinite), no (negative), this, every, bare, a number
 # ("number:three:drei"), and possessives ("own:my:mein").
 Determiner = str
+
+
+def english_noun_phrase(before: str, noun: Noun, plural: bool = False) -> str:
+    """A noun with the words before it, in brackets: the tree of the noun phrase."""
+    text = noun.english_plural if plural else noun.english
+    # Vegetables and drums have no singular in English.
+    tag = "NNS" if plural or "nosubject" in noun.tags else "NN"
+    if noun.word_class == "language":
+        tag = "NNP"
+    head, of, rest = text.partition(" of ")
+    *modifiers, last = head.split()
+    words = [before] if before else []
+    words += [f"(NN {word})" for word in modifiers]
+    phrase = f"(NP {' '.join(words)} ({tag} {last}))" if words else f"(NP ({tag} {last}))"
+    return f"(NP {phrase} {prepositional('of', f'(NP (NNS {rest}))')})" if of else phrase
 
 
 def noun_phrase(
@@ -114,25 +131,25 @@ def noun_phrase(
     head = noun.english_plural if plural else noun.english
     words = f"{adjective.english} {head}" if adjective else head
     declension: morphology.Declension = "weak"
-    if kind == "the":
-        english = f"the {words}"
-    elif kind == "a":
-        english = f"{morphology.a_or_an(words)} {words}"
+    before = []
+    if kind in ("the", "this", "every"):
+        before.append(f"(DT {kind})")
+    elif kind in ("a", "no"):
+        some = kind == "no" and (plural or noun.mass)
+        before.append(f"(DT {'any' if some else morphology.a_or_an(words)})")
         declension = "mixed"
-    elif kind == "no":
-        english = f"any {words}" if plural or noun.mass else f"{morphology.a_or_an(words)} {words}"
-        declension = "mixed"
-    elif kind in ("this", "every"):
-        english = f"{kind} {words}"
     elif kind == "own":
-        english = f"{english_word} {words}"
+        one = english_word == "one's"
+        before.append("(NP (PRP one) (POS 's))" if one else f"(PRP$ {english_word})")
         declension = "mixed"
     elif kind == "number":
-        english = f"{english_word} {words}"
+        before.append(f"(CD {english_word})")
         declension = "strong"
     else:
-        english = words
         declension = "strong"
+    if adjective:
+        before.append(f"(JJ {adjective.english})")
+    english = english_noun_phrase(" ".join(before), noun, plural)
     german = []
     cases: tuple[Case, ...] = ("nom", "acc", "dat")
     for case in cases:
@@ -186,10 +203,13 @@ def noun_phrase(
 def coordinate(
     first: Nominal, second: Nominal, english: str = "and", german: str = "und"
 ) -> Nominal:
-    """Two noun phrases joined by a conjunction."""
+    """Two noun phrases joined by a conjunction; names are joined within one noun phrase."""
+    joined = f"(NP {first.english} (CC {english}) {second.english})"
+    if first.noun is None:
+        joined = f"(NP (NNP {first.name}) (CC {english}) (NNP {second.name}))"
     return Nominal(
-        f"{first.english} {english} {second.english}",
-        f"{first.english_object} {english} {second.english_object}",
+        joined,
+        joined,
         (
             f"{first.german[0]} {german} {second.german[0]}",
             f"{first.german[1]} {german} {second.german[1]}",

@@ -2,65 +2,98 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from . import morphology
 from .lexicon import Frame, Noun, Verb
-from .nominals import Nominal
+from .nominals import Nominal, english_noun_phrase
+from .penn import prepositional, present, to_infinitive
+
+# English trees that hold other trees: {vp} is the VP of the main verb, {more} what is said of the
+# modal verb rather than of the main verb.
+_PLAIN = "{vp}"
+_TO = to_infinitive("{vp}") + "{more}"
 
 
 @dataclass(frozen=True, slots=True)
 class Modal:
-    """A modal verb: English forms for I, he, they; German forms for ich/er and the plural."""
+    """A modal verb: English forms for I, he, they; German forms for ich/er and the plural.
+
+    *rest* follows the English verb; *auxiliary* and *auxiliary_rest* take the place of both in
+    questions and before *not*.
+    """
 
     english: tuple[str, str, str]
-    english_negated: tuple[str, str, str]
-    question_auxiliary: tuple[str, str, str]
-    question_rest: str
+    rest: str
+    auxiliary: tuple[str, str, str]
+    auxiliary_rest: str
     singular: str
     plural: str
 
 
-def _modal(english: str, negated: str, question: str, german: str) -> Modal:
-    def forms(text: str) -> tuple[str, str, str]:
-        items = text.split("/")
-        return (items[0], items[min(1, len(items) - 1)], items[-1] if len(items) == 3 else items[0])
+_Verb = tuple[tuple[str, str, str], str]
 
-    auxiliary, _, rest = question.partition(" ")
+
+def _modal(plain: _Verb, supported: _Verb, german: str) -> Modal:
     singular, plural = german.split()
-    return Modal(forms(english), forms(negated), forms(auxiliary), rest, singular, plural)
+    return Modal(*plain, *supported, singular, plural)
 
+
+def _always(form: str) -> tuple[str, str, str]:
+    return form, form, form
+
+
+BE_PAST = ("(VBD was)", "(VBD was)", "(VBD were)")
+_CAN, _SHOULD = (_always("(MD can)"), _PLAIN), (_always("(MD should)"), _PLAIN)
+_HAVE_TO = (present("do"), f"(VP (VB have) {_TO})")
+_WOULD_LIKE = (_always("(MD would)"), f"(VP (VB like) {_TO})")
+_ALLOWED = (present("be"), f"(VP (VBN allowed) {_TO})")
+_ABLE = (BE_PAST, f"(ADJP (JJ able) {_TO})")
 
 MODALS = {
-    "can": _modal("can", "cannot", "can", "kann können"),
-    "must": _modal("must", "", "do/does have to", "muss müssen"),
-    "want": _modal(
-        "want to/wants to", "do not want to/does not want to", "do/does want to", "will wollen"
-    ),
-    "should": _modal("should", "should not", "should", "sollte sollten"),
-    "would like": _modal("would like to", "", "would like to", "möchte möchten"),
-    "need not": _modal("", "do not have to/does not have to", "", "muss müssen"),
-    "may": _modal(
-        "am allowed to/is allowed to/are allowed to",
-        "am not allowed to/is not allowed to/are not allowed to",
-        "am/is/are allowed to",
-        "darf dürfen",
-    ),
+    "can": _modal(_CAN, _CAN, "kann können"),
+    "must": _modal((_always("(MD must)"), _PLAIN), _HAVE_TO, "muss müssen"),
+    "want": _modal((present("want"), _TO), (present("do"), f"(VP (VB want) {_TO})"), "will wollen"),
+    "should": _modal(_SHOULD, _SHOULD, "sollte sollten"),
+    "would like": _modal(_WOULD_LIKE, _WOULD_LIKE, "möchte möchten"),
+    "need not": _modal(_HAVE_TO, _HAVE_TO, "muss müssen"),
+    "may": _modal(_ALLOWED, _ALLOWED, "darf dürfen"),
 }
 PAST_MODALS = {
-    "was able to": _modal(
-        "was able to/was able to/were able to",
-        "was not able to/was not able to/were not able to",
-        "was/was/were able to",
-        "konnte konnten",
+    "was able to": _modal(_ABLE, _ABLE, "konnte konnten"),
+    "had to": _modal(
+        (_always("(VBD had)"), _TO),
+        (_always("(VBD did)"), f"(VP (VB have) {_TO})"),
+        "musste mussten",
     ),
-    "had to": _modal("had to", "did not have to", "did have to", "musste mussten"),
-    "wanted": _modal("wanted to", "did not want to", "did want to", "wollte wollten"),
+    "wanted": _modal(
+        (_always("(VBD wanted)"), _TO),
+        (_always("(VBD did)"), f"(VP (VB want) {_TO})"),
+        "wollte wollten",
+    ),
 }
 
-_BE = {"1sg": "am", "3sg": "is", "pl": "are"}
-_BE_PAST = {"1sg": "was", "3sg": "was", "pl": "were"}
-_HAVE = {"1sg": "have", "3sg": "has", "pl": "have"}
+# What stays by a verb, by its words; {} is where the objects go when they belong to a preposition.
+_FIXED = {
+    "up": "(PRT (RP up))",
+    "along": "(PRT (RP along))",
+    "out": "(PRT (RP out))",
+    "asleep": "(ADJP (JJ asleep))",
+    "place": "(NP (NN place))",
+    "for": "(PP (IN for){})",
+    "of": "(PP (IN of){})",
+    "about": "(PP (IN about){})",
+    "with": "(PP (IN with){})",
+    "on": "(PP (IN on){})",
+    "to": "(PP (TO to){})",
+    "forward to": "(ADVP (RB forward)) (PP (TO to){})",
+    "used to": "(ADJP (JJ used) (PP (TO to){}))",
+    "part in": "(NP (NN part)) (PP (IN in){})",
+    "care of": "(NP (NN care)) (PP (IN of){})",
+    "in love with": "(PP (IN in) (NP (NN love))) (PP (IN with){})",
+}
+
 _PERSON_INDEX = {"1sg": 0, "3sg": 1, "pl": 2}
 _AUXILIARY = {
     "haben": ("habe", "hat", "haben"),
@@ -93,88 +126,101 @@ class Clause:
 
     # English ---------------------------------------------------------------------------------
 
-    def _english_verb(self) -> tuple[str, str]:
-        """The auxiliary (empty when there is none) and the main verb."""
+    def _english_verb(self, supported: bool) -> tuple[str, str, str]:
+        """The auxiliary (empty when there is none), the main verb, and the tree around its VP.
+
+        A clause that is *supported*, a question or negated, always has an auxiliary.
+        """
         verb = self.frame.verb
-        agreement = self.subject.agreement
-        if self.gladly:
-            return "", "like" if agreement != "3sg" else "likes"
+        person = _PERSON_INDEX[self.subject.agreement]
         if self.tense == "modal" and self.modal:
-            return self.modal.english[_PERSON_INDEX[agreement]], verb.english
-        if self.tense == "progressive":
-            return _BE[agreement], verb.ing
-        if self.tense == "perfect":
-            return _HAVE[agreement], verb.perfect
-        if self.tense == "future":
-            return "will", verb.english
-        if self.tense == "past":
-            return "", verb.past
-        return "", verb.third if agreement == "3sg" else verb.english
-
-    def _do(self) -> str:
-        if self.tense == "past":
-            return "did"
-        return "does" if self.subject.agreement == "3sg" else "do"
-
-    def english_predicate(self, main: str, gap: str = "") -> str:
-        """Everything from the main verb on; *gap* names a complement moved elsewhere."""
-        verb = self.frame.verb
-        words = [main]
+            modal, main = self.modal, f"(VB {verb.english})"
+            if supported:
+                return modal.auxiliary[person], main, modal.auxiliary_rest
+            return modal.english[person], main, modal.rest
         if self.gladly:
-            words.append(verb.ing)
+            if supported:
+                return present("do")[person], "(VB like)", _PLAIN
+            return "", present("like")[person], _PLAIN
+        if self.tense == "progressive":
+            return present("be")[person], f"(VBG {verb.ing})", _PLAIN
+        if self.tense == "perfect":
+            return present("have")[person], f"(VBN {verb.perfect})", _PLAIN
+        if self.tense == "future":
+            return "(MD will)", f"(VB {verb.english})", _PLAIN
+        if supported:
+            do = "(VBD did)" if self.tense == "past" else present("do")[person]
+            return do, f"(VB {verb.english})", _PLAIN
+        if self.tense == "past":
+            return "", f"(VBD {verb.past})", _PLAIN
+        return "", f"(VBZ {verb.third})" if person == 1 else f"(VBP {verb.english})", _PLAIN
+
+    def english_predicate(self, main: str, gap: str = "", after: Sequence[str] = ()) -> str:
+        """The VP of the main verb; *gap* names a complement moved elsewhere."""
+        verb = self.frame.verb
         direct = self.accusative if gap != "acc" else None
         indirect = self.dative if gap != "dat" else None
-        if verb.fixed:
-            words.append(verb.fixed)
+        objects = []
         if verb.movable and not (direct and direct.pronoun):
-            words.append(verb.movable)
+            objects.append(f"(PRT (RP {verb.movable}))")
         if indirect and not self.frame.to:
             if direct and direct.pronoun:
-                words += [direct.english_object, "to", indirect.english_object]
+                objects.append(direct.english_object)
+                objects.append(prepositional("to", indirect.english_object))
                 direct = indirect = None
             else:
-                words.append(indirect.english_object)
+                objects.append(indirect.english_object)
         if direct:
-            words.append(direct.english_object)
+            objects.append(direct.english_object)
             if verb.movable and direct.pronoun:
-                words.append(verb.movable)
+                objects.append(f"(PRT (RP {verb.movable}))")
         if self.frame.to:
             if indirect:
-                words += ["to", indirect.english_object]
+                objects.append(prepositional("to", indirect.english_object))
             elif gap == "dat":
-                words.append("to")
+                objects.append("(PP (TO to))")
         if self.bare:
-            words.append(bare_english(self.bare))
+            objects.append(bare_english(self.bare))
         if self.prepositional and gap != "prep":
-            words.append(self.prepositional.english_object)
+            objects.append(self.prepositional.english_object)
+        words = [f"(VBG {verb.ing})" if self.gladly else main]
+        fixed = _FIXED[verb.fixed] if verb.fixed else ""
+        if "{}" in fixed:
+            words.append(fixed.format("".join(f" {phrase}" for phrase in objects)))
+        elif fixed:
+            words += [fixed, *objects]
+        else:
+            words += objects
         for adverbial in (self.direction, self.manner, self.place):
             if adverbial:
                 words.append(adverbial[0])
-        return " ".join(words)
+        words += after
+        phrase = f"(VP {' '.join(words)})"
+        return f"(VP {main} (S {phrase}))" if self.gladly else phrase
 
-    def english_statement(self, time: bool = True) -> str:
-        """Subject first: the order of statements and of every subordinate clause."""
-        return f"{self.subject.english} {self.english_verb_phrase(time)}"
+    def english_statement(self, time: bool = True, reason: str = "") -> str:
+        """Subject first, then the VP: what the S of statements and subordinate clauses holds."""
+        return f"{self.subject.english} {self.english_verb_phrase(time, reason=reason)}"
 
-    def english_verb_phrase(self, time: bool = True, gap: str = "") -> str:
-        """The finite verb and all that follows it in a statement."""
-        aux, main = self._english_verb()
-        words = []
-        if self.negated:
-            if self.tense == "modal" and self.modal:
-                words.append(self.modal.english_negated[_PERSON_INDEX[self.subject.agreement]])
-            elif aux:
-                words += [aux, "not"]
-            else:
-                words += [self._do(), "not"]
-                main = "like" if self.gladly else self.frame.verb.english
-        elif aux:
-            words.append(aux)
+    def english_verb_phrase(self, time: bool = True, gap: str = "", reason: str = "") -> str:
+        """The finite verb and all that follows it in a statement.
+
+        A *reason* (any subordinate clause behind it) belongs to the modal verb where that is a
+        verb of its own (does not want to), like everything else to the main verb otherwise.
+        """
+        aux, main, around = self._english_verb(self.negated)
+        after = self._english_times(time)
+        more = ""
+        if reason and "{more}" in around:
+            more = f" {reason}"
+        elif reason:
+            after.append(reason)
+        phrase = around.format(vp=self.english_predicate(main, gap, after), more=more)
         if self.adverb:
-            words.append(self.adverb[0])
-        words.append(self.english_predicate(main, gap))
-        words += self._english_times(time)
-        return " ".join(words)
+            phrase = f"{self.adverb[0]} {phrase}"
+        if self.negated:
+            phrase = f"(RB not) {phrase}"
+        return f"(VP {aux} {phrase})" if aux else phrase
 
     def _english_times(self, time: bool) -> list[str]:
         words = []
@@ -186,25 +232,17 @@ class Clause:
 
     def english_question(self, gap: str = "", time: bool = True) -> str:
         """The auxiliary before the subject, with do-support."""
-        aux, main = self._english_verb()
-        if self.tense == "modal" and self.modal:
-            aux = self.modal.question_auxiliary[_PERSON_INDEX[self.subject.agreement]]
-            main = f"{self.modal.question_rest} {main}".strip()
-        elif not aux:
-            aux = self._do()
-            main = "like" if self.gladly else self.frame.verb.english
-        words = [aux, self.subject.english]
+        aux, main, around = self._english_verb(True)
+        predicate = self.english_predicate(main, gap, self._english_times(time))
+        phrase = around.format(vp=predicate, more="")
         if self.adverb:
-            words.append(self.adverb[0])
-        words.append(self.english_predicate(main, gap))
-        words += self._english_times(time)
-        return " ".join(words)
+            phrase = f"{self.adverb[0]} {phrase}"
+        return f"(SQ {aux} {self.subject.english} {phrase})"
 
     def english_infinitive(self) -> str:
-        """The bare infinitive with its complements."""
-        words = [self.english_predicate(self.frame.verb.english)]
-        words += self._english_times(True)
-        return " ".join(words)
+        """The VP of the bare infinitive with its complements."""
+        main = f"(VB {self.frame.verb.english})"
+        return self.english_predicate(main, after=self._english_times(True))
 
     # German ----------------------------------------------------------------------------------
 
@@ -339,7 +377,7 @@ class Clause:
 
 def bare_english(noun: Noun) -> str:
     """The English of an object that German leaves without an article."""
-    return f"the {noun.english}" if noun.word_class == "instrument" else noun.english
+    return english_noun_phrase("(DT the)" if noun.word_class == "instrument" else "", noun)
 
 
 def verb_tags(frame: Frame) -> set[str]:

@@ -26,6 +26,7 @@ from .grammar import (
     table,
 )
 from .lexicon import Adjective, Frame, Noun, pairs
+from .penn import prepositional, subordinate, words
 from .relations import be_forms
 
 # Places and directions ----------------------------------------------------------------------------
@@ -98,7 +99,7 @@ def _position(form: str) -> Builder:
         adjective = digits.pick((None, *_looks(ground)))
         at = cached_phrase(ground, "the", False, adjective)
         tags = {"two_way_preposition", *at.tags}
-        where_english = f"{english_preposition} {at.english}"
+        where_english = prepositional(english_preposition, at.english)
         dative = morphology.contract(german_preposition, at.case("dat"))
         accusative = morphology.contract(german_preposition, at.case("acc"))
         if form in ("rest", "rest question", "rest plural"):
@@ -110,14 +111,15 @@ def _position(form: str) -> Builder:
             tags.update(thing.tags)
             verb = ("lying", "liegt", "liegen") if lying else ("standing", "steht", "stehen")
             be = be_forms(thing)[0]
+            english_verb = f"(VP (VBG {verb[0]}) {where_english})"
             german_verb = verb[2] if plural else verb[1]
             digits.close()
             if form == "rest question":
-                english = f"{be} {thing.english} {verb[0]} {where_english}"
+                english = f"(SQ {be} {thing.english} {english_verb})"
                 german = f"{german_verb} {thing.case('nom')} {dative}"
                 tags.add("yes_no_question")
             else:
-                english = f"{thing.english} {be} {verb[0]} {where_english}"
+                english = f"(S {thing.english} (VP {be} {english_verb}))"
                 german = f"{thing.case('nom')} {german_verb} {dative}"
         else:
             person = digits.pick(nominals.PRONOUNS + NAMES)
@@ -129,25 +131,26 @@ def _position(form: str) -> Builder:
             index = AGREEMENT_INDEX[person.agreement]
             subject, goal = person.case("nom"), accusative
             what = thing.case("acc")
+            put = f"{thing.english} {where_english}"
             if form == "motion past":
                 time = digits.pick(clauses.NEAR_PAST)
                 has = ("habe", "hat", "haben")[index]
-                english = f"{person.english} put {thing.english} {where_english} {time[0]}"
+                english = f"(VP (VBD put) {put} {time[0]})"
                 german = f"{subject} {has} {time[1]} {what} {goal} {participle}"
                 tags.add("perfect")
             elif form == "motion modal":
                 modal = phrases.MODALS[digits.pick(("must", "can", "want", "should"))]
                 finite = modal.plural if index == 2 else modal.singular
-                english = (
-                    f"{person.english} {modal.english[index]} put {thing.english} {where_english}"
-                )
+                rest = modal.rest.format(vp=f"(VP (VB put) {put})", more="")
+                english = f"(VP {modal.english[index]} {rest})"
                 german = f"{subject} {finite} {what} {goal} {infinitive}"
                 tags.add("modal")
             else:
                 be = be_forms(person)[0]
                 finite = morphology.german_present(infinitive, er_form)[index]
-                english = f"{person.english} {be} putting {thing.english} {where_english}"
+                english = f"(VP {be} (VP (VBG putting) {put}))"
                 german = f"{subject} {finite} {what} {goal}"
+            english = f"(S {person.english} {english})"
             digits.close()
         result = sentence(english, german, tags, "?" if form == "rest question" else ".")
         result.nominals.append(at)
@@ -169,6 +172,13 @@ _OVERSEAS = frozenset(
 )
 
 
+def _named(name: str) -> str:
+    """The noun phrase of a city or a country."""
+    tags = {"the": "DT", "States": "NNPS"}
+    tokens = [f"({tags.get(word, 'NNP')} {word})" for word in name.split()]
+    return f"(NP {' '.join(tokens)})"
+
+
 def destinations(kind: str) -> list[tuple[str, str]]:
     """Where to, where, or where from, in both languages."""
     role, _, group = kind.partition(":")
@@ -179,7 +189,9 @@ def destinations(kind: str) -> list[tuple[str, str]]:
         ]
     cities = [(e, {"dir": "nach", "loc": "in", "origin": "aus"}[role], g) for e, g in _CITIES]
     english = {"dir": "to", "loc": "in", "origin": "from"}[role]
-    result = [(f"{english} {e}", f"{preposition} {g}") for e, preposition, g in cities]
+    result = [
+        (prepositional(english, _named(e)), f"{preposition} {g}") for e, preposition, g in cities
+    ]
     if group in ("city", "far", "settle", "near"):
         for name, accusative, dative in _COUNTRIES:
             if group == "near" and name in _OVERSEAS:
@@ -189,7 +201,7 @@ def destinations(kind: str) -> list[tuple[str, str]]:
                 german = f"in {accusative}" if with_article else f"nach {accusative}"
             else:
                 german = f"{'in' if role == 'loc' else 'aus'} {dative}"
-            result.append((f"{english} {name}", german))
+            result.append((prepositional(english, _named(name)), german))
     return result
 
 
@@ -209,7 +221,7 @@ def _motion(shape: Shape, form: str = "") -> Builder:
             goal = digits.pick(cache[kind])
             clause.direction = goal
             # My neighbour does not go to the neighbour.
-            if clause.subject.noun and clause.subject.noun.english in goal[0]:
+            if clause.subject.noun and clause.subject.noun.english in words(goal[0]):
                 raise RejectedError
             if not kind.startswith("origin") and goal[1].startswith(("in ", "ins ", "auf ")):
                 clause.tags.add("two_way_preposition")
@@ -227,21 +239,24 @@ def _motion(shape: Shape, form: str = "") -> Builder:
             )
         if form == "front" and clause.time:
             return sentence(
-                f"{clause.time[0]} {clause.english_statement(time=False)}",
+                f"(S {clause.time[0]} {clause.english_statement(time=False)})",
                 clause.german_main(front=clause.time[1], time=False),
                 {"word_order_v2_inversion"},
                 ".",
                 clause,
             )
         if form == "that":
+            that = subordinate("that", clause.english_statement())
             return sentence(
-                f"I know that {clause.english_statement()}",
+                f"(S (NP (PRP I)) (VP (VBP know) {that}))",
                 f"ich weiß, dass {clause.german_final()}",
                 {"subordinate_clause", "word_order_verb_final"},
                 ".",
                 clause,
             )
-        return sentence(clause.english_statement(), clause.german_main(), set(), ".", clause)
+        return sentence(
+            f"(S {clause.english_statement()})", clause.german_main(), set(), ".", clause
+        )
 
     return build
 

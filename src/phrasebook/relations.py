@@ -24,7 +24,9 @@ from .grammar import (
     table,
 )
 from .lexicon import Adjective, Frame, Noun
-from .nominals import Nominal
+from .nominals import Nominal, english_noun_phrase
+from .penn import adjective_phrase, present, words
+from .phrases import BE_PAST
 from .restrictions import CONSUMED, FEELINGS, LADIES_WEAR, YOUNG, is_person
 
 _DEGREES = table(lexicon_words.DEGREE_TABLE)
@@ -32,12 +34,13 @@ _PERSON_PREDICATES = table(lexicon_words.PERSON_PREDICATES)
 _RELATIVE = {"relative_clause", "word_order_verb_final"}
 
 
-def _relative_word(nominal: Nominal, case: str) -> str:
-    """English who, whom, that."""
-    assert nominal.noun is not None
-    if not is_person(nominal.noun):
-        return "that"
-    return "who" if case == "nom" else "whom"
+def _with_relative(head: Nominal, case: str, clause: str) -> str:
+    """A noun phrase with a relative clause (who, whom, that), from what the clause's S holds."""
+    assert head.noun is not None
+    word = "(WDT that)"
+    if is_person(head.noun):
+        word = "(WP who)" if case == "nom" else "(WP whom)"
+    return f"(NP {head.english} (SBAR (WHNP {word}) (S {clause})))"
 
 
 # Adjectives that stand before a noun but make no predicate in both languages.
@@ -85,10 +88,11 @@ def _check_degree(degree: str, adjective: Adjective) -> None:
 
 
 def be_forms(nominal: Nominal, past: bool = False) -> tuple[str, str]:
+    """The finite verb of being, English tree and German."""
     index = AGREEMENT_INDEX[nominal.agreement]
     if past:
-        return ("was", "was", "were")[index], ("war", "war", "waren")[index]
-    return ("am", "is", "are")[index], ("bin", "ist", "sind")[index]
+        return BE_PAST[index], ("war", "war", "waren")[index]
+    return present("be")[index], ("bin", "ist", "sind")[index]
 
 
 def _relative_subject(shape: Shape, opening: str) -> Builder:
@@ -104,25 +108,25 @@ def _relative_subject(shape: Shape, opening: str) -> Builder:
         if "possessive" in head.tags:
             raise RejectedError
         pronoun = morphology.relative_pronoun(head.gender, "nom")
-        english = f"{head.english} who {clause.english_verb_phrase()}"
+        english = _with_relative(head, "nom", clause.english_verb_phrase())
         final = f"{pronoun} {clause.german_final(subject=False)}"
         if opening:
             digits.close()
             return sentence(
-                f"do you know {english}",
+                f"(SQ (VBP do) (NP (PRP you)) (VP (VB know) {english}))",
                 f"kennen Sie {head.case('acc')}, {final}",
                 _RELATIVE | {"yes_no_question"},
                 "?",
                 clause,
             )
         said, german, gender = digits.pick(_PERSON_PREDICATES)
-        if head.noun.english in YOUNG and not said.startswith(("lives", "speaks")):
+        if head.noun.english in YOUNG and not words(said).startswith(("lives", "speaks")):
             raise RejectedError
         if gender not in ("*", head.gender):
             raise RejectedError
         digits.close()
         return sentence(
-            f"{english} {said}",
+            f"(S {english} {said})",
             f"{head.case('nom')}, {final}, {german}",
             set(_RELATIVE),
             ".",
@@ -152,13 +156,13 @@ def _relative_object(gap: str, shape: Shape) -> Builder:
             raise RejectedError
         if adjective.english == "old" and frame.verb.english in _MAKES_NEW:
             raise RejectedError
-        degree = digits.pick((("", ""), ("very ", "sehr ")))
+        degree = digits.pick((("", ""), ("very", "sehr ")))
         if degree[0] and adjective.english in ("wonderful", "terrible", "new"):
             raise RejectedError
         if not adjective.english_comparative and degree[0]:
             raise RejectedError
         digits.close()
-        if gap == "prep" and clause.time and clause.time[0].startswith("in "):
+        if gap == "prep" and clause.time and words(clause.time[0]).startswith("in "):
             raise RejectedError  # "that he will take part in in spring"
         pronoun = morphology.relative_pronoun(head.gender, case)
         final = clause.german_final(gap)
@@ -167,10 +171,10 @@ def _relative_object(gap: str, shape: Shape) -> Builder:
             pronoun = f"{frame.preposition} {pronoun}"
         english_verb, german_verb = be_forms(head)
         relative = f"{clause.subject.english} {clause.english_verb_phrase(gap=gap)}"
+        subject = _with_relative(head, case, relative)
         tags = set(_RELATIVE)
         result = sentence(
-            f"{head.english} {_relative_word(head, case)} {relative} "
-            f"{english_verb} {degree[0]}{adjective.english}",
+            f"(S {subject} (VP {english_verb} {adjective_phrase(adjective.english, degree[0])}))",
             f"{head.case('nom')}, {pronoun} {final}, {german_verb} {degree[1]}{adjective.german}",
             tags,
             ".",
@@ -244,6 +248,8 @@ _NOT_COMPARED = frozenset(
 
 
 def _description(kind: str, form: str, past: bool) -> Builder:
+    times = clauses.times_named("past", "yesterday", "last week")
+
     def build(digits: Digits, noun: Noun) -> Sentence:
         subject = _described(digits, noun, kind)
         adjective = predicate_of(digits, noun)
@@ -253,13 +259,13 @@ def _description(kind: str, form: str, past: bool) -> Builder:
             raise RejectedError
         time = ("", "")
         if past:
-            time = digits.pick((("yesterday", "gestern"), ("last week", "letzte Woche"), ("", "")))
+            time = digits.pick((*times, ("", "")))
             if adjective.english not in _PASSING:
                 raise RejectedError
         digits.close()
         is_en, is_de = be_forms(subject, past)
-        negation = ("not ", "nicht ") if form == "negated" else ("", "")
-        english_adjective = f"{english_degree} {adjective.english}".strip()
+        negation = ("(RB not) ", "nicht ") if form == "negated" else ("", "")
+        english_adjective = adjective_phrase(adjective.english, english_degree)
         german_adjective = f"{german_degree} {adjective.german}".strip()
         when = (f" {time[0]}", f"{time[1]} ") if time[0] else ("", "")
         tags = {"predicative", *subject.tags}
@@ -267,10 +273,11 @@ def _description(kind: str, form: str, past: bool) -> Builder:
             tags.add("negation_nicht")
         if form == "question":
             tags.add("yes_no_question")
-            english = f"{is_en} {subject.english} {english_adjective}{when[0]}"
+            english = f"(SQ {is_en} {subject.english} {english_adjective}{when[0]})"
             german = f"{is_de} {subject.case('nom')} {when[1]}{german_adjective}"
         else:
-            english = f"{subject.english} {is_en} {negation[0]}{english_adjective}{when[0]}"
+            predicate = f"(VP {is_en} {negation[0]}{english_adjective}{when[0]})"
+            english = f"(S {subject.english} {predicate})"
             german = f"{subject.case('nom')} {is_de} {when[1]}{negation[1]}{german_adjective}"
         result = sentence(english, german, tags, "?" if form == "question" else ".")
         result.nominals.append(cached_phrase(noun, "the", False, adjective))
@@ -280,6 +287,12 @@ def _description(kind: str, form: str, past: bool) -> Builder:
 
 
 _TASTES = frozenset("good bad strong weak".split())
+
+
+def _comparative(adjective: Adjective) -> str:
+    """An adjective's comparative, with -er or with more."""
+    more, _, word = adjective.english_comparative.rpartition(" ")
+    return f"(ADJP (RBR {more}) (JJ {word}))" if more else f"(ADJP (JJR {word}))"
 
 
 def _comparison(form: str) -> Builder:
@@ -305,20 +318,20 @@ def _comparison(form: str) -> Builder:
             raise RejectedError
         digits.close()
         is_en, is_de = be_forms(subject)
+        compared = f"(ADJP (RB as) (JJ {adjective.english})) (PP (IN as) {other.english})"
         if form == "more":
-            english = f"{is_en} {adjective.english_comparative} than"
+            compared = f"{_comparative(adjective)} (PP (IN than) {other.english})"
             german = f"{is_de} {adjective.german_comparative} als"
         elif form == "equal":
-            english = f"{is_en} as {adjective.english} as"
             german = f"{is_de} so {adjective.german} wie"
         else:
-            english = f"{is_en} not as {adjective.english} as"
+            is_en = f"{is_en} (RB not)"
             german = f"{is_de} nicht so {adjective.german} wie"
         tags = {"comparative", *subject.tags, *other.tags}
         if form == "less":
             tags.add("negation_nicht")
         result = sentence(
-            f"{subject.english} {english} {other.english}",
+            f"(S {subject.english} (VP {is_en} (ADJP {compared})))",
             f"{subject.case('nom')} {german} {other.case('nom')}",
             tags,
             ".",
@@ -347,10 +360,10 @@ def _genitive(kind: str) -> Builder:
             name = digits.pick(NAMES)
             if noun.english in LADIES_WEAR and name.gender == "m":
                 raise RejectedError
-            if name.english[-1] in "sxz":
+            if name.name[-1] in "sxz":
                 raise RejectedError
-            english = f"{name.english}'s {noun.english}"
-            german = f"{name.english}s {noun.german}"
+            owner_english = f"(NP (NNP {name.name}) (POS 's))"
+            german = f"{name.name}s {noun.german}"
         else:
             owner = digits.pick(LEXICON.classes["job"] + LEXICON.classes["human"])
             if owner.english in _GUESTS and noun.word_class in _HOUSEHOLD:
@@ -362,13 +375,15 @@ def _genitive(kind: str) -> Builder:
                 raise RejectedError
             gender: morphology.Gender = "pl" if plural else owner.gender
             article = morphology.definite_article(gender, "gen")
-            word = owner.english_plural if plural else owner.english
-            english = f"the {word}'{'' if word.endswith('s') and plural else 's'} {noun.english}"
+            word = f"(NNS {owner.english_plural})" if plural else f"(NN {owner.english})"
+            mark = "'" if plural and owner.english_plural.endswith("s") else "'s"
+            owner_english = f"(NP (DT the) {word} (POS {mark}))"
             own_article = morphology.definite_article(noun.gender, "nom")
             german = f"{own_article} {noun.german} {article} {owner.form(plural, 'gen')}"
         digits.close()
+        predicate = f"(VP (VBZ is) {adjective_phrase(adjective.english, english_degree)})"
         result = sentence(
-            f"{english} is {f'{english_degree} {adjective.english}'.strip()}",
+            f"(S {english_noun_phrase(owner_english, noun)} {predicate})",
             f"{german} ist {f'{german_degree} {adjective.german}'.strip()}",
             {"genitive", "predicative"},
             ".",

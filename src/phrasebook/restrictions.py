@@ -316,7 +316,7 @@ def odd_object(frame: Frame, subject: Nominal, thing: Nominal, kind: str, negate
     if verb in ("cook", "bake", "fry") and adjective in _AFTER_COOKING:
         return True
     # Several people do not wear one jacket.
-    several = subject.agreement == "pl" and subject.english not in ("you", "we")
+    several = subject.agreement == "pl" and subject.name not in ("you", "we")
     if verb in _WORN and several and thing.agreement == "3sg":
         return True
     if noun.english == "soup" and thing.agreement == "pl":

@@ -29,6 +29,7 @@ from .grammar import (
 )
 from .lexicon import Adjective, Frame, Noun
 from .nominals import Nominal
+from .penn import adjective_phrase, present, subordinate, to_infinitive, words
 from .places import destinations
 from .relations import be_forms
 from .restrictions import ERRANDS, PASTIMES, REFUSED, REQUESTED, is_person
@@ -42,9 +43,10 @@ def _zu_infinitive(shape: Shape) -> Builder:
         clause = build_clause(digits, frame, shape)
         digits.close()
         index = AGREEMENT_INDEX[clause.subject.agreement]
+        verb_phrase = english[index].replace("_", to_infinitive(clause.english_infinitive()))
         # vorhaben is separable, and its prefix closes the matrix clause.
         return sentence(
-            f"{clause.subject.english} {english[index]} to {clause.english_infinitive()}",
+            f"(S {clause.subject.english} {verb_phrase})",
             f"{clause.subject.case('nom')} {german[index]}, {clause.german_infinitive(True)}",
             {"infinitive_zu"},
             ".",
@@ -62,7 +64,7 @@ def _impersonal_infinitive(shape: Shape) -> Builder:
         clause = build_clause(digits, frame, shape, _ONESELF)
         digits.close()
         return sentence(
-            f"{english} to {clause.english_infinitive()}",
+            f"(S {english.replace('_', to_infinitive(clause.english_infinitive()))})",
             f"{german}, {clause.german_infinitive(True)}",
             {"infinitive_zu"},
             ".",
@@ -95,14 +97,17 @@ def _purpose(shape: Shape) -> Builder:
         subject = clause.subject
         index = AGREEMENT_INDEX[subject.agreement]
         if past:
-            english_verb, finite = "went", ("bin", "ist", "sind")[index]
+            finite = ("bin", "ist", "sind")[index]
             matrix = f"{subject.case('nom')} {finite} {goal[1]} gegangen"
         else:
-            english_verb = f"{be_forms(subject)[0]} going"
             finite = ("gehe", "geht", "gehen")[index]
             matrix = f"{subject.case('nom')} {finite} {goal[1]}"
+        rest = f"{goal[0]} {to_infinitive(clause.english_infinitive())}"
+        english = (
+            f"(VBD went) {rest}" if past else f"{be_forms(subject)[0]} (VP (VBG going) {rest})"
+        )
         return sentence(
-            f"{subject.english} {english_verb} {goal[0]} to {clause.english_infinitive()}",
+            f"(S {subject.english} (VP {english}))",
             f"{matrix}, um {clause.german_infinitive(True)}",
             {"infinitive_zu", "two_way_preposition"},
             ".",
@@ -115,8 +120,7 @@ def _purpose(shape: Shape) -> Builder:
 def _request(shape: Shape) -> Builder:
     def build(digits: Digits, frame: Frame) -> Sentence:
         clause = build_clause(digits, frame, shape, nominals.YOU)
-        polite = digits.pick((("please ", "bitte "), ("please do not ", "bitte ")))
-        clause.negated = polite[0] != "please "
+        clause.negated = digits.pick((False, True))
         if clause.negated and (clause.time or frame.verb.phrase not in REFUSED):
             raise RejectedError
         if clause.negated and clause.accusative and not clause.accusative.definite:
@@ -128,9 +132,12 @@ def _request(shape: Shape) -> Builder:
         tags = {"request"}
         if clause.negated:
             tags.add("negation_nicht")
+        english = clause.english_infinitive()
+        if clause.negated:
+            english = f"(VP (VB do) (RB not) {english})"
         return sentence(
-            f"{polite[0]}{clause.english_infinitive()}",
-            f"{polite[1]}{german}",
+            f"(S (INTJ (UH please)) {english})",
+            f"bitte {german}",
             tags,
             ".",
             clause,
@@ -151,6 +158,11 @@ def _fault(digits: Digits, noun: Noun, among: frozenset[str]) -> Adjective:
     return digits.pick(tuple(a for a in LEXICON.adjectives_of.get(noun, ()) if a.english in among))
 
 
+def _but(first: str, second: str) -> str:
+    """Two main clauses joined by but."""
+    return f"(S (S {first}) (, ,) (CC but) (S {second}))"
+
+
 def _but_it(kind: str, shape: Shape) -> Builder:
     """It agrees with the noun it stands for: er, sie or es."""
 
@@ -168,17 +180,19 @@ def _but_it(kind: str, shape: Shape) -> Builder:
         pronoun = nominals.it(thing.gender)
         is_en, is_de = be_forms(pronoun)
         degree = ("too", "zu") if kind == "but" else ("very", "sehr")
+        predicate = adjective_phrase(adjective.english, degree[0])
+        english = f"{pronoun.english} (VP {is_en} {predicate})"
         if kind == "but":
-            english = f"but {pronoun.english} {is_en} {degree[0]} {adjective.english}"
+            english = _but(clause.english_statement(), english)
             german = f"aber {pronoun.case('nom')} {is_de} {degree[1]} {adjective.german}"
             tags = {"pronoun_gender", "coordination"}
         else:
-            english = f"because {pronoun.english} {is_en} {degree[0]} {adjective.english}"
+            because = subordinate("because", english)
+            english = f"(S {clause.english_statement(reason=because)})"
             german = f"weil {pronoun.case('nom')} {degree[1]} {adjective.german} {is_de}"
             tags = {"pronoun_gender", "subordinate_clause", "word_order_verb_final"}
-        comma = ", " if kind == "but" else " "
         result = sentence(
-            f"{clause.english_statement()}{comma}{english}",
+            english,
             f"{clause.german_main()}, {german}",
             tags,
             ".",
@@ -213,17 +227,21 @@ def _needs_it(negated: bool) -> Builder:
         accusative = pronoun.case("acc")
         if negated:
             could = ("konnte", "konnte", "konnten")[index]
-            english = f", but {person.english} could not find {pronoun.english_object}"
+            find = f"(VP (VB find) {pronoun.english_object})"
+            english = _but(
+                clause.english_statement(), f"{person.english} (VP (MD could) (RB not) {find})"
+            )
             german = f", aber {person.case('nom')} {could} {accusative} nicht finden"
             tags = {"pronoun_gender", "coordination", "negation_nicht", "modal"}
         else:
-            needs = ("need", "needs", "need")[index]
             brauchen = ("brauche", "braucht", "brauchen")[index]
-            english = f" because {person.english} {needs} {pronoun.english_object}"
+            needs = f"(VP {present('need')[index]} {pronoun.english_object})"
+            because = subordinate("because", f"{person.english} {needs}")
+            english = f"(S {clause.english_statement(reason=because)})"
             german = f", weil {person.case('nom')} {accusative} {brauchen}"
             tags = {"pronoun_gender", "subordinate_clause", "word_order_verb_final"}
         return sentence(
-            f"{clause.english_statement()}{english}",
+            english,
             f"{clause.german_main()}{german}",
             tags,
             ".",
@@ -290,6 +308,13 @@ def _register_infinitives() -> None:
 # Weather, existence, possession -------------------------------------------------------------------
 
 
+def _weather(verb_phrase: str, place: str, time: str, front: bool) -> str:
+    """The tree of a sentence on the weather; {} in its VP is for where and when."""
+    if front:
+        return f"(S {time} (NP (PRP it)) {verb_phrase.format(place)})"
+    return f"(S (NP (PRP it)) {verb_phrase.format(f'{place} {time}')})"
+
+
 def _weather_verb(tense: str) -> Builder:
     places = destinations("loc:city")
 
@@ -299,27 +324,28 @@ def _weather_verb(tense: str) -> Builder:
         front = digits.pick((False, True))
         if tense == "present":
             time = digits.pick(clauses.TIMES["progressive"][:3])
-            if front and time[0] != "today":
+            if front and words(time[0]) != "today":
                 raise RejectedError
-            verb, finite, tail = f"is {ing}", er_form, ""
+            verb, finite, tail = f"(VP (VBZ is) (VP (VBG {ing}) {{}}))", er_form, ""
         elif tense == "past":
             time = digits.pick(clauses.TIMES["past"])
-            verb, finite, tail = past, "hat", f" {participle}"
+            verb, finite, tail = f"(VP (VBD {past}) {{}})", "hat", f" {participle}"
         else:
             time = digits.pick(_NEAR_FUTURE)
-            verb, finite, tail = f"will {english}", "wird", f" {infinitive}"
+            verb = f"(VP (MD will) (VP (VB {english}) {{}}))"
+            finite, tail = "wird", f" {infinitive}"
         digits.close()
         tags = {"weather"}
         if front:
             tags.add("word_order_v2_inversion")
-            result = (f"{time[0]} it {verb} {place[0]}", f"{time[1]} {finite} es {place[1]}{tail}")
+            german = f"{time[1]} {finite} es {place[1]}{tail}"
         else:
-            result = (f"it {verb} {place[0]} {time[0]}", f"es {finite} {time[1]} {place[1]}{tail}")
+            german = f"es {finite} {time[1]} {place[1]}{tail}"
         if tense == "past":
             tags.add("perfect")
         if tense == "future":
             tags.add("future")
-        return sentence(result[0], result[1], tags, ".")
+        return sentence(_weather(verb, place[0], time[0], front), german, tags, ".")
 
     return build
 
@@ -328,33 +354,27 @@ def _weather_adjective(digits: Digits, cells: tuple[str, ...]) -> Sentence:
     place = digits.pick(destinations("loc:city"))
     tense, times = digits.pick(
         (
-            (("is", "ist"), (("today", "heute"), ("now", "jetzt"))),
-            (("was", "war"), clauses.NEAR_PAST),
+            (("(VBZ is)", "ist"), clauses.times_named("modal", "today", "now")),
+            (("(VBD was)", "war"), clauses.NEAR_PAST),
         )
     )
     time = digits.pick(times)
     front = digits.pick((False, True))
     digits.close()
     tags = {"weather", "predicative"}
+    german = f"es {tense[1]} {time[1]} {place[1]} {cells[1]}"
     if front:
         tags.add("word_order_v2_inversion")
-        return sentence(
-            f"{time[0]} it {tense[0]} {cells[0]} {place[0]}",
-            f"{time[1]} {tense[1]} es {place[1]} {cells[1]}",
-            tags,
-            ".",
-        )
-    return sentence(
-        f"it {tense[0]} {cells[0]} {place[0]} {time[0]}",
-        f"es {tense[1]} {time[1]} {place[1]} {cells[1]}",
-        tags,
-        ".",
-    )
+        german = f"{time[1]} {tense[1]} es {place[1]} {cells[1]}"
+    english = _weather(f"(VP {tense[0]} {cells[0]} {{}})", place[0], time[0], front)
+    return sentence(english, german, tags, ".")
 
 
 # Weather is foretold for days, not for years.
 _NEAR_FUTURE = tuple(
-    pair for pair in clauses.TIMES["future"] if pair[0].startswith(("tomorrow", "soon", "the day"))
+    pair
+    for pair in clauses.TIMES["future"]
+    if words(pair[0]).startswith(("tomorrow", "soon", "the day"))
 )
 
 
@@ -401,17 +421,17 @@ def _existence(digits: Digits, noun: Noun) -> Sentence:
     if determiner == "no" and (where in towns or described):
         raise RejectedError
     thing = cached_phrase(noun, determiner, plural, adjective)
-    if noun.english in where[0]:
+    if noun.english in words(where[0]):
         raise RejectedError
     digits.close()
-    be = "are" if plural else "is"
+    be = be_forms(thing)[0]
     tags = {"existence", "word_order_v2_inversion", *thing.tags}
     english = thing.english
     if determiner == "no":
         tags.add("negation_kein")
-        english = f"no {english.partition(' ')[2]}"
+        english = f"(NP (DT no) {english.partition(') ')[2]}"
     result = sentence(
-        f"{where[0]} there {be} {english}",
+        f"(S {where[0]} (NP (EX there)) (VP {be} {english}))",
         f"{where[1]} gibt es {thing.case('acc')}",
         tags,
         ".",
@@ -451,22 +471,21 @@ def _having(form: str) -> Builder:
             thing = cached_phrase(noun, determiner, False, adjective)
         digits.close()
         index = AGREEMENT_INDEX[subject.agreement]
-        have = ("have", "has", "have")[index]
-        do = ("do", "does", "do")[index]
+        have, do = present("have")[index], present("do")[index]
         haben = ("habe", "hat", "haben")[index]
         tags = {"possession", *thing.tags}
         german = f"{subject.case('nom')} {haben} {thing.case('acc')}"
         mark = "."
         if form == "none":
             tags.add("negation_kein")
-            english = f"{subject.english} {do} not have {thing.english}"
+            english = f"(S {subject.english} (VP {do} (RB not) (VP (VB have) {thing.english})))"
         elif form == "question":
             tags.add("yes_no_question")
-            english = f"{do} {subject.english} have {thing.english}"
+            english = f"(SQ {do} {subject.english} (VP (VB have) {thing.english}))"
             german = f"{haben} {subject.case('nom')} {thing.case('acc')}"
             mark = "?"
         else:
-            english = f"{subject.english} {have} {thing.english}"
+            english = f"(S {subject.english} (VP {have} {thing.english}))"
         result = sentence(english, german, tags, mark)
         result.nominals.append(thing)
         return result
@@ -489,14 +508,14 @@ def _pain(past: bool) -> Builder:
         if past:
             has = "haben" if plural else "hat"
             return sentence(
-                f"{part.english} hurt {time[0]}",
+                f"(S {part.english} (VP (VBD hurt) {time[0]}))",
                 f"{part.case('nom')} {has} {time[1]} wehgetan",
                 tags | {"perfect"},
                 ".",
             )
-        verb = ("hurt", "tun") if plural else ("hurts", "tut")
+        verb = ("(VBP hurt)", "tun") if plural else ("(VBZ hurts)", "tut")
         return sentence(
-            f"{part.english} {verb[0]} {time[0]}",
+            f"(S {part.english} (VP {verb[0]} {time[0]}))",
             f"{part.case('nom')} {verb[1]} {time[1]} weh",
             tags,
             ".",

@@ -15,22 +15,15 @@ from .clauses import (
     frames_for,
     refer,
 )
-from .grammar import AGREEMENT_INDEX, Builder, Sentence, add, by_person, fresh, sentence, table
+from .grammar import AGREEMENT_INDEX, Builder, Sentence, add, fresh, matrices, sentence, table
 from .lexicon import Frame, Noun
 from .nominals import Nominal
+from .penn import present, subordinate, words
 from .restrictions import LASTING, UNDERTAKINGS
 
-_THAT = [
-    (by_person(e), by_person(g))
-    for e, g in (r.split("|") for r in lexicon_words.THAT_TABLE.strip().splitlines())
-]
-_WHETHER = [
-    (by_person(e), by_person(g))
-    for e, g in (r.split("|") for r in lexicon_words.WHETHER_TABLE.strip().splitlines())
-]
+_THAT = matrices(lexicon_words.THAT_TABLE)
+_WHETHER = matrices(lexicon_words.WHETHER_TABLE)
 _VERB_FORMS = {
-    "be": ("am", "is", "are"),
-    "have": ("have", "has", "have"),
     "sein": ("bin", "ist", "sind"),
     "haben": ("habe", "hat", "haben"),
 }
@@ -40,12 +33,12 @@ def _state(subject: Nominal, cells: tuple[str, ...]) -> tuple[str, str, str]:
     """A state of the subject: English clause, German verb-final clause, German finite verb."""
     english_verb, english_rest, german_verb, german_rest = cells
     index = AGREEMENT_INDEX[subject.agreement]
-    english = f"{subject.english} {_VERB_FORMS[english_verb][index]} {english_rest}"
+    english = f"{subject.english} (VP {present(english_verb)[index]} {english_rest})"
     finite = _VERB_FORMS[german_verb][index]
     return english, f"{subject.case('nom')} {german_rest} {finite}", finite
 
 
-def _matrix(digits: Digits, verbs: Sequence[tuple[Any, Any]]) -> tuple[Nominal, str, str]:
+def _matrix(digits: Digits, verbs: Sequence[Any]) -> tuple[Nominal, str, str]:
     subject = digits.pick(nominals.PRONOUNS + clauses.NAMES)
     english, german = digits.pick(verbs)
     index = AGREEMENT_INDEX[subject.agreement]
@@ -66,7 +59,7 @@ def _embedded(conjunction: tuple[str, str], verbs: Sequence[Any], shape: Shape) 
             raise RejectedError
         digits.close()
         return sentence(
-            f"{english} {conjunction[0]} {clause.english_statement()}",
+            f"(S {english.replace('_', subordinate(conjunction[0], clause.english_statement()))})",
             f"{german}, {conjunction[1]} {clause.german_final()}",
             {"subordinate_clause", "word_order_verb_final"},
             ".",
@@ -84,7 +77,7 @@ def _impersonal_that(shape: Shape) -> Builder:
         english, german = digits.pick(matrices)
         digits.close()
         return sentence(
-            f"{english} that {clause.english_statement()}",
+            f"(S {english.replace('_', subordinate('that', clause.english_statement()))})",
             f"{german}, dass {clause.german_final()}",
             {"subordinate_clause", "word_order_verb_final"},
             ".",
@@ -97,11 +90,12 @@ def _impersonal_that(shape: Shape) -> Builder:
 def _do_you_know(shape: Shape) -> Builder:
     def build(digits: Digits, frame: Frame) -> Sentence:
         clause = build_clause(digits, frame, shape)
-        if clause.subject.agreement == "1sg" or clause.subject.english in ("you", "we"):
+        if clause.subject.agreement == "1sg" or clause.subject.name in ("you", "we"):
             raise RejectedError
         digits.close()
+        whether = subordinate("whether", clause.english_statement())
         return sentence(
-            f"do you know whether {clause.english_statement()}",
+            f"(SQ (VBP do) (NP (PRP you)) (VP (VB know) {whether}))",
             f"wissen Sie, ob {clause.german_final()}",
             {"subordinate_clause", "word_order_verb_final", "yes_no_question"},
             "?",
@@ -132,7 +126,7 @@ def _because(kind: str, shape: Shape) -> Builder:
         english, final, _ = _state(refer(clause.subject), digits.pick(_STATES))
         digits.close()
         return sentence(
-            f"{clause.english_statement()} {english_word} {english}",
+            f"(S {clause.english_statement(reason=subordinate(english_word, english))})",
             f"{clause.german_main()}, {german_word} {final}",
             set(_FINAL),
             ".",
@@ -140,6 +134,11 @@ def _because(kind: str, shape: Shape) -> Builder:
         )
 
     return build
+
+
+def _fronted(conjunction: str, clause: str, main: str) -> str:
+    """The tree of a sentence whose subordinate clause comes first."""
+    return f"(S {subordinate(conjunction, clause)} (, ,) {main})"
 
 
 def _fronted_state(conjunction: tuple[str, str], shape: Shape, states: Any) -> Builder:
@@ -151,7 +150,7 @@ def _fronted_state(conjunction: tuple[str, str], shape: Shape, states: Any) -> B
         english, final, _ = _state(person, digits.pick(states))
         digits.close()
         return sentence(
-            f"{conjunction[0]} {english}, {clause.english_statement()}",
+            _fronted(conjunction[0], english, clause.english_statement()),
             f"{conjunction[1]} {final}, {clause.german_question()}",
             _FINAL | {"word_order_v2_inversion"} | set(person.tags),
             ".",
@@ -169,7 +168,7 @@ def _weather_reason(shape: Shape) -> Builder:
         clause.tags.add("two_way_preposition")
         digits.close()
         return sentence(
-            f"although {english}, {clause.english_statement()}",
+            _fronted("although", english, clause.english_statement()),
             f"obwohl {final}, {clause.german_question()}",
             _FINAL | {"word_order_v2_inversion", "weather"},
             ".",
@@ -187,7 +186,7 @@ def _weather_condition(shape: Shape) -> Builder:
         clause.tags.add("two_way_preposition")
         digits.close()
         return sentence(
-            f"{clause.english_statement()} if {english}",
+            f"(S {clause.english_statement(reason=subordinate('if', english))})",
             f"{clause.german_main()}, wenn {final}",
             _FINAL | {"weather"},
             ".",
@@ -205,7 +204,7 @@ def _event(kind: str, shape: Shape) -> Builder:
     """Before and after: an event that orders the day, with the same subject."""
     # One is busy before one leaves, and after one has come back.
     unfit = _ARRIVING if kind == "before" else _LEAVING
-    events = tuple(cells for cells in _EVENTS if cells[0] not in unfit)
+    events = tuple(cells for cells in _EVENTS if words(cells[0]) not in unfit)
 
     def build(digits: Digits, frame: Frame) -> Sentence:
         person = choose_subject(digits, shape.subject, frame.subjects)
@@ -220,14 +219,14 @@ def _event(kind: str, shape: Shape) -> Builder:
             subject = f"{subject} {reflexive}" if pronoun_first else f"{reflexive} {subject}"
         if kind == "before":
             present = _VERB_FORMS[auxiliary][index]
-            english = f"before {person.english} {past}, {clause.english_statement()}"
+            english = f"{person.english} {past}"
             fronted = f"bevor {subject} {german} {present}"
         else:
             had = {"sein": ("war", "war", "waren"), "haben": ("hatte", "hatte", "hatten")}
-            english = f"after {person.english} had {pluperfect}, {clause.english_statement()}"
+            english = f"{person.english} (VP (VBD had) {pluperfect})"
             fronted = f"nachdem {subject} {german} {had[auxiliary][index]}"
         return sentence(
-            english,
+            _fronted(kind, english, clause.english_statement()),
             f"{fronted}, {clause.german_question()}",
             _FINAL | {"word_order_v2_inversion"} | set(person.tags),
             ".",
@@ -246,10 +245,9 @@ def _while(shape: Shape) -> Builder:
             raise RejectedError
         digits.close()
         finite, _, rest = german.partition(" ")
-        name = other.english
-        main = f"{finite} {name} {rest}".strip()
+        main = f"{finite} {other.case('nom')} {rest}".strip()
         return sentence(
-            f"while {clause.english_statement()}, {name} {english}",
+            _fronted("while", clause.english_statement(), f"{other.english} {english}"),
             f"während {clause.german_final()}, {main}",
             _FINAL | {"word_order_v2_inversion"},
             ".",
