@@ -337,6 +337,43 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('if kind == "paper" else length)', 'if kind == "paper" else 1)'),
         ],
     },
+    "tests/decode/test_well_formed.py": {
+        f"{PACKAGE}/decode/well_formed.py": [
+            # The label of another bracket, brackets without words, an end too early.
+            (
+                "gather(2, self.depth.unsqueeze(-1))",
+                "gather(2, (self.depth - 1).clamp(0).unsqueeze(-1))",
+            ),
+            ("2, depth.unsqueeze(-1) + 1, (symbols", "2, depth.unsqueeze(-1), (symbols"),
+            ("(within & ~self.empty).unsqueeze(-1)", "within.unsqueeze(-1)"),
+            ("may_open = more & (", "may_open = ("),
+            ("allowed[..., EOS] = ~(more | within)", "allowed[..., EOS] = ~more"),
+            ("allowed[..., EOS] = ~(more | within)", "allowed[..., EOS] = ~within"),
+            ("allowed[..., WORD] = more", "allowed[..., WORD] = True"),
+            # A bracket more than fits, and one less.
+            ("max(0, n - w - 1) // 2", "max(0, n - w) // 2"),
+            ("max(0, n - w - 1) // 2", "max(0, n - w - 2) // 2"),
+            # What a hypothesis was before others took its place.
+            ("depth = self.depth[chosen]", "depth = self.depth[sentences][:, :1].expand_as(rows)"),
+            ("self.closings[chosen].scatter_(", "self.closings[sentences][:, rows[0]].scatter_("),
+            (
+                "self.words_left[chosen] - symbols",
+                "self.words_left[sentences][:, :1] - symbols",
+            ),
+            (
+                "self.brackets_left[chosen] - opens",
+                "self.brackets_left[sentences][:, :1] - opens",
+            ),
+        ],
+        f"{PACKAGE}/decode/beam.py": [
+            # Scores over what is left, not over all that the model might say.
+            (
+                "    surprise = -torch.softmax",
+                "    well_formed and well_formed.mask(logits)\n    surprise = -torch.softmax",
+            ),
+            ("well_formed.select(keep, rows, ends_with)", "well_formed.select(keep, rows, rows)"),
+        ],
+    },
     SCORES: {
         f"{PACKAGE}/evaluate/bleu.py": [
             ('    if language == "de":\n        paper', '    if language == "xx":\n        paper'),

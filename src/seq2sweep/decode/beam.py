@@ -21,6 +21,7 @@ from torch import Tensor
 
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, Vocabulary
+from seq2sweep.decode.well_formed import Trees, WellFormed
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.model.products import laid_out
 from seq2sweep.parallel import Mapper, serial
@@ -224,6 +225,7 @@ def search(
     penalty: Penalty = "paper",
     n_best: int = 1,
     early_stop: bool = True,
+    trees: Trees | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses for each sentence of source [B, n], best first, at most `n_best` each.
 
@@ -233,8 +235,10 @@ def search(
     `early_stop` leaves a sentence when no open hypothesis can come among its `n_best` finished
     ones any more: log-probabilities only fall and the penalty only grows, so an open one's score
     is at most log P / lp(longest allowed). Beam 1 follows one hypothesis: it ends with that.
+    `trees`: outputs are well-formed trees, see `decode.well_formed`. Other symbols are masked, and
+    nothing is renormalised: a score stays the log-probability that the model gives.
 
-    Raises ValueError when `n_best` is not from 1 to `beam`.
+    Raises ValueError when `n_best` is not from 1 to `beam`, or `trees` is not of B sentences.
     """
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best is {n_best}: it must be from 1 to the beam, {beam}")
@@ -245,6 +249,8 @@ def search(
     cache = model.start(source)
     history = torch.full((len(sentences), 1, 1), BOS, dtype=torch.int64, device=device)
     log_probabilities = torch.zeros(len(sentences), 1, device=device)
+    longest = [sentence.max_length for sentence in sentences]
+    well_formed = WellFormed(trees, longest, device) if trees else None
 
     divisor_of = functools.partial(length_penalty, alpha=alpha, kind=penalty)
     length = 0
@@ -252,7 +258,7 @@ def search(
         length += 1
         # Of the best 2K continuations at most K end the sentence: one for each hypothesis.
         candidates, rows, pieces = _continuations(
-            model.step(history[:, :, -1], cache), log_probabilities, 2 * beam
+            model.step(history[:, :, -1], cache), log_probabilities, 2 * beam, well_formed
         )
         chosen = []
         is_end, score_list = pieces.eq(EOS).tolist(), candidates.tolist()
@@ -277,8 +283,10 @@ def search(
         rows = rows[keep].gather(1, ranks)
         log_probabilities = candidates[keep].gather(1, ranks)
         cache.select((keep.unsqueeze(1) * history.size(1) + rows).flatten())
-        ends_with = pieces[keep].gather(1, ranks).unsqueeze(-1)
-        history = torch.cat((history[keep.unsqueeze(1), rows], ends_with), dim=2)
+        ends_with = pieces[keep].gather(1, ranks)
+        history = torch.cat((history[keep.unsqueeze(1), rows], ends_with.unsqueeze(-1)), dim=2)
+        if well_formed:
+            well_formed.select(keep, rows, ends_with)
         if len(stay) < len(sentences):
             sentences = [sentences[b] for b in stay]
             cache.keep(keep)
@@ -310,20 +318,22 @@ def _hypothesis(
 
 
 def _continuations(
-    logits: Tensor, log_probabilities: Tensor, count: int
+    logits: Tensor, log_probabilities: Tensor, count: int, well_formed: WellFormed | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The best `count` ways to go on, of each sentence: log-probability, hypothesis and piece.
 
     logits [B, K, V], which are changed; log_probabilities [B, K]; all three [B, count or fewer],
-    best first, none of them PAD or BOS.
+    best first, none of them PAD or BOS; with well_formed only what it allows has a probability.
     """
     # In float32, or float64 for a model in float64.
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    # With PAD and BOS, so that a score is the probability that training's loss sees. The greatest
-    # probability is at least 1 / V: its logarithm is safe.
+    # With all that is masked below, so that a score is the probability that training's loss sees.
+    # The greatest probability is at least 1 / V: its logarithm is safe.
     surprise = -torch.softmax(logits, dim=-1).amax(dim=-1).log()
     offsets = log_probabilities - logits.amax(dim=-1) - surprise
     logits[..., PAD] = logits[..., BOS] = -torch.inf
+    if well_formed:
+        well_formed.mask(logits)
     scores, places = _top(logits, offsets, count)
     return scores, places // logits.size(-1), places % logits.size(-1)
 

@@ -1,0 +1,91 @@
+"""Beam search that can only write well-formed trees, each over exactly the words of its sentence.
+
+Of w words, trees are w times XX, brackets that are closed by the symbol of the innermost open one
+and have a word in them, and EOS when nothing is left: what `data.treebank.linearisation.linearise`
+writes, so that `rebuild` has nothing to repair. Ids are those of `data.treebank.symbols`.
+
+Shapes: B sentences still open, K hypotheses each, V columns of the model's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seq2sweep.data.treebank.symbols import EOS, FIRST_OPENING, WORD
+
+
+@dataclass(frozen=True)
+class Trees:
+    """What outputs are to be: trees over so many `words` of each sentence, with so many `labels`.
+
+    labels: those of the vocabulary, `len(symbols.labels)`.
+    """
+
+    words: Sequence[int]
+    labels: int
+
+
+class WellFormed:
+    """Which symbols may follow each hypothesis of a beam search.
+
+    A tree over w words with n brackets takes w + 2 n + 1 symbols, EOS included. So a limit on the
+    length is a limit on n: each bracket that is opened within it can be closed within it. Where the
+    limit is below w + 1, hypotheses are words only, and are cut.
+
+    State of each hypothesis, [B, K]: words_left to write; brackets_left that may be opened; depth,
+    how many are open; empty, whether the innermost has no word yet, which is so just after it was
+    opened. closings [B, K, most brackets + 2]: what closes the open ones, at places 1 to depth;
+    above them lies what is void. The state of a hypothesis with probability 0 means nothing.
+    """
+
+    def __init__(self, trees: Trees, longest: Sequence[int], device: torch.device) -> None:
+        """longest: the most symbols of each sentence's output, EOS included.
+
+        Raises ValueError when there are not as many as `trees.words`.
+        """
+        if len(trees.words) != len(longest):
+            raise ValueError(f"words of {len(trees.words)} sentences, but {len(longest)} sentences")
+        self._first_closing = FIRST_OPENING + trees.labels
+        self._labels = trees.labels
+        fit = [max(0, n - w - 1) // 2 for w, n in zip(trees.words, longest, strict=True)]
+        self._deepest = max(fit)
+        self.words_left = torch.tensor(trees.words, device=device).unsqueeze(1)
+        self.brackets_left = torch.tensor(fit, device=device).unsqueeze(1)
+        self.depth = torch.zeros_like(self.words_left)
+        self.closings = self.depth.new_zeros(len(fit), 1, self._deepest + 2)
+        self.empty = self.depth.bool()
+
+    def mask(self, logits: Tensor) -> None:
+        """Set the logits [B, K, V] of all symbols that may not follow to minus infinity."""
+        more, within = self.words_left > 0, self.depth > 0
+        allowed = torch.zeros_like(logits, dtype=torch.bool)
+        allowed[..., EOS] = ~(more | within)
+        allowed[..., WORD] = more
+        may_open = more & (self.brackets_left > 0)
+        allowed[..., FIRST_OPENING : self._first_closing] = may_open.unsqueeze(-1)
+        # With nothing open this is place 0, which holds PAD.
+        innermost = self.closings.gather(2, self.depth.unsqueeze(-1))
+        allowed.scatter_(2, innermost, (within & ~self.empty).unsqueeze(-1))
+        logits.masked_fill_(~allowed, -torch.inf)
+
+    def select(self, sentences: Tensor, rows: Tensor, symbols: Tensor) -> None:
+        """Keep these sentences [B_new], of each the hypotheses rows [B_new, K_new], and append.
+
+        symbols [B_new, K_new]: what each hypothesis goes on with.
+        """
+        chosen = sentences.unsqueeze(1), rows
+        closes = symbols >= self._first_closing
+        opens = (symbols >= FIRST_OPENING) & ~closes
+        depth = self.depth[chosen]
+        # Above what is open: it counts only if this is a bracket.
+        self.closings = self.closings[chosen].scatter_(
+            2, depth.unsqueeze(-1) + 1, (symbols + self._labels).unsqueeze(-1)
+        )
+        self.depth = (depth + opens.long() - closes.long()).clamp_(0, self._deepest)
+        self.words_left = self.words_left[chosen] - symbols.eq(WORD).long()
+        self.brackets_left = self.brackets_left[chosen] - opens.long()
+        self.empty = opens
