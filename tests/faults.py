@@ -374,6 +374,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("well_formed.select(keep, rows, ends_with)", "well_formed.select(keep, rows, rows)"),
         ],
     },
+    "tests/decode/test_beam.py": {
+        f"{PACKAGE}/decode/beam.py": [
+            ("Trees([words[i] for i in group]", "Trees([words[0] for i in group]"),
+            ("engine(sentences, n_best=n_best, trees=trees)", "engine(sentences, n_best=n_best)"),
+        ],
+    },
     SCORES: {
         f"{PACKAGE}/evaluate/bleu.py": [
             ('    if language == "de":\n        paper', '    if language == "xx":\n        paper'),

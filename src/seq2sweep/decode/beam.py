@@ -62,6 +62,10 @@ class Engine(Protocol):
     def __call__(self, sentences: list[list[int]], *, n_best: int) -> list[list[Hypothesis]]: ...
 
 
+Group = tuple[list[list[int]], Trees | None]
+"""Sentences of token ids that are decoded together, and what their outputs are to be."""
+
+
 @dataclass
 class OurSearch:
     """`search` as an Engine, with the options of `config`; on any machine, if device is None."""
@@ -74,7 +78,9 @@ class OurSearch:
         """For another machine, which may have no GPU."""
         return vars(self) | {"model": copy.deepcopy(self.model).cpu(), "device": None}
 
-    def __call__(self, sentences: list[list[int]], *, n_best: int) -> list[list[Hypothesis]]:
+    def __call__(
+        self, sentences: list[list[int]], *, n_best: int, trees: Trees | None = None
+    ) -> list[list[Hypothesis]]:
         device = self.device or best_device()
         if device.type == "cpu":
             keep_memory()
@@ -86,6 +92,7 @@ class OurSearch:
             penalty=self.config.length_penalty,
             max_extra_tokens=self.config.max_extra_tokens,
             n_best=n_best,
+            trees=trees,
         )
 
 
@@ -104,6 +111,7 @@ def translate(
     n_best: int = 1,
     engine: Engine | None = None,
     mapper: Mapper = serial,
+    words: Sequence[int] | None = None,
 ) -> list[list[Translation]]:
     """Translate lines: for each, in their order, up to `n_best` (at most the beam), best first.
 
@@ -111,12 +119,41 @@ def translate(
     included, is cut there, and one line on standard error says which. Sentences of similar length
     are decoded together, each group by a call of `mapper`, which may share them out over machines.
     `on_done` hears how many are done. device: None lets each machine take its best.
+
+    words: how many each line has, for outputs that are well-formed trees over them, by our own
+    search. Raises ValueError when the vocabulary has no symbols of trees or there is an engine.
     """
+    if words is not None and (engine or not vocabulary.symbols or len(words) != len(lines)):
+        raise ValueError("words are for our search, a vocabulary of trees, and one of each line")
     results = [[Translation("", 0.0)] for _ in lines]
     full = [i for i, line in enumerate(lines) if line.strip()]
     on_done(len(lines) - len(full))
-    limit = min(config.max_input_tokens, model.max_length)
     encoded = dict(zip(full, vocabulary.encode([lines[i] for i in full]), strict=True))
+    _cut(encoded, min(config.max_input_tokens, model.max_length))
+    groups = list(_groups({i: len(pieces) for i, pieces in encoded.items()}, config))
+    find = functools.partial(_found, engine or OurSearch(model, config, device), n_best)
+
+    def item(group: list[int]) -> Group:
+        trees = None
+        if words is not None and vocabulary.symbols:
+            trees = Trees([words[i] for i in group], len(vocabulary.symbols.labels))
+        return [encoded[i] for i in group], trees
+
+    with laid_out():
+        found = mapper(find, map(item, groups))
+        for group, hypotheses_of in zip(groups, found, strict=True):
+            for i, hypotheses in zip(group, hypotheses_of, strict=True):
+                texts = vocabulary.decode([hypothesis.pieces for hypothesis in hypotheses])
+                results[i] = [
+                    Translation(text, hypothesis.score)
+                    for text, hypothesis in zip(texts, hypotheses, strict=True)
+                ]
+            on_done(len(group))
+    return results
+
+
+def _cut(encoded: dict[int, list[int]], limit: int) -> None:
+    """Cut lines, by their index, to so many tokens, and say which."""
     cut = [i for i, pieces in encoded.items() if len(pieces) > limit]
     for i in cut:
         encoded[i] = [*encoded[i][: limit - 1], EOS]
@@ -128,19 +165,14 @@ def translate(
             file=sys.stderr,
             flush=True,
         )
-    groups = list(_groups({i: len(pieces) for i, pieces in encoded.items()}, config))
-    find = functools.partial(engine or OurSearch(model, config, device), n_best=n_best)
-    with laid_out():
-        found = mapper(find, ([encoded[i] for i in group] for group in groups))
-        for group, hypotheses_of in zip(groups, found, strict=True):
-            for i, hypotheses in zip(group, hypotheses_of, strict=True):
-                texts = vocabulary.decode([hypothesis.pieces for hypothesis in hypotheses])
-                results[i] = [
-                    Translation(text, hypothesis.score)
-                    for text, hypothesis in zip(texts, hypotheses, strict=True)
-                ]
-            on_done(len(group))
-    return results
+
+
+def _found(engine: Engine, n_best: int, group: Group) -> list[list[Hypothesis]]:
+    sentences, trees = group
+    if trees is None:
+        return engine(sentences, n_best=n_best)
+    assert isinstance(engine, OurSearch)
+    return engine(sentences, n_best=n_best, trees=trees)
 
 
 def _groups(lengths: Mapping[int, int], config: EvaluateConfig) -> Iterator[list[int]]:
