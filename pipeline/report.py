@@ -1,4 +1,4 @@
-"""Stage report: every result so far on one page, and Tables 1, 2 and 3 in four formats."""
+"""Stage report: every result so far on one page, and Tables 1 to 4 in four formats."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from seq2sweep.data.files import RECEIPT, TRANSLATION_COLUMNS
 from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
+from seq2sweep.presets.parsers import TEST_SECTIONS, TRAIN_SECTIONS
 from seq2sweep.report import page, samples
 from seq2sweep.report.formats import table_files
 from seq2sweep.report.paper_tables.table1_files import table1_files
 from seq2sweep.report.paper_tables.table1_record import problem
 from seq2sweep.report.paper_tables.table2_files import table2_files
+from seq2sweep.report.paper_tables.table4 import Parser
+from seq2sweep.report.paper_tables.table4_files import table4_files
 from seq2sweep.report.positions import length_scores
 from seq2sweep.storage.atomic import write_whole
 
@@ -24,20 +27,25 @@ from seq2sweep.storage.atomic import write_whole
 def work(config: Config) -> None:
     receipt = read_json(stage.MODEL / RECEIPT)
     trained = receipt.get("config")
+    model = trained.get("model") if isinstance(trained, dict) else None
+    train = read_json(stage.METRICS / "train.json")
+    evaluate = read_evaluate(stage.METRICS / "evaluate.json", config.data.score)
     results = page.Results(
         dataset=stage.dataset_in_words(config),
         prepare=read_json(stage.METRICS / "prepare.json"),
-        train=read_json(stage.METRICS / "train.json"),
+        train=train,
         curves=read_curves(stage.METRICS / "curves.csv"),
-        evaluate=read_evaluate(stage.METRICS / "evaluate.json"),
+        evaluate=evaluate,
         translations=read_translations(stage.REPORTS / "translations.tsv"),
         lineage=receipt["lineage"],
         sweep=read_sweep(stage.REPORTS / "sweep.json"),
         table1=read_table1(stage.REPORTS / "table1.json"),
-        model=trained.get("model") if isinstance(trained, dict) else None,
+        model=model,
+        parser=parser(config, evaluate, model, train["parameters"]),
     )
     texts = table_files(results.sweep, results.dataset, results.train["vocabulary_size"])
     texts |= table2_files(results.sweep, results.dataset)
+    texts |= table4_files(results.parser)
     if results.table1 is not None:
         texts |= table1_files(results.table1)
     texts["index.html"] = page.render(results)
@@ -45,10 +53,24 @@ def work(config: Config) -> None:
         write_whole(stage.REPORTS / name, text)
 
 
-def read_evaluate(path: Path) -> dict[str, Any]:
-    """metrics/evaluate.json; scores by length may be missing, but not be damaged."""
+def parser(
+    config: Config, evaluate: dict[str, Any], model: dict[str, Any] | None, parameters: int
+) -> Parser | None:
+    """What Table 4 says of this run; None where it translates."""
+    if config.data.task != "parsing":
+        return None
+    sections = (config.parsing.train_sections, config.parsing.test_sections)
+    standard = config.data.dataset == "ptb" and sections == (TRAIN_SECTIONS, TEST_SECTIONS)
+    return Parser(evaluate, model, parameters, config.data.dataset, standard)
+
+
+def read_evaluate(path: Path, score: str) -> dict[str, Any]:
+    """metrics/evaluate.json; scores by length may be missing, but not be damaged.
+
+    score: as `data.score`.
+    """
     content: dict[str, Any] = read_json(path)
-    if wrong := length_scores.problem_of_model(content):
+    if wrong := length_scores.problem_of_model(content, score):
         raise UserError(f"{path} is damaged ({wrong}): remove it and run `dvc repro`")
     return content
 

@@ -155,11 +155,13 @@ _LATEX = str.maketrans(
         "×": r"$\times$",
         "−": "$-$",
         "≈": r"$\approx$",
+        "≤": r"$\leq$",
         "†": r"$\dagger$",
         "→": r"$\to$",
         "–": "--",
         "…": r"\dots{}",
         "\u202f": r"\,",
+        "α": r"$\alpha$",
         "ε": r"$\epsilon$",
     }
 )

@@ -16,12 +16,23 @@ from markupsafe import Markup, escape
 from seq2sweep import console
 from seq2sweep.report import plots, samples, sweep_plots
 from seq2sweep.report.aggregate import aggregate, most_seeds
-from seq2sweep.report.number_format import MISSING, fixed, millions, percent, plain, powers, whole
+from seq2sweep.report.number_format import (
+    MISSING,
+    fixed,
+    millions,
+    percent,
+    plain,
+    powers,
+    signed,
+    whole,
+)
 from seq2sweep.report.paper_tables import table1 as layer_types
 from seq2sweep.report.paper_tables import table2 as architectures
+from seq2sweep.report.paper_tables.table4 import Parser
 from seq2sweep.report.pareto import objectives
 from seq2sweep.report.positions import length_scores, position_plots
 from seq2sweep.report.table import NONE_YET, Tables, tables
+from seq2sweep.report.trees import parsing_scores
 
 _STATUSES = ("finished", "stopped early", "failed", "refused")
 _HELD_OUT = {"valid": "validation", "test": "test"}
@@ -42,7 +53,7 @@ class Results:
 
     curves: rows of metrics/curves.csv, None where nothing was measured. lineage: of
     models/train/receipt.json, and model, the settings that were trained, where it has them.
-    dataset: what was translated, in words.
+    dataset: what was translated, in words. parser: of a run whose task is parsing, None else.
     """
 
     dataset: str
@@ -55,35 +66,28 @@ class Results:
     sweep: Mapping[str, Any] | None = None
     table1: Mapping[str, Any] | None = None
     model: Mapping[str, Any] | None = None
+    parser: Parser | None = None
 
 
 def render(results: Results) -> str:
     """The whole page as HTML text; sections without data are left out."""
     train = results.prepare["train"]
+    task = _translation(results) if results.parser is None else _parsing(results, results.parser)
     return (
         _environment()
-        .get_template("page.html")
+        .get_template("translation.html" if results.parser is None else "parsing.html")
         .render(
             dataset=results.dataset,
             train=results.train,
             evaluate=results.evaluate,
-            facts=_facts(results),
-            # Hardest first: that is what a reader looks for.
-            phenomena=sorted(
-                (results.evaluate.get("phenomena") or {}).items(),
-                key=lambda item: (item[1]["exact_match"], item[0]),
-            ),
-            by_length=_of_main_model(results.evaluate),
             curves=_curves(results.curves),
             positions=position_plots.section(results.model),
             sweep=_sweep(results),
             table1=results.table1 and layer_types.section(results.table1),
-            table2=architectures.section(results.sweep, results.dataset),
             tables=None
             if results.sweep is None
             else tables(results.sweep, results.dataset, results.train["vocabulary_size"]),
             none_yet=NONE_YET,
-            translations=samples.choose(results.translations),
             sentences=len(results.translations),
             pairs=train,
             dropped=sorted(train["dropped"].items(), key=lambda item: -item[1]),
@@ -95,8 +99,45 @@ def render(results: Results) -> str:
                 **results.lineage,
             },
             commit=_commit(results.lineage),
+            **task,
         )
     )
+
+
+def _translation(results: Results) -> dict[str, Any]:
+    """What translation.html alone shows."""
+    tokenised = {
+        "BLEU of tokens, unsplit": fixed(results.evaluate["bleu"]["tokenised"]["score"], 1)
+    }
+    return {
+        "facts": _facts(results, tokenised),
+        "phenomena": _hardest_first(results.evaluate, "exact_match"),
+        "by_length": _of_main_model(results.evaluate, "bleu"),
+        "table2": architectures.section(results.sweep, results.dataset),
+        "translations": samples.choose(results.translations),
+        "token": "word piece",
+        "examples": "sentence pairs",
+        "unit": "pairs",
+    }
+
+
+def _parsing(results: Results, parser: Parser) -> dict[str, Any]:
+    """What parsing.html alone shows."""
+    return {
+        "facts": _facts(results, parsing_scores.facts(results.evaluate)),
+        "phenomena": _hardest_first(results.evaluate, "f1"),
+        "by_length": _of_main_model(results.evaluate, "f1"),
+        "token": "symbol of a tree",
+        "examples": "trees",
+        "unit": "trees",
+        **parsing_scores.context(parser, results.translations),
+    }
+
+
+def _hardest_first(evaluate: Mapping[str, Any], score: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Phenomena and their scores: that is what a reader looks for."""
+    found = (evaluate.get("phenomena") or {}).items()
+    return sorted(found, key=lambda item: (item[1][score], item[0]))
 
 
 def render_tables(tables: Tables | None, dataset: str) -> str:
@@ -106,7 +147,7 @@ def render_tables(tables: Tables | None, dataset: str) -> str:
 
 
 def render_alone(title: str, section: Mapping[str, Any]) -> str:
-    """A table of the paper alone, from `table1.section` or `table2.section`."""
+    """A table of the paper alone, from `section` of table1, table2 or table4."""
     return _environment().get_template("alone.html").render(title=title, section=section)
 
 
@@ -120,7 +161,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "code": _code,
-        **{made.__name__: made for made in (fixed, millions, percent, powers, whole)},
+        **{made.__name__: made for made in (fixed, millions, percent, powers, signed, whole)},
     }
     return environment
 
@@ -130,8 +171,9 @@ def _code(text: str) -> Markup:
     return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
-def _facts(results: Results) -> dict[str, str]:
-    """The rest of metrics/train.json and metrics/evaluate.json, name to value, where known."""
+def _facts(results: Results, more: Mapping[str, str]) -> dict[str, str]:
+    """The rest of metrics/train.json and metrics/evaluate.json, name to value, where known; `more`
+    is of the task."""
     train, evaluate = results.train, results.evaluate
     steps = [whole(step) for step in evaluate["averaged_checkpoints"]]
     facts = {
@@ -150,18 +192,18 @@ def _facts(results: Results) -> dict[str, str]:
         "Decoding": f"beam {plain(evaluate['beam'])}, α {plain(evaluate['alpha'])}",
         "Decoding speed": f"{whole(evaluate['decode_tokens_per_second'])} tokens a second",
         "Checkpoints averaged": ", ".join(steps) or "none",
-        "BLEU of tokens, unsplit": fixed(evaluate["bleu"]["tokenised"]["score"], 1),
+        **more,
     }
     return {name: value for name, value in facts.items() if not value.startswith(MISSING)}
 
 
-def _of_main_model(evaluate: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Lengths, sentences and BLEU of each bin; none in a file of an earlier version."""
+def _of_main_model(evaluate: Mapping[str, Any], score: str) -> list[tuple[str, str, str]]:
+    """Lengths, sentences and score of each bin; none in a file of an earlier version."""
     return [
         (
             length_scores.Bin(one["shortest"], one["longest"], one["sentences"]).label,
             whole(one["sentences"]),
-            fixed(one["bleu"], 1),
+            fixed(one[score], 1),
         )
         for one in evaluate.get("by_length") or ()
     ]

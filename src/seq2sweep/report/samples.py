@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 Spans = list[tuple[str, bool]]
 """Consecutive words, and whether the other side lacks them."""
@@ -33,7 +34,17 @@ class Translation:
         )
 
 
-def choose(translations: Sequence[Translation], count: int = 12) -> list[Translation]:
+class Judged(Protocol):
+    """A translation, or whatever else can be right or wrong."""
+
+    @property
+    def right(self) -> bool: ...
+
+
+Row = TypeVar("Row", bound=Judged)
+
+
+def choose(translations: Sequence[Row], count: int = 12) -> list[Row]:
     """About half right and half wrong ones, spread evenly over the test set; the same each time.
 
     Where there are too few of one kind the other fills up. Wrong ones come first.
@@ -44,6 +55,6 @@ def choose(translations: Sequence[Translation], count: int = 12) -> list[Transla
     return _even(wrong, wrong_count) + _even(right, count - wrong_count)
 
 
-def _even(rows: Sequence[Translation], count: int) -> list[Translation]:
+def _even(rows: Sequence[Row], count: int) -> list[Row]:
     count = min(count, len(rows))
     return [rows[number * len(rows) // count] for number in range(count)]

@@ -162,5 +162,11 @@ def test_damage_is_said_in_words(place: tuple[str | int, ...], value: Any, told:
     ],
 )
 def test_damage_of_the_main_models_is_said_too(entry: Any, told: str) -> None:
-    assert length_scores.problem_of_model({"by_length": entry}) == told
-    assert length_scores.problem_of_model({}) is None
+    assert length_scores.problem_of_model({"by_length": entry}, "bleu") == told
+    assert length_scores.problem_of_model({}, "bleu") is None
+
+
+def test_the_main_models_scores_are_those_of_its_task() -> None:
+    entry = {"by_length": [{"shortest": 1, "longest": 2, "sentences": 9, "f1": 3.0}]}
+    assert length_scores.problem_of_model(entry, "f1") is None
+    assert length_scores.problem_of_model(entry, "bleu") == "by_length[0].bleu is missing"

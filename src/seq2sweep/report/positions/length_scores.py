@@ -24,9 +24,6 @@ SHAPE: dict[str, Any] = {
 """Of the entry, for `seq2sweep.paths.mismatch`; each value of `bleu` is of this:"""
 SHAPE_OF_TRIAL: dict[str, Any] = {"bins": [float], "within": (float, type(None))}
 
-SHAPE_OF_MODEL = [{**SHAPE["bins"][0], "bleu": float}]
-"""Of `by_length` in metrics/evaluate.json."""
-
 
 @dataclass(frozen=True)
 class Bin:
@@ -145,10 +142,10 @@ def problem(sweep: Mapping[str, Any]) -> str | None:
     return None
 
 
-def problem_of_model(evaluate: Mapping[str, Any]) -> str | None:
-    """The same of `by_length` in metrics/evaluate.json."""
-    entry = evaluate.get("by_length")
-    return None if entry is None else mismatch(entry, SHAPE_OF_MODEL, "by_length")
+def problem_of_model(evaluate: Mapping[str, Any], score: str) -> str | None:
+    """The same of `by_length` in metrics/evaluate.json; score: bleu or f1, of each length."""
+    entry, shape = evaluate.get("by_length"), [{**SHAPE["bins"][0], score: float}]
+    return None if entry is None else mismatch(entry, shape, "by_length")
 
 
 def read(sweep: Mapping[str, Any]) -> ByLength | None:

@@ -1,0 +1,116 @@
+"""Table 4 as files: Markdown, CSV, LaTeX and HTML."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seq2sweep.presets.parsers import ROWS
+from seq2sweep.report import page
+from seq2sweep.report.formats import comments, markdown_table, tabular
+from seq2sweep.report.paper_tables.table1 import Table
+from seq2sweep.report.paper_tables.table4 import (
+    FLOORS,
+    OURS,
+    TITLE,
+    UNCONSTRAINED,
+    Parser,
+    section,
+    tables,
+    where,
+)
+
+SCORES = ("f1", "precision", "recall", "complete")
+COLUMNS = (
+    "of",
+    "parser",
+    "training",
+    *SCORES,
+    "f1_margin",
+    "f1_short",
+    "dataset",
+    "comparable",
+    "layers",
+    "d_model",
+    "parameters",
+    "beam",
+    "alpha",
+    "constrained",
+    "sentences",
+    "errors",
+    "skipped",
+    "malformed",
+)
+
+
+def table4_files(parser: Parser | None) -> dict[str, str]:
+    """The text of each file by its name; None where nothing was parsed."""
+    found = tables(parser)
+    return {
+        "table4.md": _markdown(where(parser), found),
+        "table4.csv": _csv(parser),
+        "table4.tex": _latex(where(parser), found),
+        "table4.html": page.render_alone(TITLE, section(parser)),
+    }
+
+
+def _markdown(about: str, found: Sequence[Table]) -> str:
+    lines = [f"# {TITLE}", "", about]
+    for table in found:
+        lines += ["", f"## {table.title}", "", *markdown_table(table.headings, table.rows), ""]
+        lines += [f"- {note}" for note in table.notes]
+    return "\n".join([*lines, ""])
+
+
+def _latex(about: str, found: Sequence[Table]) -> str:
+    lines = [
+        "% Needs \\usepackage{booktabs} and, before LaTeX of 2018, inputenc with utf8.",
+        *comments([about]),
+    ]
+    for table in found:
+        lines += ["", *comments([f"{table.title}.", *table.notes])]
+        lines += tabular(table.headings, table.rows)
+    return "\n".join(lines) + "\n"
+
+
+def _csv(parser: Parser | None) -> str:
+    """A line a parser, ours first; an empty cell for what is not known."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    if parser is not None:
+        writer.writerows(_lines(parser))
+    for row in ROWS:
+        writer.writerow(
+            {"of": "paper", "parser": row.parser, "training": row.training, "f1": row.f1}
+        )
+    return stream.getvalue()
+
+
+def _lines(parser: Parser) -> list[dict[str, Any]]:
+    evaluate, model = parser.evaluate, parser.model or {}
+    all_have = {"of": "measured", "dataset": parser.dataset, "comparable": parser.standard}
+    system = {
+        "training": parser.training,
+        **{key: model.get(key) for key in ("layers", "d_model")},
+        "parameters": parser.parameters,
+        **{key: evaluate[key] for key in ("beam", "alpha")},
+    }
+    counts = {key: evaluate[key] for key in ("sentences", "errors", "skipped")}
+    malformed = (evaluate.get("well_formed") or {}).get("malformed")
+    ours = {"parser": OURS, "f1_margin": parser.margin, "constrained": True, **counts}
+    lines = [all_have | system | ours | {"malformed": malformed} | _scores(evaluate)]
+    free = evaluate.get("unconstrained")
+    if free:
+        more = {"parser": UNCONSTRAINED, "constrained": False, "malformed": free["malformed"]}
+        lines.append(all_have | system | more | _scores(free))
+    for name, scores in (evaluate.get("floors") or {}).items():
+        lines.append(all_have | {"parser": FLOORS.get(name, name)} | _scores(scores))
+    return lines
+
+
+def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
+    short = (scores.get("short") or {}).get("f1")
+    return {name: scores.get(name) for name in SCORES} | {"f1_short": short}

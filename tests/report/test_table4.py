@@ -1,0 +1,151 @@
+"""Table 4: the paper's rows as printed, and what was parsed here beside them."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from typing import Any
+
+import pytest
+
+from seq2sweep.presets.parsers import ROWS, TEST_SECTIONS, TRAIN_SECTIONS
+from seq2sweep.report.paper_tables import table4
+from seq2sweep.report.paper_tables.table4_files import table4_files
+from tests.report.made_up_parsing import parser
+
+PRINTED = """
+Vinyals & Kaiser et al. (2014) | WSJ only, discriminative | 88.3
+Petrov et al. (2006) | WSJ only, discriminative | 90.4
+Zhu et al. (2013) | WSJ only, discriminative | 90.4
+Dyer et al. (2016) | WSJ only, discriminative | 91.7
+Transformer (4 layers) | WSJ only, discriminative | 91.3
+Zhu et al. (2013) | semi-supervised | 91.3
+Huang & Harper (2009) | semi-supervised | 91.3
+McClosky et al. (2006) | semi-supervised | 92.1
+Vinyals & Kaiser et al. (2014) | semi-supervised | 92.1
+Transformer (4 layers) | semi-supervised | 92.7
+Luong et al. (2015) | multi-task | 93.0
+Dyer et al. (2016) | generative | 93.3
+"""
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_papers_rows_are_as_printed() -> None:
+    printed = [f"{row.parser} | {row.training} | {row.f1}" for row in ROWS]
+    assert printed == PRINTED.strip().splitlines()
+    assert (TRAIN_SECTIONS[0], TRAIN_SECTIONS[-1], len(TRAIN_SECTIONS)) == (2, 21, 20)
+    assert TEST_SECTIONS == (23,)
+
+
+def test_where_nothing_was_parsed_there_are_the_papers_rows_alone() -> None:
+    files = table4_files(None)
+    assert set(files) == {f"table4.{kind}" for kind in ("md", "csv", "tex", "html")}
+    for kind in ("md", "html", "tex"):
+        text = files[f"table4.{kind}"]
+        assert "Nothing was parsed: set `data.target: trees`" in text
+        assert "ours" not in text
+        assert "91.3" in text
+    found = rows(files["table4.csv"])
+    assert [(row["parser"], row["training"], float(row["f1"])) for row in found] == [
+        dataclasses.astuple(row) for row in ROWS
+    ]
+
+
+def test_ours_stands_beside_the_papers() -> None:
+    made = parser()
+    measured, printed = table4.tables(made)
+    assert len(printed.rows) == 12
+    ours, free, flat, right = (
+        dict(zip(measured.headings, row, strict=True)) for row in measured.rows
+    )
+    assert ours == {
+        "parser": "Transformer (ours)",
+        "training": "this treebank only",
+        "data set": "craft",
+        "layers": "4",
+        "d_model": "1024",
+        "params ×10⁶": "58",
+        "decoding": "beam 21, α 0.3",
+        "F1": f"{made.evaluate['f1']:.1f} ± 0.4",
+        "precision": f"{made.evaluate['precision']:.1f}",
+        "recall": f"{made.evaluate['recall']:.1f}",
+        "complete": "50.0",
+        "F1 ≤ 40 words": f"{made.evaluate['short']['f1']:.1f}",
+    }
+    assert (free["parser"], free["F1"], free["layers"]) == (
+        "Transformer (ours), unconstrained",
+        "80.2",
+        "4",
+    )
+    assert (flat["F1"], flat["recall"], flat["layers"]) == ("9.6", "5.0", "–")
+    assert right["F1"] == "17.9"
+    notes = " ".join(measured.notes)
+    difference = made.evaluate["f1"] - 80.25
+    assert f"Constrained less unconstrained: +{difference:.2f} F1" in notes
+    assert "3 outputs needed a repair and 1 reached" in notes
+    assert "20 sentences: 0 errors, 0 skipped" in notes
+    assert "`EVALB, COLLINS.prm`" in notes
+
+
+@pytest.mark.parametrize(
+    ("standard", "told"),
+    [(True, "two tables are comparable"), (False, "Not comparable: what is printed is of section")],
+)
+def test_only_the_penn_treebank_is_comparable(standard: bool, told: str) -> None:
+    for kind, text in table4_files(parser(standard)).items():
+        if kind != "table4.csv":
+            assert told in text
+            assert ("Not comparable" in text) is not standard
+    found = rows(table4_files(parser(standard))["table4.csv"])
+    assert {row["comparable"] for row in found if row["of"] == "measured"} == {str(standard)}
+
+
+def test_the_file_of_numbers_is_not_rounded() -> None:
+    made = parser(training="semi_supervised")
+    found = rows(table4_files(made)["table4.csv"])
+    assert len(found) == 4 + 12
+    ours, free = found[:2]
+    assert float(ours["f1"]) == made.evaluate["f1"]
+    assert (ours["training"], ours["f1_margin"], ours["constrained"], ours["malformed"]) == (
+        "semi-supervised",
+        "0.44",
+        "True",
+        "0",
+    )
+    assert (free["f1"], free["constrained"], free["malformed"]) == ("80.25", "False", "3")
+    assert (ours["layers"], ours["d_model"], ours["beam"], ours["alpha"]) == (
+        "4",
+        "1024",
+        "21",
+        "0.3",
+    )
+
+
+@pytest.mark.parametrize("changed", [{"errors": 2}, {"skipped": 1}])
+def test_sentences_that_f1_leaves_out_are_said_loudly(changed: dict[str, Any]) -> None:
+    files = table4_files(parser(**changed))
+    for kind in ("md", "tex", "html"):
+        assert "F1 is not to be trusted" in files[f"table4.{kind}"]
+    assert "not to be trusted" not in table4_files(parser())["table4.md"]
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    made = dataclasses.replace(
+        parser(unconstrained=None, floors=None, confidence=None, well_formed=None), model=None
+    )
+    (ours,) = table4.tables(made)[0].rows
+    assert ours[3:5] == ("–", "–")
+    assert "±" not in ours[7]
+    assert len(rows(table4_files(made)["table4.csv"])) == 1 + 12
+
+
+def test_latex_needs_no_letters_that_it_lacks() -> None:
+    tex = table4_files(parser())["table4.tex"]
+    table = "".join(line for line in tex.splitlines() if not line.startswith("%"))
+    assert table.isascii()
+    assert r"$\alpha$" in table
+    assert r"Vinyals \& Kaiser" in table
