@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pipeline import stage
 from seq2sweep import console
 from seq2sweep.config import Config
@@ -11,24 +13,50 @@ from seq2sweep.paths import read_json
 def work(config: Config) -> None:
     train = read_json(stage.METRICS / "train.json")
     evaluation = read_json(stage.METRICS / "evaluate.json")
-    table = (stage.REPORTS / "table3.md").read_text(encoding="utf-8")
-    sacrebleu = evaluation["bleu"]["sacrebleu"]
-    console.say("\n" + table.partition("\n## ")[0].strip())
+    parsing = config.data.task == "parsing"
+    console.say("\n" + _beginning("table3.md", "\n## "))
+    if parsing:
+        console.say("\n" + _beginning("table4.md", "\n## As printed"))
     console.say(
         f"\n{config.data.dataset} {config.data.source}-{config.data.target} · "
         f"{train['parameters'] / 1e6:.2f}M parameters · {train['steps']} steps in "
         f"{console.duration(train['wall_seconds'])} · "
         f"{train['tokens_per_second']:,.0f} target tokens/s"
     )
+    console.say(_f1(evaluation) if parsing else _bleu(evaluation))
+    table = "table4.md" if parsing else "table3.md"
     console.say(
+        f"\nLook at        reports/index.html (all of it), reports/{table}, "
+        "reports/translations.tsv"
+        "\nCompare runs   make ui   then http://127.0.0.1:5000"
+    )
+
+
+def _beginning(name: str, end: str) -> str:
+    """Of a table in Markdown, what stands before `end`."""
+    return (stage.REPORTS / name).read_text(encoding="utf-8").partition(end)[0].strip()
+
+
+def _bleu(evaluation: dict[str, Any]) -> str:
+    sacrebleu = evaluation["bleu"]["sacrebleu"]
+    return (
         f"BLEU {sacrebleu['score']:.2f} ({sacrebleu['signature']}), tokenised as in the paper "
         f"{evaluation['bleu']['paper']['score']:.2f}, chrF {evaluation['chrf']['score']:.2f}, "
         f"perplexity {evaluation['perplexity']:.3f}"
     )
-    console.say(
-        "\nLook at        reports/index.html (all of it), reports/table3.md, "
-        "reports/translations.tsv"
-        "\nCompare runs   make ui   then http://127.0.0.1:5000"
+
+
+def _f1(evaluation: dict[str, Any]) -> str:
+    """Loud where F1 leaves sentences out."""
+    left_out = evaluation["errors"] + evaluation["skipped"]
+    free = evaluation.get("unconstrained")
+    return (
+        f"F1 {evaluation['f1']:.2f} ({evaluation['signature']}), precision "
+        f"{evaluation['precision']:.2f}, recall {evaluation['recall']:.2f}, complete match "
+        f"{evaluation['complete']:.2f} %, perplexity {evaluation['perplexity']:.3f}"
+        + (f"\nUnconstrained F1 {free['f1']:.2f}, {free['malformed']} malformed" if free else "")
+        + f"\nWARNING: {left_out} of {evaluation['sentences']} sentences are not in F1: "
+        f"{evaluation['errors']} errors, {evaluation['skipped']} skipped" * bool(left_out)
     )
 
 

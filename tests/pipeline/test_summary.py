@@ -1,0 +1,71 @@
+"""The last lines of `make reproduce`, of both tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import stage, summary
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.report.paper_tables.table4_files import table4_files
+from tests.report.made_up_parsing import parser
+from tests.report.made_up_results import SIGNATURE, results
+
+
+def write(folder: Path, evaluate: Any, table4: str) -> None:
+    stage.write_json(stage.METRICS / "train.json", results().train)
+    stage.write_json(stage.METRICS / "evaluate.json", evaluate)
+    stage.REPORTS.mkdir()
+    (stage.REPORTS / "table3.md").write_text("# Table 3, measured\n\n## More\n", encoding="utf-8")
+    (stage.REPORTS / "table4.md").write_text(table4, encoding="utf-8")
+
+
+def config(target: str) -> configuration.Config:
+    given = presets.load("phrasebook").config
+    return dataclasses.replace(given, data=dataclasses.replace(given.data, target=target))
+
+
+def test_of_translation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, results().evaluate, table4_files(None)["table4.md"])
+    summary.work(config("de"))
+    out = capsys.readouterr().out
+    assert f"BLEU 61.23 ({SIGNATURE}), tokenised as in the paper 61.90, chrF 78.66" in out
+    assert "reports/table3.md" in out
+    assert "Table 3, measured" in out
+    assert "F1" not in out
+    assert "More" not in out
+
+
+@pytest.mark.parametrize(("changed", "loud"), [({}, False), ({"errors": 2, "skipped": 1}, True)])
+def test_of_parsing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changed: dict[str, Any],
+    loud: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = parser(**changed)
+    write(tmp_path, made.evaluate, table4_files(made)["table4.md"])
+    summary.work(config("trees"))
+    out = capsys.readouterr().out
+    scores = made.evaluate
+    assert (
+        f"F1 {scores['f1']:.2f} (EVALB, COLLINS.prm), precision {scores['precision']:.2f}, recall "
+        f"{scores['recall']:.2f}, complete match 50.00 %, perplexity 1.070\n"
+        "Unconstrained F1 80.25, 3 malformed"
+    ) in out
+    assert "Transformer (ours)" in out
+    assert "Petrov" not in out
+    assert "BLEU" not in out
+    assert "reports/table4.md" in out
+    warning = "WARNING: 3 of 20 sentences are not in F1: 2 errors, 1 skipped"
+    assert (warning in out) is loud
+    assert ("WARNING" in out) is loud
