@@ -22,13 +22,13 @@ from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.exported_weights import choose
 from seq2sweep.errors import EXIT_FAILURE, EXIT_USER_ERROR, UserError
 from seq2sweep.evaluate import bleu
+from seq2sweep.evaluate.bleu import accuracy_by_phenomenon
 from seq2sweep.evaluate.evaluation import (
-    IN_DVC,
     Data,
-    accuracy_by_phenomenon,
     evaluate,
     evaluate_weights,
     shown,
+    shown_by_dvc,
 )
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.train import loop
@@ -178,7 +178,7 @@ def store(metrics: dict[str, Any], table: str | None = None) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
     all_of_them = metrics | {"mlflow_run_id": "of no file"}
     Path("metrics/evaluate.json").write_text(json.dumps(all_of_them))
-    few = {key: shown(metrics)[key] for key in IN_DVC}
+    few = shown_by_dvc(metrics, configuration.load(Path("params.yaml")))
     Path("metrics/dvc/evaluate.json").write_text(json.dumps(few))
     if table is not None:
         Path("reports/translations.tsv").write_text(table)
@@ -249,7 +249,7 @@ def test_what_was_evaluated_is_known_by_its_sums(metrics: dict[str, Any], config
     }
 
 
-def test_what_mlflow_shows_has_the_right_names() -> None:
+def test_what_mlflow_shows_has_the_right_names(config: Config) -> None:
     metrics = {
         "bleu": {"sacrebleu": {"score": 1.0}, "paper": {"score": 2.0}, "tokenised": {"score": 3.0}},
         "chrf": {"score": 4.0},
@@ -258,7 +258,7 @@ def test_what_mlflow_shows_has_the_right_names() -> None:
         "decode_tokens_per_second": 7.0,
         "decode_seconds": 8.0,
     }
-    assert shown(metrics) == {
+    assert shown(metrics, config) == {
         "bleu": 1.0,
         "bleu_paper": 2.0,
         "chrf": 4.0,

@@ -325,12 +325,16 @@ def search(
     return results
 
 
+def longest_output(length: int, max_extra_tokens: int, max_length: int) -> int:
+    """Tokens that an output may have, EOS included, for an input of `length`, EOS left out."""
+    return min(max(length + max_extra_tokens, 1), max_length)
+
+
 def _sentences(source: Tensor, max_extra_tokens: int, max_length: int) -> list[_Sentence]:
     """Those of source [B, n], with the longest output that each may have."""
-    # The source's own EOS is no word of the input.
     lengths = (source.ne(PAD).sum(dim=1) - 1).tolist()
     return [
-        _Sentence(i, min(max(length + max_extra_tokens, 1), max_length))
+        _Sentence(i, longest_output(length, max_extra_tokens, max_length))
         for i, length in enumerate(lengths)
     ]
 

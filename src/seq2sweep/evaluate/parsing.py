@@ -71,7 +71,8 @@ def parse(
         mapper=mapper,
         words=[*map(len, words)] if well_formed else None,
     )
-    limits = longest_output(vocabulary.encode(sentences), config, model.max_length)
+    most = min(config.max_input_tokens, model.max_length)
+    lengths = [min(len(tokens), most) - 1 for tokens in vocabulary.encode(sentences)]
     trees, repairs, malformed, cut = [], Counter[str](), 0, 0
     for i, (best, *_) in enumerate(found):
         symbols = best.text.split()
@@ -80,7 +81,7 @@ def parse(
         trees.append(str(tree))
         repairs.update(dataclasses.asdict(mended))
         malformed += bool(mended)
-        cut += len(symbols) >= limits[i]
+        cut += len(symbols) >= longest_output(lengths[i], config.max_extra_tokens, model.max_length)
     return Parses(trees, malformed, cut, dict(repairs))
 
 
