@@ -88,7 +88,7 @@ def test_errors_are_said_loudly() -> None:
     rendered = page.render(parsing_results(errors=2, skipped=1, error_lines=[3, 7, 9]))
     alarm = re.search(r'role="alert">(.*?)</p>', rendered)
     assert alarm
-    assert "not to be trusted: 2 errors and 1 skipped of 20 sentences" in alarm[1]
+    assert "not to be trusted. Of 20 sentences, errors: 2, skipped: 1." in alarm[1]
     assert "Sentences: 3, 7, 9." in alarm[1]
     many = page.render(parsing_results(errors=12, error_lines=[*range(1, 11)]))
     assert "9, 10 and more." in many

@@ -71,8 +71,8 @@ def _alarm(evaluate: Mapping[str, Any]) -> str:
     lines = ", ".join(whole(line) for line in evaluate["error_lines"])
     more = " and more" if errors + skipped > len(evaluate["error_lines"]) else ""
     return (
-        f"F1 is not to be trusted: {whole(errors)} errors and {whole(skipped)} skipped of "
-        f"{whole(evaluate['sentences'])} sentences. Their trees have other words than gold’s, or "
+        f"F1 is not to be trusted. Of {whole(evaluate['sentences'])} sentences, errors: "
+        f"{whole(errors)}, skipped: {whole(skipped)}. Their trees have other words than gold’s, or "
         "none, and EVALB leaves such sentences out of every sum, so that F1 comes out too high. "
         f"Sentences: {lines}{more}."
     )

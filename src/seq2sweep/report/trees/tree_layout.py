@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from seq2sweep.data.treebank.trees import Bracket, Tree
 
-ROW, GAP, MARGIN = 34.0, 14.0, 6.0
+ROW, GAP, MARGIN = 34.0, 12.0, 6.0
 SIZE = 13.0
 """Of the letters, in pixels like all else."""
 LONGEST_TEXT = 28

@@ -85,15 +85,17 @@ def begin(tree: Tree, words: int) -> Tree:
 
 
 def draw(tree: Tree, about: str, name: str, marked: Collection[int] = (), mark: str = "") -> Markup:
-    """An <svg> as broad as it is: all of the tree, which has at least one word.
+    """An <svg> of all of the tree, which has at least one word; a narrow page makes it smaller, to
+    three quarters.
 
     about: what it shows, for those who do not see it; name: unique on the page; marked: numbers of
     the brackets that get the class `mark`, `missed` (boxed) or `extra` (boxed with dashes).
     """
     found = layout(tree)
+    width, height = f"{found.width:.0f}", f"{found.height:.0f}"
     parts = [
-        f'<svg role="img" aria-labelledby="{name}-title" width="{found.width:.0f}" '
-        f'height="{found.height:.0f}" viewBox="0 0 {found.width:.0f} {found.height:.0f}">',
+        f'<svg role="img" aria-labelledby="{name}-title" width="{width}" height="{height}" '
+        f'style="min-width:{0.75 * found.width:.0f}px" viewBox="0 0 {width} {height}">',
         f'<title id="{name}-title">{escape(about)}</title>',
     ]
     for label, below in zip(found.labels, found.children, strict=True):
