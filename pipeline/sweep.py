@@ -24,6 +24,7 @@ from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.tasks import ray_tasks
 from seq2sweep.cluster.tune_runner import require_room, run_sweep
 from seq2sweep.config import Config
+from seq2sweep.config.scores import SCORES, Score
 from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.decode.receipt import receipt, weights_entry
@@ -119,7 +120,10 @@ def work(config: Config) -> None:
             size,
             wall_seconds=seconds,
             mlflow_run_id=relay.run_id(parent),
-            trials=[*trials, *map(describe_refused, refused)],
+            trials=[
+                *trials,
+                *(describe_refused(one, SCORES[config.data.score]) for one in refused),
+            ],
             significance=significance(config, results, references),
             by_length=by_length(config, results, references, stage.ENCODED),
             **describe_search(config, proposals),
@@ -130,7 +134,7 @@ def work(config: Config) -> None:
         if (best := summary["best"]) is not None:
             (result,) = [result for result in results if result.variant.name == best["name"]]
             run = recorder.runs[best["name"]]
-            record_best(run, result, header=header, lineage=lineage, bleu=best["bleu"])
+            record_best(run, result, header=header, lineage=lineage, mean=best[config.data.score])
     say_end(results, summary, len(refused), seconds)
 
 
@@ -149,7 +153,8 @@ def record(
     for name, text in table_files(report, words, report["vocabulary_size"]).items():
         run.text(name, text)
     if best is not None:
-        run.log({"valid_bleu": best["bleu"]}, step=best["steps"])
+        score = config.data.score
+        run.log({f"valid_{score}": best[score]}, step=best["steps"])
         run.tag({"best": best["variant"]})
 
 
@@ -159,15 +164,16 @@ def record_best(
     *,
     header: dict[str, Any],
     lineage: dict[str, str],
-    bleu: float,
+    mean: float,
 ) -> None:
     """Give a trial's run its weights as a model, and make that a version of a registered model.
 
     The model's files are what `seq2sweep translate` takes: a folder such as models/train, and in it
-    the vocabulary. header: of the encoded data; bleu: mean of the variant's seeds on the validation
-    set.
+    the vocabulary. header: of the encoded data; mean: of the variant's seeds' scores on the
+    validation set.
     """
     variant, data = result.variant, result.variant.config.data
+    score = SCORES[data.score]
     checkpoint = result.fetch()
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -182,7 +188,7 @@ def record_best(
             MODEL,
             files=[folder / files.RECEIPT, folder / files.CHECKPOINTS, stage.VOCABULARY],
             params=configuration.flatten(variant.config, "model"),
-            metrics={f"valid_{name}": result.metrics[name] for name in ("bleu", "bleu_paper")},
+            metrics={f"valid_{name}": result.metrics[name] for name in score.columns},
             dataset=(dataset_name(data, "valid"), header["fingerprint"]),
             step=result.steps,
         )
@@ -190,7 +196,11 @@ def record_best(
         MODEL,
         f"{data.dataset}-{data.source}-{data.target}",
         ALIAS,
-        {"variant": variant.variant, "seed": str(variant.seed), "valid_bleu": f"{bleu:.2f}"},
+        {
+            "variant": variant.variant,
+            "seed": str(variant.seed),
+            f"valid_{score.name}": f"{mean:.2f}",
+        },
     )
 
 
@@ -215,12 +225,15 @@ def say_end(
     refused: variants that were not trained.
     """
     best = summary["best"]
+    found = ""
+    if best:
+        score = SCORES[results[0].variant.config.data.score]
+        found = f"; best: {best['variant']}, {score.label} {best[score.name]:.2f} on valid"
     console.say(
         f"{summary['finished']} finished, {summary['stopped_early']} stopped early, "
         f"{summary['failed']} failed"
         + (f", {refused} refused" if refused else "")
-        + f" in {console.duration(seconds)}"
-        + (f"; best: {best['variant']}, BLEU {best['bleu']:.2f} on valid" if best else "")
+        + f" in {console.duration(seconds)}{found}"
     )
     failed = [result for result in results if result.status == "failed"]
     if failed and len(failed) == len(results):
@@ -242,8 +255,9 @@ def write_report(report: dict[str, Any]) -> dict[str, Any]:
     summary = summarise(report)
     stage.write_json(stage.REPORTS / "sweep.json", report)
     shown = {key: summary[key] for key in ("finished", "failed")}
-    best_bleu = summary["best"] and summary["best"]["bleu"]
-    stage.write_metrics("sweep", summary, shown | {"best_bleu": best_bleu})
+    score = Score.of(report).name
+    best = summary["best"] and summary["best"][score]
+    stage.write_metrics("sweep", summary, shown | {f"best_{score}": best})
     return summary
 
 

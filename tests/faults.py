@@ -392,6 +392,17 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("return means[0] - means[1]", "return means[1] - means[0]"),
             ("min(1.0, 2 * (fewer + 1)", "min(1.0, (fewer + 1)"),
             ("[0.025, 0.975]", "[0.05, 0.95]"),
+            ("cut = samples // 40", "cut = samples // 20"),
+            ("scores[cut]) / 2", "scores[cut])"),
+        ],
+    },
+    "tests/evaluate/test_scorers.py": {
+        f"{PACKAGE}/evaluate/scorers.py": [
+            ("plain = plain_text(hypotheses, self._language)", "plain = hypotheses"),
+        ],
+        f"{PACKAGE}/evaluate/brackets.py": [
+            ("return 200 * matched / (gold + found)", "return 100 * matched / gold"),
+            ("return sums.matched, sums.gold", "return sums.matched, len(reference.brackets)"),
         ],
     },
     # --- plan: which run says how fast the next one is
@@ -441,16 +452,16 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('validated[-1]["valid_perplexity"]', 'validated[0]["valid_perplexity"]'),
             ("best = max(finished", "best = min(finished"),
             (
-                "entry |= {name: result.metrics.get(name) for name in FIGURES}",
-                "entry |= {name: result.metrics.get(name) for name in FIGURES}\n"
+                "result.metrics.get(name) for name in (*score.metrics, *FIGURES)}",
+                "result.metrics.get(name) for name in (*score.metrics, *FIGURES)}\n"
                 '        entry["chrf"] = entry["bleu"]',
             ),
-            ('trial["name"]: trial["bleu"] for', 'trial["name"]: trial["bleu_paper"] for'),
+            ('trial["name"]: trial[score] for', 'trial["name"]: trial["bleu_paper"] for'),
         ],
         f"{PACKAGE}/tracking/sweep_runs.py": [
             (
-                'f"valid_{name}": score for name, score in known(figures, SCORES).items()',
-                'f"valid_{name}": figures["bleu"] for name in SCORES',
+                'f"valid_{name}": value for name, value in found.items()',
+                'f"valid_{name}": figures["bleu"] for name in found',
             ),
             ("pooled[name] = found.mean", "pooled[name] = values[0]"),
             ('figures.get("step", 0)', 'figures.get("epochs", 0)'),
@@ -592,8 +603,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/report/table.py": [
             (
-                'with_margin(variant.figures["bleu_paper"], 1)',
-                'with_margin(variant.figures["bleu"], 1)',
+                "with_margin(variant.figures[name], 1)",
+                "with_margin(variant.scored, 1)",
             ),
         ],
     },

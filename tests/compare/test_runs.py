@@ -16,6 +16,7 @@ from seq2sweep import presets
 from seq2sweep.cli import main
 from seq2sweep.data.files import write_lines
 from seq2sweep.evaluate import bleu
+from seq2sweep.evaluate.scorers import BleuScorer
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.storage.atomic import sha256
@@ -150,7 +151,7 @@ def test_variants_are_pooled_over_their_seeds_as_in_the_report(
 ) -> None:
     found = compared(capsys, "base", "A-heads-1")
     sets = [[wrong(4), wrong(5)], [wrong(25), wrong(26)]]
-    expected = against_base(*sets, REFERENCES, "de")
+    expected = against_base(*sets, BleuScorer(REFERENCES, "de"))
     assert expected["seen"]
     difference = found["difference"]
     assert {key: difference[key] for key in ("p", "low", "high")} == {
@@ -202,7 +203,7 @@ def test_a_single_trial_by_its_name(project: Path, capsys: pytest.CaptureFixture
     assert found["parameters"] == {"train.seed": [1, 2]}
     assert [len(found[side]["scores"]["bleu_of_each"]) for side in ("a", "b")] == [1, 1]
     assert found["difference"]["seeds_margin"] is None
-    expected = against_base([wrong(4)], [wrong(5)], REFERENCES, "de")
+    expected = against_base([wrong(4)], [wrong(5)], BleuScorer(REFERENCES, "de"))
     assert found["difference"]["p"] == expected["p"]
 
 
@@ -256,7 +257,7 @@ def test_what_failed_in_part_is_said_and_the_rest_compared(
 ) -> None:
     found = compared(capsys, "base", "half")
     assert found["remarks"] == ["half seed=2 failed (RuntimeError: out of memory)"]
-    expected = against_base([wrong(4), wrong(5)], [wrong(5)], REFERENCES, "de")
+    expected = against_base([wrong(4), wrong(5)], [wrong(5)], BleuScorer(REFERENCES, "de"))
     assert found["difference"]["p"] == expected["p"]
     assert found["parameters"]["train.seed"] == [[1, 2], 1]
 
@@ -427,7 +428,7 @@ def test_weights_are_compared_by_their_own_evaluations(
 ) -> None:
     write_weights(Path(), 4)
     write_weights(Path("other"), 25, sums="6")
-    expected = against_base([wrong(4)], [wrong(25)], REFERENCES, "de")
+    expected = against_base([wrong(4)], [wrong(25)], BleuScorer(REFERENCES, "de"))
     for names in (("models/train", "other/models/train"), (".", "other")):
         found = compared(capsys, *names)
         assert found["difference"]["p"] == expected["p"]

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 import sacrebleu
 
+from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import score
+from seq2sweep.evaluate.brackets import score_trees, tree_or_none
 from seq2sweep.evaluate.by_length import Lengths, ScoresByLength, TrainedOn, edges
+from seq2sweep.evaluate.scorers import BleuScorer, TreeScorer
+from tests.evaluate.made_up_trees import GOLD, parsed
 
 
 def lengths_of(*values: int) -> Lengths:
@@ -64,7 +68,7 @@ def test_bins_by_hand(
 @pytest.mark.parametrize("trained_on", [None, TrainedOn(20, 25), TrainedOn(1, 1), TrainedOn(9, 40)])
 def test_each_sentence_is_in_one_bin(trained_on: TrainedOn | None) -> None:
     lengths, references, _ = random_set()
-    bins = ScoresByLength(references, lengths, "de", trained_on=trained_on).bins
+    bins = ScoresByLength(BleuScorer(references, "de"), lengths, trained_on=trained_on).bins
     for length in lengths.tolist():
         assert sum(one["shortest"] <= length <= one["longest"] for one in bins) == 1
     assert sum(one["sentences"] for one in bins) == len(lengths)
@@ -78,9 +82,8 @@ def test_each_sentence_is_in_one_bin(trained_on: TrainedOn | None) -> None:
 def test_scores_are_those_of_sacrebleu_over_the_sentences_of_a_bin(lowercase: bool) -> None:
     lengths, references, translations = random_set()
     translations = [t.upper() if i % 3 else t for i, t in enumerate(translations)]
-    scores = ScoresByLength(
-        references, lengths, "de", trained_on=TrainedOn(20, 25), lowercase=lowercase
-    )
+    scorer = BleuScorer(references, "de", lowercase=lowercase)
+    scores = ScoresByLength(scorer, lengths, trained_on=TrainedOn(20, 25))
 
     def independent(shortest: int, longest: int) -> float:
         pairs = [
@@ -105,17 +108,37 @@ def test_a_single_bin_scores_as_the_whole_set_does() -> None:
     """The same BLEU, with the same signature: also of text that was tokenised before."""
     references = ["der IT ##AT##-##AT## Chef sagt &quot; ja &quot; .", "Das Haus ist alt ."] * 4
     translations = [*references[:5], "der alte Chef", "ein Haus", "x"]
-    scores = ScoresByLength(references, lengths_of(*[9] * 8), "de")
+    scorer = BleuScorer(references, "de")
+    scores = ScoresByLength(scorer, lengths_of(*[9] * 8))
     whole = score(translations, references, "de")["bleu"]["sacrebleu"]
     assert scores.score(translations) == {"bins": [whole["score"]], "within": whole["score"]}
-    assert scores.signature == whole["signature"]
-    lower = ScoresByLength(references, lengths_of(*[9] * 8), "de", lowercase=True)
+    assert scorer.signature == whole["signature"]
+    lower = BleuScorer(references, "de", lowercase=True)
     expected = score(translations, references, "de", lowercase=True)["bleu"]["sacrebleu"]
     assert lower.signature == expected["signature"]
 
 
+def test_trees_are_scored_by_the_f1_of_a_bin() -> None:
+    lines = parsed(0.4, 1)
+    lengths = lengths_of(*[line.count("(NN ") for line in GOLD])
+    limit = int(np.median(lengths))
+    scores = ScoresByLength(TreeScorer(GOLD), lengths, trained_on=TrainedOn(limit, limit))
+    found = scores.score(lines)
+
+    def independent(shortest: int, longest: int) -> float:
+        places = [place for place, n in enumerate(lengths) if shortest <= n <= longest]
+        gold = [parse_tree(GOLD[place]) for place in places]
+        return float(score_trees([tree_or_none(lines[place]) for place in places], gold)["f1"])
+
+    assert len(set(found["bins"])) == len(scores.bins) > 2
+    assert found["bins"] == [independent(one["shortest"], one["longest"]) for one in scores.bins]
+    assert found["within"] == independent(1, limit)
+
+
 def test_without_a_sentence_of_a_usual_length_there_is_no_score_within() -> None:
-    scores = ScoresByLength(["a b c d e"], lengths_of(9), "de", trained_on=TrainedOn(3, 5))
+    scores = ScoresByLength(
+        BleuScorer(["a b c d e"], "de"), lengths_of(9), trained_on=TrainedOn(3, 5)
+    )
     found = scores.score(["a b c d e"])
     assert found["within"] is None
     assert found["bins"] == [pytest.approx(100)]
@@ -123,10 +146,10 @@ def test_without_a_sentence_of_a_usual_length_there_is_no_score_within() -> None
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="2 references, 1 lengths"):
-        ScoresByLength(["a", "b"], lengths_of(1), "de")
+        ScoresByLength(BleuScorer(["a", "b"], "de"), lengths_of(1))
     with pytest.raises(ValueError, match="0 references, 0 lengths"):
-        ScoresByLength([], lengths_of(), "de")
+        ScoresByLength(BleuScorer([], "de"), lengths_of())
     with pytest.raises(ValueError, match="1 translations, 2 references"):
-        ScoresByLength(["a", "b"], lengths_of(1, 2), "de").score(["a"])
+        ScoresByLength(BleuScorer(["a", "b"], "de"), lengths_of(1, 2)).score(["a"])
     with pytest.raises(UserError, match="no language code"):
-        ScoresByLength(["a"], lengths_of(1), "german")
+        ScoresByLength(BleuScorer(["a"], "german"), lengths_of(1))

@@ -24,6 +24,7 @@ from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.evaluate.bleu import score
 from seq2sweep.evaluate.evaluation import Data, evaluate
+from seq2sweep.evaluate.scorers import BleuScorer
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model.flops import training_flops
 from seq2sweep.storage.atomic import sha256
@@ -346,7 +347,7 @@ def test_variants_are_means_of_their_seeds(project: Finished) -> None:
     base, other = by_variant
     assert base == "base"
     references = project.data.lines("valid", "target")
-    tested = against_base(texts[base], texts[other], references, "de", lowercase=True)
+    tested = against_base(texts[base], texts[other], BleuScorer(references, "de", lowercase=True))
     assert sweep["significance"] == {other: tested}
     with (project.folder / "reports/table3.csv").open(encoding="utf-8") as stream:
         table = {row["variant"]: row for row in csv.DictReader(stream)}

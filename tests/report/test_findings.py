@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from seq2sweep.config.scores import BLEU
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.findings import Finding, findings, notes
 from tests.report.made_up_results import failed, seeded_sweep, sweep, table3_sweep
@@ -343,9 +344,10 @@ def test_pairs_of_models_that_have_not_learned_tell_nothing() -> None:
 def test_notes_say_what_the_findings_need() -> None:
     attention = said(kinds_of_attention(ALIKE)).values()
     of_attention, of_mixers = (
-        " ".join(notes(list(found))) for found in (attention, said(mixers(LESS, MORE)).values())
+        " ".join(notes(list(found)), BLEU)
+        for found in (attention, said(mixers(LESS, MORE)).values())
     )
     assert "small up to 16, and large from 64 on" in of_attention
     assert "place of self-attention there alone" in of_mixers
     assert "small up to" not in of_mixers
-    assert "Welch" not in " ".join(notes(list(said(sweep()).values())))
+    assert "Welch" not in " ".join(notes(list(said(sweep()).values()), BLEU))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from seq2sweep.config.scores import BLEU
 from seq2sweep.report import (
     formats,
     page,
@@ -52,7 +53,7 @@ def test_markdown_is_a_table_with_what_one_must_know() -> None:
     found = formats.markdown(tables(sweep()))
     rows = found.split("\n")[2:15]
     assert re.sub(" +", " ", rows[0]).startswith("| row | N | d_model | d_ff | h | d_k | d_v |")
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {len(table.HEADINGS) + 1}
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {len(table.headings(BLEU)) + 1}
     assert {len(row) for row in rows} == {len(rows[0])}
     assert r"- d_model 4096: out of memory: a worker \| was killed" in found
     for needed in ("Empty cells are the base row's", SIGNATURE, "3\u202f000 pieces", "word piece"):
@@ -155,7 +156,9 @@ def test_latex_is_well_formed(record: dict[str, Any]) -> None:
     # What a plain LaTeX has no letter for.
     assert set(re.findall(r"[^\x00-\x7f]", "\n".join(code))) == set()
     for headings, text in zip(
-        (table.HEADINGS, paper.HEADINGS), "\n".join(code).split(r"\end{tabular}"), strict=False
+        (table.headings(BLEU), paper.headings(BLEU)),
+        "\n".join(code).split(r"\end{tabular}"),
+        strict=False,
     ):
         rows = re.findall(r"[^\\]&.*", text)
         assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(headings) - 1}
@@ -188,7 +191,7 @@ def test_html_stands_alone_and_escapes() -> None:
 
 def test_html_is_what_the_page_shows() -> None:
     found = page.render_tables(tables(table3_sweep(3)), "x")
-    for heading in (*table.HEADINGS, *paper.HEADINGS):
+    for heading in (*table.headings(BLEU), *paper.headings(BLEU)):
         assert f">{heading}</th>" in found
     assert "Published findings at this scale" in found
     assert "Refused and failed" in found

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from seq2sweep.config.scores import BLEU
 from seq2sweep.presets import table3
 from seq2sweep.report import (
     number_format,
@@ -23,7 +24,7 @@ def rows(record: dict[str, Any]) -> dict[str, table.Row]:
 
 
 def column(name: str) -> int:
-    return table.HEADINGS.index(name)
+    return table.headings(BLEU).index(name)
 
 
 def compared(record: dict[str, Any]) -> dict[str, paper.Comparison]:

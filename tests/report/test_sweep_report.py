@@ -13,9 +13,11 @@ import sacrebleu
 from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
+from seq2sweep.config.scores import BLEU
 from seq2sweep.data.files import write_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.evaluate.bleu import score
+from seq2sweep.evaluate.scorers import BleuScorer
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
 from seq2sweep.report import sweep_report
@@ -202,7 +204,8 @@ def test_figures_of_a_trial_that_failed_are_null(results: list[TrialResult]) -> 
 
 
 def test_a_refused_variant_has_the_same_keys_and_its_reason(config: Config) -> None:
-    [entry] = map(sweep_report.describe_refused, variants(config)[1])
+    [refused] = variants(config)[1]
+    entry = sweep_report.describe_refused(refused, BLEU)
     assert entry.keys() == KEYS
     assert {entry[key] for key in FIGURES} == {None}
     assert (entry["name"], entry["row"], entry["group"]) == ("C-layers-2", "C-layers-2", "C")
@@ -258,7 +261,7 @@ def test_all_are_counted_and_the_best_is_named(results: list[TrialResult], confi
         ended(results[3], "failed"),
     ]
     trials = [sweep_report.describe(result, 90, {}) for result in given]
-    trials += map(sweep_report.describe_refused, variants(config)[1])
+    trials += [sweep_report.describe_refused(one, BLEU) for one in variants(config)[1]]
     assert sweep_report.summarise({"trials": trials}) == {
         "trials": 5,
         "finished": 2,
@@ -315,7 +318,7 @@ def test_variants_are_compared_with_the_base_over_all_seeds(
     assert found is not None
     assert found.keys() == {"A-heads-1", "E-learned-positions"}
     base, worse = ([lines(r) for r in results[start : start + 2]] for start in (0, 4))
-    assert found["E-learned-positions"] == against_base(base, worse, REFERENCES, "de")
+    assert found["E-learned-positions"] == against_base(base, worse, BleuScorer(REFERENCES, "de"))
     assert found["E-learned-positions"]["seen"]
     assert found["A-heads-1"]["bleu_difference"] == 0
     assert not found["A-heads-1"]["seen"]
@@ -332,7 +335,7 @@ def test_only_trials_that_finished_and_were_scored_are_compared(
     )
     found = sweep_report.significance(config, results, references)
     worse = [lines(result) for result in results[4:]]
-    expected = against_base([lines(results[0])], worse, REFERENCES, "de")
+    expected = against_base([lines(results[0])], worse, BleuScorer(REFERENCES, "de"))
     assert found == {"E-learned-positions": expected}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from seq2sweep.config.scores import BLEU
 from seq2sweep.presets import table3
 from seq2sweep.report import (
     formats,
@@ -23,7 +24,7 @@ def rows(record: dict[str, Any]) -> dict[str, table.Row]:
 
 
 def column(name: str) -> int:
-    return table.HEADINGS.index(name)
+    return table.headings(BLEU).index(name)
 
 
 def test_cells_equal_to_the_base_are_empty() -> None:
@@ -39,7 +40,7 @@ def test_cells_equal_to_the_base_are_empty() -> None:
     )
     assert found["(B) d_k 8"][5] == "8"
     assert found["(B) d_k 8"][12] == "0.74"
-    assert len(table.HEADINGS) == len(found["base"])
+    assert len(table.headings(BLEU)) == len(found["base"])
 
 
 def test_settings_that_table_3_does_not_know_become_columns_where_they_differ() -> None:
@@ -47,7 +48,7 @@ def test_settings_that_table_3_does_not_know_become_columns_where_they_differ() 
     gated = trial("feed_forward=swiglu", {"feed_forward": "swiglu"}, parameters=920_000)
     record = sweep() | {"trials": [*sweep()["trials"], gated]}
     found = table.tables(record, "x", 1)
-    assert [heading for heading in found.headings if heading not in table.HEADINGS] == [
+    assert [heading for heading in found.headings if heading not in table.headings(BLEU)] == [
         "feed_forward"
     ]
     place = found.headings.index("feed_forward")
@@ -59,7 +60,7 @@ def test_settings_that_table_3_does_not_know_become_columns_where_they_differ() 
     assert {c[place] for row, c in cells.items() if row not in ("base", "feed_forward=swiglu")} == {
         ""
     }
-    assert table.tables(sweep(), "x", 1).headings == table.HEADINGS
+    assert table.tables(sweep(), "x", 1).headings == table.headings(BLEU)
     assert r"feed\_forward" in formats.latex(found)
 
 
@@ -70,7 +71,7 @@ def test_mixers_are_columns_where_they_differ() -> None:
     }
     trials = [trial(name, settings) for name, settings in of_mixers.items()]
     found = table.tables(sweep() | {"trials": [*sweep()["trials"], *trials]}, "x", 1)
-    own = [heading for heading in found.headings if heading not in table.HEADINGS]
+    own = [heading for heading in found.headings if heading not in table.headings(BLEU)]
     assert own == ["encoder_mixer", "mixer_dilation"]
     place = found.headings.index("encoder_mixer")
     cells = {row.cells[0]: row.cells[place : place + 2] for row in found.rows}

@@ -10,6 +10,7 @@ from seq2sweep import config as configuration
 from seq2sweep.compare.scored_run import NotComparableError, ScoredRun, Scores
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES
+from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.report.aggregate import Against, against, estimate
 from seq2sweep.report.number_format import p_value
@@ -18,27 +19,34 @@ from seq2sweep.report.number_format import p_value
 def compare(
     first: ScoredRun, second: ScoredRun, *, samples: int = BOOTSTRAP_SAMPLES
 ) -> dict[str, Any]:
-    """All that two runs differ in.
+    """All that two runs of one task differ in.
 
     Returns `a` and `b`, each {name, about, remarks, scores}; `parameters` by dotted key, `code` and
     `data` by tag: {key: [of the first, of the second]} of what is not the same in both; `remarks`:
-    what must be known before scores are looked at; `difference`: the second's BLEU less the
-    first's, with `low`, `high` and `p` as `against_base` says, `seeds_margin`, Welch's 95 % of the
-    seeds, and `seen`, each null where not known, all of it null where scores cannot be compared;
-    `not_tested`: why there is no p; `conclusion`, a sentence.
+    what must be known before scores are looked at; `difference`: the second's `bleu`, of parsing
+    `f1`, less the first's, with `low`, `high` and `p` as `against_base` says, `seeds_margin`,
+    Welch's 95 % of the seeds, and `seen`, each null where not known, all of it null where scores
+    cannot be compared; `not_tested`: why there is no p; `conclusion`, a sentence. Of parsing there
+    is `score` as well.
 
-    Raises UserError when `samples` is below one.
+    Raises UserError when `samples` is below one, or one run is of translation and one of parsing.
     """
     if samples < 1:
         raise UserError(f"--samples must be a whole number from 1, not {samples}")
+    if first.score != second.score:
+        raise UserError(
+            f"{first.name} is scored by {first.score.label} and {second.name} by "
+            f"{second.score.label}: only runs of one task can be compared"
+        )
     found, why = _difference(first, second, samples)
     unlike = differences(first, second)
     return {
+        **first.score.mark,
         "a": _about(first),
         "b": _about(second),
         **unlike,
         "remarks": [*_warnings(first, second, unlike), *first.remarks, *second.remarks],
-        "difference": None if found is None else _numbers(found),
+        "difference": None if found is None else _numbers(found, first.score.name),
         "not_tested": why,
         "conclusion": _conclusion(first, second, found, why),
     }
@@ -80,7 +88,7 @@ def _about(run: ScoredRun) -> dict[str, Any]:
     found, scores = run.scores, None
     if found is not None:
         own = {"signature": found.signature, "test_set": found.test_set}
-        scores = {**found.figures, "bleu_of_each": found.bleu, **own}
+        scores = {**found.figures, f"{run.score.name}_of_each": found.each, **own}
     return {"name": run.name, "about": run.about, "remarks": run.remarks, "scores": scores}
 
 
@@ -103,21 +111,18 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def _difference(
     first: ScoredRun, second: ScoredRun, samples: int
 ) -> tuple[Against | None, str | None]:
-    """How the second's BLEU differs from the first's, and why it was not tested, if it was not."""
+    """How the second's score differs from the first's, and why it was not tested, if it was not."""
     try:
         one, other, test_set = _comparable(first, second)
     except NotComparableError as unlike:
         return None, str(unlike)
-    ours, theirs = estimate(other.bleu), estimate(one.bleu)
+    ours, theirs = estimate(other.each), estimate(one.each)
     try:
         (base, references), (system, _) = one.texts(), other.texts()
     except NotComparableError as why:
         return dataclasses.replace(against(ours, theirs, None), seen=None), str(why)
-    language, lowercase = test_set["to"], test_set["lowercase"]
-    significance = against_base(
-        base, system, references, language, lowercase=lowercase, samples=samples
-    )
-    return against(ours, theirs, significance), None
+    of = scorer(references, test_set["to"], lowercase=test_set["lowercase"])
+    return against(ours, theirs, against_base(base, system, of, samples=samples)), None
 
 
 def _comparable(first: ScoredRun, second: ScoredRun) -> tuple[Scores, Scores, dict[str, Any]]:
@@ -157,9 +162,9 @@ def _unlike(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
     )
 
 
-def _numbers(found: Against) -> dict[str, Any]:
+def _numbers(found: Against, score: str) -> dict[str, Any]:
     return {
-        "bleu": round(found.difference.mean, 4),
+        score: round(found.difference.mean, 4),
         "low": found.low,
         "high": found.high,
         "p": found.p,
@@ -185,10 +190,11 @@ def _conclusion(first: ScoredRun, second: ScoredRun, found: Against | None, why:
         if margin is not None:
             tests.append(f"over seeds ± {margin:.1f}")
         size = abs(found.difference.mean)
-        return f"{letter} ({better.name}) is better by {size:.1f} BLEU, {'; '.join(tests)}."
+        unit = better.score.label
+        return f"{letter} ({better.name}) is better by {size:.1f} {unit}, {'; '.join(tests)}."
     tests = [_p(found.p)] if found.p is not None else []
     if margin is not None and abs(found.difference.mean) <= margin:
-        tests.append(f"seeds alone explain up to {margin:.1f} BLEU")
+        tests.append(f"seeds alone explain up to {margin:.1f} {first.score.label}")
     return f"No difference can be seen between them ({', '.join(tests)})."
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seq2sweep.config.datasets import TREES
+from seq2sweep.config.scores import BLEU, F1, Score
 from seq2sweep.data.files import RECEIPT, text_name
 from seq2sweep.data.reading import read_lines
 from seq2sweep.decode.exported_weights import read_receipt
@@ -23,13 +25,6 @@ REPORT = Path("reports/sweep.json")
 WEIGHTS = Path("models/train")
 METRICS = Path("metrics/evaluate.json")
 TRANSLATIONS = Path("reports/translations.tsv")
-FIGURES = {
-    "bleu": "bleu",
-    "bleu_paper": "bleu_paper",
-    "chrf": "chrf",
-    "perplexity": "valid_perplexity",
-}
-"""The figures of a trial, and what the sweep's report calls them."""
 WITHOUT_EFFECT = ("download", "sweep", "cluster", "tracking")
 """Sections of which a training's figures do not depend."""
 SHOWN = 12
@@ -44,13 +39,13 @@ Trial = Mapping[str, Any]
 class Scores:
     """What a run scored.
 
-    bleu: sacreBLEU's of each of its trainings; figures: means over them by name, such as `chrf`,
-    None where not known; test_set: what was translated, the same exactly where scores can be
-    compared, None if not known; texts: reads translations and references, raises NotComparableError
-    where they are not there, or should not be tested.
+    each: of each of its trainings, by the run's score; figures: means over them by name, such as
+    `chrf`, None where not known; test_set: what was translated, the same exactly where scores can
+    be compared, None if not known; texts: reads translations and references, raises
+    NotComparableError where they are not there, or should not be tested.
     """
 
-    bleu: list[float]
+    each: list[float]
     figures: dict[str, float | None]
     signature: str
     test_set: dict[str, Any] | None
@@ -61,13 +56,15 @@ class Scores:
 class ScoredRun:
     """A run.
 
-    about: what it is, in words; remarks: how trainings of it ended that did not finish; config:
-    sections as params.yaml has them, as far as they are known; lineage: tags that name code and
-    data; unknown: why there are no scores or what they are of, and how to know.
+    about: what it is, in words; score: by which it is compared; remarks: how trainings of it ended
+    that did not finish; config: sections as params.yaml has them, as far as they are known;
+    lineage: tags that name code and data; unknown: why there are no scores or what they are of, and
+    how to know.
     """
 
     name: str
     about: str
+    score: Score
     remarks: list[str]
     config: Mapping[str, Any]
     lineage: Mapping[str, Any]
@@ -144,8 +141,8 @@ def _trial(project: Path, name: str) -> ScoredRun:
     path = project / REPORT
     sweep = read_json(path)
     with _shaped(path, "report of a sweep"):
-        trials = _named(path, sweep["trials"], name)
-        scored = [trial for trial in trials if trial["bleu"] is not None]
+        trials, score = _named(path, sweep["trials"], name), Score.of(sweep)
+        scored = [trial for trial in trials if trial[score.name] is not None]
         finished = [trial for trial in scored if trial["status"] == "finished"]
         # As the report has it: those stopped early count where none has finished.
         measured = finished or scored
@@ -162,6 +159,7 @@ def _trial(project: Path, name: str) -> ScoredRun:
         return ScoredRun(
             name=name,
             about=f"{path}, {trainings}",
+            score=score,
             remarks=remarks,
             config=config,
             lineage=sweep.get("lineage") or {},
@@ -209,9 +207,11 @@ def _trial_scores(
         translations = [_read_scored(project / p["file"], p["sha256"], remedy) for p in places]
         return translations, _read_references(project, test_set)
 
-    found = {name: over_seeds(trials, key) for name, key in FIGURES.items()}
+    score = Score.of(sweep)
+    found = {name: over_seeds(trials, name) for name in score.metrics}
+    found["perplexity"] = over_seeds(trials, "valid_perplexity")
     return Scores(
-        bleu=[float(trial["bleu"]) for trial in trials],
+        each=[float(trial[score.name]) for trial in trials],
         figures={name: None if known is None else known.mean for name, known in found.items()},
         signature=trials[0]["signature"],
         test_set=test_set and _scored_on(test_set, config),
@@ -233,6 +233,7 @@ def _weights(folder: Path) -> ScoredRun:
     run = ScoredRun(
         name=str(folder),
         about=f"weights of steps {', '.join(map(str, sums))}",
+        score=F1 if receipt["config"].get("data", {}).get("target") == TREES else BLEU,
         remarks=[],
         config=receipt["config"],
         lineage=receipt["lineage"],
@@ -253,13 +254,15 @@ def _weights(folder: Path) -> ScoredRun:
             used, steps = made_from["weights"], metrics["averaged_checkpoints"]
             if used == [sums.get(step) for step in steps]:
                 config = {**run.config, "evaluate": made_from["evaluate"]}
-                scores = _evaluated(project, metrics, config)
+                scores = _evaluated(project, metrics, config, run.score)
                 return dataclasses.replace(run, config=config, scores=scores, unknown=None)
     return run
 
 
-def _evaluated(project: Path, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> Scores:
-    bleu, made_from = metrics["bleu"], metrics["made_from"]
+def _evaluated(
+    project: Path, metrics: Mapping[str, Any], config: Mapping[str, Any], score: Score
+) -> Scores:
+    made_from = metrics["made_from"]
 
     def texts() -> Texts:
         remedy = "run `dvc checkout reports/translations.tsv`, or `dvc repro -f evaluate`"
@@ -267,15 +270,21 @@ def _evaluated(project: Path, metrics: Mapping[str, Any], config: Mapping[str, A
         translations = [line.split("\t")[2] for line in table[1:]]
         return [translations], _read_references(project, made_from["test_set"])
 
-    return Scores(
-        bleu=[bleu["sacrebleu"]["score"]],
-        figures={
+    if score == BLEU:
+        bleu = metrics["bleu"]
+        figures = {
             "bleu": bleu["sacrebleu"]["score"],
             "bleu_paper": bleu["paper"]["score"],
             "chrf": metrics["chrf"]["score"],
-            "perplexity": metrics["perplexity"],
-        },
-        signature=bleu["sacrebleu"]["signature"],
+        }
+        signature = bleu["sacrebleu"]["signature"]
+    else:
+        figures = {name: metrics[name] for name in score.metrics}
+        signature = metrics["signature"]
+    return Scores(
+        each=[figures[score.name]],
+        figures=figures | {"perplexity": metrics["perplexity"]},
+        signature=signature,
         test_set=_scored_on(made_from["test_set"], config),
         texts=texts,
     )

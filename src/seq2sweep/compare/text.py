@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from seq2sweep.config.scores import Score
 from seq2sweep.console import columns
 from seq2sweep.report.number_format import MISSING, fixed, signed
 
-FIGURES = {
-    "bleu": ("BLEU", 2),
-    "bleu_paper": ("BLEU as in the paper", 2),
-    "chrf": ("chrF", 2),
-    "perplexity": ("perplexity", 3),
-}
 UNKNOWN = "unknown"
 SHORT = 12
 """Characters of a commit or fingerprint that tell it from others."""
@@ -65,23 +60,25 @@ def _scores(comparison: Mapping[str, Any]) -> str:
     scores = [comparison[key]["scores"] for key in ("a", "b")]
     if not any(scores):
         return ""
+    score = Score.of(comparison)
     rows = [["", "A", "B"], ["scored on", *map(_test_set, scores)]]
-    for figure, (name, decimals) in FIGURES.items():
+    for figure, name in {**score.metrics, "perplexity": "perplexity"}.items():
+        decimals = 3 if figure == "perplexity" else 2
         shown = [UNKNOWN if s is None else fixed(s[figure], decimals) for s in scores]
         rows.append([name, *shown])
-    many = [s is not None and len(s["bleu_of_each"]) > 1 for s in scores]
-    if any(many):
-        each = [
-            " ".join(fixed(bleu, 2) for bleu in s["bleu_of_each"]) if s else UNKNOWN for s in scores
-        ]
-        rows.append(["BLEU of each seed", *each])
+    trained = [s and s[f"{score.name}_of_each"] for s in scores]
+    if any(each and len(each) > 1 for each in trained):
+        each_seed = [" ".join(fixed(v, 2) for v in each) if each else UNKNOWN for each in trained]
+        rows.append([f"{score.label} of each seed", *each_seed])
     signatures = [s and s["signature"] for s in scores]
     lines = columns(rows)
     named = dict.fromkeys(signature for signature in signatures if signature)
     if len(named) == 1:
-        lines.append(f"BLEU is {next(iter(named))}")
+        lines.append(f"{score.label} is {next(iter(named))}")
     else:
-        lines += [f"BLEU of {letter} is {s}" for letter, s in zip("AB", signatures, strict=True)]
+        lines += [
+            f"{score.label} of {letter} is {s}" for letter, s in zip("AB", signatures, strict=True)
+        ]
     return "\n".join(lines)
 
 
@@ -92,15 +89,16 @@ def _test_set(scores: Mapping[str, Any] | None) -> str:
 
 
 def _ending(comparison: Mapping[str, Any]) -> str:
-    lines = []
+    lines, score = [], Score.of(comparison)
     found = comparison["difference"]
     if found is not None:
-        lines.append(f"B less A: {signed(found['bleu'], 2)} BLEU")
+        lines.append(f"B less A: {signed(found[score.name], 2)} {score.label}")
         if found["p"] is not None:
             low, high = signed(found["low"], 2), signed(found["high"], 2)
             lines[0] += f", 95 % interval {low} to {high} (paired bootstrap)"
     lines.append(comparison["conclusion"])
-    trained = [len(s["bleu_of_each"]) for key in ("a", "b") if (s := comparison[key]["scores"])]
+    each = f"{score.name}_of_each"
+    trained = [len(s[each]) for key in ("a", "b") if (s := comparison[key]["scores"])]
     if found is not None and found["p"] is not None and 1 in trained:
         lines.append(
             "That is about the choice of sentences; what another seed would change is not in it."

@@ -17,6 +17,8 @@ from seq2sweep.data.treebank.trees import TRACE, Bracket, Tree, TreeError, parse
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import rounded
 
+SIGNATURE = "EVALB, COLLINS.prm"
+"""Whose rules F1 follows."""
 DELETED = {"TOP", TRACE, ",", ":", "``", "''", "."}
 """Leaves with such a tag are left out with their words, constituents with such a label alone."""
 EQUAL = {"PRT": "ADVP"}
@@ -66,13 +68,8 @@ def score_files(hypotheses: Path, gold: Path) -> dict[str, Any]:
     A line of the hypotheses that is no tree counts as an error. Raises UserError for other numbers
     of lines and a gold line that is no tree, and as `read_lines`.
     """
-    found = [_tree_or_none(line) for line in read_lines(hypotheses)]
-    wanted = []
-    for number, line in enumerate(read_lines(gold), 1):
-        try:
-            wanted.append(parse_tree(line))
-        except TreeError as error:
-            raise UserError(f"{gold} line {number}: {error}") from None
+    found = [tree_or_none(line) for line in read_lines(hypotheses)]
+    wanted = parse_gold(read_lines(gold), str(gold))
     if len(found) != len(wanted):
         raise UserError(
             f"{hypotheses} has {len(found)} lines and {gold} {len(wanted)}: there must be one tree "
@@ -106,6 +103,37 @@ def score_trees(hypotheses: Iterable[Tree | None], gold: Sequence[Tree]) -> dict
         },
         "error_lines": wrong[:SHOWN],
     }
+
+
+def parse_gold(lines: Iterable[str], name: str) -> list[Tree]:
+    """The trees of a text, one a line. Raises UserError, naming text and line, for what is none."""
+    trees = []
+    for number, line in enumerate(lines, 1):
+        try:
+            trees.append(parse_tree(line))
+        except TreeError as error:
+            raise UserError(f"{name} line {number}: {error}") from None
+    return trees
+
+
+def tree_or_none(line: str) -> Tree | None:
+    """A hypothesis as `score_trees` takes it."""
+    try:
+        return parse_tree(line)
+    except TreeError:
+        return None
+
+
+def bracket_counts(hypothesis: Tree | None, reference: Tree) -> tuple[int, int, int]:
+    """Brackets of a sentence: matched, of gold, found; 0 where it could not be compared."""
+    sums = Sums()
+    _add(hypothesis, reference, [sums])
+    return sums.matched, sums.gold, sums.found
+
+
+def f1(matched: int, gold: int, found: int) -> float:
+    """Of unrounded precision and recall, in percent: 2 matched of all brackets on both sides."""
+    return 200 * matched / (gold + found) if gold + found else 0.0
 
 
 def _add(hypothesis: Tree | None, reference: Tree, sums: Sequence[Sums]) -> bool:
@@ -163,13 +191,6 @@ def _crossing(found: Sequence[Bracket], gold: Sequence[Bracket]) -> int:
     return crossing
 
 
-def _tree_or_none(line: str) -> Tree | None:
-    try:
-        return parse_tree(line)
-    except TreeError:
-        return None
-
-
 def _label(label: str) -> str:
     """Cut at the first - or =, wherever that is."""
     return re.split("[-=]", label, maxsplit=1)[0]
@@ -184,9 +205,8 @@ def _percent(part: int, whole: int) -> float:
 
 
 def _f1(gold: int, found: int, matched: int) -> dict[str, float]:
-    """Of unrounded precision and recall, which is 2 matched of all brackets on both sides."""
     return {
-        "f1": _percent(2 * matched, gold + found),
+        "f1": rounded(f1(matched, gold, found)),
         "precision": _percent(matched, found),
         "recall": _percent(matched, gold),
     }

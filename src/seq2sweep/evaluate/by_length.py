@@ -1,4 +1,4 @@
-"""BLEU by the length of the source sentence, up to the longest trained on and beyond it.
+"""Scores by the length of the source sentence, up to the longest trained on and beyond it.
 
 Section 3.5 chose sinusoids since they "may allow the model to extrapolate to sequence lengths
 longer than the ones encountered during training". So lengths are counted as the encoder has
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2sweep.evaluate.bleu import base_language, plain_text, rounded, sacrebleu_metric
+from seq2sweep.evaluate.bleu import rounded
+from seq2sweep.evaluate.scorers import Scorer
 
 BINS = 4
 """Of the usual lengths: quarters of the sentences that are scored."""
@@ -64,76 +65,53 @@ def edges(lengths: Lengths, trained_on: TrainedOn | None = None) -> list[tuple[i
     return found
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Some sentences of a set, by their places in it, and BLEU against their references."""
-
-    places: list[int]
-    metric: Any
-
-    def score(self, translations: Sequence[str]) -> float:
-        some = [translations[place] for place in self.places]
-        return rounded(self.metric.corpus_score(some, None).score)
-
-
 class ScoresByLength:
     """Scores translations of one set of sentences, bin by bin.
 
-    BLEU is `bleu.sacrebleu` of `seq2sweep.evaluate.bleu.score`, of the same signature, over the
-    sentences of a bin instead of all.
+    By the same score as all of them together, of the same signature.
     """
 
     def __init__(
-        self,
-        references: Sequence[str],
-        lengths: Lengths,
-        language: str,
-        *,
-        trained_on: TrainedOn | None = None,
-        lowercase: bool = False,
+        self, scorer: Scorer, lengths: Lengths, *, trained_on: TrainedOn | None = None
     ) -> None:
-        """references: one a sentence; lengths: [sentences] of the sources in the same order.
+        """lengths: [sentences] of the sources in the order of the scorer's references.
 
         Raises ValueError where there are none, or unequal numbers of them.
         """
-        if len(references) != len(lengths) or not len(lengths):
-            raise ValueError(f"{len(references)} references, {len(lengths)} lengths")
-        self.trained_on = trained_on
-        self._language = base_language(language)
-        self._sentences = len(lengths)
-        plain = plain_text(references, self._language)
+        if scorer.sentences != len(lengths) or not len(lengths):
+            raise ValueError(f"{scorer.sentences} references, {len(lengths)} lengths")
+        self._scorer = scorer
 
-        def part(shortest: int, longest: int) -> _Part:
-            places = np.flatnonzero((lengths >= shortest) & (lengths <= longest)).tolist()
-            some = [plain[place] for place in places]
-            return _Part(places, sacrebleu_metric(self._language, some, lowercase))
+        def places(shortest: int, longest: int) -> NDArray[np.intp]:
+            return np.flatnonzero((lengths >= shortest) & (lengths <= longest))
 
         self._edges = edges(lengths, trained_on)
-        self._bins = list(itertools.starmap(part, self._edges))
+        self._bins = list(itertools.starmap(places, self._edges))
         usual = max(lengths) if trained_on is None else trained_on.usual
         within = [end for end in self._edges if end[1] <= usual]
-        self._within = part(within[0][0], within[-1][1]) if within else None
-        # The tokeniser and the like, which no choice of sentences changes.
-        self.signature = str(self._bins[0].metric.get_signature())
+        self._within = places(within[0][0], within[-1][1]) if within else None
 
     @property
     def bins(self) -> list[dict[str, int]]:
         """Of each bin: `shortest` and `longest` length in tokens, and how many `sentences`."""
         return [
-            {"shortest": shortest, "longest": longest, "sentences": len(part.places)}
-            for (shortest, longest), part in zip(self._edges, self._bins, strict=True)
+            {"shortest": shortest, "longest": longest, "sentences": len(places)}
+            for (shortest, longest), places in zip(self._edges, self._bins, strict=True)
         ]
 
     def score(self, translations: Sequence[str]) -> dict[str, Any]:
         """Of translations in the order of the references.
 
-        `bins`: BLEU of each bin; `within`: of all sentences of a usual length together, None where
-        there are none. Corpus BLEU is no mean of its parts.
+        `bins`: the score of each bin; `within`: of all sentences of a usual length together, None
+        where there are none. A score of a corpus is no mean of its parts'. Raises ValueError for
+        another number of translations than of references.
         """
-        if len(translations) != self._sentences:
-            raise ValueError(f"{len(translations)} translations, {self._sentences} references")
-        plain = plain_text(translations, self._language)
+        counts = self._scorer.counts(translations)
+
+        def score(places: NDArray[np.intp]) -> float:
+            return rounded(self._scorer.score(counts[places].sum(axis=0)))
+
         return {
-            "bins": [part.score(plain) for part in self._bins],
-            "within": self._within and self._within.score(plain),
+            "bins": [score(places) for places in self._bins],
+            "within": None if self._within is None else score(self._within),
         }

@@ -25,6 +25,7 @@ from seq2sweep.decode.beam import best_device
 from seq2sweep.decode.exported_weights import Weights, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.by_length import ScoresByLength
+from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.tasks import TASKS, Given
 from seq2sweep.model import building
 from seq2sweep.model.architecture import Architecture
@@ -121,18 +122,18 @@ def _by_length(
     data: Data,
     split: str,
 ) -> list[dict[str, Any]]:
-    """`shortest`, `longest`, `sentences` and `bleu` of each quarter of a split, short ones first.
+    """`shortest`, `longest`, `sentences` and `bleu`, or `f1`, of each quarter of a split, short
+    ones first.
 
     By source tokens; the stage `evaluate` knows nothing of the sentences that were trained on.
     """
+    target, lowercase = config.data.target, config.prepare.lowercase
     scores = ScoresByLength(
-        references,
+        scorer(references, target, lowercase=lowercase),
         Bitext.open(data.encoded, split).source_lengths,
-        config.data.target,
-        lowercase=config.prepare.lowercase,
     )
     found = scores.score(translations)["bins"]
-    return [{**of, "bleu": bleu} for of, bleu in zip(scores.bins, found, strict=True)]
+    return [{**of, config.data.score: one} for of, one in zip(scores.bins, found, strict=True)]
 
 
 def shown(metrics: Mapping[str, Any], config: Config) -> dict[str, float]:

@@ -14,12 +14,10 @@ from seq2sweep.data.treebank.trees import Bracket, Tree, clean, parse_tree
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.beam import longest_output, translate
 from seq2sweep.evaluate.bleu import rounded
-from seq2sweep.evaluate.brackets import score_trees
+from seq2sweep.evaluate.brackets import SIGNATURE, score_trees
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.parallel import Mapper, serial
 
-SIGNATURE = "EVALB, COLLINS.prm"
-"""Whose rules F1 follows."""
 TELLING = ("f1", "precision", "recall", "complete")
 """Of what `score_trees` gives, what is said of a second way to parse."""
 

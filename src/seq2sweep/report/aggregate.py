@@ -15,19 +15,15 @@ from typing import Any
 
 from scipy.special import stdtrit
 
+from seq2sweep.config.scores import Score
 from seq2sweep.report.number_format import MISSING, fixed, whole
 
-FIGURES = (
-    "valid_perplexity",
-    "bleu",
-    "bleu_paper",
-    "chrf",
-    "parameters",
-    "flops",
-    "device_hours",
-)
-
 Trial = Mapping[str, Any]
+
+
+def figures(score: Score) -> tuple[str, ...]:
+    """What is aggregated of the trials of a sweep."""
+    return ("valid_perplexity", *score.metrics, "parameters", "flops", "device_hours")
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Against:
-    """A variant's BLEU less another's, of finished trainings only.
+    """A variant's score less another's, of finished trainings only.
 
     difference: over seeds; p, low and high: of the paired bootstrap over sentences, None where it
     is not known. seen: whether chance cannot explain it, by each of the two that there is; None
@@ -71,16 +67,18 @@ class Against:
 class Variant:
     """One variant: what it is, how its trials ended, and its figures over seeds.
 
-    row: of Table 3 that it is (method table3), else None; number: of the proposal of a search
-    that it is, from 1 on, else None; settings: of model and train by their plain names, which may
-    be anything where it was refused; state: finished, stopped, failed, refused or not trained;
-    status: that in more words; figures: of its finished trials, else of those stopped early, None
-    where nothing is known; curve: (step, validation loss), mean over the same trials; shared:
-    whether any of these trials shared its device with others at its time; scores: BLEU of each
-    finished trial by its seed; failures: what failed, was refused or has no score, and its cause.
+    score: by which it is compared; row: of Table 3 that it is (method table3), else None; number:
+    of the proposal of a search that it is, from 1 on, else None; settings: of model and train by
+    their plain names, which may be anything where it was refused; state: finished, stopped, failed,
+    refused or not trained; status: that in more words; figures: of its finished trials, else of
+    those stopped early, None where nothing is known; curve: (step, validation loss), mean over the
+    same trials; shared: whether any of these trials shared its device with others at its time;
+    scores: of each finished trial by its seed; failures: what failed, was refused or has no score,
+    and its cause.
     """
 
     name: str
+    score: Score
     row: str | None
     group: str | None
     changes: Mapping[str, Any]
@@ -107,9 +105,18 @@ class Variant:
         return "base" if self.is_base else self.row or self.name
 
     def mean(self, figure: str) -> float | None:
-        """Of one of FIGURES, over seeds."""
+        """Of one of `figures`, over seeds."""
         known = self.figures[figure]
         return known.mean if known else None
+
+    @property
+    def scored(self) -> Estimate | None:
+        """Its score over seeds."""
+        return self.figures[self.score.name]
+
+    @property
+    def mean_score(self) -> float | None:
+        return self.mean(self.score.name)
 
 
 def aggregate(sweep: Mapping[str, Any]) -> list[Variant]:
@@ -118,8 +125,9 @@ def aggregate(sweep: Mapping[str, Any]) -> list[Variant]:
     for trial in sweep["trials"]:
         trials.setdefault(trial.get("variant") or trial["name"], []).append(trial)
     untrained = {"name": "base", "group": "base", "changes": {}, "status": "not trained"}
+    score = Score.of(sweep)
     first = next((name for name, found in trials.items() if not found[0]["changes"]), "base")
-    base = _variant(first, trials.pop(first, [untrained | sweep.get("base", {})]))
+    base = _variant(first, trials.pop(first, [untrained | sweep.get("base", {})]), score)
     significance = sweep.get("significance") or {}
     numbers = {
         proposal["variant"]: proposal["number"]
@@ -128,22 +136,20 @@ def aggregate(sweep: Mapping[str, Any]) -> list[Variant]:
     }
     found = [base]
     for name, of_variant in trials.items():
-        variant = _variant(name, of_variant)
-        ours, theirs = (
-            one.figures["bleu"] if one.state == "finished" else None for one in (variant, base)
-        )
+        variant = _variant(name, of_variant, score)
+        ours, theirs = (one.scored if one.state == "finished" else None for one in (variant, base))
         to_base = against(ours, theirs, significance.get(name)) if ours and theirs else None
         found.append(dataclasses.replace(variant, against=to_base, number=numbers.get(name)))
     return found
 
 
 def most_seeds(variants: Sequence[Variant]) -> int:
-    """The largest number of trainings that a variant's BLEU is the mean of, at least 1."""
-    return max((known.n for variant in variants if (known := variant.figures["bleu"])), default=1)
+    """The largest number of trainings that a variant's score is the mean of, at least 1."""
+    return max((known.n for variant in variants if (known := variant.scored)), default=1)
 
 
 def against(ours: Estimate, theirs: Estimate, significance: Mapping[str, Any] | None) -> Against:
-    """Two variants' BLEU over seeds, and what the bootstrap says, `p`, `low`, `high` and `seen`."""
+    """Two variants' scores over seeds, and what the bootstrap says: `p`, `low`, `high`, `seen`."""
     over_seeds = difference(ours, theirs)
     tests = []
     if significance is not None:
@@ -167,36 +173,37 @@ def over_same_seeds(ours: Mapping[int, float], theirs: Mapping[int, float]) -> A
     return against(one, other, None)
 
 
-def _variant(name: str, trials: Sequence[Trial]) -> Variant:
+def _variant(name: str, trials: Sequence[Trial], score: Score) -> Variant:
     finished = [trial for trial in trials if trial["status"] == "finished"]
     stopped = [trial for trial in trials if trial["status"] == "stopped early"]
     measured = finished or stopped
-    figures = {figure: over_seeds(measured, figure) for figure in FIGURES}
+    found = {figure: over_seeds(measured, figure) for figure in figures(score)}
     # Counted, not measured: known of every trial that could be built.
-    figures["parameters"] = over_seeds(trials, "parameters")
+    found["parameters"] = over_seeds(trials, "parameters")
     state, status = _state(trials, finished, stopped)
     first = trials[0]
     return Variant(
         name=name,
+        score=score,
         row=first.get("row"),
         group=first.get("group"),
         changes=first["changes"],
         settings={**first["train"], **first["model"]},
         state=state,
         status=status,
-        figures=figures,
+        figures=found,
         curve=_curve(measured),
         failures=_failures(name, trials),
         shared=any(trial.get("shared_device") for trial in measured),
-        scores=_scores(finished),
+        scores=_scores(finished, score.name),
     )
 
 
-def _scores(finished: Sequence[Trial]) -> dict[int, float]:
+def _scores(finished: Sequence[Trial], name: str) -> dict[int, float]:
     return {
-        trial["train"]["seed"]: float(trial["bleu"])
+        trial["train"]["seed"]: float(trial[name])
         for trial in finished
-        if trial.get("bleu") is not None and math.isfinite(trial["bleu"])
+        if trial.get(name) is not None and math.isfinite(trial[name])
     }
 
 

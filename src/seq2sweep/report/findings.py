@@ -5,6 +5,9 @@ base row, but the last, which is that there is none. Section 3.2.1 compares kind
 the same d_k, and Domhan (ACL 2018) one layer in the encoder with the same in the decoder: these are
 differences between two variants, neither of which need be the base row. So is the order of models
 in Table 2. Section 3.5 has a hypothesis about sentences longer than those trained on.
+
+All of that is of translation. Of parsing it is asked whether differences have the same sign, and no
+more: below which F1 they do not matter is not known, and Table 2 says nothing of parsers.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets import rivals
 from seq2sweep.report.aggregate import Against, Variant, over_same_seeds
 from seq2sweep.report.number_format import MISSING, fixed, p_value, signed
@@ -28,9 +32,11 @@ NEARLY = 0.5
 """BLEU: results are nearly identical that differ by less. The paper's rows are 0.1 apart."""
 
 SHOWN = 0.05
-"""BLEU: a smaller difference is 0.0 in the table, and no evidence of anything."""
-LEARNED = 1.0
-"""BLEU of a base row that has learned to translate at all."""
+"""Of any score: a smaller difference is 0.0 in the table, and no evidence of anything."""
+LEARNED = {"bleu": 1.0, "f1": 50.0}
+"""Of a base row that has learned its task at all. A parser that knows no grammar, and puts one
+bracket S around each sentence, has an F1 of 50 where gold has three brackets (S, NP, VP), and less
+where it has more."""
 
 SMALL_D_K = 16
 """At most this is a small d_k: the smallest of Table 3."""
@@ -59,11 +65,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Row:
-    """A difference and its name; status: of what was trained, where there is no difference."""
+    """A difference and its name; status: of what was trained, where there is no difference; unit:
+    what the difference is of."""
 
     label: str
     against: Against | None
     status: str
+    unit: str = BLEU.label
 
 
 def findings(variants: Sequence[Variant], lengths: ByLength | None = None) -> list[Finding]:
@@ -73,24 +81,33 @@ def findings(variants: Sequence[Variant], lengths: ByLength | None = None) -> li
     """
     base = variants[0]
     result = [*_of_table3(variants), *_of_attention(variants), *_of_mixers(variants)]
-    result += _of_architectures(variants)
-    if lengths is not None:
-        result += _of_positions(variants, lengths)
-    if (base.mean("bleu") or 0) < LEARNED:
+    if base.score == BLEU:
+        result += _of_architectures(variants)
+        if lengths is not None:
+            result += _of_positions(variants, lengths)
+    if (base.mean_score or 0) < LEARNED[base.score.name]:
         return [dataclasses.replace(found, verdict="can not be told") for found in result]
     return result
 
 
-def notes(found: Sequence[Finding]) -> list[str]:
-    """By what rule the verdicts of these findings are given."""
+def notes(found: Sequence[Finding], score: Score) -> list[str]:
+    """By what rule the verdicts of these findings are given; score: of the sweep."""
     result = [
         "Holds: at least half of the rows named differ from the base row as published, by more "
         "than chance explains, and more of them than differ the other way. Does not hold: as many "
         "or more differ the other way. Else it can not be told; nor can it where the base row's "
-        f"BLEU is below {LEARNED:.0f}.",
-        "A row is as good where the interval of its difference lies within "
-        f"{NEARLY} BLEU of 0, and is not where a difference is seen that may be larger.",
+        f"{score.label} is below {LEARNED[score.name]:.0f}.",
     ]
+    if score == BLEU:
+        result.append(
+            "A row is as good where the interval of its difference lies within "
+            f"{NEARLY} BLEU of 0, and is not where a difference is seen that may be larger."
+        )
+    else:
+        result.append(
+            "All of this was published of translation. Which rows are as good is not asked: it is "
+            f"not known below which {score.label} a difference does not matter."
+        )
     sources = {one.source for one in found}
     others = {ATTENTION, DOMHAN, POSITIONS}
     if any(source in others or source.startswith("Table 2") for source in sources):
@@ -110,13 +127,13 @@ def notes(found: Sequence[Finding]) -> list[str]:
             "a hypothesis, of which it shows no figures. As longer sentences are harder for any "
             "model, what is compared with learned positions is the change from BLEU within to BLEU "
             f"beyond. It can not be told from fewer than {FEWEST_SENTENCES} sentences, nor where "
-            f"both are below {LEARNED:.0f} BLEU beyond."
+            f"both are below {LEARNED['bleu']:.0f} BLEU beyond."
         )
     if DOMHAN in sources:
         result.append(
-            "In the encoder, in the decoder: what BLEU changes by when the layer named takes the "
-            "place of self-attention there alone. Each layer counts by itself; their mean is shown "
-            "beside."
+            f"In the encoder, in the decoder: what {score.label} changes by when the layer named "
+            "takes the place of self-attention there alone. Each layer counts by itself; their "
+            "mean is shown beside."
         )
     return result
 
@@ -154,13 +171,14 @@ def _of_table3(variants: Sequence[Variant]) -> list[Finding]:
         _sign(claim, f"Table 3 ({group})", _to_base(worse), _to_base(better))
         for group, claim, worse, better in asked
     ]
-    learned = _to_base(of("E", "positions", lambda own, _: own == "learned"))
-    result.append(_equal("learned positions are as good as sinusoids", "Table 3 (E)", learned))
+    if base.score == BLEU:
+        learned = _to_base(of("E", "positions", lambda own, _: own == "learned"))
+        result.append(_equal("learned positions are as good as sinusoids", "Table 3 (E)", learned))
     return [found for found in result if found.evidence]
 
 
 def _to_base(variants: Sequence[Variant]) -> list[_Row]:
-    return [_Row(variant.label, variant.against, variant.status) for variant in variants]
+    return [_Row(one.label, one.against, one.status, one.score.label) for one in variants]
 
 
 # --- variants and each other ---------------------------------------------------------------------
@@ -189,8 +207,9 @@ def _of_attention(variants: Sequence[Variant]) -> list[Finding]:
     ]
     behind = rows("dot_product", "scaled_dot_product", large, "d_k {} less scaled")
     ahead = rows("additive", "dot_product", large, "d_k {} less unscaled")
+    equal = _equal("at small d_k unscaled dot-product attention is as good", ATTENTION, as_good)
     result = [
-        _equal("at small d_k unscaled dot-product attention is as good", ATTENTION, as_good),
+        *[equal] * (variants[0].score == BLEU),
         _sign("at large d_k unscaled dot-product attention falls behind", ATTENTION, behind, []),
         _sign("at large d_k additive attention outperforms unscaled", ATTENTION, [], ahead),
     ]
@@ -222,8 +241,9 @@ def _of_mixers(variants: Sequence[Variant]) -> list[Finding]:
         "self-attention matters more in the encoder than in the decoder", DOMHAN, rows, []
     )
     means = [_mean_scores([place[mixer] for mixer in both]) for place in (encoder, decoder)]
-    mean = _Row("mean of all, difference", over_same_seeds(*means), "incomplete")
-    return [dataclasses.replace(found, evidence=_evidence([*rows, mean]))]
+    mean = over_same_seeds(*means)
+    row = _Row("mean of all, difference", mean, "incomplete", base.score.label)
+    return [dataclasses.replace(found, evidence=_evidence([*rows, row]))]
 
 
 def _of_architectures(variants: Sequence[Variant]) -> list[Finding]:
@@ -284,7 +304,7 @@ def _of_positions(variants: Sequence[Variant], lengths: ByLength) -> list[Findin
     row = _Row(label, over_same_seeds(learned.change, sinusoidal.change), status)
     found = _sign(claim, EXTRAPOLATION, [row], [])
     # Where neither translates anything any more, what is left is the difference within.
-    if all(_mean(scores.beyond) < LEARNED for scores in (learned, sinusoidal)):
+    if all(_mean(scores.beyond) < LEARNED["bleu"] for scores in (learned, sinusoidal)):
         found = dataclasses.replace(found, verdict="can not be told")
     return [as_good, found]
 
@@ -313,11 +333,11 @@ def _that_change(variants: Sequence[Variant], settings: set[str]) -> list[Varian
 
 def _pair(label: str, one: Variant, other: Variant) -> _Row:
     status = other.status if one.scores else one.status
-    return _Row(label, over_same_seeds(one.scores, other.scores), status)
+    return _Row(label, over_same_seeds(one.scores, other.scores), status, one.score.label)
 
 
 def _change(base: Variant, variant: Variant) -> str:
-    before, after = base.mean("bleu"), variant.mean("bleu")
+    before, after = base.mean_score, variant.mean_score
     return MISSING if before is None or after is None else signed(after - before, 1)
 
 
@@ -376,5 +396,5 @@ def _difference(row: _Row) -> str:
     if against.interval is not None:
         low, high = against.interval
         tests.append(f"95 % {signed(low, 1)} to {signed(high, 1)}")
-    shown = signed(against.difference.mean, 1) + " BLEU"
+    shown = f"{signed(against.difference.mean, 1)} {row.unit}"
     return shown + (f" ({', '.join(tests)})" if tests else "")

@@ -8,9 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seq2sweep.config.scores import BLEU
 from seq2sweep.presets import table3
 from seq2sweep.report import page
-from seq2sweep.report.aggregate import FIGURES, Variant, aggregate
+from seq2sweep.report.aggregate import Variant, aggregate, figures
 from seq2sweep.report.number_format import MISSING
 from seq2sweep.report.paper import counterpart
 from seq2sweep.report.table import NONE_YET, SETTINGS, Tables, tables
@@ -56,7 +57,7 @@ def markdown(tables: Tables | None) -> str:
         ]
         lines += ["", *tables.finding_notes]
     if tables.by_length:
-        lines += ["", "## BLEU by length of the source", ""]
+        lines += ["", f"## {tables.by_length.title}", ""]
         lines += markdown_table(tables.by_length.headings, tables.by_length.rows)
         lines += ["", *(f"- {note}" for note in tables.by_length.notes)]
     if tables.comparisons:
@@ -88,9 +89,9 @@ def csv_text(sweep: Mapping[str, Any] | None) -> str:
 
     A figure that differs between seeds has four columns: its mean, `_sd` (n - 1), `_margin` (half
     the 95 % interval) and `_n`. `shared_device`: others trained there at the same time, so that
-    `device_hours` count for each of them. `bleu_difference*` are against the base row; `paper_*`
-    are of the paper's row beside it, their `_difference` against the paper's base row. Without a
-    sweep there is the line of headings alone.
+    `device_hours` count for each of them. `bleu_difference*`, of parsing `f1_difference*`, are
+    against the base row; `paper_*` are of the paper's row beside it, their `_difference` against
+    the paper's base row. Without a sweep there is the line of headings alone.
     """
     variants = aggregate(sweep or {"base": {"model": {}, "train": {}}, "trials": []})
     lines = [_csv_line(variant, variants[0]) for variant in variants]
@@ -112,7 +113,7 @@ def _csv_line(variant: Variant, base: Variant) -> dict[str, Any]:
         "status": variant.status,
         "cause": "; ".join(f"{name}: {cause}" for name, cause in variant.failures),
     }
-    for figure in FIGURES:
+    for figure in figures(variant.score):
         known = variant.figures[figure]
         line[figure] = known and known.mean
         if figure not in _SAME_FOR_ALL_SEEDS:
@@ -120,15 +121,15 @@ def _csv_line(variant: Variant, base: Variant) -> dict[str, Any]:
             line[f"{figure}_margin"] = known and known.margin
             line[f"{figure}_n"] = known.n if known else 0
     line["shared_device"] = variant.shared
-    against = variant.against
-    line["bleu_difference"] = against and against.difference.mean
-    line["bleu_difference_margin"] = against and against.difference.margin
+    against, difference = variant.against, f"{variant.score.name}_difference"
+    line[difference] = against and against.difference.mean
+    line[f"{difference}_margin"] = against and against.difference.margin
     for part in ("p", "low", "high", "seen"):
-        line[f"bleu_difference_{part}"] = against and getattr(against, part)
+        line[f"{difference}_{part}"] = against and getattr(against, part)
     printed = table3.read().rows[0]
     row = printed if variant is base else counterpart(variant, base)
     line["paper_row"] = row and row.name
-    for name in ("perplexity", "bleu", "parameters_millions"):
+    for name in ("perplexity", *["bleu"] * (variant.score == BLEU), "parameters_millions"):
         value = row and getattr(row, name)
         # Two decimals are printed; a subtraction leaves more.
         change = None if value is None else round(value - getattr(printed, name), 2)

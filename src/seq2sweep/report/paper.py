@@ -7,23 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets import table3
 from seq2sweep.report.aggregate import Variant, most_seeds
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, signed
 from seq2sweep.sweep.scaled_rows import paper_base
-
-HEADINGS = (
-    "change",
-    "row of the paper",
-    "PPL, paper",
-    "PPL, here",
-    "BLEU, paper",
-    "BLEU, here",
-    "params, paper",
-    "params, here",
-    "p",
-    "direction of BLEU",
-)
 
 # Settings that make a row of the paper when nothing else changes; the first is the one compared.
 _KINDS: dict[str, list[tuple[str, ...]]] = {
@@ -42,9 +30,26 @@ _SYMBOLS = {
 }
 
 
+def headings(score: Score) -> tuple[str, ...]:
+    """Of what the paper has no such score of, there is nothing to compare it with."""
+    same = score == BLEU
+    return (
+        "change",
+        "row of the paper",
+        "PPL, paper",
+        "PPL, here",
+        *[f"{score.label}, paper"] * same,
+        f"{score.label}, here",
+        "params, paper",
+        "params, here",
+        "p",
+        *[f"direction of {score.label}"] * same,
+    )
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """Cells under HEADINGS; `verdict` is same, opposite or none."""
+    """Cells under `headings`; `verdict` is same, opposite or none."""
 
     cells: tuple[str, ...]
     verdict: str
@@ -73,15 +78,21 @@ def notes(variants: Sequence[Variant]) -> list[str]:
     paper, several = table3.read(), most_seeds(variants) > 1
     kind = (
         "BLEU here is computed as the paper's was (Moses tokens, German compounds split)."
-        if _bleu(variants[0]) == "bleu_paper"
+        if _score(variants[0]) == "bleu_paper"
         else "BLEU here is sacreBLEU's, and the paper's is of other tokens."
     )
-    return [
+    result = [
         f"Paper: {paper.source} ({paper.data}).",
         "In brackets: the difference to the base row of the same table.",
-        kind,
         "Rows (A) of the paper keep h × d_k constant; a change of h alone also changes the amount "
         "of computation.",
+    ]
+    if variants[0].score != BLEU:
+        here = variants[0].score.label
+        return [*result, f"The paper's rows are trained to translate, and have no {here}."]
+    result.insert(2, kind)
+    return [
+        *result,
         "BLEU of a small model on a small data set is not comparable with the paper's in absolute "
         "terms. The direction of each difference is"
         + ("." if several else "; a single seed leaves differences of a few tenths open."),
@@ -148,9 +159,9 @@ def _step(setting: str, before: float, after: float) -> float:
     return math.log(after / before)
 
 
-def _bleu(base: Variant) -> str:
+def _score(base: Variant) -> str:
     """The figure that is compared: of the paper's kind where it is known."""
-    return "bleu" if base.figures["bleu_paper"] is None else "bleu_paper"
+    return base.score.name if base.figures.get("bleu_paper") is None else "bleu_paper"
 
 
 def _compare(variant: Variant, base: Variant, row: table3.Row) -> Comparison:
@@ -159,10 +170,11 @@ def _compare(variant: Variant, base: Variant, row: table3.Row) -> Comparison:
         f"{_SYMBOLS.get(key, key)} {plain(before)} → {plain(after)}"
         for key, before, after in _changes(row)
     )
-    kind = _bleu(base)
+    kind, same = _score(base), base.score == BLEU
     ours, theirs = variant.mean(kind), base.mean(kind)
     seen = None if variant.against is None else variant.against.seen
-    verdict, words = _verdict(_difference(ours, theirs), _difference(row.bleu, printed.bleu), seen)
+    there = _difference(row.bleu, printed.bleu) if same else None
+    verdict, words = _verdict(_difference(ours, theirs), there, seen)
     parameters = [
         None if r.parameters_millions is None else r.parameters_millions * 1e6
         for r in (row, printed)
@@ -172,12 +184,12 @@ def _compare(variant: Variant, base: Variant, row: table3.Row) -> Comparison:
         f"({row.group}) {changes}",
         _with_difference(row.perplexity, printed.perplexity, 2),
         _with_difference(variant.mean("valid_perplexity"), base.mean("valid_perplexity"), 2),
-        _with_difference(row.bleu, printed.bleu, 1),
+        *[_with_difference(row.bleu, printed.bleu, 1)] * same,
         _with_difference(ours, theirs, 1),
         _parameters(*parameters),
         _parameters(variant.mean("parameters"), base.mean("parameters")),
         MISSING if variant.against is None else p_value(variant.against.p),
-        words,
+        *[words] * same,
     )
     return Comparison(cells, verdict)
 

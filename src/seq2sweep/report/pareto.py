@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seq2sweep.config.scores import SCORES
 from seq2sweep.report.aggregate import Variant
 from seq2sweep.report.number_format import fixed, millions, powers
 
 _NAMES = {
-    "bleu": "BLEU",
-    "bleu_paper": "BLEU as in the paper",
-    "chrf": "chrF",
+    **{name: label for score in SCORES.values() for name, label in score.metrics.items()},
     "valid_perplexity": "perplexity",
     "flops": "training FLOPs",
     "parameters": "parameters",
@@ -22,7 +21,7 @@ _COSTS = ("flops", "parameters")
 
 @dataclass(frozen=True)
 class Objective:
-    """A figure of a variant (`aggregate.FIGURES`), and whether more of it is better."""
+    """A figure of a variant (`aggregate.figures`), and whether more of it is better."""
 
     figure: str
     higher: bool

@@ -31,9 +31,10 @@ _LONGEST = 36  # characters of a trial's name that fit beside a plot
 def objectives(variants: Sequence[Variant], sought: Sequence[Objective]) -> dict[str, str] | None:
     """Heading, drawing and caption of one objective over another, with their Pareto front.
 
-    Of a search for two it is these; else BLEU over training FLOPs.
+    Of a search for two it is these; else the score over training FLOPs.
     """
-    pair = sought if len(sought) == 2 else [Objective("bleu", True), Objective("flops", False)]
+    score = variants[0].score.name
+    pair = sought if len(sought) == 2 else [Objective(score, True), Objective("flops", False)]
     y, x = sorted(pair, key=lambda objective: objective.is_cost)
     shown = [
         variant
@@ -151,26 +152,26 @@ def effects(variants: Sequence[Variant]) -> list[dict[str, str]]:
             for variant in variants
             if (variant is base or kind_of(variant, base) == (group, setting))
             and variant.state == "finished"
-            and variant.figures["bleu"] is not None
+            and variant.scored is not None
         ]
         if len(chosen) > 1:
             chosen.sort(key=lambda variant: variant.settings[setting])
-            title = f"BLEU against {setting}"
+            title = f"{base.score.label} against {setting}"
             result.append({"title": title, "svg": _effect(chosen, setting, title)})
     return result
 
 
 @matplotlib.rc_context(STYLE)
 def _effect(variants: Sequence[Variant], setting: str, title: str) -> Markup:
-    """A small plot of BLEU over one setting, and the base's level."""
+    """A small plot of the score over one setting, and the base's level."""
     figure = Figure(figsize=(3.6, 2.6))
     axes = figure.subplots()
     values = [variant.settings[setting] for variant in variants]
-    scores = [variant.mean("bleu") or 0.0 for variant in variants]
+    scores = [variant.mean_score or 0.0 for variant in variants]
     axes.plot(values, scores, color=SERIES[0], linewidth=1.2)
     for variant, place in zip(variants, zip(values, scores, strict=True), strict=True):
-        bleu = variant.figures["bleu"]
-        _mark(axes, variant, place, SERIES[variant.is_base], bleu.margin if bleu else None)
+        scored = variant.scored
+        _mark(axes, variant, place, SERIES[variant.is_base], scored.margin if scored else None)
         if variant.is_base:
             axes.axhline(place[1], color=SERIES[1], linewidth=0.8, dashes=(4, 3), zorder=1)
     if setting != "dropout":  # what doubles from row to row
@@ -182,7 +183,7 @@ def _effect(variants: Sequence[Variant], setting: str, title: str) -> Markup:
     axes.grid(axis="x", visible=False)
     axes.margins(0.08, 0.15)
     axes.set_xlabel("h, with h × d_k constant" if setting == "heads" else setting)
-    axes.set_ylabel("BLEU (dev)")
+    axes.set_ylabel(f"{variants[0].score.label} (dev)")
     return svg(figure, title, f"effect-{setting}")
 
 

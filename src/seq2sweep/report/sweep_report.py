@@ -11,9 +11,11 @@ from typing import Any
 from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
+from seq2sweep.config.scores import SCORES, Score
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.reading import read_lines
 from seq2sweep.evaluate.by_length import ScoresByLength, TrainedOn
+from seq2sweep.evaluate.scorers import Scorer, scorer
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
 from seq2sweep.redaction import redact
@@ -27,17 +29,8 @@ from seq2sweep.sweep.search_space import SWEPT_SECTIONS
 from seq2sweep.sweep.trial_record import TrialResult
 from seq2sweep.sweep.variants import Refused, Variant
 
-# Of a trial that did not fail, where they are known.
-FIGURES = (
-    "bleu",
-    "bleu_paper",
-    "chrf",
-    "signature",
-    "flops",
-    "mfu",
-    "device_hours",
-    "energy_kwh",
-)
+FIGURES = ("signature", "flops", "mfu", "device_hours", "energy_kwh")
+"""Of a trial that did not fail, where they are known, beside the metrics of its score."""
 
 MOST_POINTS = 1000
 """Of a learning curve; more are thinned out evenly."""
@@ -54,8 +47,8 @@ def describe(
     """One entry of reports/sweep.json; shared: its device with other trials, as `sharing` says."""
     variant = result.variant
     validated = journal.thinned(journal.entries(result.journal, "validated"), MOST_POINTS)
-    values = configuration.to_dict(variant.config)
-    entry = _entry(variant, variant.variant, values, result.status, result.cause) | {
+    values, score = configuration.to_dict(variant.config), SCORES[variant.config.data.score]
+    entry = _entry(variant, variant.variant, values, score, result.status, result.cause) | {
         "params_sha256": configuration.fingerprint(variant.config),
         "steps": result.steps,
         "wall_seconds": result.wall_seconds,
@@ -67,21 +60,22 @@ def describe(
     }
     if result.status != "failed":
         entry["translations"] = _translations(result)
-        entry |= {name: result.metrics.get(name) for name in FIGURES}
+        entry |= {name: result.metrics.get(name) for name in (*score.metrics, *FIGURES)}
         entry["valid_perplexity"] = validated[-1]["valid_perplexity"] if validated else None
         entry["parameters"] = flops.parameter_count(variant.config.model, vocabulary_size)
     return entry
 
 
-def describe_refused(variant: Refused) -> dict[str, Any]:
+def describe_refused(variant: Refused, score: Score) -> dict[str, Any]:
     """The entry of a variant that nothing was trained of: the same keys, all figures null."""
-    return _entry(variant, variant.name, variant.values, "refused", variant.cause)
+    return _entry(variant, variant.name, variant.values, score, "refused", variant.cause)
 
 
 def _entry(
     variant: Variant | Refused,
     name: str,
     values: Mapping[str, Any],
+    score: Score,
     status: str,
     cause: str | None,
 ) -> dict[str, Any]:
@@ -100,7 +94,7 @@ def _entry(
         "params_sha256": None,
         "steps": 0,
         "valid_perplexity": None,
-        **dict.fromkeys(FIGURES),
+        **dict.fromkeys((*score.metrics, *FIGURES)),
         "parameters": None,
         "wall_seconds": 0.0,
         "nodes": [],
@@ -171,6 +165,7 @@ def whole(
         "seeds": config.sweep.seeds,
         "split": "valid",
         "dataset": config.data.dataset,
+        **SCORES[config.data.score].mark,
         "base": {section: sections[section] for section in SWEPT_SECTIONS},
         "trials": [],
         "significance": None,
@@ -189,10 +184,14 @@ def _redacted(value: Any) -> Any:
 
 def _translations(result: TrialResult) -> dict[str, str] | None:
     """Where those of the validation set are, seen from the project, and which they are."""
-    if "bleu" not in result.metrics:
+    if not _scored(result):
         return None
     place = Path(os.path.relpath(result.translations, Path.cwd().resolve()))
     return {"file": place.as_posix(), "sha256": sha256(result.translations)}
+
+
+def _scored(result: TrialResult) -> bool:
+    return result.variant.config.data.score in result.metrics
 
 
 def refused_of(proposals: Sequence[Proposal]) -> list[Refused]:
@@ -268,77 +267,72 @@ def significance(
     """
     texts: dict[str, list[list[str]]] = {}
     for result in results:
-        if result.status == "finished" and "bleu" in result.metrics:
+        if result.status == "finished" and _scored(result):
             lines = list(read_lines(result.translations))
             texts.setdefault(result.variant.variant, []).append(lines)
     base = texts.pop(results[0].variant.variant, None)
     if base is None:
         return None
-    wanted = list(read_lines(references))
-    lowercase = config.prepare.lowercase
-    return {
-        name: against_base(base, system, wanted, config.data.target, lowercase=lowercase)
-        for name, system in texts.items()
-    }
+    of = _scorer(config, references)
+    return {name: against_base(base, system, of) for name, system in texts.items()}
+
+
+def _scorer(config: Config, references: Path) -> Scorer:
+    lines, lowercase = list(read_lines(references)), config.prepare.lowercase
+    return scorer(lines, config.data.target, lowercase=lowercase)
 
 
 def by_length(
     config: Config, results: Sequence[TrialResult], references: Path, encoded: Path
 ) -> dict[str, Any] | None:
-    """BLEU of each scored trial by the length of the source; None where none was scored.
+    """The score of each scored trial by the length of the source; None where none was scored.
 
-    `trained_on`: what `TrainedOn` says of the training data; `signature`: of BLEU; `bins` and
-    `bleu`, by the trial's name, as `ScoresByLength` gives them. references: of the validation set;
-    encoded: folder of the encoded splits. Translations are those that trials left.
+    `trained_on`: what `TrainedOn` says of the training data; `signature`: of the score; `bins` and
+    `bleu` or `f1`, by the trial's name, as `ScoresByLength` gives them. references: of the
+    validation set; encoded: folder of the encoded splits. Translations are those that trials left.
     """
-    scored = [one for one in results if one.status != "failed" and "bleu" in one.metrics]
+    scored = [one for one in results if one.status != "failed" and _scored(one)]
     if not scored:
         return None
     train, valid = (Bitext.open(encoded, split) for split in ("train", "valid"))
     trained_on = TrainedOn.of(train.source_lengths)
-    scores = ScoresByLength(
-        list(read_lines(references)),
-        valid.source_lengths,
-        config.data.target,
-        trained_on=trained_on,
-        lowercase=config.prepare.lowercase,
-    )
+    of = _scorer(config, references)
+    scores = ScoresByLength(of, valid.source_lengths, trained_on=trained_on)
     return {
         "trained_on": dataclasses.asdict(trained_on),
-        "signature": scores.signature,
+        "signature": of.signature,
         "bins": scores.bins,
-        "bleu": {
+        of.name: {
             one.variant.name: scores.score(list(read_lines(one.translations))) for one in scored
         },
     }
 
 
 def summarise(report: dict[str, Any]) -> dict[str, Any]:
-    """metrics/sweep.json, from reports/sweep.json: counts, BLEU and the best variant."""
-    trials = report["trials"]
+    """metrics/sweep.json, from reports/sweep.json: counts, scores and the best variant."""
+    trials, score = report["trials"], Score.of(report).name
     statuses = [trial["status"] for trial in trials]
     return {
         "trials": len(trials),
         **{key: statuses.count(key.replace("_", " ")) for key in COUNTS[1:]},
-        "best": _best(report),
-        "bleu": {trial["name"]: trial["bleu"] for trial in trials},
+        "best": _best(report, score),
+        score: {trial["name"]: trial[score] for trial in trials},
     }
 
 
-def _best(report: dict[str, Any]) -> dict[str, Any] | None:
-    """The variant of the highest mean BLEU on the validation set, of finished trials alone.
+def _best(report: dict[str, Any], score: str) -> dict[str, Any] | None:
+    """The variant of the highest mean score on the validation set, of finished trials alone.
 
-    name, steps: of its best trial; bleu: the variant's mean.
+    name, steps: of its best trial; bleu, or f1: the variant's mean.
     """
-    means = {variant.name: variant.mean("bleu") or 0.0 for variant in aggregate(report)}
+    means = {variant.name: variant.mean(score) or 0.0 for variant in aggregate(report)}
     finished = [
         trial
         for trial in report["trials"]
-        if trial["status"] == "finished" and trial["bleu"] is not None
+        if trial["status"] == "finished" and trial[score] is not None
     ]
     if not finished:
         return None
-    best = max(finished, key=lambda trial: (means[trial["variant"]], trial["bleu"]))
-    return {key: best[key] for key in ("variant", "name", "steps")} | {
-        "bleu": means[best["variant"]]
-    }
+    best = max(finished, key=lambda trial: (means[trial["variant"]], trial[score]))
+    own = {key: best[key] for key in ("variant", "name", "steps")}
+    return own | {score: means[best["variant"]]}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from seq2sweep import config as configuration
+from seq2sweep.config.scores import F1, Score
 from seq2sweep.report import findings, paper
 from seq2sweep.report.aggregate import Variant, aggregate, most_seeds, with_margin
 from seq2sweep.report.number_format import MISSING, fixed, millions, plain, powers, whole
@@ -26,18 +27,6 @@ SETTINGS = {
     "ε_ls": "label_smoothing",
     "train steps": "steps",
 }
-# The columns of the paper come first.
-HEADINGS = (
-    "row",
-    *SETTINGS,
-    "PPL (dev)",
-    "BLEU (dev)",
-    "params ×10⁶",
-    "BLEU as in the paper",
-    "FLOPs",
-    "device-hours",
-    "status",
-)
 PRECISIONS = {"float32": "float32", "bf16": "bf16 (products; weights and updates in float32)"}
 LATER = {
     key.partition(".")[2]: value
@@ -48,7 +37,7 @@ LATER = {
 SHARED = "†"
 """Marks device-hours of a device that other trials used at the same time."""
 UNSEEN = "≈"
-"""Marks a BLEU that cannot be told from the base row's."""
+"""Marks a score that cannot be told from the base row's."""
 
 NONE_YET = (
     "No variants have been trained. To train some, set `sweep.method` in params.yaml, such as "
@@ -61,9 +50,24 @@ _BUDGETS = {
 }
 
 
+def headings(score: Score, settings: Iterable[str] = SETTINGS) -> tuple[str, ...]:
+    """The columns of the paper come first."""
+    return (
+        "row",
+        *settings,
+        "PPL (dev)",
+        f"{score.label} (dev)",
+        "params ×10⁶",
+        *score.beside.values(),
+        "FLOPs",
+        "device-hours",
+        "status",
+    )
+
+
 @dataclass(frozen=True)
 class Row:
-    """Cells under HEADINGS; `state` is base, or how the variant ended.
+    """Cells under `headings`; `state` is base, or how the variant ended.
 
     front: whether it is on the Pareto front of a search for several objectives.
     """
@@ -77,28 +81,29 @@ class Row:
 class Tables:
     """All that the report says of a sweep in words and numbers.
 
-    failures: name and cause of each trial without a result. by_length: BLEU by length of the
-    source, None where it is not known.
+    failures: name and cause of each trial without a result. by_length: scores by length of the
+    source, None where they are not known.
     """
 
+    headings: Sequence[str]
     rows: Sequence[Row]
     notes: Sequence[str]
     failures: Sequence[tuple[str, str]]
+    comparison_headings: Sequence[str]
     comparisons: Sequence[paper.Comparison]
     comparison_notes: Sequence[str]
     findings: Sequence[findings.Finding]
     finding_notes: Sequence[str]
-    headings: Sequence[str] = HEADINGS
-    comparison_headings: Sequence[str] = paper.HEADINGS
     by_length: length_scores.Table | None = None
 
 
 def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) -> Tables:
     """From reports/sweep.json; `dataset` says in words what was translated."""
-    variants = aggregate(sweep)
+    variants, score = aggregate(sweep), Score.of(sweep)
     lengths = length_scores.read(sweep)
     found = findings.findings(variants, lengths)
     return Tables(
+        headings=headings(score, _columns(variants)),
         rows=rows(variants, sweep),
         notes=notes(sweep, variants, dataset, vocabulary_size),
         failures=[
@@ -106,11 +111,11 @@ def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) 
             for variant in variants
             for name, cause in variant.failures
         ],
+        comparison_headings=paper.headings(score),
         comparisons=paper.comparisons(variants),
         comparison_notes=paper.notes(variants),
-        headings=("row", *_columns(variants), *HEADINGS[1 + len(SETTINGS) :]),
         findings=found,
-        finding_notes=findings.notes(found),
+        finding_notes=findings.notes(found, score),
         by_length=length_scores.table(variants, lengths),
     )
 
@@ -136,6 +141,7 @@ def notes(
     vocabulary_size: int | None,
 ) -> list[str]:
     """What a reader must know to read the table."""
+    score = Score.of(sweep)
     signatures = sorted({t["signature"] for t in sweep["trials"] if t.get("signature")})
     seeds, split = most_seeds(variants), sweep["split"]
     tested = [v for v in variants if v.against is not None and v.against.p is not None]
@@ -144,8 +150,7 @@ def notes(
         "Empty cells are the base row's, as in the paper.",
         f"Data: {dataset}, {'validation' if split == 'valid' else split} set; no checkpoint "
         "averaging.",
-        "PPL is per word piece, not per word, of a shared vocabulary of "
-        f"{whole(vocabulary_size)} pieces; parameters are counted with that vocabulary.",
+        _perplexity(score, vocabulary_size),
         "FLOPs are the multiply-adds of the model, times two, over the training done; FLOPs and "
         "device-hours are those of one training.",
         *_precision(sweep),
@@ -163,7 +168,8 @@ def notes(
     if sweep.get("budget") in _BUDGETS:
         result.append(_BUDGETS[sweep["budget"]])
     if signatures:
-        result.append("BLEU is sacreBLEU's: " + ", ".join(f"`{text}`" for text in signatures))
+        named = ", ".join(f"`{text}`" for text in signatures)
+        result.append(f"{score.label} is {score.rule}: {named}")
     if seeds > 1:
         result.append(
             f"Figures are means over seeds, n = {seeds} unless the status says otherwise; ± is "
@@ -171,8 +177,8 @@ def notes(
         )
     if tested:
         result.append(
-            f"{UNSEEN}: no difference to the base row's BLEU can be seen, by a paired bootstrap "
-            "over the sentences (p of 0.05 or more)"
+            f"{UNSEEN}: no difference to the base row's {score.label} can be seen, by a paired "
+            "bootstrap over the sentences (p of 0.05 or more)"
             + (", or by the seeds (Welch's interval contains 0)." if seeds > 1 else ".")
             + f" Of comparisons in which nothing differs, one in 20 has a smaller p; here are "
             f"{len(tested)}."
@@ -184,6 +190,20 @@ def notes(
             "those of their last step and not comparable with finished ones."
         )
     return result
+
+
+def _perplexity(score: Score, vocabulary_size: int | None) -> str:
+    """What it is per, and of which vocabulary."""
+    size = whole(vocabulary_size)
+    if score == F1:
+        return (
+            "PPL is per symbol of a tree, of which a bracket has two and a word one. Sentences are "
+            f"of a vocabulary of {size} pieces; parameters are counted with both vocabularies."
+        )
+    return (
+        f"PPL is per word piece, not per word, of a shared vocabulary of {size} pieces; parameters "
+        "are counted with that vocabulary."
+    )
 
 
 def _precision(sweep: Mapping[str, Any]) -> list[str]:
@@ -216,9 +236,9 @@ def _row(variant: Variant, base: Variant, columns: Sequence[str], on_front: bool
         name,
         *own,
         with_margin(variant.figures["valid_perplexity"], 2),
-        _bleu(variant),
+        _score(variant),
         parameters,
-        with_margin(variant.figures["bleu_paper"], 1),
+        *(with_margin(variant.figures[name], 1) for name in variant.score.beside),
         # A trial that failed before its first step has cost nothing worth a figure.
         powers(variant.mean("flops") or None),
         _hours(variant.mean("device_hours")) + f" {SHARED}" * variant.shared,
@@ -243,9 +263,9 @@ def _setting(variant: Variant, key: str) -> str:
     return whole(value) if key == "steps" and isinstance(value, int) else plain(value)
 
 
-def _bleu(variant: Variant) -> str:
+def _score(variant: Variant) -> str:
     unseen = variant.against is not None and variant.against.seen is False
-    return with_margin(variant.figures["bleu"], 1) + (f" {UNSEEN}" if unseen else "")
+    return with_margin(variant.scored, 1) + (f" {UNSEEN}" if unseen else "")
 
 
 def _hours(hours: float | None) -> str:

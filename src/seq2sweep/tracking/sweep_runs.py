@@ -12,6 +12,7 @@ from typing import Any, Self, cast
 from seq2sweep import config as configuration
 from seq2sweep import console, hardware
 from seq2sweep.config import SweepConfig
+from seq2sweep.config.scores import SCORES
 from seq2sweep.model import flops
 from seq2sweep.report.aggregate import estimate
 from seq2sweep.runs.run_store import Status
@@ -22,7 +23,6 @@ from seq2sweep.tracking.recorder import CURVES, Recorder, clean_params
 
 CHANGES_NO_RESULT = "what is recorded of a result"
 
-SCORES = ("bleu", "bleu_paper", "chrf")
 COST = ("target_tokens", "wall_seconds", *hardware.COSTS)
 STATUSES: tuple[Status, ...] = ("interrupted", "finished", "stopped early", "failed")
 """The first of these that a seed ended with is how the variant did."""
@@ -78,7 +78,8 @@ class SweepRecorder:
             )
         elif event == "scored":
             self._score(variant, figures)
-            line = f"BLEU {figures['bleu']:.2f} on the validation set"
+            score = SCORES[variant.config.data.score]
+            line = f"{score.label} {figures[score.name]:.2f} on the validation set"
         else:
             self._end(event, variant, figures)
             line = event + (f" ({figures['cause']})" if figures["cause"] else "")
@@ -130,10 +131,12 @@ class SweepRecorder:
         self.variants[variant.variant].end(variant.seed, Ended(status, step, shown, cause))
 
     def _score(self, variant: Variant, figures: dict[str, Any]) -> None:
-        scores = {f"valid_{name}": score for name, score in known(figures, SCORES).items()}
+        score = SCORES[variant.config.data.score]
+        found = known(figures, tuple(score.metrics))
+        scores = {f"valid_{name}": value for name, value in found.items()}
         run, parent = self.runs[variant.name], self.variants[variant.variant]
         for each in (run, parent.run):
-            each.tag({"bleu.signature": figures["signature"]})
+            each.tag({f"{score.name}.signature": figures["signature"]})
         run.log(scores, step=parent.ended[variant.seed].step)
         parent.score(variant.seed, scores)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from seq2sweep.config.scores import BLEU
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.findings import Finding, findings, notes
 from seq2sweep.report.positions import length_scores
@@ -133,10 +134,10 @@ def test_a_variant_that_changes_more_than_positions_is_not_compared() -> None:
 
 
 def test_notes_say_what_is_within_and_beyond() -> None:
-    text = " ".join(notes(list(said(positions_sweep()).values())))
+    text = " ".join(notes(list(said(positions_sweep()).values()), BLEU))
     assert "“may allow the model to extrapolate”" in text
     assert "a hypothesis" in text
     assert "fewer than 30 sentences" in text
     without = positions_sweep()
     del without["by_length"]
-    assert "extrapolate" not in " ".join(notes(list(said(without).values())))
+    assert "extrapolate" not in " ".join(notes(list(said(without).values()), BLEU))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets.rivals import PAIRS, ROWS, Cost, Row
 from seq2sweep.report.aggregate import Against, Variant, aggregate, with_margin
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, powers, signed
@@ -21,23 +22,6 @@ PAPER = (
     "days × devices, En-Fr",
     "computed, En-De",
     "computed, En-Fr",
-)
-MEASURED = (
-    "model here",
-    "in place of",
-    "layers",
-    "d_model",
-    "params ×10⁶",
-    "PPL (dev)",
-    "BLEU (dev)",
-    "BLEU as in the paper",
-    "less base's",
-    "p",
-    "FLOPs",
-    "of these tries",
-    "device-hours",
-    "learning rate",
-    "status",
 )
 NOT_MEASURED = (
     "Nothing was measured: set `sweep.method: table2` in params.yaml, or see the presets "
@@ -69,9 +53,13 @@ def section(sweep: Mapping[str, Any] | None, dataset: str) -> dict[str, Any]:
 
 
 def tables(sweep: Mapping[str, Any] | None) -> list[Table]:
-    """The paper's table, and the one measured where `sweep` is one of method table2."""
+    """The paper's table, and the one measured where `sweep` is one of method table2.
+
+    The paper's is of translation, and not shown beside a sweep of parsing.
+    """
     printed = Table("As printed", PAPER, [_printed(row) for row in ROWS], PAPER_NOTES, (5, 6))
-    return [printed] if sweep is None or "table2" not in sweep else [_measured(sweep), printed]
+    found = [] if sweep is None or "table2" not in sweep else [_measured(sweep)]
+    return found if sweep is not None and Score.of(sweep) != BLEU else [*found, printed]
 
 
 # --- cells ---------------------------------------------------------------------------------------
@@ -95,7 +83,28 @@ def _terms(cost: Cost | None) -> str:
     return f"{several}{plain(cost.days)} × {cost.devices} {cost.device}"
 
 
+def _headings(score: Score) -> tuple[str, ...]:
+    return (
+        "model here",
+        "in place of",
+        "layers",
+        "d_model",
+        "params ×10⁶",
+        "PPL (dev)",
+        f"{score.label} (dev)",
+        *score.beside.values(),
+        "less base's",
+        "p",
+        "FLOPs",
+        "of these tries",
+        "device-hours",
+        "learning rate",
+        "status",
+    )
+
+
 def _measured(sweep: Mapping[str, Any]) -> Table:
+    score = Score.of(sweep)
     tried = {one["variant"]: one for one in sweep["table2"]["architectures"]}
     variants = aggregate(sweep)
     rates = [plain(rate) for rate in sweep["table2"]["learning_rates"]]
@@ -105,9 +114,10 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
         for name, one in tried.items()
         if len(rates) > 1 and one["best"] in _ends(sweep["table2"]["learning_rates"])
     ]
+    paper = ", and as the paper counted it (tokenised, compounds split for German)"
     notes = [
-        "Scored on the validation set, without checkpoint averaging. BLEU is sacreBLEU's, and as "
-        "the paper counted it (tokenised, compounds split for German).",
+        f"Scored on the validation set, without checkpoint averaging. {score.label} is "
+        f"{score.rule}{paper * (score == BLEU)}.",
         "Each model got the same FLOPs, by its formula: those of the base's `train.steps`. "
         f"{100 * share:g} % of them went into {len(rates)} tries of the learning rate "
         f"({', '.join(rates)} × the base's), of which the lowest validation perplexity was chosen; "
@@ -123,7 +133,8 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
             "`sweep.learning_rates` may find a better one."
         )
     rows = [_row(variant, variants[0], tried.get(variant.name, {})) for variant in variants]
-    return Table("Measured", MEASURED, rows, notes, (1, len(MEASURED) - 1))
+    headings = _headings(score)
+    return Table("Measured", headings, rows, notes, (1, len(headings) - 1))
 
 
 def _alike(optimizer: str | None) -> str:
@@ -146,10 +157,8 @@ def _row(variant: Variant, base: Variant, tried: Mapping[str, Any]) -> list[str]
         counterpart,
         *(plain(variant.settings.get(key)) for key in ("layers", "d_model")),
         millions(variant.mean("parameters")),
-        *(
-            with_margin(variant.figures[figure], decimals)
-            for figure, decimals in (("valid_perplexity", 2), ("bleu", 1), ("bleu_paper", 1))
-        ),
+        with_margin(variant.figures["valid_perplexity"], 2),
+        *(with_margin(variant.figures[name], 1) for name in variant.score.columns),
         MISSING if against is None else _difference(against),
         MISSING if against is None or against.p is None else p_value(against.p),
         powers(variant.mean("flops") or None),

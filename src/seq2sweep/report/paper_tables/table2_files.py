@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets.rivals import PAIRS, ROWS
 from seq2sweep.report import page
 from seq2sweep.report.aggregate import aggregate
@@ -21,8 +22,6 @@ from seq2sweep.report.paper_tables.table2 import (
     tables,
 )
 
-FIGURES = ("parameters", "valid_perplexity", "bleu", "bleu_paper", "flops", "device_hours")
-
 
 def table2_files(sweep: Mapping[str, Any] | None, dataset: str) -> dict[str, str]:
     """The text of each file by its name, from reports/sweep.json; None where none has been run.
@@ -30,20 +29,21 @@ def table2_files(sweep: Mapping[str, Any] | None, dataset: str) -> dict[str, str
     dataset: what was translated, in words.
     """
     found = tables(sweep)
+    measured = sweep is not None and "table2" in sweep
     return {
-        "table2.md": _markdown(found),
+        "table2.md": _markdown(found, measured),
         "table2.csv": _csv(sweep),
         "table2.tex": _latex(found),
         "table2.html": page.render_alone(TITLE, section(sweep, dataset)),
     }
 
 
-def _markdown(found: Sequence[Table]) -> str:
+def _markdown(found: Sequence[Table], measured: bool) -> str:
     lines = [f"# {TITLE}"]
     for table in found:
         lines += ["", f"## {table.title}", "", *markdown_table(table.headings, table.rows), ""]
         lines += [f"- {note}" for note in table.notes]
-    return "\n".join([*lines, *([] if len(found) > 1 else ["", NOT_MEASURED]), ""])
+    return "\n".join([*lines, *([] if measured else ["", NOT_MEASURED]), ""])
 
 
 def _latex(found: Sequence[Table]) -> str:
@@ -55,7 +55,12 @@ def _latex(found: Sequence[Table]) -> str:
 
 
 def _csv(sweep: Mapping[str, Any] | None) -> str:
-    """A line a row of the paper's table; the measured columns of rows that are here, empty else."""
+    """A line a row of the paper's table; the measured columns of rows that are here, empty else.
+
+    Of a sweep of parsing there is no `paper_bleu_*`, and `f1*` in place of `bleu*`.
+    """
+    score = Score.of(sweep or {})
+    figures = ("parameters", "valid_perplexity", *score.columns, "flops", "device_hours")
     measured = {}
     if sweep is not None and "table2" in sweep:
         measured = {architecture_of(v): v for v in aggregate(sweep)}
@@ -67,19 +72,20 @@ def _csv(sweep: Mapping[str, Any] | None) -> str:
         line: dict[str, Any] = {"model": row.name, "architecture": row.architecture}
         for pair in PAIRS:
             cost = row.cost.get(pair)
+            if score == BLEU:
+                line[f"paper_bleu_{pair}"] = row.bleu.get(pair)
             line |= {
-                f"paper_bleu_{pair}": row.bleu.get(pair),
                 f"paper_flops_{pair}": cost and cost.printed,
                 f"computed_flops_{pair}": cost and cost.computed,
             }
         variant = measured.get(str(row.architecture))
-        for figure in FIGURES:
+        for figure in figures:
             known = variant and variant.figures[figure]
             line[figure] = known and known.mean
             line[f"{figure}_margin"] = known and known.margin
             line[f"{figure}_n"] = known and known.n
         against = variant and variant.against
-        line["bleu_difference"] = against and against.difference.mean
+        line[f"{score.name}_difference"] = against and against.difference.mean
         interval = (against and against.interval) or (None, None)
         line |= {"low": interval[0], "high": interval[1], "p": against and against.p}
         own = tried.get(variant.name, {}) if variant else {}

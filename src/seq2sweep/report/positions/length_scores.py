@@ -1,4 +1,4 @@
-"""What reports/sweep.json says of BLEU by length (`by_length`): read, pooled over seeds, a table.
+"""What reports/sweep.json says of scores by length (`by_length`): read, pooled over seeds, a table.
 
 A sweep of an earlier version has no such entry; then there is nothing to show.
 """
@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from seq2sweep.config.scores import SCORES, Score
 from seq2sweep.paths import mismatch
 from seq2sweep.report.aggregate import Estimate, Variant, estimate, with_margin
 from seq2sweep.report.number_format import whole
@@ -19,9 +20,9 @@ SHAPE: dict[str, Any] = {
     "trained_on": {"usual": int, "longest": int},
     "signature": str,
     "bins": [{"shortest": int, "longest": int, "sentences": int}],
-    "bleu": dict,
 }
-"""Of the entry, for `seq2sweep.paths.mismatch`; each value of `bleu` is of this:"""
+"""Of the entry, for `seq2sweep.paths.mismatch`. Under the score's name, `bleu` or `f1`, it has an
+entry for each trial, which is of this:"""
 SHAPE_OF_TRIAL: dict[str, Any] = {"bins": [float], "within": (float, type(None))}
 
 
@@ -47,7 +48,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Scores:
-    """BLEU of one variant's finished trials.
+    """Of one variant's finished trials.
 
     bins: over seeds, one a bin, None where no trial finished; within, beyond: by seed, of all
     sentences of a usual length, and of all that are longer than any trained on.
@@ -67,19 +68,20 @@ class Scores:
 
     @property
     def change(self) -> dict[int, float]:
-        """By seed: BLEU beyond the lengths trained on less BLEU within them."""
+        """By seed: the score beyond the lengths trained on less that within them."""
         seeds = self.within.keys() & self.beyond.keys()
         return {seed: self.beyond[seed] - self.within[seed] for seed in sorted(seeds)}
 
 
 @dataclass(frozen=True)
 class ByLength:
-    """of: scores by variant.
+    """of: scores by variant; score: what they are.
 
     usual, longest: source tokens that nearly all of the training data have at most, and those of
     its longest.
     """
 
+    score: Score
     usual: int
     longest: int
     signature: str
@@ -96,20 +98,24 @@ class ByLength:
 class Table:
     """Cells as text under `headings`, a row a variant, and how to read them."""
 
+    title: str
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str]
 
 
 def problem(sweep: Mapping[str, Any]) -> str | None:
-    """What of `by_length` is not as `sweep_report.by_length` makes it, in words; None if nothing.
+    """What of `score` and `by_length` is not as `sweep_report` makes it, in words; None if nothing.
 
     None too where there is no such entry.
     """
+    if sweep.get("score", "bleu") not in [*SCORES]:
+        return f"score is {sweep['score']!r}, not one of {', '.join(SCORES)}"
     entry = sweep.get("by_length")
     if entry is None:
         return None
-    if found := mismatch(entry, SHAPE, "by_length"):
+    score = Score.of(sweep).name
+    if found := mismatch(entry, SHAPE | {score: dict}, "by_length"):
         return found
     bins = entry["bins"]
     if not bins:
@@ -128,8 +134,8 @@ def problem(sweep: Mapping[str, Any]) -> str | None:
         return "by_length.bins has one that is on both sides of a length of by_length.trained_on"
     if sum(one["shortest"] > longest for one in bins) > 1:
         return "by_length.bins has several beyond by_length.trained_on.longest"
-    for name, trial in entry["bleu"].items():
-        key = f"by_length.bleu.{name}"
+    for name, trial in entry[score].items():
+        key = f"by_length.{score}.{name}"
         if found := mismatch(trial, SHAPE_OF_TRIAL, key):
             return found
         if len(trial["bins"]) != len(bins):
@@ -153,6 +159,7 @@ def read(sweep: Mapping[str, Any]) -> ByLength | None:
     entry = sweep.get("by_length")
     if entry is None:
         return None
+    score = Score.of(sweep)
     usual, longest = (entry["trained_on"][key] for key in ("usual", "longest"))
     bins = [
         Bin(
@@ -167,9 +174,10 @@ def read(sweep: Mapping[str, Any]) -> ByLength | None:
     trials: dict[str, dict[int, Mapping[str, Any]]] = {}
     for trial in sweep["trials"]:
         of_variant = trials.setdefault(trial.get("variant") or trial["name"], {})
-        if trial["status"] == "finished" and trial["name"] in entry["bleu"]:
-            of_variant[trial["train"]["seed"]] = entry["bleu"][trial["name"]]
+        if trial["status"] == "finished" and trial["name"] in entry[score.name]:
+            of_variant[trial["train"]["seed"]] = entry[score.name][trial["name"]]
     return ByLength(
+        score,
         usual,
         longest,
         entry["signature"],
@@ -190,7 +198,7 @@ def _scores(bins: Sequence[Bin], trials: Mapping[int, Mapping[str, Any]]) -> Sco
 
 
 def table(variants: Sequence[Variant], lengths: ByLength | None) -> Table | None:
-    """BLEU of each variant that finished, by length; None where nothing is known of lengths."""
+    """The scores of each variant that finished; None where nothing is known of lengths."""
     if lengths is None:
         return None
     rows = [
@@ -204,15 +212,17 @@ def table(variants: Sequence[Variant], lengths: ByLength | None) -> Table | None
         "source tokens",
         *(f"{one.label} (n = {whole(one.sentences)})" for one in lengths.bins),
     )
-    return Table(headings, rows, notes(lengths))
+    title = f"{lengths.score.label} by length of the source"
+    return Table(title, headings, rows, notes(lengths))
 
 
 def notes(lengths: ByLength) -> list[str]:
     """What the lengths are of, and how the scores were found."""
     return [
-        "Corpus BLEU over the validation sentences of each length, n of them; sacreBLEU's: "
-        f"`{lengths.signature}`. Tokens are word pieces of the source, the end of the sentence "
-        "among them. Longer sentences are harder anyway: compare rows, not columns.",
+        f"Corpus {lengths.score.label} over the validation sentences of each length, n of them; "
+        f"{lengths.score.rule}: `{lengths.signature}`. Tokens are word pieces of the source, the "
+        "end of the sentence among them. Longer sentences are harder anyway: compare rows, not "
+        "columns.",
         f"99 % of the sources of the training data have at most {lengths.usual} tokens, the "
         f"longest has {lengths.longest}. Rare: longer than that 99 %. "
         + (

@@ -1,4 +1,4 @@
-"""BLEU over the length of a sentence, and the sinusoids of section 3.5, drawn."""
+"""Scores over the length of a sentence, and the sinusoids of section 3.5, drawn."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SHOWN_PAIRS = 4
 """Pairs of a sine and a cosine, of which the sines are drawn as curves."""
 
 
-# --- BLEU by length ------------------------------------------------------------------------------
+# --- scores by length ----------------------------------------------------------------------------
 
 
 def scores_by_length(
     variants: Sequence[Variant], lengths: ByLength | None
 ) -> dict[str, str] | None:
-    """Drawing and caption of BLEU over the length of the source, a line a variant.
+    """Drawing and caption of the score over the length of the source, a line a variant.
 
     Of more variants than there are colours, it is the base row and those that differ from it in
     their positions alone. None where fewer than two bins or no variant have scores.
@@ -44,8 +44,8 @@ def scores_by_length(
         return None
     return {
         "svg": _draw_scores(shown, lengths),
-        "caption": "Corpus BLEU over the validation sentences of each length in source tokens, n "
-        "of them. "
+        "caption": f"Corpus {base.score.label} over the validation sentences of each length in "
+        "source tokens, n of them. "
         + "Right of the line: longer than any sentence trained on. " * bool(lengths.longer)
         + "Bars: 95 % intervals over seeds, where there are several.",
     }
@@ -85,9 +85,10 @@ def _draw_scores(variants: Sequence[Variant], lengths: ByLength) -> Markup:
     axes.grid(axis="x", visible=False)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("source tokens")
-    axes.set_ylabel("BLEU (dev)")
+    label = variants[0].score.label
+    axes.set_ylabel(f"{label} (dev)")
     figure.legend(loc="outside right upper", labelcolor=INK, edgecolor=LINE)
-    return svg(figure, "BLEU of each variant by the length of the source", "by-length")
+    return svg(figure, f"{label} of each variant by the length of the source", "by-length")
 
 
 # --- sinusoids -----------------------------------------------------------------------------------
