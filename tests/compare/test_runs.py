@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.cli import main
 from seq2sweep.data.files import write_lines
+from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.evaluate import bleu
-from seq2sweep.evaluate.scorers import BleuScorer
+from seq2sweep.evaluate.brackets import score_trees, tree_or_none
+from seq2sweep.evaluate.scorers import BleuScorer, TreeScorer
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.storage.atomic import sha256
+from tests.evaluate.made_up_trees import GOLD, parsed
 
 CONFIG = configuration.to_dict(presets.load("phrasebook").config)
 REFERENCES = [f"das ist Satz {n} von allen vierzig Sätzen hier" for n in range(40)]
@@ -499,3 +503,132 @@ def test_other_mistakes_are_one_line(project: Path, capsys: pytest.CaptureFixtur
     assert "metrics/evaluate.json has no weights" in refusal(capsys, "base", "models/train")
     write_json(Path("metrics/evaluate.json"), {"made_from": 3, "averaged_checkpoints": 3})
     assert "metrics/evaluate.json is no evaluation" in refusal(capsys, "base", "models/train")
+
+
+# --- parsing -------------------------------------------------------------------------------------
+
+
+@functools.cache
+def scores_of_trees(share: float, seed: int) -> dict[str, Any]:
+    found = score_trees(map(tree_or_none, parsed(share, seed)), [*map(parse_tree, GOLD)])
+    own = {name: found[name] for name in ("f1", "precision", "recall", "complete")}
+    return own | {"signature": "EVALB, COLLINS.prm"}
+
+
+def write_parsers(project: Path) -> None:
+    """A sweep of parsers: base, one that is worse, one as good; and the base's evaluation."""
+    files = write_test_set(project, "valid"), write_test_set(project, "test")
+    for test_set in files:
+        path = project / f"data/clean/{test_set['split']}.target.txt"
+        write_lines(path, GOLD)
+        test_set["target"] = sha256(path)
+    trials = []
+    for variant, share in (("base", 0.2), ("worse", 0.5), ("equal", 0.2)):
+        for seed in (1, 2):
+            one = trial(project, variant, seed, None)
+            for name in ("bleu", "bleu_paper", "chrf"):
+                del one[name]
+            file = project / f"runs/{one['name']}.txt"
+            file.parent.mkdir(exist_ok=True)
+            other = 2 * seed + (variant == "equal")
+            write_lines(file, parsed(share, other))
+            place = {"file": f"runs/{one['name']}.txt", "sha256": sha256(file)}
+            trials.append(one | scores_of_trees(share, other) | {"translations": place})
+    config = {key: CONFIG[key] for key in ("data", "prepare", "vocabulary", "evaluate")}
+    config["data"] = config["data"] | {"target": "trees"}
+    sweep = {
+        "score": "f1",
+        "config": config,
+        "lineage": LINEAGE,
+        "test_set": files[0],
+        "base": {"model": CONFIG["model"], "train": CONFIG["train"]},
+        "trials": trials,
+    }
+    write_json(project / "reports/sweep.json", sweep)
+
+
+def write_parser(project: Path, share: float, sums: str = "5") -> None:
+    """The weights of a parser and their evaluation."""
+    write_weights(project, 4, sums)
+    write_parsers(project)
+    path = project / "models/train/receipt.json"
+    receipt = json.loads(path.read_text("utf-8"))
+    receipt["config"]["data"]["target"] = "trees"
+    write_json(path, receipt)
+    rows = zip(SOURCES, GOLD, parsed(share, 1), strict=True)
+    table = project / "reports/translations.tsv"
+    write_lines(table, ["a\tb\tc\td", *("\t".join([*row, ""]) for row in rows)])
+    path = project / "metrics/evaluate.json"
+    metrics = json.loads(path.read_text("utf-8"))
+    for name in ("bleu", "chrf"):
+        del metrics[name]
+    metrics["made_from"] |= {"translations": sha256(table)}
+    metrics["made_from"]["test_set"]["target"] = sha256(project / "data/clean/test.target.txt")
+    write_json(path, metrics | scores_of_trees(share, 1))
+
+
+def test_parsers_are_compared_by_f1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_parsers(Path())
+    found = compared(capsys, "base", "worse")
+    sets = [[parsed(share, 2), parsed(share, 4)] for share in (0.2, 0.5)]
+    expected = against_base(*sets, TreeScorer(GOLD))
+    assert expected["seen"]
+    difference = found["difference"]
+    assert {key: difference[key] for key in ("p", "low", "high")} == {
+        key: expected[key] for key in ("p", "low", "high")
+    }
+    assert difference["f1"] == pytest.approx(expected["f1_difference"], abs=2e-4)
+    assert found["score"] == "f1"
+    assert found["a"]["scores"]["f1_of_each"] == [scores_of_trees(0.2, n)["f1"] for n in (2, 4)]
+    assert found["a"]["scores"]["complete"] == pytest.approx(
+        (scores_of_trees(0.2, 2)["complete"] + scores_of_trees(0.2, 4)["complete"]) / 2
+    )
+    sweep = json.loads(Path("reports/sweep.json").read_text("utf-8"))
+    sweep["significance"] = {"worse": expected}
+    in_report = next(variant.against for variant in aggregate(sweep) if variant.name == "worse")
+    assert in_report is not None
+    assert difference["seeds_margin"] == in_report.difference.margin
+    assert compared(capsys, "base", "equal")["conclusion"].startswith("No difference can be seen")
+    assert main(["compare", "base", "worse"]) == 0
+    text = capsys.readouterr().out
+    assert "BLEU" not in text
+    assert "\nF1 of each seed  " in text
+    assert "\nF1 is EVALB, COLLINS.prm\n" in text
+    assert re.search(r"better by \d+\.\d F1", text)
+    assert re.search(r"\nB less A: −\d+\.\d\d F1, 95 % interval", text)
+    assert {"precision", "recall", "complete match", "perplexity"} <= {
+        re.split("  +", line)[0] for line in text.splitlines()
+    }
+
+
+def test_weights_of_parsers_are_compared_by_their_evaluations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_parser(Path(), 0.2)
+    write_parser(Path("other"), 0.5, sums="6")
+    found = compared(capsys, "models/train", "other/models/train")
+    expected = against_base([parsed(0.2, 1)], [parsed(0.5, 1)], TreeScorer(GOLD))
+    assert found["difference"]["p"] == expected["p"]
+    assert found["difference"]["f1"] == pytest.approx(expected["f1_difference"], abs=2e-4)
+    assert found["b"]["scores"]["recall"] == scores_of_trees(0.5, 1)["recall"]
+
+
+def test_a_parser_and_a_translator_are_not_compared(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_weights(Path(), 4)
+    write_parser(Path("trees"), 0.2)
+    for first, second, scores in (
+        ("base", "trees:base", ("BLEU", "F1")),
+        ("trees:base", "base", ("F1", "BLEU")),
+        ("models/train", "trees/models/train", ("BLEU", "F1")),
+        ("trees/models/train", "base", ("F1", "BLEU")),
+    ):
+        assert refusal(capsys, first, second) == (
+            f"seq2sweep compare: {first} is scored by {scores[0]} and {second} by {scores[1]}: "
+            "only runs of one task can be compared\n"
+        )

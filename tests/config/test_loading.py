@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -406,3 +407,39 @@ def test_an_address_of_no_bucket_is_refused(storage: str, problem: str) -> None:
     assert "cluster.storage must be" in message
     assert problem in message
     assert "hunter2" not in message
+
+
+@pytest.mark.parametrize(
+    ("task", "objectives", "problem"),
+    [
+        ("de", ["f1"], "names f1, by which data.target de is not scored: it is by bleu"),
+        ("de", ["bleu", "perplexity"], None),
+        (
+            "trees",
+            ["f1", "chrf", "bleu"],
+            "names chrf, bleu, by which data.target trees is not scored: it is by f1",
+        ),
+        ("trees", ["f1", "flops"], None),
+    ],
+)
+def test_a_search_looks_for_what_its_task_is_scored_by(
+    task: str, objectives: list[str], problem: str | None
+) -> None:
+    trees = task == "trees"
+    changes = {
+        "data.target": task,
+        "model.target_symbols": 64 if trees else 0,
+        "model.tie_embeddings": not trees,
+        "sweep.method": "optuna",
+        "sweep.space": {"model.d_ff": [64, 128]},
+        "sweep.scheduler": "none",
+        "sweep.objectives": objectives,
+    }
+    base = presets.load("phrasebook").config
+    if problem is None:
+        configuration.with_changes(base, changes)
+        return
+    with pytest.raises(UserError, match=re.escape(f"params.yaml: sweep.objectives {problem}")):
+        configuration.with_changes(base, changes)
+    # Of other methods the key says nothing.
+    configuration.with_changes(base, changes | {"sweep.method": "none"})

@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from seq2sweep.config.scores import BLEU
+from seq2sweep.config.scores import BLEU, F1
+from seq2sweep.data.treebank.trees import parse_tree
+from seq2sweep.evaluate.brackets import score_trees
 from seq2sweep.report.aggregate import aggregate
-from seq2sweep.report.findings import Finding, findings, notes
+from seq2sweep.report.findings import LEARNED, Finding, findings, notes
+from seq2sweep.report.positions import length_scores
 from tests.report.made_up_results import failed, seeded_sweep, sweep, table3_sweep
+from tests.report.parsing_sweep import of_parsing
+from tests.report.positions.made_up_lengths import positions_sweep
 
 CLAIMS = (
     "a single head is worse",
@@ -351,3 +356,47 @@ def test_notes_say_what_the_findings_need() -> None:
     assert "place of self-attention there alone" in of_mixers
     assert "small up to" not in of_mixers
     assert "Welch" not in " ".join(notes(list(said(sweep()).values()), BLEU))
+
+
+# --- parsing -------------------------------------------------------------------------------------
+
+
+def test_parsers_are_asked_for_signs_alone() -> None:
+    record = table3_sweep(3, noise=0)
+    translators, parsers = said(record), said(of_parsing(record))
+    assert parsers.keys() == translators.keys() - {"learned positions are as good as sinusoids"}
+    for claim, found in parsers.items():
+        assert found.verdict == translators[claim].verdict
+        assert found.evidence == translators[claim].evidence.replace(" BLEU", " F1")
+    text = " ".join(notes(list(parsers.values()), F1))
+    assert "BLEU" not in text
+    assert "F1 is below 50" in text
+
+
+def test_what_needs_a_threshold_of_bleu_is_not_asked_of_parsers() -> None:
+    for record, left_out in (
+        (kinds_of_attention(ALIKE), {"at small d_k unscaled dot-product attention is as good"}),
+        (mixers(LESS, MORE), set()),
+    ):
+        there, here = said(record), said(of_parsing(record))
+        assert there.keys() - here.keys() == left_out
+        assert {one.verdict for one in here.values()} <= {one.verdict for one in there.values()}
+        assert all("F1" in one.evidence for one in here.values())
+    record = of_parsing(positions_sweep())
+    assert findings(aggregate(record), length_scores.read(record)) == []
+
+
+@pytest.mark.parametrize(("base", "verdict"), [(49.9, "can not be told"), (50.1, "holds")])
+def test_of_a_base_row_that_parses_as_a_flat_tree_does_nothing_is_told(
+    base: float, verdict: str
+) -> None:
+    record = of_parsing(record_of(AS_IN_THE_PAPER))
+    for trial in record["trials"]:
+        trial["f1"] += base - 60
+    assert said(record)["a single head is worse"].verdict == verdict
+
+
+def test_one_bracket_around_a_sentence_has_that_f1() -> None:
+    gold = parse_tree("(TOP (S (NP (NN a)) (VP (VB b))))")
+    flat = parse_tree("(TOP (S (NN a) (VB b)))")
+    assert score_trees([flat], [gold])["f1"] == LEARNED["f1"]

@@ -19,14 +19,18 @@ from seq2sweep.report import (
     paper,
     table,
 )
+from seq2sweep.report.formats import table_files
 from tests.report.made_up_results import (
     SIGNATURE,
     failed,
     papers_own_sweep,
     results,
+    search,
     sweep,
     table3_sweep,
 )
+from tests.report.parsing_sweep import of_parsing
+from tests.report.positions.made_up_lengths import positions_sweep
 
 HOSTILE = "a & b_c 50% #1 {x} ~^ \\ $5 <i> | `c` *d*\n% new line"
 
@@ -233,3 +237,39 @@ def test_a_sweep_in_which_everything_failed_is_still_a_table() -> None:
     assert len(lines(record)) == 20
     assert r"\end{tabular}" in formats.latex(tables(record))
     assert "out of memory" in page.render_tables(tables(record), "x")
+
+
+# --- parsing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "record", [sweep(), search(), table3_sweep(3), papers_own_sweep(), positions_sweep()]
+)
+def test_a_sweep_of_parsing_says_f1_everywhere(record: dict[str, Any]) -> None:
+    files = table_files(of_parsing(record), "en → trees, phrasebook", 3000)
+    for name, text in files.items():
+        assert not re.search("BLEU", text), name
+        assert "F1" in text or name == "table3.csv"
+        assert "bleu" not in text or name == "table3.html"  # a class of the style sheet
+    assert "F1 is by EVALB's rules: `EVALB, COLLINS.prm`" in files["table3.md"]
+    # The same numbers under another name, without what there is of translation alone.
+    translated, parsed = (
+        list(csv.DictReader(io.StringIO(table_files(one, "x", 3000)["table3.csv"])))
+        for one in (record, of_parsing(record))
+    )
+    for before, after in zip(translated, parsed, strict=True):
+        others = {"bleu_paper", "chrf", "paper_bleu"}
+        kept = {
+            key.replace("bleu", "f1"): value
+            for key, value in before.items()
+            if not any(key.startswith(other) for other in others)
+        }
+        own = ("precision", "recall", "complete")
+        assert kept == {key: v for key, v in after.items() if not key.startswith(own)}
+        assert after["precision"] == (str(float(after["f1"]) + 1) if after["f1"] else "")
+
+
+def test_scores_by_length_of_parsing_have_their_title() -> None:
+    files = table_files(of_parsing(positions_sweep()), "x", 3000)
+    for name in ("table3.md", "table3.html"):
+        assert "F1 by length of the source" in files[name]

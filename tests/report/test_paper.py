@@ -17,6 +17,7 @@ from seq2sweep.report import (
 )
 from seq2sweep.report.aggregate import aggregate
 from tests.report.made_up_results import papers_own_sweep, results, sweep, table3_sweep
+from tests.report.parsing_sweep import of_parsing
 
 
 def rows(record: dict[str, Any]) -> dict[str, table.Row]:
@@ -110,3 +111,21 @@ def test_papers_figures_agree_with_its_text() -> None:
     for row in heads:
         assert row.changes["model.heads"] * row.changes["model.d_k"] == 512
     assert max(row.bleu for row in heads) - heads[0].bleu == pytest.approx(0.9)
+
+
+def test_a_parser_is_compared_with_no_bleu() -> None:
+    record = table3_sweep(2)
+    there, here = (table.tables(one, "x", 3000) for one in (record, of_parsing(record)))
+    left_out = ("BLEU, paper", "direction of BLEU")
+    kept = [n for n, heading in enumerate(there.comparison_headings) if heading not in left_out]
+    assert list(here.comparison_headings) == [
+        there.comparison_headings[n].replace("BLEU", "F1") for n in kept
+    ]
+    f1 = here.comparison_headings.index("F1, here")
+    for one, other in zip(here.comparisons, there.comparisons, strict=True):
+        expected = [other.cells[n] for n in kept]
+        # BLEU of the paper's kind is 0.15 more, in the base row as well.
+        assert one.cells[f1].partition("(")[2] == expected[f1].partition("(")[2]
+        assert [*one.cells[:f1], *one.cells[f1 + 1 :]] == [*expected[:f1], *expected[f1 + 1 :]]
+        assert one.verdict == "none"
+    assert "The paper's rows are trained to translate, and have no F1." in here.comparison_notes

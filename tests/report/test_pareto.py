@@ -19,6 +19,7 @@ from seq2sweep.report import (
 from seq2sweep.report.aggregate import Variant, aggregate, estimate
 from seq2sweep.report.pareto import Objective
 from tests.report.made_up_results import search, sweep
+from tests.report.parsing_sweep import of_parsing
 
 HIGHER = {"bleu": True, "flops": False, "valid_perplexity": False, "parameters": False}
 
@@ -115,3 +116,14 @@ def test_the_table_marks_the_front_and_numbers_the_proposals() -> None:
     assert not any(row.front for row in table.rows(aggregate(alone), alone))
     lines = list(csv.DictReader(io.StringIO(formats.csv_text(search()))))
     assert [line["proposal"] for line in lines] == ["", "1", "2", "4", "6", "5"]
+
+
+def test_a_search_for_parsers_finds_those_of_high_f1() -> None:
+    record, parsing = search(), of_parsing(search())
+    fronts = [
+        [variant.name for variant in pareto.front(aggregate(one), pareto.objectives(one))]
+        for one in (record, parsing)
+    ]
+    assert fronts[0] == fronts[1]
+    there, here = (pareto.notes(one, aggregate(one)) for one in (record, parsing))
+    assert here == [note.replace("BLEU", "F1") for note in there]

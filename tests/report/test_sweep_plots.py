@@ -15,8 +15,9 @@ from matplotlib.text import Annotation, Text
 
 from seq2sweep.report import page, plots, sweep_plots
 from seq2sweep.report.aggregate import aggregate
-from seq2sweep.report.pareto import Objective
+from seq2sweep.report.pareto import Objective, objectives
 from tests.report.made_up_results import results, search, sweep, table3_sweep
+from tests.report.parsing_sweep import of_parsing
 from tests.report.test_pareto import labels, of
 
 
@@ -145,3 +146,16 @@ def test_losses_are_named_in_the_order_in_which_they_end(seeds: int) -> None:
     texts = [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", drawing)]
     named = [text for text in texts if text in ends]
     assert named == sorted(ends, key=lambda label: -ends[label])
+
+
+def test_plots_of_parsing_say_f1() -> None:
+    for record in (of_parsing(sweep()), of_parsing(search())):
+        variants = aggregate(record)
+        scatter = sweep_plots.objectives(variants, objectives(record))
+        assert scatter is not None
+        drawn = "".join([*scatter.values(), *(str(e) for e in sweep_plots.effects(variants))])
+        assert "F1 (dev)" in scatter["svg"]
+        assert "BLEU" not in drawn
+    assert [e["title"] for e in sweep_plots.effects(aggregate(of_parsing(sweep())))] == [
+        *("F1 against heads", "F1 against d_k", "F1 against dropout"),
+    ]

@@ -13,11 +13,13 @@ import sacrebleu
 from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
-from seq2sweep.config.scores import BLEU
+from seq2sweep.config.scores import BLEU, F1
 from seq2sweep.data.files import write_lines
+from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.evaluate.bleu import score
-from seq2sweep.evaluate.scorers import BleuScorer
+from seq2sweep.evaluate.brackets import score_trees, tree_or_none
+from seq2sweep.evaluate.scorers import BleuScorer, TreeScorer
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
 from seq2sweep.report import sweep_report
@@ -28,6 +30,7 @@ from seq2sweep.sweep.trial_record import TrialResult
 from seq2sweep.sweep.variants import Refused, as_scored, base_of, variants
 from tests import rebuild
 from tests.conftest import Corpus, write_encoded
+from tests.evaluate.made_up_trees import GOLD, parsed
 
 KEYS = {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
@@ -405,3 +408,102 @@ def test_without_a_scored_trial_there_are_none_by_length(
 ) -> None:
     unscored = [ended(result, "finished", metrics=COST) for result in results]
     assert sweep_report.by_length(config, unscored, references, tmp_path) is None
+
+
+# --- parsing -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parsing(config: Config) -> Config:
+    return configuration.with_changes(
+        config, {"data.target": "trees", "model.target_symbols": 64, "model.tie_embeddings": False}
+    )
+
+
+@pytest.fixture
+def parsers(parsing: Config, results: list[TrialResult]) -> list[TrialResult]:
+    """As `results`, of parsers: the last two are much worse."""
+    found = []
+    for place, (result, variant) in enumerate(zip(results, variants(parsing)[0], strict=True)):
+        write_lines(result.translations, parsed(0.2 if place < 4 else 0.6, seed=place))
+        metrics = {"f1": 90.0 + place, "precision": 91.0, "recall": 89.0, "complete": 40.0}
+        metrics |= {"signature": "EVALB, COLLINS.prm"}
+        found.append(ended(result, "finished", variant=variant, metrics=metrics | COST))
+    return found
+
+
+@pytest.fixture
+def gold(tmp_path: Path) -> Path:
+    file = tmp_path / "valid.target.txt"
+    write_lines(file, GOLD)
+    return file
+
+
+def test_a_trial_of_parsing_has_f1_in_place_of_bleu(
+    parsing: Config, parsers: list[TrialResult]
+) -> None:
+    entry = sweep_report.describe(parsers[1], 90, {})
+    translation = {"bleu", "bleu_paper", "chrf"}
+    assert entry.keys() == KEYS - translation | {"f1", "precision", "recall", "complete"}
+    assert (entry["f1"], entry["complete"]) == (91.0, 40.0)
+    assert entry["signature"] == "EVALB, COLLINS.prm"
+    assert entry["translations"]["file"].endswith("valid.translations.txt")
+    [refused] = variants(parsing)[1]
+    assert sweep_report.describe_refused(refused, F1).keys() == entry.keys()
+    lost = sweep_report.describe(ended(parsers[1], "finished", metrics=COST), 90, {})
+    assert (lost["f1"], lost["translations"]) == (None, None)
+
+
+def test_a_report_of_parsing_says_its_score_and_one_of_translation_none(
+    config: Config, parsing: Config, parsers: list[TrialResult]
+) -> None:
+    report = sweep_report.whole(parsing, parsing, {}, {}, 90)
+    assert report["score"] == "f1"
+    assert "score" not in sweep_report.whole(config, config, {}, {}, 90)
+    report["trials"] = [sweep_report.describe(result, 90, {}) for result in parsers]
+    report["trials"][0] |= {"status": "failed", "f1": None}
+    summary = sweep_report.summarise(report)
+    assert summary["best"] == {
+        "variant": "E-learned-positions",
+        "name": "E-learned-positions seed=2",
+        "steps": 12,
+        "f1": 94.5,
+    }
+    assert summary["f1"] == {trial["name"]: trial["f1"] for trial in report["trials"]}
+    assert "bleu" not in json.dumps([report["trials"], summary])
+
+
+def test_parsers_are_compared_by_f1_with_the_base(
+    parsing: Config, parsers: list[TrialResult], gold: Path
+) -> None:
+    found = sweep_report.significance(parsing, parsers, gold)
+    assert found is not None
+    base, worse = ([lines(r) for r in parsers[start : start + 2]] for start in (0, 4))
+    assert found["E-learned-positions"] == against_base(base, worse, TreeScorer(GOLD))
+    assert found["E-learned-positions"]["seen"]
+    assert found["E-learned-positions"]["f1_difference"] < -10
+    assert found.keys() == {"A-heads-1", "E-learned-positions"}
+
+
+def test_parsers_have_f1_by_length(
+    parsing: Config,
+    parsers: list[TrialResult],
+    gold: Path,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+) -> None:
+    pieces = Vocabulary.open(tiny_corpus.vocabulary)
+    sources = ["the cat " * (1 + n % 4) for n in range(len(GOLD))]
+    write_encoded(tmp_path, "valid", sources, sources, pieces)
+    write_encoded(tmp_path, "train", ["the cat " * 2] * 5, ["x"] * 5, pieces)
+    found = sweep_report.by_length(parsing, parsers, gold, tmp_path)
+    assert found is not None
+    record = {"score": "f1", "by_length": found}
+    assert length_scores.problem(record) is None
+    assert found["signature"] == "EVALB, COLLINS.prm"
+    assert list(found["f1"]) == [result.variant.name for result in parsers]
+    places = [n for n in range(len(GOLD)) if n % 4 > 1]
+    for result in parsers:
+        own = [tree_or_none(lines(result)[n]) for n in places]
+        expected = score_trees(own, [parse_tree(GOLD[n]) for n in places])["f1"]
+        assert found["f1"][result.variant.name]["bins"][-1] == expected

@@ -17,6 +17,7 @@ from seq2sweep.report import (
 )
 from seq2sweep.report.aggregate import aggregate
 from tests.report.made_up_results import sweep, table3_sweep, trial
+from tests.report.parsing_sweep import of_parsing
 
 
 def rows(record: dict[str, Any]) -> dict[str, table.Row]:
@@ -187,3 +188,24 @@ def test_a_note_says_the_precision() -> None:
     said = " ".join(table.notes(record, aggregate(record), "x", 1))
     assert "not all trained in the same precision" in said
     assert "in float32): A-heads-1." in said
+
+
+# --- parsing -------------------------------------------------------------------------------------
+
+
+def test_a_table_of_parsing_has_f1_in_place_of_bleu() -> None:
+    record = table3_sweep(2)
+    of_translation, of_parsers = (
+        table.tables(one, "x", 3000) for one in (record, of_parsing(record))
+    )
+    dropped = of_translation.headings.index("BLEU as in the paper")
+    assert of_parsers.headings == tuple(
+        heading.replace("BLEU", "F1")
+        for place, heading in enumerate(of_translation.headings)
+        if place != dropped
+    )
+    for one, other in zip(of_parsers.rows, of_translation.rows, strict=True):
+        assert one.cells == (*other.cells[:dropped], *other.cells[dropped + 1 :])
+    said = " ".join(of_parsers.notes)
+    assert "no difference to the base row's F1 can be seen" in said
+    assert "PPL is per symbol of a tree" in said

@@ -16,6 +16,7 @@ from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.paper_tables import table2
 from seq2sweep.report.paper_tables.table2_files import table2_files
 from tests.report.made_up_results import sweep, trial
+from tests.report.parsing_sweep import of_parsing
 
 BLEU = {
     "transformer": (30.0, 31.0, 32.0),
@@ -182,3 +183,23 @@ def test_the_papers_order_is_judged_by_differences_that_are_seen() -> None:
     found = {one.claim: one for one in findings.findings(aggregate(made_up(reverse)))}
     assert found["convolutional translates better than recurrent"].verdict == "does not hold"
     assert found["convolutional translates better than bytenet"].verdict == "holds"
+
+
+def test_a_sweep_of_parsing_is_shown_without_the_papers_table() -> None:
+    record = of_parsing(made_up())
+    files = table2_files(record, "en → trees")
+    for name, text in files.items():
+        assert "BLEU" not in text, name
+    [table] = table2.tables(record)
+    there = table2.tables(made_up())[0]
+    dropped = there.headings.index("BLEU as in the paper")
+    kept = [n for n in range(len(there.headings)) if n != dropped]
+    assert list(table.headings) == [there.headings[n].replace("BLEU", "F1") for n in kept]
+    assert [list(row) for row in table.rows] == [[row[n] for n in kept] for row in there.rows]
+    assert table2.NOT_MEASURED not in files["table2.md"]
+    lines = csv.DictReader(io.StringIO(files["table2.csv"]))
+    f1 = {line["architecture"]: line["f1"] for line in lines}
+    assert float(f1["bytenet"]) == pytest.approx(12.5)
+    other = of_parsing(sweep())
+    assert table2.tables(other) == []
+    assert table2.NOT_MEASURED in table2_files(other, "x")["table2.md"]

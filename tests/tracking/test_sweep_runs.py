@@ -286,3 +286,24 @@ def test_a_large_sweep_holds_one_file_a_run(tmp_path: Path, config: Config) -> N
         trained = len({trial.variant for trial in sweep.trials.values()})
         assert len(os.listdir("/proc/self/fd")) - before == len(sweep.trials) + trained
     assert len(os.listdir("/proc/self/fd")) == before - 1
+
+
+def test_a_sweep_of_parsing_records_f1(
+    config: Config, store: tuple[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trees = {"data.target": "trees", "model.target_symbols": 64, "model.tie_embeddings": False}
+    sweep = Sweep(tmp_path, configuration.with_changes(config, trees))
+    with sweep.parent, sweep.recorder:
+        for seed in (1, 2):
+            sweep.end(f"base seed={seed}")
+            figures = {"f1": 90.0 + seed, "precision": 95.0, "recall": 85.0, "complete": 40.0}
+            figures |= {"signature": "EVALB, COLLINS.prm"}
+            sweep.recorder.hear("scored", sweep.trials[f"base seed={seed}"], figures)
+    assert "base seed=1: F1 91.00 on the validation set" in capsys.readouterr().out
+    runs = sweep.recorded(store)
+    for name, f1 in (("base", 91.5), ("base seed=2", 92.0)):
+        found = runs[name].data
+        shown = [found.metrics[f"valid_{one}"] for one in ("f1", "precision", "recall", "complete")]
+        assert shown == [f1, 95.0, 85.0, 40.0]
+        assert found.tags["f1.signature"] == "EVALB, COLLINS.prm"
+        assert not [key for key in (*found.metrics, *found.tags) if "bleu" in key]

@@ -71,10 +71,10 @@ class SweepConfig:
     samples: int = field("variants drawn when method is random or optuna", at_least=1)
     seed: int = field("for random and optuna", at_least=0, rule=SEED)
     objectives: tuple[
-        Literal["bleu", "bleu_paper", "chrf", "perplexity", "flops", "parameters"], ...
+        Literal["bleu", "bleu_paper", "chrf", "perplexity", "flops", "parameters", "f1"], ...
     ] = field(
-        "what optuna looks for, one or several of bleu, bleu_paper, chrf (high), perplexity, "
-        "flops, parameters (low)"
+        "what optuna looks for, one or several of bleu, bleu_paper, chrf, of trees f1 (high), "
+        "perplexity, flops, parameters (low)"
     )
     round: int = field(
         "variants that optuna proposes together; it sees their figures before the next", at_least=1

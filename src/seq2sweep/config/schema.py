@@ -25,6 +25,7 @@ from seq2sweep.config.execution import (
     TrackingConfig,
 )
 from seq2sweep.config.fields import ABOVE_0, SEED, SHARE, field, must
+from seq2sweep.config.scores import SCORES
 
 SHOWN_STEPS = 20
 OptimizerName = Literal["adam", "adam_constant", "adam_then_sgd", "nesterov", "as_published"]
@@ -163,6 +164,7 @@ class Config:
     def problems(self) -> Iterator[str]:
         """What sections ask of each other."""
         yield from self._problems_of_trees()
+        yield from self._problems_of_objectives()
         kept = "keep_best" if self.evaluate.checkpoints == "best" else "keep_checkpoints"
         most, averaged = getattr(self.train, kept), self.evaluate.average_checkpoints
         if averaged > most:
@@ -177,6 +179,18 @@ class Config:
         if self.train.seed + self.sweep.seeds > 2**31:
             rule = "so few that all seeds are below 2147483648"
             yield must("sweep.seeds", rule, self.sweep.seeds)
+
+    def _problems_of_objectives(self) -> Iterator[str]:
+        """A search looks for what its task is scored by."""
+        others = {
+            name for key, one in SCORES.items() if key != self.data.score for name in one.metrics
+        }
+        foreign = [name for name in self.sweep.objectives if name in others]
+        if foreign and self.sweep.method == "optuna":
+            yield (
+                f"sweep.objectives names {', '.join(foreign)}, by which data.target "
+                f"{self.data.target} is not scored: it is by {self.data.score}"
+            )
 
     def _problems_of_trees(self) -> Iterator[str]:
         """They have a vocabulary of their own, which is no part of one matrix for both."""

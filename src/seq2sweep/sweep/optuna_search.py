@@ -27,6 +27,7 @@ HIGHER_IS_BETTER = {
     "bleu": True,
     "bleu_paper": True,
     "chrf": True,
+    "f1": True,
     "perplexity": False,
     "flops": False,
     "parameters": False,

@@ -14,6 +14,7 @@ from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.positions import length_scores
 from seq2sweep.report.table import tables
 from tests.report.made_up_results import SIGNATURE, failed, sweep
+from tests.report.parsing_sweep import of_parsing
 from tests.report.positions.made_up_lengths import BASE, LEARNED, positions_sweep
 
 
@@ -170,3 +171,23 @@ def test_the_main_models_scores_are_those_of_its_task() -> None:
     entry = {"by_length": [{"shortest": 1, "longest": 2, "sentences": 9, "f1": 3.0}]}
     assert length_scores.problem_of_model(entry, "f1") is None
     assert length_scores.problem_of_model(entry, "bleu") == "by_length[0].bleu is missing"
+
+
+def test_scores_of_parsing_are_read_under_their_name() -> None:
+    record = of_parsing(positions_sweep())
+    assert length_scores.problem(record) is None
+    there, here = length_scores.read(positions_sweep()), length_scores.read(record)
+    assert there is not None
+    assert here is not None
+    assert here.of == there.of
+    found = length_scores.table(aggregate(record), here)
+    assert found is not None
+    assert found.title == "F1 by length of the source"
+    assert "Corpus F1 over" in found.notes[0]
+    assert "by EVALB's rules: `EVALB, COLLINS.prm`" in found.notes[0]
+    del record["by_length"]["f1"]
+    assert length_scores.problem(record) is not None
+    assert (
+        length_scores.problem(positions_sweep() | {"score": "f2"})
+        == "score is 'f2', not one of bleu, f1"
+    )

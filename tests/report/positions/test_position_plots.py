@@ -17,6 +17,7 @@ from seq2sweep.report import plots
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.positions import length_scores, position_plots
 from tests.report.made_up_results import table3_sweep
+from tests.report.parsing_sweep import of_parsing
 from tests.report.positions.made_up_lengths import positions_sweep
 
 SINUSOIDAL = {"positions": "sinusoidal", "d_model": 32}
@@ -135,3 +136,12 @@ def test_there_is_nothing_to_draw_without_scores() -> None:
     record = positions_sweep()
     del record["by_length"]
     assert drawn(record) is None
+
+
+def test_scores_of_parsing_are_drawn_as_f1() -> None:
+    record = of_parsing(positions_sweep())
+    found = position_plots.scores_by_length(aggregate(record), length_scores.read(record))
+    assert found is not None
+    assert "F1 (dev)" in found["svg"]
+    assert "BLEU" not in "".join(found.values())
+    assert found["caption"].startswith("Corpus F1 over the validation sentences")

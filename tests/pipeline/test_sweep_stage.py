@@ -1,0 +1,78 @@
+"""What the stage `sweep` writes and says of its trials, by the score of their task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipeline import stage, sweep
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.report.sweep_report import summarise
+from tests.report.made_up_results import sweep as made_up
+from tests.report.parsing_sweep import of_parsing
+
+TREES = {"data.target": "trees", "model.target_symbols": 64, "model.tie_embeddings": False}
+
+
+class Run:
+    """Stands in for a run of the outbox, and keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **more: self.given.setdefault(name, []).append((args, more))
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("REPORTS", "METRICS"):
+        (tmp_path / name.lower() / "dvc").mkdir(parents=True)
+        monkeypatch.setattr(stage, name, tmp_path / name.lower())
+    return tmp_path
+
+
+def record(parses: bool) -> dict[str, Any]:
+    found = made_up() | {"vocabulary_size": 90}
+    for trial in found["trials"]:
+        trial["variant"] = trial["name"]
+    return of_parsing(found) if parses else found
+
+
+@pytest.mark.parametrize(("parses", "score"), [(False, "bleu"), (True, "f1")])
+def test_dvc_shows_the_best_by_its_score(folders: Path, parses: bool, score: str) -> None:
+    summary = sweep.write_report(record(parses))
+    shown = json.loads((folders / "metrics/dvc/sweep.json").read_text())
+    assert shown == {"finished": 9, "failed": 1, f"best_{score}": 36.9}
+    assert summary["best"] == {"variant": "layers 2", "name": "layers 2", "steps": 300, score: 36.9}
+    assert json.loads((folders / "metrics/sweep.json").read_text()) == summary
+
+
+@pytest.mark.parametrize(("parses", "score"), [(False, "bleu"), (True, "f1")])
+def test_mlflow_has_the_best_by_its_score(
+    folders: Path, tiny_config: Config, parses: bool, score: str
+) -> None:
+    config = configuration.with_changes(tiny_config, TREES) if parses else tiny_config
+    run, report = Run(), record(parses)
+    recorder: Any = SimpleNamespace(parent=run)
+    sweep.record(recorder, config, report, summarise(report))
+    assert (({f"valid_{score}": 36.9},), {"step": 300}) in run.given["log"]
+    texts = {args[0]: args[1] for args, _ in run.given["text"]}
+    assert ("F1 (dev)" in texts["table3.md"]) is parses
+
+
+@pytest.mark.parametrize(("parses", "said"), [(False, "BLEU 36.90"), (True, "F1 36.90")])
+def test_the_best_is_said_with_its_score(
+    tiny_config: Config, parses: bool, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = configuration.with_changes(tiny_config, TREES) if parses else tiny_config
+    result: Any = SimpleNamespace(
+        variant=SimpleNamespace(config=config), status="finished", metrics={}
+    )
+    sweep.say_end([result], summarise(record(parses)), 0, 60.0)
+    assert f"; best: layers 2, {said} on valid" in capsys.readouterr().out
