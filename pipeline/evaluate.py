@@ -31,7 +31,7 @@ from seq2sweep.evaluate.evaluation import (
     shown_by_dvc,
     signature,
 )
-from seq2sweep.evaluate.tasks import TASKS
+from seq2sweep.evaluate.task import TASKS
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.lineage import dataset_name

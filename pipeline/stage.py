@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from seq2sweep import code_fingerprint, console
 from seq2sweep import config as configuration
+from seq2sweep.data import files
+from seq2sweep.data.bitext import read_training_header
 from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, ending
 from seq2sweep.jobs import dvc_stages, submit
 from seq2sweep.redaction import redact
@@ -137,16 +139,17 @@ def origin(header: dict[str, Any], config: configuration.Config | None = None) -
     return Origin(identity, code, config.train.log_every if config else 1)
 
 
-def require_symbols(config: configuration.Config, header: dict[str, Any]) -> None:
-    """UserError where the trees of the encoded data have more symbols than the model's target.
-
-    header: of the encoded data.
-    """
+def training_header(config: configuration.Config) -> dict[str, Any]:
+    """Of the encoded data, whose files are verified. UserError where they have changed, or trees
+    have more symbols than the model's target."""
+    files.verify(ENCODED, "train", "valid")
+    header = read_training_header(ENCODED)
     found, known = header.get("symbols", 0), config.model.target_symbols
     if found > known:
         raise UserError(
             f"model.target_symbols is {known} but the trees have {found} symbols: set it to {found}"
         )
+    return header
 
 
 def lineage(config: configuration.Config, header: dict[str, Any], **more: Path) -> dict[str, str]:

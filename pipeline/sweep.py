@@ -79,9 +79,7 @@ def work(config: Config) -> None:
     if not trains(config):
         write_nothing(config)
         return
-    files.verify(stage.ENCODED, "train", "valid")
-    header = read_training_header(stage.ENCODED)
-    stage.require_symbols(config, header)
+    header = stage.training_header(config)
     wanted, config = config, in_one_precision(config, functools.partial(resolve, config))
     chosen, refused = variants(config, Bitext.open(stage.ENCODED, "train"))
     console.say(outline(config, chosen))

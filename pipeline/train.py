@@ -20,8 +20,6 @@ from seq2sweep import console, hardware
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.train_driver import run_training
 from seq2sweep.config import Config
-from seq2sweep.data import files
-from seq2sweep.data.bitext import read_training_header
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError, UserError
@@ -57,9 +55,7 @@ FIGURES = (
 
 
 def work(config: Config) -> None:
-    files.verify(stage.ENCODED, "train", "valid")
-    header = read_training_header(stage.ENCODED)
-    stage.require_symbols(config, header)
+    header = stage.training_header(config)
     vocabulary_size = int(header["vocabulary"]["size"])
     parameters = flops.parameter_count(config.model, vocabulary_size)
     origin = stage.origin(header, config)

@@ -109,9 +109,9 @@ def test_a_model_with_too_few_symbols_is_one_line() -> None:
     with pytest.raises(
         UserError, match=r"model.target_symbols is 14 but the trees have 15 symbols: set it to 15"
     ):
-        stage.require_symbols(config, read_training_header(stage.ENCODED))
+        stage.training_header(config)
     enough = config_of(**{"model.target_symbols": 15})
-    stage.require_symbols(enough, read_training_header(stage.ENCODED))
+    stage.training_header(enough)
 
 
 def test_trees_that_changed_since_they_were_read_are_refused(project: Path) -> None:

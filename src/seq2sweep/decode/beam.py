@@ -275,15 +275,12 @@ def search(
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best is {n_best}: it must be from 1 to the beam, {beam}")
     model.eval()
-    device = source.device
-    sentences = _sentences(source, max_extra_tokens, model.max_length)
+    device, sentences = source.device, _sentences(source, max_extra_tokens, model.max_length)
     results: list[list[Hypothesis]] = [[] for _ in sentences]
     cache = model.start(source)
     history = torch.full((len(sentences), 1, 1), BOS, dtype=torch.int64, device=device)
     log_probabilities = torch.zeros(len(sentences), 1, device=device)
-    longest = [sentence.max_length for sentence in sentences]
-    well_formed = WellFormed(trees, longest, device) if trees else None
-
+    well_formed = WellFormed(trees, [s.max_length for s in sentences], device) if trees else None
     divisor_of = functools.partial(length_penalty, alpha=alpha, kind=penalty)
     length = 0
     while sentences:

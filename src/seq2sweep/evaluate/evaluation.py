@@ -26,7 +26,7 @@ from seq2sweep.decode.exported_weights import Weights, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.by_length import ScoresByLength
 from seq2sweep.evaluate.scorers import scorer
-from seq2sweep.evaluate.tasks import TASKS, Given
+from seq2sweep.evaluate.task import TASKS, Given
 from seq2sweep.model import building
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.parallel import Mapper, serial

@@ -15,6 +15,8 @@ from seq2sweep.config import Config
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.beam import translate
 from seq2sweep.evaluate import bleu, parsing
+from seq2sweep.evaluate.scorers import TreeScorer
+from seq2sweep.evaluate.significance import confidence
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.parallel import Mapper
 
@@ -144,7 +146,9 @@ class Parsing(Task):
         return parses.trees, {"well_formed": parses.faults}
 
     def score(self, hypotheses: Sequence[str], given: Given) -> dict[str, Any]:
-        return parsing.score(hypotheses, given.references)
+        return parsing.score(hypotheses, given.references) | {
+            "confidence": confidence(hypotheses, TreeScorer(given.references))
+        }
 
     def beside(self, given: Given, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """`unconstrained`: the search of the paper; `floors`: what needs no model."""
@@ -165,7 +169,8 @@ class Parsing(Task):
     def in_words(self, metrics: Mapping[str, Any]) -> str:
         free, floors = metrics["unconstrained"], metrics["floors"]
         return (
-            f"F1 {metrics['f1']:.2f} ({metrics['signature']})\n"
+            f"F1 {metrics['f1']:.2f} ± {metrics['confidence']['margin']:.2f} "
+            f"({metrics['signature']})\n"
             f"precision {metrics['precision']:.2f}, recall {metrics['recall']:.2f}, "
             f"complete match {metrics['complete']:.2f} %; {metrics['errors']} errors, "
             f"{metrics['skipped']} skipped\n"
