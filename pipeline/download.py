@@ -49,7 +49,12 @@ def work(config: configuration.Config) -> None:
         f"{split} {sum(corpus['lines'] for corpus in entries):,}"
         for split, entries in provenance["splits"].items()
     )
-    console.say(f"{'trees' if config.data.task == 'parsing' else 'sentence pairs'}: {pairs}")
+    console.say(f"{_what(config)}: {pairs}")
+
+
+def _what(config: configuration.Config) -> str:
+    """What there is of, in words."""
+    return "trees" if config.data.task == "parsing" else "sentence pairs"
 
 
 # --- data sets of the registry -----------------------------------------------------------------
@@ -60,7 +65,7 @@ def _fetch(config: configuration.Config) -> tuple[sources.Dataset, dict[str, dic
     data, settings = config.data, config.download
     dataset = sources.load(Path(data.folder), data.dataset, data.source, data.target)
     console.say(
-        f"{dataset.name}, about {dataset.pairs:,} training pairs: {dataset.about}\n"
+        f"{dataset.name}, about {dataset.pairs:,} training {_what(config)}: {dataset.about}\n"
         f"licence: {dataset.licence}"
     )
     folder = Path(settings.folder)

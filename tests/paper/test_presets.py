@@ -179,7 +179,7 @@ def test_base_is_the_model_of_sections_3_to_6() -> None:
     }
     assert {key: values[key] for key in expected} == expected
     about = presets.load("base")
-    assert "27.3" in about.bleu
+    assert "27.3" in about.score
     assert "12 hours" in about.time
 
 
@@ -200,7 +200,7 @@ def test_big_is_the_big_row_of_table_3_scored_as_table_2() -> None:
     assert big["train.checkpoint_every"] == 10 * 60
     assert big["evaluate.average_checkpoints"] == 20
     about = presets.load("big")
-    assert "28.4" in about.bleu
+    assert "28.4" in about.score
     assert "3.5 days" in about.time
 
 

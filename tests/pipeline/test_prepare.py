@@ -291,7 +291,10 @@ def test_no_pair_left_says_why(provenance: dict[str, Any]) -> None:
     ("dataset", "folder"), [("phrasebook", "data/raw"), ("files", "own"), ("wmt", "downloads")]
 )
 def test_where_the_text_is_depends_on_the_dataset(dataset: str, folder: str) -> None:
-    assert prepare._root(config_of(**{"data.folder": "own"}), dataset) == Path(folder)
+    own = {"data.dataset": dataset, "data.folder": "own"}
+    if dataset == "files":
+        own |= {f"data.files.{split}": [f"{split}.en", f"{split}.de"] for split in files.SPLITS}
+    assert prepare._root(config_of(**own)) == Path(folder)
 
 
 def test_phenomena_are_copied_and_counted(provenance: dict[str, Any]) -> None:
