@@ -597,7 +597,9 @@ def test_parsers_are_compared_by_f1(
     assert "BLEU" not in text
     assert "\nF1 of each seed  " in text
     assert "\nF1 is EVALB, COLLINS.prm\n" in text
-    assert re.search(r"better by \d+\.\d F1", text)
+    assert re.search(r"seeds alone explain up to \d+\.\d F1", text)
+    one = compared(capsys, "base seed=1", "worse seed=1")["conclusion"]
+    assert re.match(r"A \(base seed=1\) is better by \d+\.\d F1, 95 %", one)
     assert re.search(r"\nB less A: −\d+\.\d\d F1, 95 % interval", text)
     assert {"precision", "recall", "complete match", "perplexity"} <= {
         re.split("  +", line)[0] for line in text.splitlines()
@@ -629,6 +631,7 @@ def test_a_parser_and_a_translator_are_not_compared(
         ("trees/models/train", "base", ("F1", "BLEU")),
     ):
         assert refusal(capsys, first, second) == (
-            f"seq2sweep compare: {first} is scored by {scores[0]} and {second} by {scores[1]}: "
-            "only runs of one task can be compared\n"
+            f"seq2sweep compare: A ({first.rpartition(':')[2]}) is scored by {scores[0]}, "
+            f"B ({second.rpartition(':')[2]}) by {scores[1]}: only runs of one task can be "
+            "compared\n"
         )

@@ -349,7 +349,7 @@ def test_pairs_of_models_that_have_not_learned_tell_nothing() -> None:
 def test_notes_say_what_the_findings_need() -> None:
     attention = said(kinds_of_attention(ALIKE)).values()
     of_attention, of_mixers = (
-        " ".join(notes(list(found)), BLEU)
+        " ".join(notes(list(found), BLEU))
         for found in (attention, said(mixers(LESS, MORE)).values())
     )
     assert "small up to 16, and large from 64 on" in of_attention

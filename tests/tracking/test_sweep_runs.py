@@ -296,6 +296,7 @@ def test_a_sweep_of_parsing_records_f1(
     with sweep.parent, sweep.recorder:
         for seed in (1, 2):
             sweep.end(f"base seed={seed}")
+        for seed in (1, 2):
             figures = {"f1": 90.0 + seed, "precision": 95.0, "recall": 85.0, "complete": 40.0}
             figures |= {"signature": "EVALB, COLLINS.prm"}
             sweep.recorder.hear("scored", sweep.trials[f"base seed={seed}"], figures)

@@ -35,7 +35,7 @@ def compare(
         raise UserError(f"--samples must be a whole number from 1, not {samples}")
     if first.score != second.score:
         raise UserError(
-            f"{first.name} is scored by {first.score.label} and {second.name} by "
+            f"A ({first.name}) is scored by {first.score.label}, B ({second.name}) by "
             f"{second.score.label}: only runs of one task can be compared"
         )
     found, why = _difference(first, second, samples)
