@@ -19,8 +19,8 @@ from seq2sweep.config import ParsingConfig
 from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.errors import UserError
 from seq2sweep.report import page, samples
-from seq2sweep.report.trees import tree_samples
-from tests.report.made_up_parsing import evaluate, parses, parsing_results
+from seq2sweep.report.trees import parsing_scores, tree_samples
+from tests.report.made_up_parsing import evaluate, parser, parses, parsing_results
 from tests.report.made_up_results import results
 from tests.report.test_page import Tags
 
@@ -90,8 +90,10 @@ def test_errors_are_said_loudly() -> None:
     assert alarm
     assert "not to be trusted. Of 20 sentences, errors: 2, skipped: 1." in alarm[1]
     assert "Sentences: 3, 7, 9." in alarm[1]
-    many = page.render(parsing_results(errors=12, error_lines=[*range(1, 11)]))
-    assert "9, 10 and more." in many
+    many = parsing_scores.context(parser(errors=12, error_lines=[*range(1, 11)]), [])
+    assert "9, 10 and more." in many["alarm"]
+    skipped = parsing_scores.context(parser(skipped=1, error_lines=[4]), [])
+    assert "errors: 0, skipped: 1." in skipped["alarm"]
 
 
 def test_what_a_run_has_not_is_left_out() -> None:

@@ -72,6 +72,12 @@ def test_a_bracket_twice_is_wrong_once() -> None:
     assert (len(compared.missed), len(compared.extra)) == (0, 1)
 
 
+def test_what_is_around_the_sentence_does_not_count() -> None:
+    compared = differences(parse_tree("(TOP (S-1 (N a)))"), parse_tree("(S (N a))"))
+    assert compared is not None
+    assert (compared.gold, compared.found, compared.f1) == (1, 1, 100)
+
+
 def test_other_words_are_not_compared() -> None:
     assert differences(parse_tree("(S (N a))"), parse_tree("(S (N b))")) is None
     assert differences(parse_tree("(S (. .))"), parse_tree("(S (. .))")) is None
@@ -116,6 +122,7 @@ def test_the_beginning_of_a_long_tree() -> None:
     assert first.brackets[:3] == (Bracket("S…", 0, 3), Bracket("NP", 0, 2), Bracket("VP…", 2, 3))
     assert first.brackets[3].start == first.brackets[3].end  # not drawn
     assert sorted(texts(draw(first, "", "x"), "label")) == ["NP", "S…", "VP…"]
+    assert [b.label for b in begin(tree, 4).brackets] == ["S…", "NP", "VP", "NP"]
     assert begin(tree, 5) is tree
     assert len(draw(begin(Tree(("w",) * 500, ("N",) * 500, ()), 60), "", "x").split("word")) == 61
 
