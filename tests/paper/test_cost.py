@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import multiprocessing
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +30,7 @@ from seq2sweep.train.events import CheckpointDue, Event, Finished, Logged
 from seq2sweep.train.loop import train
 
 from ..conftest import Corpus, write_encoded
+from ..processes import run_together
 
 CPU = torch.device("cpu")
 
@@ -139,20 +139,10 @@ def test_costs_are_those_of_what_all_workers_computed(
     if world == 1:
         _count_while_training(0, 1, tmp_path, config, tiny_corpus.encoded)
     else:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__])  # torch is imported once for all of them
-        workers = [
-            context.Process(
-                target=_count_while_training,
-                args=(rank, world, tmp_path, config, tiny_corpus.encoded),
-            )
-            for rank in range(world)
-        ]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join(300)
-            assert worker.exitcode == 0
+        run_together(
+            _count_while_training,
+            [(rank, world, tmp_path, config, tiny_corpus.encoded) for rank in range(world)],
+        )
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(world)]
     cost = found[0]["summary"]
     pieces = sum(each["pieces"] for each in found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from seq2sweep.train.events import CheckpointDue, Logged, Validated
 from seq2sweep.train.loop import train
 
 from ..conftest import Corpus, write_encoded
+from ..processes import run_together
 
 STEPS = 4
 CPU = torch.device("cpu")
@@ -298,16 +298,7 @@ def test_each_worker_drops_other_numbers(config: Config, alike: Path, tmp_path: 
         # A checkpoint before the first line of the console holds each worker's own sums.
         changes = {"train.checkpoint_every": 1, "train.log_every": 3}
         some = configuration.with_changes(still(config, dropout), changes)
-        context = multiprocessing.get_context("spawn")
-        workers = [
-            context.Process(target=sums_of_workers, args=(rank, some, alike, folder))
-            for rank in range(2)
-        ]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join(300)
-            assert worker.exitcode == 0
+        run_together(sums_of_workers, [(rank, some, alike, folder) for rank in range(2)])
         found[dropout] = [loss for loss, *_ in json.loads((folder / "sums.json").read_text())]
     assert found[0.0][0] == pytest.approx(found[0.0][1], rel=1e-6)
     assert abs(found[0.5][0] - found[0.5][1]) > 1e-3

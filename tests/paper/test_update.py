@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +23,7 @@ from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.train import loop, step
 
 from ..conftest import Corpus
+from ..processes import run_together
 
 CPU = torch.device("cpu")
 UPDATES = 3
@@ -152,16 +152,7 @@ def seen(
             configs[world][str(count)] = configuration.with_changes(plain, changes)
     with one_thread():
         found = {(1, name): [observe(config, encoded)] for name, config in configs.pop(1).items()}
-    context = multiprocessing.get_context("spawn")
-    workers = [
-        context.Process(target=work, args=(rank, configs, encoded, folder))
-        for rank in range(max(WORLDS))
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(300)
-        assert worker.exitcode == 0
+    run_together(work, [(rank, configs, encoded, folder) for rank in range(max(WORLDS))])
     for world, names in configs.items():
         for name in names:
             files = [folder / f"{world}.{name}.{rank}.safetensors" for rank in range(world)]

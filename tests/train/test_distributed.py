@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.train.distributed import give_back, shard, whole
 from seq2sweep.train.optimizers import Schedule, make
 from seq2sweep.train.step import accumulate, apply
+from tests.processes import run_together
 
 CPU = torch.device("cpu")
 PIECES = 101
@@ -135,11 +135,4 @@ def test_each_worker_holds_its_half_and_skips_what_another_cannot_take(
     changes: dict[str, str], tiny_config: Config, tmp_path: Path
 ) -> None:
     config = configuration.with_changes(tiny_config, changes | {"model.dropout": 0.0})
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    workers = [context.Process(target=work, args=(rank, tmp_path, config)) for rank in (0, 1)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(300)
-        assert worker.exitcode == 0
+    run_together(work, [(rank, tmp_path, config) for rank in (0, 1)])

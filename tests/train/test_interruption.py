@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
 import random
 import signal
@@ -31,6 +30,7 @@ from seq2sweep.train.events import CheckpointDue, Interrupted
 from seq2sweep.train.loop import train
 
 from ..conftest import Corpus
+from ..processes import forking, run_together
 
 STEPS = 14
 TIMES = ("time", "tokens_per_second", "seconds_left", "rss_bytes",
@@ -164,8 +164,7 @@ def test_killed_at_random_moments(
 ) -> None:
     """SIGKILL from a seeded schedule, until each of several runs has got to its end between two."""
     draw = random.Random(0)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context = forking()
     kills = 0
     for run in itertools.count():
         folder = tmp_path / str(run)
@@ -211,10 +210,8 @@ def test_killed_while_a_checkpoint_is_written(
     config: Config, tiny_corpus: Corpus, tmp_path: Path, undisturbed: Path, fatal: str
 ) -> None:
     folder = tmp_path / "killed"
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
     arguments = (folder, config, tiny_corpus.encoded, fatal)
-    worker = context.Process(target=_work_until, args=arguments)
+    worker = forking().Process(target=_work_until, args=arguments)
     worker.start()
     worker.join(120)
     assert worker.exitcode == -signal.SIGKILL
@@ -306,17 +303,10 @@ def work_together(
 ) -> None:
     """Go on with so many workers, for so many updates (0: to the end)."""
     folder.mkdir(exist_ok=True)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    workers = [
-        context.Process(target=_work, args=(rank, world_size, folder, config, encoded, updates))
-        for rank in range(world_size)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(300)
-        assert worker.exitcode == 0
+    run_together(
+        _work,
+        [(rank, world_size, folder, config, encoded, updates) for rank in range(world_size)],
+    )
 
 
 def test_two_workers_stop_at_the_same_update_and_go_on_bitwise(
