@@ -39,11 +39,29 @@ hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
 TOGETHER = (
+    "tests/cluster/test_local_cluster.py",
+    "tests/cluster/test_session.py",
     "tests/cluster/test_two_nodes.py",
+    "tests/jobs/test_jobs.py",
     "tests/paper/test_update.py",
+    "tests/pipeline/test_data_stages.py",
     "tests/pipeline/test_repro.py",
     "tests/test_phrasebook.py",
+    "tests/train/test_interruption.py",
 )
+"""Each in one process, as its tests share what is slow to make."""
+ON_ONE_RAY = (
+    "tests/cluster/test_bucket_sweep.py",
+    "tests/cluster/test_bucket_training.py",
+    "tests/cluster/test_chaos.py",
+    "tests/cluster/test_doctor.py",
+    "tests/cluster/test_failures.py",
+    "tests/cluster/test_search_on_ray.py",
+    "tests/cluster/test_tasks.py",
+    "tests/cluster/test_train_driver.py",
+    "tests/cluster/test_tune_runner.py",
+)
+"""All in one process, which starts the Ray of the fixture `cluster` once."""
 
 WORDS = ["alpha", "beta", "gamma", "delta", "eins", "zwei", "drei", "vier", "rot", "grün", "gelb"]
 
@@ -54,7 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Share tests out one by one, but keep those of a file in one process that share what is slow.
+    """Share tests out one by one, but keep those in one process that share what is slow.
 
     The mark xdist_group of pytest-xdist 3.8 has no effect with pytest 9.2.
     """
@@ -62,6 +80,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::")[0]
+            if file in ON_ONE_RAY:
+                return "on one Ray"
             return file if file in TOGETHER else nodeid
 
     return Scheduling(config, log)

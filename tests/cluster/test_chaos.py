@@ -40,7 +40,7 @@ from tests.cluster.driver import train
 from tests.conftest import Corpus
 from tests.train.test_interruption import work_together
 
-STEPS, FEW_STEPS = 400, 100
+STEPS, FEW_STEPS = 400, 50
 """Of the training, with --thorough and without."""
 KILLS: Counter[str] = Counter()
 """SIGKILLs by whom they hit and when, of all tests here."""
@@ -92,9 +92,7 @@ def test_workers(
     thorough: bool,
 ) -> None:
     moments = (
-        schedule(1, 5.0, any=6, training=4, writing=4)
-        if thorough
-        else schedule(1, 5.0, training=1, writing=1)
+        schedule(1, 5.0, any=6, training=4, writing=4) if thorough else schedule(1, 5.0, writing=1)
     )
     folder = project / "runs" / "run"
     torn = 0

@@ -210,22 +210,22 @@ def run_script(body: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("way", ["address", "job"])
-def test_a_running_cluster_is_joined_and_left_alone(cluster: None, way: str) -> None:
+def test_a_running_cluster_is_joined_and_left_alone(cluster: None) -> None:
+    """By cluster.address, and as a submitted job, which finds its cluster in RAY_ADDRESS."""
     address = ray.get_runtime_context().gcs_address
     body = (
-        f"from dataclasses import replace\nconfig = replace(config, address='{address}')\n"
-        if way == "address"
-        else ""
-    ) + (
-        "with ray_session(config):\n"
-        "    print(ray.get_runtime_context().gcs_address, nodes())\n"
-        "print(ray.is_initialized())\n"
+        "import os\n"
+        "from dataclasses import replace\n"
+        "def join(config):\n"
+        "    with ray_session(config):\n"
+        "        print(ray.get_runtime_context().gcs_address, nodes())\n"
+        "    print(ray.is_initialized())\n"
+        f"join(replace(config, address='{address}'))\n"
+        f"os.environ['RAY_ADDRESS'] = '{address}'\n"
+        "join(config)\n"
     )
-    # A submitted job finds its cluster in RAY_ADDRESS.
-    script = run_script(body, **({"RAY_ADDRESS": address} if way == "job" else {}))
-    output, _ = script.communicate(timeout=120)
-    assert output.splitlines() == [f"{address} [Node(cpus=2.0, gpus=0.0)]", "False"]
+    output, _ = run_script(body).communicate(timeout=120)
+    assert output.splitlines() == [f"{address} [Node(cpus=2.0, gpus=0.0)]", "False"] * 2
     assert session.nodes() == [Node(2, 0)]
 
 
@@ -363,7 +363,9 @@ def test_no_process_and_no_file_is_left(
     assert not folder.parents[1].exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.thorough), signal.SIGHUP]
+)
 def test_a_signal_to_the_whole_group_is_the_drivers_to_answer(number: signal.Signals) -> None:
     """As a closed terminal, systemd and Slurm send it: Ray must live until the driver has ended."""
     script = run_script(
@@ -440,7 +442,7 @@ def test_a_killed_driver_takes_its_ray_along_and_no_other() -> None:
     assert psutil.wait_procs(others, timeout=30)[1] == []
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.7, 1.5])
+@pytest.mark.parametrize("seconds", [0.1, pytest.param(0.7, marks=pytest.mark.thorough), 1.5])
 def test_a_driver_killed_while_ray_starts_leaves_nothing(temporary: Path, seconds: float) -> None:
     """Before Ray has answered nobody but the guard knows of it."""
     script = run_script("with ray_session(config):\n    time.sleep(1000)\n", TMPDIR=str(temporary))

@@ -183,12 +183,14 @@ for number in itertools.count(first, every):
 """
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(4, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in (4, 8, 12))]
+)
 def test_killed_before_any_write(project: Path, first: int) -> None:
     """SIGKILL while recording and delivering; then the stage is run again, and the rest synced."""
     uri = f"sqlite:///{project}/mlflow.db"
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(project), uri, str(first), "8"],
+        [sys.executable, "-c", KILLED, str(project), uri, str(first), "16"],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
