@@ -38,7 +38,9 @@ def work(config: configuration.Config) -> None:
         itertools.chain.from_iterable(console.progress(sample, "read train", "pairs", used)),
         config.vocabulary,
     )
-    symbols = Symbols.learn(reading.read_lines(target)) if trees else None
+    symbols = None
+    if trees:
+        symbols = Symbols.learn(reading.read_lines(target), tags=config.parsing.tags)
     made = vocabulary.Vocabulary(model, symbols=symbols)
     with atomic.whole_folder(stage.VOCABULARY) as folder:
         if symbols is not None:

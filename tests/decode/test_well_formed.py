@@ -263,6 +263,35 @@ def test_it_is_beam_search_as_defined_with_the_slow_mask(seed: int) -> None:
             assert hypothesis.score == pytest.approx(logs / divisor, abs=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_words_may_be_written_as_tags(seed: int) -> None:
+    """Each word is one of the tags then, never XX, and all else is as before."""
+    chance = random.Random(seed)
+    labels, tags = chance.randint(1, 3), chance.randint(1, 3)
+    first = FIRST_OPENING + 2 * labels
+    model = Table(seed, first + tags + 2, {WORD: 3.0, first + tags: 3.0})
+    words = [chance.randint(1, 5) for _ in range(3)]
+    rows = random_rows(chance, words)
+    found = search(
+        model, padded(rows), beam=3, alpha=0.3, max_extra_tokens=9, n_best=3,
+        trees=Trees(words, labels, tags),
+    )  # fmt: skip
+    used = set()
+    for row, w, hypotheses in zip(rows, words, found, strict=True):
+        for hypothesis in hypotheses:
+            *said, end = hypothesis.pieces
+            used.update(said)
+            assert WORD not in said
+            as_words = [WORD if first <= symbol < first + tags else symbol for symbol in said]
+            assert end == EOS
+            assert still_to_come(as_words, w, labels) == 1
+            logs = model.log_probability(row, hypothesis.pieces)
+            assert hypothesis.score == pytest.approx(
+                logs / length_penalty(len(hypothesis.pieces), 0.3), abs=1e-9
+            )
+    assert used & {*range(first, first + tags)}
+
+
 LEANINGS: list[dict[str, float]] = [
     {},
     {"opening": 4.0},

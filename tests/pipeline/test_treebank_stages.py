@@ -14,6 +14,7 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.data.reading import read_lines
+from seq2sweep.data.treebank.symbols import WORD
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.errors import UserError
 from seq2sweep.planning.data import known_pairs
@@ -79,6 +80,18 @@ def test_files_become_words_and_symbols() -> None:
     ]
     assert read_training_header(stage.ENCODED)["symbols"] == len(pieces.symbols) == 15
     assert known_pairs(config) == {"train": 3, "valid": 2, "test": 1}
+
+
+def test_words_may_be_written_as_tags() -> None:
+    made(config_of(**{"parsing.tags": True}))
+    pieces = Vocabulary.open(stage.VOCABULARY)
+    assert pieces.symbols is not None
+    assert pieces.symbols.tags == (".", "DT", "NN", "NNP", "VBZ")
+    train = Bitext.open(stage.ENCODED, "train")
+    assert WORD not in train.target(0)
+    assert pieces.decode([train.target(0).tolist()]) == [
+        "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S"
+    ]
 
 
 def test_word_pieces_are_learned_from_sentences_alone() -> None:

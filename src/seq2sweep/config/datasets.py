@@ -134,6 +134,11 @@ class DataConfig:
 class ParsingConfig:
     """Of `data.target: trees`."""
 
+    tags: bool = field(
+        "write each word as its tag (tensor2tensor), not as XX (Vinyals et al. 2015): from tags a "
+        "small model learns sooner which word it is at",
+        default=False,
+    )
     train_sections: tuple[int, ...] = field(
         "of wsj/ for training, read when data.dataset is ptb",
         rule=SECTIONS,

@@ -136,7 +136,8 @@ def translate(
     def item(group: list[int]) -> Group:
         trees = None
         if words is not None and vocabulary.symbols:
-            trees = Trees([words[i] for i in group], len(vocabulary.symbols.labels))
+            kinds = len(vocabulary.symbols.labels), len(vocabulary.symbols.tags)
+            trees = Trees([words[i] for i in group], *kinds)
         return [encoded[i] for i in group], trees
 
     with laid_out():

@@ -22,11 +22,13 @@ from seq2sweep.data.treebank.symbols import EOS, FIRST_OPENING, WORD
 class Trees:
     """What outputs are to be: trees over so many `words` of each sentence, with so many `labels`.
 
-    labels: those of the vocabulary, `len(symbols.labels)`.
+    labels, tags: those of the vocabulary, `len(symbols.labels)` and `len(symbols.tags)`; with tags
+    each word is one of them, else XX.
     """
 
     words: Sequence[int]
     labels: int
+    tags: int = 0
 
 
 class WellFormed:
@@ -51,6 +53,10 @@ class WellFormed:
             raise ValueError(f"words of {len(trees.words)} sentences, but {len(longest)} sentences")
         self._first_closing = FIRST_OPENING + trees.labels
         self._labels = trees.labels
+        self._first_tag = self._first_closing + trees.labels
+        self._words = slice(self._first_tag, self._first_tag + trees.tags)
+        if not trees.tags:
+            self._words = slice(WORD, WORD + 1)
         fit = [max(0, n - w - 1) // 2 for w, n in zip(trees.words, longest, strict=True)]
         self._deepest = max(fit)
         self.words_left = torch.tensor(trees.words, device=device).unsqueeze(1)
@@ -64,7 +70,7 @@ class WellFormed:
         more, within = self.words_left > 0, self.depth > 0
         allowed = torch.zeros_like(logits, dtype=torch.bool)
         allowed[..., EOS] = ~(more | within)
-        allowed[..., WORD] = more
+        allowed[..., self._words] = more.unsqueeze(-1)
         may_open = more & (self.brackets_left > 0)
         allowed[..., FIRST_OPENING : self._first_closing] = may_open.unsqueeze(-1)
         # With nothing open this is place 0, which holds PAD.
@@ -78,14 +84,15 @@ class WellFormed:
         symbols [B_new, K_new]: what each hypothesis goes on with.
         """
         chosen = sentences.unsqueeze(1), rows
-        closes = symbols >= self._first_closing
-        opens = (symbols >= FIRST_OPENING) & ~closes
+        words = symbols.eq(WORD) | (symbols >= self._first_tag)
+        closes = (symbols >= self._first_closing) & ~words
+        opens = (symbols >= FIRST_OPENING) & (symbols < self._first_closing)
         depth = self.depth[chosen]
         # Above what is open: it counts only if this is a bracket.
         self.closings = self.closings[chosen].scatter_(
             2, depth.unsqueeze(-1) + 1, (symbols + self._labels).unsqueeze(-1)
         )
         self.depth = (depth + opens.long() - closes.long()).clamp_(0, self._deepest)
-        self.words_left = self.words_left[chosen] - symbols.eq(WORD).long()
+        self.words_left = self.words_left[chosen] - words.long()
         self.brackets_left = self.brackets_left[chosen] - opens.long()
         self.empty = opens

@@ -28,6 +28,21 @@ def test_a_label_that_was_not_learned_is_unknown() -> None:
     assert symbols.decode([[5, UNKNOWN]]) == ["(S ⁇"]
 
 
+def test_words_may_be_their_tags() -> None:
+    symbols = Symbols.learn([TREE], tags=True)
+    assert symbols.tags == (".", "DT", "NN", "NNP", "VBZ")
+    first = WORD + 1 + 2 * 3
+    assert len(symbols) == first + 5
+    ((*ids, last),) = symbols.encode([TREE])
+    assert last == EOS
+    # John is NNP, the fourth; and as text every word is XX, whatever its tag.
+    assert ids[:4] == [6, 5, first + 3, 8]
+    assert symbols.decode([ids]) == ["(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S"]
+    assert symbols.encode(["(TOP (S (UH oh)))"]) == [[6, UNKNOWN, 9, EOS]]
+    again = Symbols.load(symbols.dump())
+    assert (again.labels, again.tags) == (symbols.labels, symbols.tags)
+
+
 def test_the_file_holds_all_of_it() -> None:
     symbols = Symbols(["NP", "-LRB-"])
     again = Symbols.load(symbols.dump())
@@ -46,6 +61,8 @@ def test_the_file_holds_all_of_it() -> None:
         (b'{"kind": "trees", "labels": ["a b"]}', "labels are not a list"),
         (b'{"kind": "trees", "labels": ["(S"]}', "labels are not a list"),
         (b'{"kind": "trees", "labels": ["S", "S"]}', "appears twice"),
+        (b'{"kind": "trees", "labels": ["S"]}', "tags are not a list"),
+        (b'{"kind": "trees", "labels": ["S"], "tags": ["N", "N"]}', "one of tags appears twice"),
     ],
 )
 def test_a_damaged_file_is_a_value_error(content: bytes, what: str) -> None:
