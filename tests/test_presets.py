@@ -158,6 +158,8 @@ WHERE_FROM = [
         PAPER,
         r"other work beside it\): 6 trainings in (\d+) minutes",
     ),
+    ("parsing", r"^([\d.]+) on its test set", "docs/parsing.md", r"\*\*F1 (\S+) ± "),
+    ("parsing", r"^(\d+) minutes", "docs/parsing.md", r"`dvc repro` took ([\d.]+) minutes"),
     ("phrasebook-attention", r"^([\d.]+) for the base", PAPER, r"16 \(base\) \| (\S+) ±"),
     ("phrasebook-attention", r"([\d.]+) for the best of 12", PAPER, r"(\S+) ± 5\.1 \|"),
     ("phrasebook-attention", r"^(\d+) minutes", PAPER, r"36 trainings in (\d+) minutes"),
