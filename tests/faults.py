@@ -357,7 +357,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("may_open = more & (", "may_open = ("),
             ("allowed[..., EOS] = ~(more | within)", "allowed[..., EOS] = ~more"),
             ("allowed[..., EOS] = ~(more | within)", "allowed[..., EOS] = ~within"),
-            ("allowed[..., WORD] = more", "allowed[..., WORD] = True"),
+            ("allowed[..., self._words] = more.unsqueeze(-1)", "allowed[..., self._words] = True"),
+            ("words = symbols.eq(WORD) | (symbols >= self._first_tag)", "words = symbols.eq(WORD)"),
             # A bracket more than fits, and one less.
             ("max(0, n - w - 1) // 2", "max(0, n - w) // 2"),
             ("max(0, n - w - 1) // 2", "max(0, n - w - 2) // 2"),
@@ -365,8 +366,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("depth = self.depth[chosen]", "depth = self.depth[sentences][:, :1].expand_as(rows)"),
             ("self.closings[chosen].scatter_(", "self.closings[sentences][:, rows[0]].scatter_("),
             (
-                "self.words_left[chosen] - symbols",
-                "self.words_left[sentences][:, :1] - symbols",
+                "self.words_left[chosen] - words",
+                "self.words_left[sentences][:, :1] - words",
             ),
             (
                 "self.brackets_left[chosen] - opens",
