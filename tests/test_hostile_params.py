@@ -173,8 +173,8 @@ def test_steps_that_are_kept_are_told_however_many_there_are() -> None:
     [
         ({"data.source": "de"}, "data.target must be another than data.source, de"),
         ({"data.source": "DE", "data.target": "de"}, "another than data.source, DE"),
-        ({"data.source": "fr"}, "must be en to de or de to en for data.dataset phrasebook, not fr"),
-        ({"data.target": "xx"}, "not en to xx: it holds English and German only"),
+        ({"data.source": "fr"}, "or de to en or en to trees for data.dataset phrasebook, not fr"),
+        ({"data.target": "xx"}, "not en to xx: it holds English, German and trees of"),
         ({"evaluate.checkpoint_steps": [600, 600]}, "must be steps that are not repeated, not"),
         ({"data.files.train": ["a", "./a"]}, "names ./a, which it names twice"),
         ({"data.files.test": ["c", "b"]}, "data.files.test names b, which data.files.train names"),

@@ -148,7 +148,9 @@ def test_large_vocabularies_get_wider_tokens(size: int, kind: str, tmp_path: Pat
         def __len__(self) -> int:
             return size
 
-        def encode_flat(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        symbols = None
+
+        def encode_flat(self, lines: list[str], side: str) -> tuple[np.ndarray, np.ndarray]:
             tokens = np.array([size - 1, EOS] * len(lines), vocabulary.token_type(size))
             return tokens, np.full(len(lines), 2, np.int32)
 

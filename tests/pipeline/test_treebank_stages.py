@@ -35,6 +35,7 @@ def config_of(**changes: Any) -> configuration.Config:
         "data.files.valid": ["valid.mrg"],
         "data.files.test": ["test.mrg"],
         "vocabulary.size": 16,
+        "parsing.tags": False,
     }
     return configuration.with_changes(presets.load("parsing").config, own | changes)
 
