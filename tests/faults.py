@@ -629,8 +629,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         "pipeline/stage.py": [("if found > known:", "if found > known + 1:")],
         f"{PACKAGE}/data/treebank/corpora.py": [
             ("        yield clean(tree)", "        yield tree"),
-            ('(described["lines"], about["sha256"])', '(total.trees, about["sha256"])'),
-            ("(total.trees, total.sha256()) != (described", "(0, total.sha256()) == (described"),
+            ('(described["lines"], about["sha256"])', '(total.lines, about["sha256"])'),
+            ("(total.lines, total.sha256()) != (described", "(0, total.sha256()) == (described"),
         ],
         f"{PACKAGE}/data/vocabulary.py": [
             ("both = model + symbols.dump() if symbols else model", "both = model"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from seq2sweep.config import Config, ParsingConfig
 from seq2sweep.data.archives import Text
 from seq2sweep.data.files import SPLITS
+from seq2sweep.data.reading import TextSum
 from seq2sweep.data.sources import Dataset, check_inside
 from seq2sweep.data.treebank.trees import Tree, clean, read_trees
 from seq2sweep.errors import UserError
@@ -75,12 +75,12 @@ def _of_penn(folder: Path, sections: ParsingConfig) -> dict[str, list[Corpus]]:
 
 def describe(corpus: Corpus, root: Path, trees: Iterable[Tree]) -> dict[str, Any]:
     """What provenance.json says of a corpus whose trees these are. root: the folder it is in."""
-    total = TreeSum()
-    for _ in total.added(trees):
+    total = TextSum()
+    for _ in _summed(trees, total):
         pass
     return {
         "name": corpus.name,
-        "lines": total.trees,
+        "lines": total.lines,
         "trees": {
             "file": corpus.text.path.relative_to(root).as_posix(),
             "member": corpus.text.member,
@@ -89,37 +89,25 @@ def describe(corpus: Corpus, root: Path, trees: Iterable[Tree]) -> dict[str, Any
     }
 
 
-class TreeSum:
-    """Number and sha256 of trees, each as one line."""
-
-    def __init__(self) -> None:
-        self.trees = 0
-        self._hash = hashlib.sha256()
-
-    def added(self, trees: Iterable[Tree]) -> Iterator[Tree]:
-        """The trees, each counted as it passes."""
-        for tree in trees:
-            self.trees += 1
-            self._hash.update(f"{tree}\n".encode())
-            yield tree
-
-    def sha256(self) -> str:
-        """sha256 (hex) of the trees so far."""
-        return self._hash.hexdigest()
+def _summed(trees: Iterable[Tree], total: TextSum) -> Iterator[Tree]:
+    """The trees, each added to the sum as a line as it passes."""
+    for tree in trees:
+        total.add(str(tree))
+        yield tree
 
 
 def read_again(described: Mapping[str, Any], root: Path) -> Iterator[Tree]:
     """The cleaned trees of a corpus that provenance.json describes; at their end a UserError if
     they are not those."""
-    about, total = described["trees"], TreeSum()
+    about, total = described["trees"], TextSum()
     text = Text(root / about["file"], about["member"])
     if not text.path.exists():
         raise UserError(
             f"{text.path} is missing: run `dvc repro --force download`, which fetches it"
         )
-    for tree in total.added(read_trees(text)):
+    for tree in _summed(read_trees(text), total):
         yield clean(tree)
-    if (total.trees, total.sha256()) != (described["lines"], about["sha256"]):
+    if (total.lines, total.sha256()) != (described["lines"], about["sha256"]):
         raise UserError(
             f"{text} is not what the download stage read: run `dvc repro --force download`, which "
             "reads it again"
