@@ -309,6 +309,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/evaluate/task.py": [
             ('"exact_match": "exact_match",', '"exact_match": "chrf.score",'),
+            ("for label in set(labels):", "for label in labels[:1]:"),
+            ('"sentences": len(pairs)', '"sentences": len(pairs) + 1'),
             ('"bleu_paper": "bleu.paper.score"', '"bleu_paper": "bleu.sacrebleu.score"'),
             (
                 "given.config.evaluate,\n            None,",
@@ -321,8 +323,6 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("lowercase=given.config.prepare.lowercase,", "lowercase=False,"),
         ],
         f"{PACKAGE}/evaluate/bleu.py": [
-            ("for label in set(labels):", "for label in labels[:1]:"),
-            ('"sentences": len(pairs)', '"sentences": len(pairs) + 1'),
             (
                 "chrf.corpus_score(hypotheses, [references]).score",
                 "sacrebleu_metric(language, references).corpus_score(hypotheses, None).score",
@@ -638,12 +638,14 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
     },
     "tests/evaluate/test_parsing.py": {
+        f"{PACKAGE}/evaluate/task.py": [
+            ("for label in set(labels):", "for label in labels:"),
+        ],
         f"{PACKAGE}/evaluate/parsing.py": [
             ("tags = parse_tree(gold[i]).tags if gold else None", "tags = None"),
-            ("malformed += bool(mended)", "malformed += 0"),
+            ("malformed += bool(repaired)", "malformed += 0"),
             ("words=[*map(len, words)] if well_formed else None", "words=[*map(len, words)]"),
             ('(Bracket("S", 0, end), Bracket("NP", 0, 1), *rest)', '(Bracket("S", 0, end), *rest)'),
-            ("for label in set(labels):", "for label in labels:"),
             ('f1 - scores["f1"]', 'scores["f1"] - f1'),
             ("cut += len(symbols) >=", "cut += len(symbols) >"),
         ],

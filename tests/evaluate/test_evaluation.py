@@ -22,7 +22,6 @@ from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.exported_weights import choose
 from seq2sweep.errors import EXIT_FAILURE, EXIT_USER_ERROR, UserError
 from seq2sweep.evaluate import bleu
-from seq2sweep.evaluate.bleu import accuracy_by_phenomenon
 from seq2sweep.evaluate.evaluation import (
     Data,
     evaluate,
@@ -30,6 +29,7 @@ from seq2sweep.evaluate.evaluation import (
     shown,
     shown_by_dvc,
 )
+from seq2sweep.evaluate.task import TASKS
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
@@ -397,7 +397,7 @@ TAGS = [["article"], ["negation", "article"], ["negation", "accusative", "negati
 
 
 def test_each_sentence_counts_once_under_each_of_its_tags() -> None:
-    result = accuracy_by_phenomenon(HYPOTHESES, REFERENCES, TAGS)
+    result = TASKS["translation"].by_phenomenon(HYPOTHESES, REFERENCES, TAGS)
     assert list(result) == ["accusative", "article", "negation"]
     assert {tag: (v["sentences"], v["exact_match"]) for tag, v in result.items()} == {
         "accusative": (1, 100.0),
@@ -407,18 +407,18 @@ def test_each_sentence_counts_once_under_each_of_its_tags() -> None:
 
 
 def test_bleu_is_over_the_tagged_sentences_alone() -> None:
-    result = accuracy_by_phenomenon(HYPOTHESES, REFERENCES, TAGS)
+    result = TASKS["translation"].by_phenomenon(HYPOTHESES, REFERENCES, TAGS)
     assert result["accusative"]["bleu"] == 100.0
     expected = bleu.score(HYPOTHESES[1:], REFERENCES[1:], "de")["bleu"]["sacrebleu"]["score"]
     assert result["negation"]["bleu"] == expected < 100
 
 
 def test_a_sentence_without_tags_counts_nowhere() -> None:
-    result = accuracy_by_phenomenon(HYPOTHESES, REFERENCES, [[], [], ["order"]])
+    result = TASKS["translation"].by_phenomenon(HYPOTHESES, REFERENCES, [[], [], ["order"]])
     assert result == {"order": {"sentences": 1, "exact_match": 100.0, "bleu": 100.0}}
-    assert accuracy_by_phenomenon(HYPOTHESES, REFERENCES, [[], [], []]) == {}
+    assert TASKS["translation"].by_phenomenon(HYPOTHESES, REFERENCES, [[], [], []]) == {}
 
 
 def test_unequal_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        accuracy_by_phenomenon(HYPOTHESES, REFERENCES, TAGS[:2])
+        TASKS["translation"].by_phenomenon(HYPOTHESES, REFERENCES, TAGS[:2])

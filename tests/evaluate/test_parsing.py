@@ -19,6 +19,7 @@ from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.evaluate import evaluation, parsing
 from seq2sweep.evaluate.brackets import score_files
+from seq2sweep.evaluate.task import TASKS
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
 
@@ -154,7 +155,7 @@ def test_floors_by_hand() -> None:
 
 def test_figures_by_phenomenon() -> None:
     flat = "(TOP (S (NNP John) (VBZ has) (DT a) (NN dog) (. .)))"
-    found = parsing.by_phenomenon([flat, GOLD[1]], GOLD, [["a", "b", "a"], ["b"]])
+    found = TASKS["parsing"].by_phenomenon([flat, GOLD[1]], GOLD, [["a", "b", "a"], ["b"]])
     assert found == {
         "a": {"sentences": 1, "f1": 40.0, "complete": 0.0},
         "b": {"sentences": 2, "f1": 57.1429, "complete": 50.0},

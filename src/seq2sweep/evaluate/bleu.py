@@ -305,29 +305,3 @@ def _joined(line: str) -> str:
 def rounded(value: float) -> float:
     """Four decimals: more than anyone reads, few enough to be the same on every machine."""
     return round(float(value), 4)
-
-
-def accuracy_by_phenomenon(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    tags: Sequence[Sequence[str]],
-) -> dict[str, dict[str, Any]]:
-    """For each tag, in alphabetical order: the number of `sentences` that carry it, `exact_match`
-    (percent) and `bleu` (sacreBLEU, 0 to 100) over them.
-
-    tags: of each sentence; none, one or several, under each of which it counts once. Raises
-    ValueError where the three sequences differ in length.
-    """
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for hypothesis, reference, labels in zip(hypotheses, references, tags, strict=True):
-        for label in set(labels):
-            groups.setdefault(label, []).append((hypothesis, reference))
-    result = {}
-    for label, pairs in sorted(groups.items()):
-        some_hypotheses, some_references = zip(*pairs, strict=True)
-        result[label] = {
-            "sentences": len(pairs),
-            "exact_match": exact_match(some_hypotheses, some_references),
-            "bleu": corpus_bleu(some_hypotheses, some_references),
-        }
-    return result

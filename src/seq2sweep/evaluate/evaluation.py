@@ -16,6 +16,7 @@ from torch import Tensor
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config, ModelConfig
+from seq2sweep.config.scores import SCORES
 from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_header
 from seq2sweep.data.reading import read_lines
@@ -238,9 +239,10 @@ def score_checkpoint(
     Beside them the `translations`, a list in the order of the set.
     """
     data = Data(clean, vocabulary, encoded)
-    task = TASKS[config.data.task]
+    shown_by = TASKS[config.data.task].SHOWN
     result = evaluate(config, [checkpoint / "model.safetensors"], data, "valid")
-    return {name: _at(result.metrics, task.SHOWN[name]) for name in task.IN_SWEEP} | {
+    metrics = SCORES[config.data.score].metrics
+    return {name: _at(result.metrics, shown_by[name]) for name in metrics} | {
         "signature": signature(result.metrics, config),
         "translations": result.translations,
     }

@@ -75,10 +75,10 @@ def parse(
     for i, (best, *_) in enumerate(found):
         symbols = best.text.split()
         tags = parse_tree(gold[i]).tags if gold else None
-        tree, mended = rebuild(symbols, words[i], tags)
+        tree, repaired = rebuild(symbols, words[i], tags)
         trees.append(str(tree))
-        repairs.update(dataclasses.asdict(mended))
-        malformed += bool(mended)
+        repairs.update(dataclasses.asdict(repaired))
+        malformed += bool(repaired)
         cut += len(symbols) >= longest_output(lengths[i], config.max_extra_tokens, model.max_length)
     return Parses(trees, malformed, cut, dict(repairs))
 
@@ -106,22 +106,6 @@ def floors(gold: Sequence[str]) -> dict[str, dict[str, float]]:
     for name, brackets_of in (("flat", _flat), ("right_branching", _right_branching)):
         scores = score_trees([t._replace(brackets=brackets_of(t)) for t in trees], trees)
         found[name] = {key: scores[key] for key in TELLING[:3]}
-    return found
-
-
-def by_phenomenon(
-    trees: Sequence[str], gold: Sequence[str], tags: Sequence[Sequence[str]]
-) -> dict[str, dict[str, Any]]:
-    """For each tag, in alphabetical order: the number of `sentences` that carry it, `f1` and
-    `complete` (percent) over them."""
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for tree, reference, labels in zip(trees, gold, tags, strict=True):
-        for label in set(labels):
-            groups.setdefault(label, []).append((tree, reference))
-    found = {}
-    for label, pairs in sorted(groups.items()):
-        scores = score(*zip(*pairs, strict=True))
-        found[label] = {"sentences": len(pairs), "f1": scores["f1"], "complete": scores["complete"]}
     return found
 
 

@@ -40,9 +40,8 @@ class Task(ABC):
     """Hypotheses and references are lines of the target: text, or trees."""
 
     SHOWN: ClassVar[Mapping[str, str]]
-    """The few metrics that MLflow shows, and the keys, with dots between, that they are under."""
-    IN_SWEEP: ClassVar[Sequence[str]]
-    """Those of SHOWN that a trial of a sweep has."""
+    """The few metrics that MLflow shows, those of `config.scores` among them, and the keys, with
+    dots between, that they are under."""
     IN_DVC: ClassVar[Sequence[str]]
     """Those of SHOWN that `dvc metrics show` has."""
     SIGNATURE: ClassVar[str]
@@ -61,13 +60,29 @@ class Task(ABC):
         """What the stage `evaluate` says beside `metrics`, and a trial of a sweep does not."""
 
     @abstractmethod
+    def score_some(self, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+        """The few metrics of `by_phenomenon`."""
+
     def by_phenomenon(
         self,
         hypotheses: Sequence[str],
         references: Sequence[str],
         tags: Sequence[Sequence[str]],
     ) -> dict[str, dict[str, Any]]:
-        """Metrics over the sentences that carry a tag, by tag."""
+        """For each tag, in alphabetical order: the number of `sentences` that carry it, and
+        `score_some` over them.
+
+        tags: of each sentence; none, one or several, under each of which it counts once. Raises
+        ValueError where the three sequences differ in length.
+        """
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for hypothesis, reference, labels in zip(hypotheses, references, tags, strict=True):
+            for label in set(labels):
+                groups.setdefault(label, []).append((hypothesis, reference))
+        return {
+            label: {"sentences": len(pairs), **self.score_some(*zip(*pairs, strict=True))}
+            for label, pairs in sorted(groups.items())
+        }
 
     @abstractmethod
     def in_words(self, metrics: Mapping[str, Any]) -> str:
@@ -83,8 +98,7 @@ class Translation(Task):
         "chrf": "chrf.score",
         "exact_match": "exact_match",
     }
-    IN_SWEEP = ("bleu", "bleu_paper", "chrf")
-    IN_DVC = IN_SWEEP
+    IN_DVC = ("bleu", "bleu_paper", "chrf")
     SIGNATURE = "bleu.sacrebleu.signature"
 
     def decode(self, given: Given, on_done: OnDone) -> tuple[list[str], dict[str, Any]]:
@@ -110,13 +124,11 @@ class Translation(Task):
     def beside(self, given: Given, metrics: Mapping[str, Any]) -> dict[str, Any]:
         return {}
 
-    def by_phenomenon(
-        self,
-        hypotheses: Sequence[str],
-        references: Sequence[str],
-        tags: Sequence[Sequence[str]],
-    ) -> dict[str, dict[str, Any]]:
-        return bleu.accuracy_by_phenomenon(hypotheses, references, tags)
+    def score_some(self, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+        return {
+            "exact_match": bleu.exact_match(hypotheses, references),
+            "bleu": bleu.corpus_bleu(hypotheses, references),
+        }
 
     def in_words(self, metrics: Mapping[str, Any]) -> str:
         sacrebleu = metrics["bleu"]["sacrebleu"]
@@ -137,7 +149,6 @@ class Parsing(Task):
         "complete": "complete",
         "f1_unconstrained": "unconstrained.f1",
     }
-    IN_SWEEP = ("f1", "precision", "recall", "complete")
     IN_DVC = ("f1", "complete", "f1_unconstrained")
     SIGNATURE = "signature"
 
@@ -158,13 +169,9 @@ class Parsing(Task):
             "floors": parsing.floors(given.references),
         }
 
-    def by_phenomenon(
-        self,
-        hypotheses: Sequence[str],
-        references: Sequence[str],
-        tags: Sequence[Sequence[str]],
-    ) -> dict[str, dict[str, Any]]:
-        return parsing.by_phenomenon(hypotheses, references, tags)
+    def score_some(self, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+        scores = parsing.score(hypotheses, references)
+        return {key: scores[key] for key in ("f1", "complete")}
 
     def in_words(self, metrics: Mapping[str, Any]) -> str:
         free, floors = metrics["unconstrained"], metrics["floors"]
