@@ -131,7 +131,7 @@ def test_outputs_that_were_cut_are_counted(project: Path, data: evaluation.Data)
     for line, sentence in zip(masked.trees, sentences, strict=True):
         symbols = linearise(parse_tree(line))
         assert symbols.count("XX") == len(sentence.split(" "))
-        assert {*parse_tree(line).tags} == {"XX"}
+        assert {*parse_tree(line).tags} <= {*pieces.symbols.tags}  # as the model writes them
 
 
 GOLD = [

@@ -55,7 +55,8 @@ def parse(
     """Parse sentences, of words with single blanks between.
 
     gold: their trees, whose tags the leaves get: EVALB deletes punctuation by its tag, and gold
-    tags are what publications score with. Without, all tags are XX. well_formed: search among trees
+    tags are what publications score with. Without, tags are the model's, if it writes them, else
+    XX. well_formed: search among trees
     over exactly the words; else among all symbols, as the paper, and trees are made of what comes.
     """
     words = [sentence.split(" ") for sentence in sentences]

@@ -60,7 +60,7 @@ class Translator:
         """Normalise lines as training text was and translate them: see `decode.beam.translate`.
 
         With a model for trees, lines are words with blanks between, punctuation among them, and
-        what comes out are trees whose tags are XX.
+        what comes out are trees, whose tags are XX unless the model writes them.
         """
         trees = self.vocabulary.symbols is not None
         words = [line.split() for line in lines]

@@ -45,7 +45,7 @@ def test_a_tree_comes_back_as_it_was(tree: Tree) -> None:
         ("(S XX (NP XX )NP )S", [("S", 0, 3), ("NP", 1, 2)], {"missing_words": 1}),
         ("(S XX (NP XX", [("S", 0, 3), ("NP", 1, 3)], {"missing_words": 1, "unclosed": 2}),
         ("(S XX )S XX", [("S", 0, 1)], {"missing_words": 1}),
-        ("(S XX what XX XX )S", [("S", 0, 3)], {"unknown": 1}),
+        ("(S XX ⁇ XX XX )S", [("S", 0, 3)], {"unknown": 1}),
         ("(S XX XX )S (NP XX )NP", [("S", 0, 2), ("NP", 2, 3)], {}),
         ("(S )S", [("S", 0, 3)], {"missing_words": 3}),
         ("", [], {"missing_words": 3}),
@@ -92,3 +92,11 @@ def test_real_trees_come_back_as_they_were(archive: str, tmp_path: Path, thoroug
             assert rebuild(linearise(tree), tree.words, tree.tags) == (tree, Repairs()), str(tree)
             count += 1
     assert count > 200
+
+
+def test_tags_are_those_of_the_symbols_unless_given() -> None:
+    symbols = "(S (NP NNP )NP ⁇ (VP VBZ )VP . )S".split()
+    tree, repairs = rebuild(symbols, ("a", "b", "c", "d"))
+    assert tree.tags == ("NNP", "VBZ", ".", "XX")
+    assert (repairs.unknown, repairs.missing_words) == (1, 1)
+    assert rebuild(symbols, ("a", "b", "c", "d"), "WXYZ")[0].tags == tuple("WXYZ")

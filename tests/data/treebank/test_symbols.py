@@ -35,9 +35,9 @@ def test_words_may_be_their_tags() -> None:
     assert len(symbols) == first + 5
     ((*ids, last),) = symbols.encode([TREE])
     assert last == EOS
-    # John is NNP, the fourth; and as text every word is XX, whatever its tag.
+    # John is NNP, the fourth; as text each word is its tag.
     assert ids[:4] == [6, 5, first + 3, 8]
-    assert symbols.decode([ids]) == ["(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S"]
+    assert symbols.decode([ids]) == ["(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"]
     assert symbols.encode(["(TOP (S (UH oh)))"]) == [[6, UNKNOWN, 9, EOS]]
     again = Symbols.load(symbols.dump())
     assert (again.labels, again.tags) == (symbols.labels, symbols.tags)

@@ -1,8 +1,8 @@
 """Trees as symbols that a model writes (Vinyals et al. 2015), and trees of symbols again.
 
-`(S (NP XX )NP (VP XX )VP XX )S`: brackets carry their label at both ends, each word is an XX, and
-words and tags are put back from the sentence, from left to right. What a model writes need be no
-tree: `rebuild` makes one of any symbols, and counts what it had to mend.
+`(S (NP XX )NP (VP XX )VP XX )S`: brackets carry their label at both ends, each word is an XX, or
+its tag, and words are put back from the sentence, from left to right. What a model writes need be
+no tree: `rebuild` makes one of any symbols, and counts what it had to mend.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from seq2sweep.data.treebank.trees import Bracket, Tree
 
 WORD = "XX"
+SPECIAL = ("<pad>", "<s>", "</s>", "⁇")
+"""What else a model may write: all but brackets and words, the last for what is unknown."""
 
 
 @dataclass
@@ -21,7 +23,7 @@ class Repairs:
 
     mislabelled: brackets closed by another label than they were opened by. unopened: closings with
     nothing open. unclosed: brackets open at the end. empty: brackets without a word. extra_words:
-    XX beyond the last word. missing_words: words without an XX. unknown: other symbols.
+    words beyond the last one. missing_words: those without a symbol. unknown: SPECIAL symbols.
     """
 
     mislabelled: int = 0
@@ -59,24 +61,28 @@ def rebuild(
 ) -> tuple[Tree, Repairs]:
     """A tree over exactly these words, whatever the symbols are.
 
-    A closing symbol closes the innermost bracket, whatever its label. Words without an XX belong to
-    the innermost bracket that is open at the end, else to the last one if it ends there.
+    A closing symbol closes the innermost bracket, whatever its label. Any symbol but brackets and
+    SPECIAL ones stands for a word. Words without a symbol belong to the innermost bracket that is
+    open at the end, else to the last one if it ends there.
 
-    tags: those of the words, XX without.
+    tags: those of the words; without, what the symbols say of them, XX where they say nothing.
     """
-    repairs = Repairs()
+    repairs, said = Repairs(), [WORD] * len(words)
     found: list[Bracket] = []
     open_: list[int] = []
     at, last_root = 0, None
     for symbol in symbols:
-        if symbol == WORD:
-            repairs.extra_words += at == len(words)
-            at += at < len(words)
+        if symbol in SPECIAL:
+            repairs.unknown += 1
         elif symbol.startswith("("):
             open_.append(len(found))
             found.append(Bracket(symbol[1:], at, at))
         elif not symbol.startswith(")"):
-            repairs.unknown += 1
+            if at == len(words):
+                repairs.extra_words += 1
+            else:
+                said[at] = symbol
+                at += 1
         elif not open_:
             repairs.unopened += 1
         else:
@@ -91,4 +97,4 @@ def rebuild(
         found[number] = found[number]._replace(end=len(words))
     brackets = tuple(bracket for bracket in found if bracket.start < bracket.end)
     repairs.empty = len(found) - len(brackets)
-    return Tree(tuple(words), tuple(tags or [WORD] * len(words)), brackets), repairs
+    return Tree(tuple(words), tuple(tags or said), brackets), repairs

@@ -23,15 +23,13 @@ KIND = "trees"
 class Symbols:
     """Trees, one a line, as ids of symbols, and ids as text such as `(S XX )S`.
 
-    tags: what a word is written as, each the tag of its leaf; none: all words are WORD. As text all
-    of them are XX.
+    tags: what a word is written as, each the tag of its leaf; none: all words are WORD, XX as text.
     """
 
     def __init__(self, labels: Sequence[str], tags: Sequence[str] = ()) -> None:
         self.labels, self.tags = tuple(labels), tuple(tags)
         brackets = [bracket + label for bracket in "()" for label in labels]
-        words = [linearisation.WORD] * len(tags)
-        self._texts = ["<pad>", "<s>", "</s>", "⁇", linearisation.WORD, *brackets, *words]
+        self._texts = [*linearisation.SPECIAL, linearisation.WORD, *brackets, *tags]
         self._ids = {text: i for i, text in enumerate(brackets, FIRST_OPENING)}
         self._tags = {tag: i for i, tag in enumerate(tags, FIRST_OPENING + len(brackets))}
 
