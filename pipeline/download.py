@@ -124,7 +124,7 @@ def _own_files(config: configuration.DataConfig) -> dict[str, Any]:
         split: getattr(config.files, split) for split in files.SPLITS
     }
     for split, names in named.items():
-        sources.check_inside(split, names)
+        sources.check_inside(f"data.files.{split}", names)
     splits: dict[str, list[dict[str, Any]]] = {}
     known: dict[str, str] = {}
     for split, (source, target) in named.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +26,7 @@ from seq2sweep.decode.receipt import write_average
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import (
     Data,
+    Evaluation,
     evaluate_weights,
     shown,
     shown_by_dvc,
@@ -41,9 +42,25 @@ from seq2sweep.tracking.relay_thread import RelayThread
 
 
 def work(config: Config) -> None:
+    score_model(config, stage.MODEL, "evaluate", stage.REPORTS / "translations.tsv")
+
+
+def score_model(
+    config: Config,
+    model: Path,
+    name: str,
+    table: Path,
+    beside: Callable[[Evaluation], dict[str, Any]] = lambda result: {},
+    registered: str = "transformer",
+) -> None:
+    """Score the weights of a folder such as models/train: write metrics/NAME.json and the table of
+    translations, and record them.
+
+    beside: further metrics, made from what came out. registered: the model's name in MLflow.
+    """
     header = read_header(stage.ENCODED, "test")
-    receipt = _receipt(config, header)
-    chosen = choose(stage.MODEL, config.evaluate)
+    receipt = _receipt(config, header, model)
+    chosen = choose(model, config.evaluate)
     wanted = config.evaluate.average_checkpoints
     if len(chosen) < wanted and not config.evaluate.checkpoint_steps:
         console.say(f"only {len(chosen)} checkpoints were kept: those are averaged")
@@ -57,20 +74,21 @@ def work(config: Config) -> None:
             kind="evaluation",
             parent=receipt["run"],
             params=configuration.flatten(config),
-            tags=stage.lineage(config, header, model=stage.MODEL),
+            tags=stage.lineage(config, header, model=model),
         ) as run,
     ):
         sentences = header["sentences"]
         with (
-            _mapper(config.cluster) as mapper,
+            mapper(config.cluster) as shared_out,
             tqdm(total=sentences, **console.bar("translate", "sentences")) as bar,
         ):
-            result = evaluate_weights(config, stage.MODEL, chosen, data, "test", bar.update, mapper)
+            result = evaluate_weights(config, model, chosen, data, "test", bar.update, shared_out)
         relay.flush()
-        metrics = result.metrics | {"mlflow_run_id": relay.run_id(run)}
-        write_whole(stage.REPORTS / "translations.tsv", result.table)
-        stage.write_metrics("evaluate", metrics, shown_by_dvc(metrics, config))
-        record(run, config, receipt, chosen, header, metrics)
+        metrics = result.metrics | beside(result) | {"mlflow_run_id": relay.run_id(run)}
+        write_whole(table, result.table)
+        stage.write_metrics(name, metrics, shown_by_dvc(metrics, config))
+        files = [stage.METRICS / f"{name}.json", *[table] * (not config.data.private)]
+        record(run, config, receipt, chosen, header, metrics, files, model.parent, registered)
     console.say(
         TASKS[config.data.task].in_words(metrics)
         + f", perplexity {metrics['perplexity']:.3f}, "
@@ -78,23 +96,23 @@ def work(config: Config) -> None:
     )
 
 
-def _receipt(config: Config, header: dict[str, Any]) -> dict[str, Any]:
-    """Of the weights; UserError where they are of another model or vocabulary.
+def _receipt(config: Config, header: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Of the weights of a folder; UserError where they are of another model or vocabulary.
 
     header: of the encoded data.
     """
-    receipt = read_receipt(stage.MODEL)
-    where = f"{stage.MODEL / RECEIPT}, which `dvc repro -f train` writes again"
+    receipt = read_receipt(folder)
+    where = f"{folder / RECEIPT}, which `dvc repro -f {folder.name}` writes again"
     trained = configuration.section(ModelConfig, receipt["config"]["model"], "model.", where)
     if trained != config.model:
         raise UserError(
-            f"{stage.MODEL} was trained with another `model` section than params.yaml has now: "
+            f"{folder} was trained with another `model` section than params.yaml has now: "
             "run `dvc repro evaluate`, which trains it first"
         )
     vocabulary = header["vocabulary"]["fingerprint"]
     if receipt["lineage"].get("data.vocabulary", vocabulary) != vocabulary:
         raise UserError(
-            f"{stage.MODEL} was trained with another vocabulary than {stage.ENCODED} has now: run "
+            f"{folder} was trained with another vocabulary than {stage.ENCODED} has now: run "
             "`dvc repro evaluate`, which trains it first"
         )
     return receipt
@@ -107,21 +125,24 @@ def record(
     chosen: Sequence[Weights],
     header: dict[str, Any],
     metrics: dict[str, Any],
+    files: Sequence[Path],
+    beside: Path,
+    registered: str,
 ) -> None:
     """Give the run its files and the model that was scored, and the training's run the scores.
 
     receipt: of the training; chosen: its checkpoints that are averaged; header: of the encoded
-    data; metrics: as in metrics/evaluate.json.
+    data; metrics: as in metrics/evaluate.json; beside: a folder to make weights in; registered: the
+    model's name.
     """
-    run.artifact(stage.METRICS / "evaluate.json")
-    if not config.data.private:
-        run.artifact(stage.REPORTS / "translations.tsv")
+    for file in files:
+        run.artifact(file)
     figures, last_step = shown(metrics, config), chosen[-1].step
-    with TemporaryDirectory(prefix=".averaged-", dir=stage.MODEL.parent) as name:
+    with TemporaryDirectory(prefix=".averaged-", dir=beside) as name:
         folder = Path(name)
         write_average(folder, chosen, receipt)
         run.model(
-            "transformer",
+            registered,
             files=[folder / RECEIPT, folder / CHECKPOINTS, stage.VOCABULARY],
             params=configuration.flatten(config, "model"),
             metrics=figures,
@@ -140,7 +161,7 @@ def record(
     run.tag(how, on_parent=True)
 
 
-def _mapper(cluster: configuration.ClusterConfig) -> contextlib.AbstractContextManager[Mapper]:
+def mapper(cluster: configuration.ClusterConfig) -> contextlib.AbstractContextManager[Mapper]:
     """Where there is a cluster, its CPUs, or GPUs, translate: this machine may have none."""
     if not stage.on_cluster(cluster):
         return contextlib.nullcontext(serial)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from seq2sweep.config import Config
 from seq2sweep.data.files import RECEIPT, TRANSLATION_COLUMNS
 from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
-from seq2sweep.paths import read_json
+from seq2sweep.paths import mismatch, read_json
 from seq2sweep.presets.parsers import TEST_SECTIONS, TRAIN_SECTIONS
 from seq2sweep.report import page, samples
 from seq2sweep.report.formats import table_files
@@ -22,6 +23,15 @@ from seq2sweep.report.paper_tables.table4 import Parser
 from seq2sweep.report.paper_tables.table4_files import table4_files
 from seq2sweep.report.positions import length_scores
 from seq2sweep.storage.atomic import write_whole
+
+SELF_TRAINING: Mapping[str, dict[str, Any]] = {
+    "semi_supervised": {
+        "f1": float,
+        "gain": {**dict.fromkeys(("f1_difference", "low", "high", "p"), float), "seen": bool},
+    },
+    "silver": dict.fromkeys(("gold", "parsed", "agreed"), int),
+}
+"""What is shown of the metrics of that name."""
 
 
 def work(config: Config) -> None:
@@ -61,7 +71,17 @@ def parser(
         return None
     sections = (config.parsing.train_sections, config.parsing.test_sections)
     standard = config.data.dataset == "ptb" and sections == (TRAIN_SECTIONS, TEST_SECTIONS)
-    return Parser(evaluate, model, parameters, config.data.dataset, standard)
+    student, silver = (read_self_training(name) for name in ("semi_supervised", "silver"))
+    return Parser(evaluate, model, parameters, config.data.dataset, standard, student, silver)
+
+
+def read_self_training(name: str) -> dict[str, Any] | None:
+    """metrics/NAME.json; None where there was no self-training."""
+    path = stage.METRICS / f"{name}.json"
+    content: dict[str, Any] = read_json(path)
+    if content and (wrong := mismatch(content, SELF_TRAINING[name])):
+        raise UserError(f"{path} is damaged ({wrong}): remove it and run `dvc repro`")
+    return content or None
 
 
 def read_evaluate(path: Path, score: str) -> dict[str, Any]:

@@ -34,6 +34,10 @@ CLEAN = Path("data/clean")
 VOCABULARY = Path("data/vocabulary")
 ENCODED = Path("data/encoded")
 MODEL = Path("models/train")
+TEACHER = Path("models/teacher")
+SILVER = Path("models/silver")
+SILVER_ENCODED = SILVER / "encoded"
+STUDENT = Path("models/student")
 METRICS = Path("metrics")
 REPORTS = Path("reports")
 
@@ -139,11 +143,11 @@ def origin(header: dict[str, Any], config: configuration.Config | None = None) -
     return Origin(identity, code, config.train.log_every if config else 1)
 
 
-def training_header(config: configuration.Config) -> dict[str, Any]:
+def training_header(config: configuration.Config, encoded: Path = ENCODED) -> dict[str, Any]:
     """Of the encoded data, whose files are verified. UserError where they have changed, or trees
     have more symbols than the model's target."""
-    files.verify(ENCODED, "train", "valid")
-    header = read_training_header(ENCODED)
+    files.verify(encoded, "train", "valid")
+    header = read_training_header(encoded)
     found, known = header.get("symbols", 0), config.model.target_symbols
     if found > known:
         raise UserError(
@@ -170,6 +174,11 @@ def here() -> dict[str, str]:
 def dataset_in_words(config: configuration.Config) -> str:
     """What is translated, for the heading of a report."""
     return f"{config.data.source} → {config.data.target}, {config.data.dataset}"
+
+
+def self_trains(config: configuration.Config) -> bool:
+    """Whether a third parser is to be taught by two."""
+    return config.self_training.sentences > 0
 
 
 def on_cluster(cluster: configuration.ClusterConfig) -> bool:

@@ -55,13 +55,23 @@ FIGURES = (
 
 
 def work(config: Config) -> None:
-    header = stage.training_header(config)
+    folder = train_on(stage.ENCODED, config, "train", stage.MODEL)
+    write_curves(folder / JOURNAL_NAME, stage.METRICS / "curves.csv")
+
+
+def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about: str = "") -> Path:
+    """Train, export the weights and write metrics/NAME.json; returns the folder of the run.
+
+    encoded: the data, and its folder in DVC's eyes if its files are no output by themselves is the
+    one above. about: what MLflow shows of this training beside its data set.
+    """
+    header = stage.training_header(config, encoded)
     vocabulary_size = int(header["vocabulary"]["size"])
     parameters = flops.parameter_count(config.model, vocabulary_size)
     origin = stage.origin(header, config)
-    name = run_name(origin.identity)
+    run_of = run_name(origin.identity)
     retention = Retention.of(config)
-    folder = run_folder(config.cluster, Path.cwd(), name)
+    folder = run_folder(config.cluster, Path.cwd(), run_of)
     store = driver_store(config.cluster.storage, folder, retention)
     console.say(
         f"{parameters / 1e6:.2f}M parameters at a vocabulary of {vocabulary_size}, "
@@ -71,54 +81,54 @@ def work(config: Config) -> None:
     line = begin(folder, origin, retention.always())
     if line is not None:
         console.say(line)
-    lineage = stage.lineage(config, header)
+    lineage = stage.lineage(config, header, encoded=encoded)
     with (
         RelayThread(*destination(config, Path.cwd())) as relay,
-        open_run(relay.root, config, folder, lineage, header) as run,
+        open_run(relay.root, config, folder, lineage, header, about) as run,
     ):
         with ray_session(config.cluster):
-            status = train(config, store, header["fingerprint"])
-        exported = export(status.checkpoints, config, name, lineage, status.summary)
+            status = train(config, store, encoded, header["fingerprint"])
+        export(status.checkpoints, config, run_of, lineage, status.summary, exported_to)
         relay.flush()
         run_id = relay.run_id(run)
         final = newest(folder / JOURNAL_NAME)
         metrics = training_metrics(config, header, status.summary, final, parameters, run_id)
         shown = {k: metrics[k] for k in ("steps", "parameters", "tokens_per_second")}
         shown |= {"flops": metrics["flops"]["model"]}
-        stage.write_metrics("train", metrics, shown | {"valid_ppl": final.get("valid_perplexity")})
-        write_curves(folder / JOURNAL_NAME, stage.METRICS / "curves.csv")
+        stage.write_metrics(name, metrics, shown | {"valid_ppl": final.get("valid_perplexity")})
         known = {k: status.summary[k] for k in hardware.COSTS if status.summary[k] is not None}
         run.log({"parameters": parameters} | known, int(status.summary["step"]))
         run.tag(origin_tags(status.summary))
-        run.artifact(stage.MODEL / RECEIPT)
+        run.artifact(exported_to / RECEIPT)
         run.text("environment.txt", environment())
     peak = metrics["peak_rss_bytes"]
     console.say(
         f"trained {metrics['steps']} steps in {console.duration(metrics['wall_seconds'])}, "
         f"{metrics['tokens_per_second']:,.0f} target tokens/s, valid perplexity "
         f"{number(metrics['final']['valid_perplexity'])}; "
-        f"{len(exported['checkpoints'])} checkpoints in {stage.MODEL}"
+        f"{len(status.checkpoints)} checkpoints in {exported_to}"
         + ("" if peak is None else f"; peak memory {peak / 1e9:.2f} GB a worker")
         + ("" if metrics["mfu"] is None else f"; MFU {100 * metrics['mfu']:.1f} %")
     )
     warning = hardware.no_peak_warning(metrics["device"], metrics["precision"])
     if warning:
         console.say(warning)
+    return folder
 
 
-def train(config: Config, store: RunStore, data: str) -> RunStatus:
+def train(config: Config, store: RunStore, encoded: Path, data: str) -> RunStatus:
     """Run the training; an interruption says from where it will resume.
 
     data: the fingerprint of the encoded data.
     """
-    encoded = stage.ENCODED.resolve()
+    seen = encoded.resolve()
     if not configuration.is_address(config.cluster.storage):  # a bucket's nodes get copies
-        encoded = entrypoint.seen_by_all_nodes(stage.ENCODED, store.folder.parent, data)
+        seen = entrypoint.seen_by_all_nodes(encoded, store.folder.parent, data)
     try:
         return run_training(
             config,
             store,
-            encoded=encoded,
+            encoded=seen,
             on_event=functools.partial(say_progress, steps=config.train.steps),
         )
     except KeyboardInterrupt:
@@ -128,7 +138,12 @@ def train(config: Config, store: RunStore, data: str) -> RunStatus:
 
 
 def open_run(
-    root: Path, config: Config, folder: Path, lineage: dict[str, str], header: dict[str, Any]
+    root: Path,
+    config: Config,
+    folder: Path,
+    lineage: dict[str, str],
+    header: dict[str, Any],
+    about: str = "",
 ) -> Recorder:
     """Record this training: as the run that it began with, when it was interrupted.
 
@@ -136,7 +151,7 @@ def open_run(
     """
     run = Recorder(
         root,
-        f"{config.data.dataset} {config.data.source}-{config.data.target}",
+        f"{config.data.dataset} {config.data.source}-{config.data.target}{about and f', {about}'}",
         kind="experiment",
         journal=folder / JOURNAL_NAME,
         params=configuration.flatten(config),
@@ -175,19 +190,18 @@ def export(
     name: str,
     lineage: dict[str, str],
     summary: dict[str, Any],
-) -> dict[str, Any]:
-    """Copy the weights of the kept checkpoints to models/train, with a receipt."""
+    to: Path,
+) -> None:
+    """Copy the weights of the kept checkpoints to a folder such as models/train, with a receipt."""
     exported: list[dict[str, Any]] = []
-    with whole_folder(stage.MODEL) as folder:
+    with whole_folder(to) as folder:
         (folder / CHECKPOINTS).mkdir()
         for checkpoint in checkpoints:
             weights = f"{checkpoint_name(checkpoint_step(checkpoint))}.safetensors"
             file = folder / CHECKPOINTS / weights
             shutil.copyfile(checkpoint / "model.safetensors", file)
             exported.append(weights_entry(checkpoint, file))
-        made = receipt(name, exported, config, lineage, summary)
-        stage.write_json(folder / RECEIPT, made)
-    return made
+        stage.write_json(folder / RECEIPT, receipt(name, exported, config, lineage, summary))
 
 
 def training_metrics(

@@ -220,7 +220,10 @@ def command(number: int, places: list[str], seed: int = 16) -> list[str]:
         "submit": lambda: [chance.choice(["train", "all", place()]), "--dry-run"],
         "nonsense": lambda: [place(), value()],
     }  # fmt: skip
-    stages = ("download", "prepare", "vocabulary", "encode", "train", "evaluate", "sweep", "report")
+    stages = (
+        *("download", "prepare", "vocabulary", "encode", "train", "evaluate", "teacher", "silver"),
+        *("student", "sweep", "report"),
+    )
     name = chance.choice([*lines, "stage", "stage", "score", "compare", "translate"])
     if name == "stage":
         return ["python", "-m", f"pipeline.{chance.choice(stages)}"]

@@ -267,3 +267,17 @@ def test_what_is_no_preset_is_one_line_that_says_where_they_are_listed(wrong: st
     with pytest.raises(UserError, match=r"unknown preset .*`seq2sweep preset` lists all") as caught:
         presets.load(wrong)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("section", configuration.OPTIONAL)
+def test_a_file_from_before_there_was_a_section_is_still_unedited(
+    section: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "params.yaml"
+    written = configuration.dump(presets.load("phrasebook").config)
+    before = re.sub(rf"\n# .*\n{section}:\n(?: .*\n)*", "", written)
+    assert (f"\n{section}:" in written, f"\n{section}:" in before) == (True, False)
+    path.write_text(before, encoding="utf-8")
+    assert presets.is_unchanged(path)
+    path.write_text(before.replace("  layers: 2 ", "  layers: 3 "), encoding="utf-8")
+    assert not presets.is_unchanged(path)

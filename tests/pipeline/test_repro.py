@@ -127,7 +127,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     ran, made.output = made.repro()  # type: ignore[attr-defined]
     assert ran == [
         *("fingerprint", "download", "prepare", "vocabulary", "encode"),
-        *("train", "evaluate", "sweep", "table1", "report"),
+        *("train", "evaluate", "teacher", "silver", "student", "sweep", "table1", "report"),
     ]
     return made
 

@@ -12,7 +12,7 @@ import pytest
 from seq2sweep.presets.parsers import ROWS, TEST_SECTIONS, TRAIN_SECTIONS
 from seq2sweep.report.paper_tables import table4
 from seq2sweep.report.paper_tables.table4_files import table4_files
-from tests.report.made_up_parsing import parser
+from tests.report.made_up_parsing import evaluate, parser
 
 PRINTED = """
 Vinyals & Kaiser et al. (2014) | WSJ only, discriminative | 88.3
@@ -105,13 +105,13 @@ def test_only_the_penn_treebank_is_comparable(standard: bool, told: str) -> None
 
 
 def test_the_file_of_numbers_is_not_rounded() -> None:
-    made = parser(training="semi_supervised")
+    made = parser()
     found = rows(table4_files(made)["table4.csv"])
     assert len(found) == 4 + 12
     ours, free = found[:2]
     assert float(ours["f1"]) == made.evaluate["f1"]
     assert (ours["training"], ours["f1_margin"], ours["constrained"], ours["malformed"]) == (
-        "semi-supervised",
+        "this treebank only",
         "0.44",
         "True",
         "0",
@@ -123,6 +123,41 @@ def test_the_file_of_numbers_is_not_rounded() -> None:
         "21",
         "0.3",
     )
+
+
+GAIN = {"f1_difference": 1.234, "low": -0.2, "high": 2.5, "p": 0.081, "seen": False}
+SILVER = {"parsed": 3000, "agreed": 690, "gold": 4000}
+
+
+def test_self_training_has_rows_of_its_own_with_its_gain() -> None:
+    student = {**evaluate(f1=91.25, errors=0), "gain": GAIN}
+    made = dataclasses.replace(parser(), student=student, silver=SILVER)
+    measured, _ = table4.tables(made)
+    shown = [row[:2] for row in measured.rows[:4]]
+    assert shown == [
+        ("Transformer (ours)", "this treebank only"),
+        ("Transformer (ours), unconstrained", "this treebank only"),
+        ("Transformer (ours)", "semi-supervised"),
+        ("Transformer (ours), unconstrained", "semi-supervised"),
+    ]
+    assert measured.rows[2][7] == "91.2 ± 0.4"
+    notes = " ".join(measured.notes)
+    assert "4\u202f000 trees of the treebank and 690 that two parsers" in notes.replace(
+        ",", "\u202f"
+    )
+    assert "+1.23 F1 (95 % −0.20 to +2.50" in notes
+    assert "p 0.081: not told from chance" in notes
+    found = rows(table4_files(made)["table4.csv"])
+    assert [row["training"] for row in found[:4]] == [row[1] for row in measured.rows[:4]]
+    assert float(found[2]["f1"]) == 91.25
+    seen = dataclasses.replace(made, student=student | {"gain": GAIN | {"seen": True}})
+    assert "p 0.081: a difference" in " ".join(table4.tables(seen)[0].notes)
+
+
+def test_errors_of_the_student_are_said_too() -> None:
+    student = {**evaluate(errors=3), "gain": GAIN}
+    made = dataclasses.replace(parser(), student=student, silver=SILVER)
+    assert "F1 is not to be trusted" in table4_files(made)["table4.md"]
 
 
 @pytest.mark.parametrize("changed", [{"errors": 2}, {"skipped": 1}])

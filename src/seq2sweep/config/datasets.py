@@ -156,6 +156,30 @@ class ParsingConfig:
 
 
 @dataclass(frozen=True)
+class SelfTrainingConfig:
+    """Of `data.target: trees` too."""
+
+    sentences: int = field(
+        "sentences without trees that two parsers parse; what they agree on teaches a third. "
+        "0: no self-training",
+        at_least=0,
+        default=0,
+    )
+    files: tuple[str, ...] = field(
+        "their text inside data.folder, a sentence a line, words parted by blanks; [] for the "
+        "phrasebook, which makes its own",
+        default=(),
+    )
+    seed: int = field(
+        "train.seed of the second parser; the first is that of the stage train",
+        at_least=0,
+        rule=SEED,
+        default=1001,
+    )
+    beam: int = field("hypotheses kept when they parse", at_least=1, default=4)
+
+
+@dataclass(frozen=True)
 class DownloadConfig:
     folder: str = field(
         "where archives are kept; one put there by hand is taken as well", rule=NOT_EMPTY

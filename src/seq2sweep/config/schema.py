@@ -16,6 +16,7 @@ from seq2sweep.config.datasets import (
     DownloadConfig,
     ParsingConfig,
     PrepareConfig,
+    SelfTrainingConfig,
     VocabularyConfig,
 )
 from seq2sweep.config.execution import (
@@ -144,6 +145,10 @@ class Config:
         "CONSTITUENCY PARSING (section 6.3), read when data.target is trees",
         default=ParsingConfig(),
     )
+    self_training: SelfTrainingConfig = field(
+        "A THIRD PARSER, TAUGHT BY TWO (semi-supervised, section 6.3), when data.target is trees",
+        default=SelfTrainingConfig(),
+    )
 
     @property
     def optimizer(self) -> str:
@@ -164,6 +169,7 @@ class Config:
     def problems(self) -> Iterator[str]:
         """What sections ask of each other."""
         yield from self._problems_of_trees()
+        yield from self._problems_of_self_training()
         yield from self._problems_of_objectives()
         kept = "keep_best" if self.evaluate.checkpoints == "best" else "keep_checkpoints"
         most, averaged = getattr(self.train, kept), self.evaluate.average_checkpoints
@@ -191,6 +197,22 @@ class Config:
                 f"sweep.objectives names {', '.join(foreign)}, by which data.target "
                 f"{self.data.target} is not scored: it is by {self.data.score}"
             )
+
+    def _problems_of_self_training(self) -> Iterator[str]:
+        """Two parsers that are the same agree on everything."""
+        asked = self.self_training
+        if not asked.sentences:
+            return
+        if self.data.task != "parsing":
+            yield must("self_training.sentences", "0 unless data.target is trees", asked.sentences)
+        if asked.seed == self.train.seed:
+            yield must("self_training.seed", "another than train.seed", asked.seed)
+        generated = self.data.dataset == "phrasebook"
+        if generated and asked.files:
+            rule = "[] for data.dataset phrasebook, which makes its own"
+            yield must("self_training.files", rule, list(asked.files))
+        if not generated and not asked.files:
+            yield must("self_training.files", "files of sentences in data.folder", [])
 
     def _problems_of_trees(self) -> Iterator[str]:
         """They have a vocabulary of their own, which is no part of one matrix for both."""

@@ -126,14 +126,14 @@ def mirrored(address: str, mirrors: Mapping[str, str]) -> str:
 # --- the files of the registry -----------------------------------------------------------------
 
 
-def check_inside(split: str, names: Iterable[str]) -> None:
-    """UserError for one of the user's own files of a split that is outside of data.folder."""
+def check_inside(key: str, names: Iterable[str]) -> None:
+    """UserError for one of the user's own files, which a key names, outside of data.folder."""
     for name in names:
         # By name only: a link inside may well point elsewhere, as DVC's own links do.
         path = os.path.normpath(name)
         if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
             raise UserError(
-                f"data.files.{split} names {name}, which is outside of data.folder: "
+                f"{key} names {name}, which is outside of data.folder: "
                 "DVC would miss its changes; move it inside"
             )
 

@@ -23,7 +23,13 @@ ALL = "all"
 """Stands for every stage."""
 FINGERPRINT, CODE_FILE = "fingerprint", "code.json"
 """The stage that tells what the code of the others means, and its output, by stage."""
-OPTIONAL_SECTIONS = {"download": "parsing", "vocabulary": "parsing", "table1": "table1"}
+OPTIONAL_SECTIONS = {
+    "download": "parsing",
+    "vocabulary": "parsing",
+    "teacher": "self_training",
+    "silver": "self_training",
+    "table1": "table1",
+}
 """Stages that read a section that params.yaml may leave out, and which."""
 DATA = "data/"
 """What lies here is made from texts, not by training."""

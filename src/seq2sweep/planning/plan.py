@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,10 @@ from seq2sweep.table1.rows import timing_seconds
 NO_DVC = "unknown, as there is no dvc.yaml here"
 RAW = Path("data/raw")
 ENCODED = Path("data/encoded")
+HELD = ("train", "evaluate", "sweep")
+"""The stages that compute on the devices."""
+SELF_TRAINING = ("teacher", "silver", "student")
+"""Those that do where there is self-training, and else nothing."""
 
 
 def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> dict[str, Any]:
@@ -73,7 +77,7 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
                 for row in of_sweep.rows
             ]
         },
-        "total": _total(listed, here, of_sweep, speed),
+        "total": _total(config, listed, here, of_sweep, speed),
         "notes": here.notes + _too_large(config, here, of_sweep),
     }
 
@@ -95,18 +99,40 @@ def _parts(
     speed, decoder = here.training_speed(config, load), here.decoding_speed(config, load)
     if speed is None or decoder is None:
         unknown = Part("work", None, "the devices are not here")
-        parts["train"].append(unknown)
-        parts["evaluate"].append(unknown)
+        for name in (
+            "train",
+            "evaluate",
+            *(SELF_TRAINING if config.self_training.sentences else ()),
+        ):
+            parts[name].append(unknown)
     else:
-        parts["train"] += training_parts(config, whole, speed, here.workers)
-        decoding = decoding_seconds(config, load, load.test, decoder)
-        how = f"{len(load.test[0]):,} sentences"
-        parts["evaluate"].append(Part("decoding and scores", decoding, how))
+        trained = training_parts(config, whole, speed, here.workers)
+        searches = (
+            2 if config.data.task == "parsing" else 1
+        )  # among well-formed trees and among all
+        decoding = searches * decoding_seconds(config, load, load.test, decoder)
+        scored = Part("decoding and scores", decoding, f"{len(load.test[0]):,} sentences")
+        parts["train"] += trained
+        parts["evaluate"].append(scored)
+        if config.self_training.sentences:
+            loading = Part("Ray and torch", START_SECONDS["train"], "stated")
+            parts["teacher"] += [loading, *trained]
+            parts["silver"].append(_parsing(config, load, decoder))
+            parts["student"] += [loading, *trained, scored]
     trials = sum(row.trainings for row in of_sweep.rows)
     how = f"{trials} trainings, {of_sweep.slots} at once"
     parts["sweep"].append(Part("trials", of_sweep.seconds, how))
     parts["table1"].append(Part("timings", timing_seconds(config.table1), "at rates elsewhere"))
     return parts
+
+
+def _parsing(config: Config, load: Workload, decoder: Speed) -> Part:
+    """Of sentences without trees, by two parsers; they are taken to be as long as those with."""
+    asked, train = config.self_training, load.train
+    how = replace(config, evaluate=replace(config.evaluate, beam=asked.beam))
+    lengths = train.source_lengths, train.target_lengths
+    seconds = 2 * decoding_seconds(how, load, lengths, decoder) * asked.sentences / len(train)
+    return Part("parsing", seconds, f"{asked.sentences:,} sentences, two parsers")
 
 
 def _device(here: Machine, speed: Speed | None) -> dict[str, Any]:
@@ -163,20 +189,25 @@ def _too_large(config: Config, here: Machine, of_sweep: Sweep) -> list[str]:
 
 
 def _total(
-    listed: list[dict[str, Any]], here: Machine, of_sweep: Sweep, speed: Speed | None
+    config: Config,
+    listed: list[dict[str, Any]],
+    here: Machine,
+    of_sweep: Sweep,
+    speed: Speed | None,
 ) -> dict[str, Any]:
-    """Of the stages that run; the devices are held in train, evaluate and sweep.
+    """Of the stages that run; the devices are held in HELD, and in SELF_TRAINING where it is done.
 
     speed: of the training. about: whether a rate of what runs may be off by a factor of two.
     """
     running = {stage["stage"]: stage["seconds"] for stage in listed if stage["runs"]}
-    held = [running[name] for name in ("train", "evaluate", "sweep") if name in running]
+    computing = HELD + SELF_TRAINING * (config.self_training.sentences > 0)
+    held = [running[name] for name in computing if name in running]
     seconds = _sum(list(running.values()))
     stops = of_sweep.at_most and "sweep" in running
     least = None
     if stops and seconds and of_sweep.seconds and of_sweep.least_seconds:
         least = seconds - of_sweep.seconds + of_sweep.least_seconds
-    of_training = speed is not None and speed.about and bool(running.keys() & {"train", "evaluate"})
+    of_training = speed is not None and speed.about and bool(running.keys() & {*HELD[:2]})
     of_trials = "sweep" in running and any(row.about for row in of_sweep.rows)
     return {
         "seconds": seconds,
@@ -203,11 +234,12 @@ def _checkpoint_bytes(config: Config, whole: Training, of_sweep: Sweep, runs: se
     """Of what is kept in the end: weights and moments of the run, weights that are exported, in
     DVC's cache too, and the newest of each trial."""
     settings, needed = config.train, 0
-    if "train" in runs:
+    trained = {"train"} | ({"teacher", "student"} if config.self_training.sentences else set())
+    if trainings := len(trained & runs):
         kept = settings.keep_checkpoints + settings.keep_best
         kept += settings.steps // settings.keep_every if settings.keep_every else 0
         kept = min(kept, -(-settings.steps // settings.checkpoint_every))
-        needed += kept * (12 + 4 + 4) * whole.parameters
+        needed += trainings * kept * (12 + 4 + 4) * whole.parameters
     if "sweep" in runs:
         needed += sum(row.checkpoint_bytes for row in of_sweep.rows)
     return needed

@@ -24,7 +24,10 @@ from seq2sweep.presets import table3
 
 SHORT = {"base": "wmt14-en-de-base", "big": "wmt14-en-de-big"}
 """Other names of presets: what the paper calls them."""
-DECISIVE = ("data", "prepare", "vocabulary", "model", "train", "evaluate", "sweep")
+DECISIVE = (
+    *("data", "prepare", "vocabulary", "model", "train", "evaluate", "sweep"),
+    *("parsing", "self_training"),
+)
 _ROW_PREFIX = "table3-"
 
 EARLIER_COMMENTS = {
@@ -114,7 +117,7 @@ def _as_before(written: str, text: str) -> str:
     lines = text.split("\n")
     for section in configuration.OPTIONAL:
         if f"{section}:" not in lines:
-            written = re.sub(rf"(?m)^# .*\n{section}:\n(?: .*\n)*\n", "", written)
+            written = re.sub(rf"\n# .*\n{section}:\n(?: .*\n)*", "", written)
     present = set(lines)
     kept = [line for line in written.split("\n") if not line.startswith("  # ") or line in present]
     return "\n".join(kept)

@@ -158,6 +158,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     stage.write_json(stage.METRICS / "prepare.json", given.prepare)
     stage.write_json(stage.METRICS / "train.json", given.train)
     stage.write_json(stage.METRICS / "evaluate.json", given.evaluate)
+    for name in ("semi_supervised", "silver"):
+        stage.write_json(stage.METRICS / f"{name}.json", {})
     model = {"lineage": given.lineage, "config": {"model": given.model}}
     stage.write_json(stage.MODEL / "receipt.json", model)
     (stage.METRICS / "curves.csv").write_text("step,loss\n1,2\n", encoding="utf-8")
@@ -206,6 +208,22 @@ def test_what_is_comparable_is_the_papers_split(
     assert f"| {dataset} " in text
     assert "| 1.31 " in text  # of metrics/train.json
     assert "| 1024 " in text
+
+
+def test_stage_shows_what_self_training_gained(project: Path) -> None:
+    gain = {"f1_difference": 1.25, "low": 0.5, "high": 2.0, "p": 0.004, "seen": True}
+    student = {**parsing_results().evaluate, "f1": 93.75, "gain": gain}
+    stage.write_json(stage.METRICS / "semi_supervised.json", student)
+    silver = {"gold": 22004, "parsed": 3000, "agreed": 690}
+    stage.write_json(stage.METRICS / "silver.json", silver)
+    stage_report.work(config())
+    text = (project / "reports/index.html").read_text(encoding="utf-8")
+    assert "self-training gains +1.25" in text
+    table = (project / "reports/table4.md").read_text(encoding="utf-8")
+    assert re.search(r"semi-supervised *\| craft", table)
+    stage.write_json(stage.METRICS / "silver.json", silver | {"agreed": "all"})
+    with pytest.raises(UserError, match=r"silver.json is damaged \(agreed is"):
+        stage_report.work(config())
 
 
 def test_stage_names_what_is_damaged(project: Path) -> None:

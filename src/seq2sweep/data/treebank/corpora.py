@@ -47,7 +47,7 @@ def _of_files(config: Config) -> dict[str, list[Corpus]]:
     found: dict[str, list[Corpus]] = {}
     for split in SPLITS:
         names = getattr(config.data.files, split)
-        check_inside(split, names)
+        check_inside(f"data.files.{split}", names)
         found[split] = [Corpus(name, Text(folder / name)) for name in names]
     return found
 

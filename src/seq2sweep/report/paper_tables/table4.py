@@ -28,7 +28,7 @@ MEASURED = (
     "complete",
     "F1 ≤ 40 words",
 )
-TRAINED_ON = {"own": "this treebank only", "semi_supervised": SEMI_SUPERVISED}
+OWN = "this treebank only"
 FLOORS = {
     "flat": "floor: one S around all words",
     "right_branching": "floor: right-branching",
@@ -50,7 +50,8 @@ class Parser:
 
     evaluate: metrics/evaluate.json; model: the settings of the model, None where they are unknown;
     parameters: how many it has; dataset: as `data.dataset`; standard: whether it is the Penn
-    Treebank with the paper's sections.
+    Treebank with the paper's sections. student: metrics/semi_supervised.json, of the same model
+    taught by two, and silver: metrics/silver.json, what it was taught; None without self-training.
     """
 
     evaluate: Mapping[str, Any]
@@ -58,16 +59,24 @@ class Parser:
     parameters: int
     dataset: str
     standard: bool
+    student: Mapping[str, Any] | None = None
+    silver: Mapping[str, Any] | None = None
 
     @property
-    def training(self) -> str:
-        return TRAINED_ON[self.evaluate.get("training", "own")]
+    def scored(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """What each parser was trained on, and its scores."""
+        found = [(OWN, self.evaluate)]
+        return found if self.student is None else [*found, (SEMI_SUPERVISED, self.student)]
 
     @property
     def margin(self) -> float | None:
-        """Half of the bootstrap's 95 % interval of F1."""
-        confidence = self.evaluate.get("confidence") or {}
-        return confidence.get("margin")
+        """`margin_of` the first one."""
+        return margin_of(self.evaluate)
+
+
+def margin_of(evaluate: Mapping[str, Any]) -> float | None:
+    """Half of the bootstrap's 95 % interval of F1; None where it is not known."""
+    return (evaluate.get("confidence") or {}).get("margin")
 
 
 def section(parser: Parser | None) -> dict[str, Any]:
@@ -95,23 +104,30 @@ def where(parser: Parser | None) -> str:
 
 
 def _measured(parser: Parser) -> Table:
-    evaluate, model = parser.evaluate, parser.model or {}
-    margin = f" ± {fixed(parser.margin, 1)}" if parser.margin is not None else ""
-    system = (
-        parser.training,
-        parser.dataset,
-        *(plain(model.get(key, MISSING)) for key in ("layers", "d_model")),
-        millions(parser.parameters),
-    )
-    decoding = f"beam {plain(evaluate['beam'])}, α {plain(evaluate['alpha'])}"
-    rows = [(OURS, *system, decoding, *_scores(evaluate, margin))]
-    free = evaluate.get("unconstrained")
-    if free:
-        rows.append((UNCONSTRAINED, *system, decoding, *_scores(free)))
-    for name, scores in (evaluate.get("floors") or {}).items():
+    rows = [
+        row for trained_on, evaluate in parser.scored for row in _rows(parser, trained_on, evaluate)
+    ]
+    for name, scores in (parser.evaluate.get("floors") or {}).items():
         about = FLOORS.get(name, name)
         rows.append((about, *[MISSING] * 6, *_scores(scores)))
     return Table("Measured", MEASURED, rows, _notes(parser), (1, 2, 6))
+
+
+def _rows(parser: Parser, trained_on: str, evaluate: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Of one training, searched among well-formed trees and, where that was done, among all."""
+    model, margin = parser.model or {}, margin_of(evaluate)
+    plus_or_minus = f" ± {fixed(margin, 1)}" if margin is not None else ""
+    system = (
+        trained_on,
+        parser.dataset,
+        *(plain(model.get(key, MISSING)) for key in ("layers", "d_model")),
+        millions(parser.parameters),
+        f"beam {plain(evaluate['beam'])}, α {plain(evaluate['alpha'])}",
+    )
+    rows = [(OURS, *system, *_scores(evaluate, plus_or_minus))]
+    if free := evaluate.get("unconstrained"):
+        rows.append((UNCONSTRAINED, *system, *_scores(free)))
+    return rows
 
 
 def _scores(scores: Mapping[str, Any], margin: str = "") -> tuple[str, ...]:
@@ -125,21 +141,36 @@ def _scores(scores: Mapping[str, Any], margin: str = "") -> tuple[str, ...]:
 
 def _notes(parser: Parser) -> list[str]:
     evaluate = parser.evaluate
-    counts = [evaluate["errors"], evaluate["skipped"]]
+    counts = [sum(one[key] for _, one in parser.scored) for key in ("errors", "skipped")]
     notes = [
         ("F1 is not to be trusted. " if any(counts) else "")
         + f"Of {whole(evaluate['sentences'])} sentences: {whole(counts[0])} errors, "
         f"{whole(counts[1])} skipped, which EVALB leaves out of every sum; both must be 0. Scored "
         f"as `{evaluate['signature']}`; ± is half of a 95 % bootstrap interval.",
     ]
-    free = evaluate.get("unconstrained")
-    if free:
-        notes.append(
-            "The first row's beam search allows only well-formed trees over the sentence's words. "
-            f"The paper's did not: unconstrained, {whole(free['malformed'])} outputs needed a "
-            f"repair and {whole(free['cut'])} reached the longest length. Constrained less "
-            f"unconstrained: {signed(free['difference'], 2)} F1."
-        )
+    for trained_on, one in parser.scored:
+        if free := one.get("unconstrained"):
+            named = f" ({trained_on})" * (parser.student is not None)
+            notes.append(
+                "Our beam search allows only well-formed trees over the sentence's words. The "
+                f"paper's did not: unconstrained{named}, {whole(free['malformed'])} outputs needed "
+                f"a repair and {whole(free['cut'])} reached the longest length. Constrained less "
+                f"unconstrained: {signed(free['difference'], 2)} F1."
+            )
+    if parser.student is not None and parser.silver is not None:
+        notes.append(_gain(parser.student["gain"], parser.silver))
     if evaluate.get("floors"):
         notes.append("Floors: what a tree that looks at no word scores on the same sentences.")
     return notes
+
+
+def _gain(gain: Mapping[str, Any], silver: Mapping[str, Any]) -> str:
+    """What the student has more than the first parser, and what it was taught."""
+    verdict = "a difference" if gain["seen"] else "not told from chance"
+    return (
+        f"Semi-supervised: trained on {whole(silver['gold'])} trees of the treebank and "
+        f"{whole(silver['agreed'])} that two parsers, of other seeds, agreed on, of "
+        f"{whole(silver['parsed'])} sentences without trees that they parsed. Gain over the first "
+        f"of them: {signed(gain['f1_difference'], 2)} F1 (95 % {signed(gain['low'], 2)} to "
+        f"{signed(gain['high'], 2)}, paired bootstrap, p {fixed(gain['p'], 3)}: {verdict})."
+    )

@@ -17,6 +17,7 @@ from seq2sweep.report.paper_tables.table4 import (
     TITLE,
     UNCONSTRAINED,
     Parser,
+    margin_of,
     section,
     tables,
     where,
@@ -90,24 +91,30 @@ def _csv(parser: Parser | None) -> str:
 
 
 def _lines(parser: Parser) -> list[dict[str, Any]]:
-    evaluate, model = parser.evaluate, parser.model or {}
     all_have = {"of": "measured", "dataset": parser.dataset, "comparable": parser.standard}
+    lines = [all_have | line for of in parser.scored for line in _of_training(parser, *of)]
+    for name, scores in (parser.evaluate.get("floors") or {}).items():
+        lines.append(all_have | {"parser": FLOORS.get(name, name)} | _scores(scores))
+    return lines
+
+
+def _of_training(
+    parser: Parser, trained_on: str, evaluate: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    model = parser.model or {}
     system = {
-        "training": parser.training,
+        "training": trained_on,
         **{key: model.get(key) for key in ("layers", "d_model")},
         "parameters": parser.parameters,
         **{key: evaluate[key] for key in ("beam", "alpha")},
     }
     counts = {key: evaluate[key] for key in ("sentences", "errors", "skipped")}
     malformed = (evaluate.get("well_formed") or {}).get("malformed")
-    ours = {"parser": OURS, "f1_margin": parser.margin, "constrained": True, **counts}
-    lines = [all_have | system | ours | {"malformed": malformed} | _scores(evaluate)]
-    free = evaluate.get("unconstrained")
-    if free:
+    ours = {"parser": OURS, "f1_margin": margin_of(evaluate), "constrained": True, **counts}
+    lines = [system | ours | {"malformed": malformed} | _scores(evaluate)]
+    if free := evaluate.get("unconstrained"):
         more = {"parser": UNCONSTRAINED, "constrained": False, "malformed": free["malformed"]}
-        lines.append(all_have | system | more | _scores(free))
-    for name, scores in (evaluate.get("floors") or {}).items():
-        lines.append(all_have | {"parser": FLOORS.get(name, name)} | _scores(scores))
+        lines.append(system | more | _scores(free))
     return lines
 
 

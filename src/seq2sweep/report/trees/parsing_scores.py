@@ -43,7 +43,6 @@ def context(parser: table4.Parser, rows: Sequence[samples.Translation]) -> dict[
 def facts(evaluate: Mapping[str, Any]) -> dict[str, str]:
     """The rest of the figures, name to value."""
     found = {
-        "Trained on": table4.TRAINED_ON[evaluate.get("training", "own")],
         "Crossing brackets a sentence": fixed(evaluate["average_crossing"], 2),
         "Without crossing brackets": f"{fixed(evaluate['no_crossing'], 1)}\u202f%",
         "With two or less": f"{fixed(evaluate['two_or_less_crossing'], 1)}\u202f%",

@@ -1,0 +1,217 @@
+"""Stage silver: two parsers parse sentences that have no trees; what they agree on is kept.
+
+Writes models/silver: in train.source.txt and train.target.txt the treebank's training sentences and
+trees, then those that both parsers give the same tree, tags included; and all of that encoded. And
+metrics/silver.json. Nothing into them without `self_training.sentences`.
+
+What has been parsed is kept in models/.silver.parsed, chunk by chunk, until all is: a stage that
+was interrupted resumes there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from pipeline import stage
+from pipeline.evaluate import mapper
+from seq2sweep import config as configuration
+from seq2sweep import console
+from seq2sweep.config import Config, EvaluateConfig, ModelConfig
+from seq2sweep.data import bitext, files
+from seq2sweep.data.reading import read_lines
+from seq2sweep.data.treebank import unlabelled
+from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.decode.average import average
+from seq2sweep.decode.exported_weights import choose, read_receipt
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate import parsing
+from seq2sweep.evaluate.evaluation import build
+from seq2sweep.model.architecture import Architecture
+from seq2sweep.parallel import Mapper
+from seq2sweep.paths import read_json
+from seq2sweep.storage.atomic import whole_folder, write_json
+
+CHUNK = 2000
+"""Sentences that both parse before it is written down: a minute or a few."""
+PARSED = stage.SILVER.with_name(".silver.parsed")
+"""The folder of such chunks."""
+
+
+def work(config: Config) -> None:
+    if not stage.self_trains(config):
+        with whole_folder(stage.SILVER):
+            stage.write_metrics("silver", {}, {})
+        return
+    vocabulary = Vocabulary.open(stage.VOCABULARY)
+    files.verify(stage.CLEAN, *files.SPLITS)
+    parsers = [Parser.open(folder, config, vocabulary) for folder in (stage.MODEL, stage.TEACHER)]
+    counts: Counter[str] = Counter()
+    known = {
+        line
+        for split in files.SPLITS
+        for line in read_lines(files.text_paths(stage.CLEAN, split)[0])
+    }
+    fresh = unlabelled.fresh(unlabelled.sentences(config), known, counts)
+    asked = config.self_training.sentences
+    parts = _parts_folder(parsers)
+    with whole_folder(stage.SILVER) as folder, mapper(config.cluster) as shared_out:
+        with tqdm(total=asked, **console.bar("parse", "sentences")) as bar:
+            taken = itertools.islice(fresh, asked)
+            silver = _agreed(parsers, taken, parts, shared_out, counts, bar)
+            gold = zip(*map(read_lines, files.text_paths(stage.CLEAN, "train")), strict=True)
+            pairs = files.write_pairs(
+                *files.text_paths(folder, "train"), itertools.chain(gold, silver)
+            )
+        kept = counts["agreed"]
+        if not kept:
+            raise UserError(
+                f"of {counts['parsed']:,} sentences both parsers parsed none alike: train longer, "
+                "or set self_training.sentences to 0"
+            )
+        _encode(folder, config, vocabulary)
+    metrics = _metrics(config, parsers, counts, pairs - kept)
+    stage.write_metrics("silver", metrics, {"silver": kept, "agreed": metrics["agreed_share"]})
+    shutil.rmtree(PARSED, ignore_errors=True)
+    words = metrics["words"]
+    console.say(
+        f"{kept:,} of {counts['parsed']:,} sentences are parsed alike "
+        f"({metrics['agreed_share']:.1%}): "
+        f"{words['agreed']:.1f} words on average, {words['parsed']:.1f} of all; with the treebank "
+        f"{pairs:,} trees to train on"
+    )
+
+
+@dataclass(frozen=True)
+class Parser:
+    """A trained model and how it searches; weights: sha256 of those that are averaged."""
+
+    model: Architecture
+    vocabulary: Vocabulary
+    config: EvaluateConfig
+    weights: tuple[str, ...]
+
+    @classmethod
+    def open(cls, folder: Path, config: Config, vocabulary: Vocabulary) -> Parser:
+        """Of a folder such as models/train. Raises UserError where it is damaged or another's."""
+        receipt = read_receipt(folder)
+        if receipt["lineage"].get("data.vocabulary") != vocabulary.fingerprint:
+            raise UserError(
+                f"{folder} was trained with another vocabulary than {stage.VOCABULARY} has now: "
+                "run `dvc repro silver`, which trains it first"
+            )
+        chosen = choose(folder, config.evaluate)
+        sums = {entry["step"]: entry["sha256"] for entry in receipt["checkpoints"]}
+        settings = configuration.section(ModelConfig, receipt["config"]["model"], "model.")
+        weights = average([weights.file for weights in chosen])
+        return cls(
+            build(settings, weights, len(vocabulary)),
+            vocabulary,
+            replace(config.evaluate, beam=config.self_training.beam),
+            tuple(sums[weights.step] for weights in chosen),
+        )
+
+    def parse(self, sentences: list[str], shared_out: Mapper) -> list[str]:
+        """A tree each, a line; its tags are the model's, if it writes them."""
+        return parsing.parse(
+            self.model, self.vocabulary, sentences, self.config, mapper=shared_out
+        ).trees
+
+
+def _agreed(
+    parsers: list[Parser],
+    sentences: Iterable[str],
+    parts: Path,
+    shared_out: Mapper,
+    counts: Counter[str],
+    bar: tqdm[Any],
+) -> Iterator[tuple[str, str]]:
+    """Sentences with the tree that all parsers give; counts become those of what was parsed."""
+    waiting = iter(sentences)
+    for number in itertools.count(1):
+        chunk = list(itertools.islice(waiting, CHUNK))
+        if not chunk:
+            return
+        kept = _chunk(parts / f"{number:06}.json", parsers, chunk, shared_out)
+        counts["parsed"] += len(chunk)
+        counts["agreed"] += len(kept)
+        counts["words_parsed"] += sum(len(sentence.split(" ")) for sentence in chunk)
+        counts["words_agreed"] += sum(len(chunk[place].split(" ")) for place, _ in kept)
+        bar.update(len(chunk))
+        yield from ((chunk[place], tree) for place, tree in kept)
+
+
+def _chunk(
+    file: Path, parsers: list[Parser], sentences: list[str], shared_out: Mapper
+) -> list[tuple[int, str]]:
+    """The places of sentences that are parsed alike, and their trees; from the file, if it has
+    them."""
+    text = hashlib.sha256("\n".join(sentences).encode()).hexdigest()
+    with contextlib.suppress(UserError, KeyError, TypeError, ValueError):
+        earlier = read_json(file)
+        if earlier["text"] == text:
+            return [(int(place), str(tree)) for place, tree in earlier["agreed"]]
+    first, *others = (parser.parse(sentences, shared_out) for parser in parsers)
+    agreed = [
+        (place, tree)
+        for place, tree in enumerate(first)
+        if all(other[place] == tree for other in others)
+    ]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, {"text": text, "agreed": agreed})
+    return agreed
+
+
+def _parts_folder(parsers: list[Parser]) -> Path:
+    """Where chunks are kept: another one for other weights, another search or other code."""
+    made_from = {
+        "weights": [parser.weights for parser in parsers],
+        "search": asdict(parsers[0].config),
+        "code": stage.code_of(stage.SCORING),
+    }
+    text = json.dumps(made_from, sort_keys=True)
+    return PARSED / hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _encode(folder: Path, config: Config, vocabulary: Vocabulary) -> None:
+    """Training text and the validation set as ids, in `encoded` of the folder."""
+    encoded = folder / stage.SILVER_ENCODED.name
+    encoded.mkdir()
+    languages = {"source": config.data.source, "target": config.data.target}
+    for split, place in (("train", folder), ("valid", stage.CLEAN)):
+        sides = dict(zip(files.SIDES, files.text_paths(place, split), strict=True))
+        bitext.write_split(encoded, split, sides, vocabulary, languages)
+
+
+def _metrics(
+    config: Config, parsers: list[Parser], counts: Counter[str], gold: int
+) -> dict[str, Any]:
+    """metrics/silver.json."""
+    parsed, agreed = counts["parsed"], counts["agreed"]
+    return {
+        **{key: counts[key] for key in ("read", "empty", "known", "repeated", "parsed", "agreed")},
+        "agreed_share": agreed / parsed,
+        "words": {
+            "parsed": counts["words_parsed"] / parsed,
+            "agreed": counts["words_agreed"] / agreed,
+        },
+        "gold": gold,
+        "made_from": {
+            "weights": [parser.weights for parser in parsers],
+            "self_training": configuration.to_dict(config)["self_training"],
+        },
+    }
+
+
+if __name__ == "__main__":
+    stage.run("silver", "what two parsers agree on", work)

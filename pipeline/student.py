@@ -1,0 +1,55 @@
+"""Stage student: train a parser on the treebank and on what two parsers agreed on, and score it.
+
+Writes models/student and metrics/student.json as the stage train does; metrics/semi_supervised.json
+and reports/semi_supervised.tsv as evaluate does, with the gain over the parser of the stage train.
+Nothing into them without `self_training.sentences`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline import stage
+from seq2sweep.config import Config
+from seq2sweep.data.files import TRANSLATION_COLUMNS
+from seq2sweep.data.reading import read_lines
+from seq2sweep.errors import UserError
+from seq2sweep.storage.atomic import whole_folder, write_whole
+
+if TYPE_CHECKING:
+    from seq2sweep.evaluate.evaluation import Evaluation
+
+NAME = "semi_supervised"
+
+
+def work(config: Config) -> None:
+    table = stage.REPORTS / f"{NAME}.tsv"
+    if not stage.self_trains(config):
+        with whole_folder(stage.STUDENT):
+            stage.write_metrics("student", {}, {})
+            stage.write_metrics(NAME, {}, {})
+            write_whole(table, "")
+        return
+    from pipeline.evaluate import score_model  # here: torch and Ray take seconds to load
+    from pipeline.train import train_on
+
+    train_on(stage.SILVER_ENCODED, config, "student", stage.STUDENT, "semi-supervised")
+    score_model(config, stage.STUDENT, NAME, table, gain, registered="transformer-semi-supervised")
+
+
+def gain(result: Evaluation) -> dict[str, object]:
+    """What F1 has gained over the first parser, by paired bootstrap on the test set."""
+    from seq2sweep.evaluate.scorers import TreeScorer
+    from seq2sweep.evaluate.significance import against_base
+
+    path = stage.REPORTS / "translations.tsv"
+    header, *rows = [line.split("\t") for line in read_lines(path)]
+    if tuple(header) != TRANSLATION_COLUMNS or len(rows) != len(result.translations):
+        raise UserError(f"{path} is damaged: remove it and run `dvc repro evaluate`")
+    _, gold, first, _ = zip(*rows, strict=True)
+    found = against_base([first], [result.translations], TreeScorer(gold))
+    return {"training": NAME, "gain": found}
+
+
+if __name__ == "__main__":
+    stage.run("student", "a third parser, on all of that", work, as_job=stage.self_trains)

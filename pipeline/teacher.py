@@ -1,0 +1,27 @@
+"""Stage teacher: train the same parser with another seed, so that two can agree (self-training).
+
+Writes models/teacher and metrics/teacher.json; nothing into them without `self_training.sentences`.
+"""
+
+from __future__ import annotations
+
+from pipeline import stage
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.storage.atomic import whole_folder
+
+
+def work(config: Config) -> None:
+    if not stage.self_trains(config):
+        with whole_folder(stage.TEACHER):
+            stage.write_metrics("teacher", {}, {})
+        return
+    from pipeline.train import train_on  # here: it loads Ray, which takes seconds
+
+    seeds = {"train.seed": config.self_training.seed, "self_training.seed": config.train.seed}
+    other = configuration.with_changes(config, seeds)
+    train_on(stage.ENCODED, other, "teacher", stage.TEACHER, "second parser")
+
+
+if __name__ == "__main__":
+    stage.run("teacher", "a second parser, with another seed", work, as_job=stage.self_trains)

@@ -1,0 +1,61 @@
+"""Sentences without trees, for self-training: words with single blanks between."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import phrasebook
+from seq2sweep.config import Config
+from seq2sweep.data import sources
+from seq2sweep.data.archives import Text
+from seq2sweep.data.reading import read_lines
+from seq2sweep.errors import UserError
+
+
+def sentences(config: Config) -> Iterator[str]:
+    """Those of `self_training.files`, in their order; of the phrasebook those that its training
+    split would have next.
+
+    Raises UserError for a file that is outside of data.folder or no text, and where the phrasebook
+    has not so many.
+    """
+    asked, data = config.self_training, config.data
+    if data.dataset == "phrasebook":
+        trees = data.phrasebook.train
+        most = phrasebook.CAPACITY["train"] - trees
+        if asked.sentences > most:
+            raise UserError(
+                f"self_training.sentences is {asked.sentences:,} but the phrasebook has {most:,} "
+                f"beside its {trees:,} training pairs: ask for no more"
+            )
+        pairs = phrasebook.generate("train", trees + asked.sentences, data.phrasebook.seed)
+        yield from (pair.source for pair in itertools.islice(pairs, trees, None))
+        return
+    sources.check_inside("self_training.files", asked.files)
+    for name in asked.files:
+        yield from read_lines(Text(Path(data.folder) / name))
+
+
+def fresh(lines: Iterable[str], known: set[str], counts: Counter[str]) -> Iterator[str]:
+    """The lines that have words and are neither `known` nor were there before, white space aside.
+
+    counts: becomes how many were `read`, and of these how many are `empty`, `known` and `repeated`.
+    """
+    seen: set[bytes] = set()
+    for line in lines:
+        # ASCII white space alone parts words, as in trees.
+        sentence = b" ".join(line.encode().split()).decode()
+        counts["read"] += 1
+        if not sentence:
+            counts["empty"] += 1
+        elif sentence in known:
+            counts["known"] += 1
+        elif (digest := hashlib.blake2b(sentence.encode(), digest_size=8).digest()) in seen:
+            counts["repeated"] += 1
+        else:
+            seen.add(digest)
+            yield sentence

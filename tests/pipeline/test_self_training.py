@@ -1,0 +1,248 @@
+"""Self-training: what two parsers agree on, and what the third has gained."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipeline import download, encode, prepare, silver, stage, student, teacher, vocabulary
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.data.bitext import Bitext
+from seq2sweep.data.files import TRANSLATION_COLUMNS
+from seq2sweep.data.reading import read_lines
+from seq2sweep.data.treebank.trees import parse_tree
+from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.decode.receipt import receipt, weights_entry
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.evaluation import Evaluation
+from seq2sweep.parallel import serial
+from seq2sweep.train import loop
+from seq2sweep.train.events import CheckpointDue
+
+CHANGES = {
+    "data.phrasebook.train": 300,
+    "data.phrasebook.valid": 12,
+    "data.phrasebook.test": 24,
+    "vocabulary.size": 150,
+    "model.layers": 1,
+    "model.d_model": 16,
+    "model.d_ff": 32,
+    "model.heads": 2,
+    "model.d_k": 8,
+    "model.d_v": 8,
+    "train.steps": 4,
+    "train.warmup_steps": 2,
+    "train.tokens_per_update": 300,
+    "train.checkpoint_every": 4,
+    "train.validate_every": 4,
+    "evaluate.average_checkpoints": 1,
+    "self_training.sentences": 50,
+}
+
+
+def config_of(**changes: Any) -> configuration.Config:
+    return configuration.with_changes(presets.load("parsing").config, CHANGES | changes)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data, and in models/train and models/teacher what two trainings left."""
+    folder = tmp_path_factory.mktemp("self_training")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for one in (download, prepare, vocabulary, encode):
+            one.work(config_of())
+        for place, seed in ((stage.MODEL, 1), (stage.TEACHER, 1001)):
+            train(config_of(**{"train.seed": seed, "self_training.seed": 9}), place)
+    return folder
+
+
+def train(config: configuration.Config, place: Path) -> None:
+    (place / "checkpoints").mkdir(parents=True)
+    for due in loop.train(config, stage.ENCODED, device=torch.device("cpu")):
+        if isinstance(due, CheckpointDue):
+            due.capture().write(place / "whole")
+    file = place / "checkpoints" / "weights.safetensors"
+    (place / "whole" / "model.safetensors").rename(file)
+    pieces = Vocabulary.open(stage.VOCABULARY)
+    entry = weights_entry(place / "whole", file)
+    about = receipt("run", [entry], config, {"data.vocabulary": pieces.fingerprint}, {})
+    stage.write_json(place / "receipt.json", about)
+
+
+@pytest.fixture
+def project(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(made)
+    return made
+
+
+class Double:
+    """In place of a parser: flat trees, of which it gets some wrong; calls are counted."""
+
+    def __init__(self, name: str, wrong: set[str], calls: list[int]) -> None:
+        self.weights, self.wrong, self.calls = (name,), wrong, calls
+        self.config = replace(config_of().evaluate, beam=4)
+
+    def parse(self, sentences: list[str], shared_out: object) -> list[str]:
+        self.calls.append(len(sentences))
+        return [
+            f"(TOP ({'FRAG' if one in self.wrong else 'S'} "
+            + " ".join(f"(NN {word})" for word in one.split(" "))
+            + "))"
+            for one in sentences
+        ]
+
+
+def parse_with(monkeypatch: pytest.MonkeyPatch, *wrong: set[str]) -> list[int]:
+    """Doubles that get these sentences wrong; what they are called with."""
+    calls: list[int] = []
+    doubles = iter([Double(str(number), one, calls) for number, one in enumerate(wrong)])
+    monkeypatch.setattr(silver.Parser, "open", lambda *given: next(doubles))
+    monkeypatch.setattr(silver, "CHUNK", 20)
+    return calls
+
+
+def unlabelled() -> list[str]:
+    return [*silver.unlabelled.sentences(config_of())]
+
+
+def test_what_both_parse_alike_is_trained_on_after_the_treebank(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentences = unlabelled()
+    assert len(sentences) == 50
+    # Both get the fourth wrong in the same way: that they agree is all that is known.
+    parse_with(monkeypatch, {sentences[3], sentences[30]}, {sentences[3], sentences[44]})
+    silver.work(config_of())
+    gold = [[*read_lines(stage.CLEAN / f"train.{side}.txt")] for side in ("source", "target")]
+    source, target = (
+        [*read_lines(stage.SILVER / f"train.{side}.txt")] for side in ("source", "target")
+    )
+    assert (source[:300], target[:300]) == (gold[0], gold[1])
+    assert source[300:] == [one for n, one in enumerate(sentences) if n not in (30, 44)]
+    labels = ["FRAG" if one == sentences[3] else "S" for one in source[300:]]
+    for sentence, tree, label in zip(source[300:], target[300:], labels, strict=True):
+        assert parse_tree(tree).brackets[-1].label == label
+        assert " ".join(parse_tree(tree).words) == sentence
+    trained, pieces = Bitext.open(stage.SILVER_ENCODED, "train"), Vocabulary.open(stage.VOCABULARY)
+    assert len(trained) == 348
+    assert trained.target(347).tolist() == pieces.encode([target[347]], "target")[0]
+    valid = [Bitext.open(place, "valid") for place in (stage.SILVER_ENCODED, stage.ENCODED)]
+    assert valid[0].header["fingerprint"] == valid[1].header["fingerprint"]
+    metrics = json.loads((stage.METRICS / "silver.json").read_text())
+    assert {key: metrics[key] for key in ("read", "known", "parsed", "agreed", "gold")} == {
+        "read": 50,
+        "known": 0,
+        "parsed": 50,
+        "agreed": 48,
+        "gold": 300,
+    }
+    assert metrics["agreed_share"] == 0.96
+    words = sum(len(one.split(" ")) for one in source[300:]) / 48
+    assert metrics["words"]["agreed"] == pytest.approx(words)
+    assert metrics["made_from"]["weights"] == [["0"], ["1"]]
+    assert not silver.PARSED.exists()
+
+
+def test_what_was_parsed_before_a_kill_is_not_parsed_again(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, written = silver.write_json, []
+
+    def killed(path: Path, content: Any) -> None:
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(path)
+        write(path, content)
+
+    parse_with(monkeypatch, set(), set())
+    monkeypatch.setattr(silver, "write_json", killed)
+    with pytest.raises(KeyboardInterrupt):
+        silver.work(config_of())
+    monkeypatch.setattr(silver, "write_json", write)
+    resumed = parse_with(monkeypatch, set(), set())
+    written[1].write_text('{"text": "of another", "agreed": []}')  # what does not fit is made anew
+    silver.work(config_of())
+    assert resumed == [20, 20, 10, 10]
+    assert json.loads((stage.METRICS / "silver.json").read_text())["agreed"] == 50
+    places = [silver._parts_folder([Double(name, set(), [])]) for name in ("0", "1", "0")]
+    assert places[0] == places[2] != places[1]  # of other weights nothing is taken
+
+
+def test_parsers_that_never_agree_are_one_line(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse_with(monkeypatch, {*unlabelled()}, set())
+    with pytest.raises(UserError, match=r"^of 50 sentences both parsers parsed none alike"):
+        silver.work(config_of())
+
+
+def test_real_parsers_write_tags_that_can_be_trained_on(project: Path) -> None:
+    """Of one model with itself: it agrees with itself on everything, and it writes its own tags."""
+    pieces = Vocabulary.open(stage.VOCABULARY)
+    first, second = (
+        silver.Parser.open(place, config_of(), pieces) for place in (stage.MODEL, stage.TEACHER)
+    )
+    assert first.weights != second.weights
+    assert first.config.beam == 4
+    sentences = unlabelled()[:6]
+    trees = first.parse(sentences, serial)
+    assert pieces.symbols is not None
+    for tree, sentence in zip(trees, sentences, strict=True):
+        assert " ".join(parse_tree(tree).words) == sentence
+        assert {*parse_tree(tree).tags} <= {*pieces.symbols.tags}
+        assert 3 not in pieces.symbols.encode([tree])[0]  # no symbol is unknown
+
+
+def test_the_weights_must_be_of_this_vocabulary(project: Path, tmp_path: Path) -> None:
+    about = json.loads((stage.TEACHER / "receipt.json").read_text())
+    about["lineage"]["data.vocabulary"] = "another"
+    (tmp_path / "receipt.json").write_text(json.dumps(about))
+    pieces = Vocabulary.open(stage.VOCABULARY)
+    with pytest.raises(UserError, match="was trained with another vocabulary"):
+        silver.Parser.open(tmp_path, config_of(), pieces)
+
+
+def test_the_gain_is_over_the_first_parser(project: Path) -> None:
+    gold = [*read_lines(stage.CLEAN / "test.target.txt")]
+    flat = [
+        "(TOP (S " + " ".join(f"(X {word})" for word in parse_tree(tree).words) + "))"
+        for tree in gold
+    ]
+    rows = [
+        TRANSLATION_COLUMNS,
+        *(("a", tree, one, "") for tree, one in zip(gold, flat, strict=True)),
+    ]
+    stage.REPORTS.mkdir(exist_ok=True)
+    path = stage.REPORTS / "translations.tsv"
+    path.write_text("".join("\t".join(row) + "\n" for row in rows))
+    better = student.gain(Evaluation(gold, {}))["gain"]
+    assert isinstance(better, dict)
+    assert better["f1_difference"] > 0
+    assert better["seen"]
+    same = student.gain(Evaluation(flat, {}))["gain"]
+    assert isinstance(same, dict)
+    assert (same["f1_difference"], same["seen"]) == (0, False)
+    path.write_text("\t".join(TRANSLATION_COLUMNS) + "\n")
+    with pytest.raises(UserError, match=r"translations.tsv is damaged"):
+        student.gain(Evaluation(gold, {}))
+
+
+def test_without_self_training_the_stages_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = config_of(**{"self_training.sentences": 0})
+    for one in (teacher, silver, student):
+        one.work(config)
+    for place in (stage.TEACHER, stage.SILVER, stage.STUDENT):
+        assert [*place.iterdir()] == []
+    for name in ("teacher", "silver", "student", "semi_supervised"):
+        assert json.loads((stage.METRICS / f"{name}.json").read_text()) == {}
+    assert (stage.REPORTS / "semi_supervised.tsv").read_text() == ""
