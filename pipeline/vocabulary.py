@@ -40,7 +40,8 @@ def work(config: configuration.Config) -> None:
     )
     symbols = None
     if trees:
-        symbols = Symbols.learn(reading.read_lines(target), tags=config.parsing.tags)
+        parsing = config.parsing
+        symbols = Symbols.learn(reading.read_lines(target), tags=parsing.tags, words=parsing.words)
     made = vocabulary.Vocabulary(model, symbols=symbols)
     with atomic.whole_folder(stage.VOCABULARY) as folder:
         if symbols is not None:

@@ -382,10 +382,14 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
             ("well_formed.select(keep, rows, ends_with)", "well_formed.select(keep, rows, rows)"),
         ],
+        f"{PACKAGE}/data/treebank/symbols.py": [
+            ("first + len(tags))}", "first)}"),
+        ],
     },
     "tests/decode/test_beam.py": {
         f"{PACKAGE}/decode/beam.py": [
-            ("Trees([words[i] for i in group]", "Trees([words[0] for i in group]"),
+            ("[words[i] for i in group]", "[words[0] for i in group]"),
+            ("ids_of(lines[i].split", "ids_of(lines[0].split"),
             ("engine(sentences, n_best=n_best, trees=trees)", "engine(sentences, n_best=n_best)"),
         ],
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -75,6 +76,35 @@ def test_each_line_is_a_tree_over_its_words(
     assert found == translate(
         model, vocabulary, LINES, config, CPU, n_best=3, words=COUNTS, mapper=elsewhere
     )
+
+
+def test_words_that_the_vocabulary_has_are_written_as_themselves(
+    model: Transformer, vocabulary: Vocabulary, config: EvaluateConfig
+) -> None:
+    """The two columns that no symbol had are two words now."""
+    symbols = Symbols(SYMBOLS.labels, (), ["beta", "rot"])
+    pieces = Vocabulary(vocabulary.__reduce__()[1][0], symbols=symbols)
+    first = len(SYMBOLS)
+    asked: list[list[list[int]]] = []
+
+    class Recording(OurSearch):
+        def __call__(
+            self, sentences: list[list[int]], *, n_best: int, trees: Trees | None = None
+        ) -> list[list[Hypothesis]]:
+            assert trees is not None
+            asked.append([[*ids] for ids in trees.known])
+            return super().__call__(sentences, n_best=n_best, trees=trees)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seq2sweep.decode.beam.OurSearch", Recording)
+        best = translate(model, pieces, LINES, config, CPU, words=COUNTS)
+    assert sorted(itertools.chain.from_iterable(asked)) == sorted(
+        [symbols.ids_of(line.split()) for line in LINES if line]
+    )
+    assert [0, first, 0] in itertools.chain.from_iterable(asked)
+    for line, translations in zip(LINES, best, strict=True):
+        if line:
+            assert not rebuild(translations[0].text.split(), line.split())[1]
 
 
 def test_without_words_it_writes_what_it_likes(

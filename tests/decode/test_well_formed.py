@@ -361,6 +361,55 @@ def test_a_beam_of_all_finds_all_trees(words: int, labels: int, longest: int, al
             assert_same(found[0], expected[:n_best])
 
 
+@pytest.mark.parametrize("tags", [0, 2])
+def test_known_words_are_written_as_themselves_and_nothing_else(tags: int) -> None:
+    """A beam of all finds each tree as often as the words that are not known may be written."""
+    labels, longest = 2, 8
+    first = FIRST_OPENING + 2 * labels
+    known = [first + tags + 1, 0, first + tags]
+    ways = [[known[0]], [*range(first, first + tags)] or [WORD], [known[2]]]
+    row = [9, 9, 9, EOS]
+    for seed in range(3):
+        model = Table(seed, first + tags + 3, {first + tags + 2: 3.0, UNKNOWN: 2.0})
+        expected = []
+        for said in all_trees(3, labels, longest):
+            for words in itertools.product(*ways):
+                rest = iter(words)
+                whole = [next(rest) if symbol == WORD else symbol for symbol in said]
+                logs = model.log_probability(row, whole)
+                expected.append(Hypothesis(whole, logs / length_penalty(len(whole), 0.3)))
+        expected.sort(key=lambda hypothesis: -hypothesis.score)
+        found = search(
+            model, torch.tensor([row]), beam=len(expected), alpha=0.3,
+            max_extra_tokens=longest - 3, n_best=len(expected),
+            trees=Trees([3], labels, tags, [known]),
+        )  # fmt: skip
+        assert_same(found[0], expected)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_known_words_stay_with_their_sentences_as_others_end(seed: int) -> None:
+    chance = random.Random(seed)
+    words, labels = [chance.randint(1, 6) for _ in range(6)], 2
+    first = FIRST_OPENING + 2 * labels
+    known = [[chance.choice([0, *range(first, first + 4)]) for _ in range(w)] for w in words]
+    rows = random_rows(chance, words)
+    model = Table(seed, first + 4, {EOS: 3.0}, 2.0)
+    options: dict[str, Any] = {"beam": 3, "alpha": 0.3, "max_extra_tokens": 12, "n_best": 3}
+    found = search(model, padded(rows), trees=Trees(words, labels, 0, known), **options)
+    for row, w, ids, hypotheses in zip(rows, words, known, found, strict=True):
+        (alone,) = search(model, torch.tensor([row]), trees=Trees([w], labels, 0, [ids]), **options)
+        assert_same(hypotheses, alone)
+        for hypothesis in hypotheses:
+            written = [s for s in hypothesis.pieces if s == WORD or s >= first]
+            assert written == [one or WORD for one in ids]
+
+
+def test_known_words_must_be_as_many_as_words() -> None:
+    with pytest.raises(ValueError, match=r"\[2\] words are known, of \[3\]"):
+        WellFormed(Trees([3], 1, 0, [[9, 9]]), [9], CPU)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_batch_gives_what_each_sentence_gives_alone(seed: int) -> None:
     chance = random.Random(seed)

@@ -91,7 +91,19 @@ def test_words_may_be_written_as_tags() -> None:
     train = Bitext.open(stage.ENCODED, "train")
     assert WORD not in train.target(0)
     assert pieces.decode([train.target(0).tolist()]) == [
-        "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S"
+        "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"
+    ]
+
+
+def test_frequent_words_may_be_written_as_themselves() -> None:
+    made(config_of(**{"parsing.tags": True, "parsing.words": 2}))
+    pieces = Vocabulary.open(stage.VOCABULARY)
+    assert pieces.symbols is not None
+    assert pieces.symbols.words == ("a", "dog")  # twice each, as in the second tree
+    assert read_training_header(stage.ENCODED)["symbols"] == len(pieces.symbols)
+    train = Bitext.open(stage.ENCODED, "train")
+    assert pieces.decode([train.target(0).tolist()]) == [
+        "(S (NP NNP )NP (VP VBZ (NP XX XX )NP )VP . )S"
     ]
 
 

@@ -139,6 +139,12 @@ class ParsingConfig:
         "small model learns sooner which word it is at",
         default=False,
     )
+    words: int = field(
+        "write so many of the most frequent words as themselves (Choe and Charniak 2016: all): "
+        "they say which word a model is at",
+        at_least=0,
+        default=0,
+    )
     train_sections: tuple[int, ...] = field(
         "of wsj/ for training, read when data.dataset is ptb",
         rule=SECTIONS,

@@ -136,8 +136,9 @@ def translate(
     def item(group: list[int]) -> Group:
         trees = None
         if words is not None and vocabulary.symbols:
-            kinds = len(vocabulary.symbols.labels), len(vocabulary.symbols.tags)
-            trees = Trees([words[i] for i in group], *kinds)
+            symbols, counts = vocabulary.symbols, [words[i] for i in group]
+            known = [symbols.ids_of(lines[i].split(" ")) for i in group] if symbols.words else ()
+            trees = Trees(counts, len(symbols.labels), len(symbols.tags), known)
         return [encoded[i] for i in group], trees
 
     with laid_out():

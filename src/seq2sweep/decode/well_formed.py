@@ -1,8 +1,9 @@
 """Beam search that can only write well-formed trees, each over exactly the words of its sentence.
 
-Of w words, trees are w times XX, brackets that are closed by the symbol of the innermost open one
-and have a word in them, and EOS when nothing is left: what `data.treebank.linearisation.linearise`
-writes, so that `rebuild` has nothing to repair. Ids are those of `data.treebank.symbols`.
+Of w words, trees are w symbols of words, brackets that are closed by the symbol of the innermost
+open one and have a word in them, and EOS when nothing is left: what `linearise` of
+`data.treebank.linearisation` writes, so that `rebuild` has nothing to repair. Ids are those of
+`data.treebank.symbols`.
 
 Shapes: B sentences still open, K hypotheses each, V columns of the model's output.
 """
@@ -22,13 +23,15 @@ from seq2sweep.data.treebank.symbols import EOS, FIRST_OPENING, WORD
 class Trees:
     """What outputs are to be: trees over so many `words` of each sentence, with so many `labels`.
 
-    labels, tags: those of the vocabulary, `len(symbols.labels)` and `len(symbols.tags)`; with tags
-    each word is one of them, else XX.
+    labels, tags: those of the vocabulary, `len(symbols.labels)` and `len(symbols.tags)`. known: of
+    each sentence `symbols.ids_of` its words. A word that is written as itself can be nothing else;
+    others are, with tags, one of these, else XX.
     """
 
     words: Sequence[int]
     labels: int
     tags: int = 0
+    known: Sequence[Sequence[int]] = ()
 
 
 class WellFormed:
@@ -47,10 +50,13 @@ class WellFormed:
     def __init__(self, trees: Trees, longest: Sequence[int], device: torch.device) -> None:
         """longest: the most symbols of each sentence's output, EOS included.
 
-        Raises ValueError when there are not as many as `trees.words`.
+        Raises ValueError when there are not as many as `trees.words`, or of a sentence not as many
+        `known` as words.
         """
         if len(trees.words) != len(longest):
             raise ValueError(f"words of {len(trees.words)} sentences, but {len(longest)} sentences")
+        if trees.known and [*map(len, trees.known)] != [*trees.words]:
+            raise ValueError(f"{[*map(len, trees.known)]} words are known, of {[*trees.words]}")
         self._first_closing = FIRST_OPENING + trees.labels
         self._labels = trees.labels
         self._first_tag = self._first_closing + trees.labels
@@ -60,6 +66,7 @@ class WellFormed:
         fit = [max(0, n - w - 1) // 2 for w, n in zip(trees.words, longest, strict=True)]
         self._deepest = max(fit)
         self.words_left = torch.tensor(trees.words, device=device).unsqueeze(1)
+        self._known = _from_the_end(trees.known, device) if trees.known else None
         self.brackets_left = torch.tensor(fit, device=device).unsqueeze(1)
         self.depth = torch.zeros_like(self.words_left)
         self.closings = self.depth.new_zeros(len(fit), 1, self._deepest + 2)
@@ -70,7 +77,14 @@ class WellFormed:
         more, within = self.words_left > 0, self.depth > 0
         allowed = torch.zeros_like(logits, dtype=torch.bool)
         allowed[..., EOS] = ~(more | within)
-        allowed[..., self._words] = more.unsqueeze(-1)
+        if self._known is None:
+            allowed[..., self._words] = more.unsqueeze(-1)
+        else:
+            # Below 0 where a hypothesis of probability 0 went on with words.
+            next_word = self._known.gather(1, self.words_left.clamp(min=0))
+            allowed[..., self._words] = (more & next_word.eq(0)).unsqueeze(-1)
+            # Where it is 0 this is PAD, and says no.
+            allowed.scatter_(2, next_word.unsqueeze(-1), next_word.gt(0).unsqueeze(-1))
         may_open = more & (self.brackets_left > 0)
         allowed[..., FIRST_OPENING : self._first_closing] = may_open.unsqueeze(-1)
         # With nothing open this is place 0, which holds PAD.
@@ -84,6 +98,8 @@ class WellFormed:
         symbols [B_new, K_new]: what each hypothesis goes on with.
         """
         chosen = sentences.unsqueeze(1), rows
+        if self._known is not None:
+            self._known = self._known[sentences]
         words = symbols.eq(WORD) | (symbols >= self._first_tag)
         closes = (symbols >= self._first_closing) & ~words
         opens = (symbols >= FIRST_OPENING) & (symbols < self._first_closing)
@@ -96,3 +112,11 @@ class WellFormed:
         self.words_left = self.words_left[chosen] - words.long()
         self.brackets_left = self.brackets_left[chosen] - opens.long()
         self.empty = opens
+
+
+def _from_the_end(known: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """[B, most words + 1]: of each sentence, at place n the symbol of the word with which n words
+    are left to write; 0 at place 0, where none is."""
+    most = max(map(len, known))
+    rows = [[0, *reversed(ids), *[0] * (most - len(ids))] for ids in known]
+    return torch.tensor(rows, device=device)

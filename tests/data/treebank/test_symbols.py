@@ -43,6 +43,52 @@ def test_words_may_be_their_tags() -> None:
     assert (again.labels, again.tags) == (symbols.labels, symbols.tags)
 
 
+SECOND = "(TOP (NP (DT a) (NN cat) (. .)))"
+
+
+@pytest.mark.parametrize("tags", [False, True])
+def test_frequent_words_may_be_written_as_themselves(tags: bool) -> None:
+    symbols = Symbols.learn([TREE, SECOND], tags=tags, words=3)
+    # Twice each, then the first in the alphabet of what occurs once.
+    assert symbols.words == (".", "a", "John")
+    first = WORD + 1 + 2 * 3 + 5 * tags
+    assert len(symbols) == first + 3
+    assert symbols.ids_of(["John", "has", "a", "Dog", "."]) == [first + 2, 0, first + 1, 0, first]
+    ((*ids, last),) = symbols.encode([TREE])
+    assert last == EOS
+    others = {"has": first - 1, "dog": first - 3} if tags else {"has": WORD, "dog": WORD}
+    assert ids == [
+        6,
+        5,
+        first + 2,
+        8,
+        7,
+        others["has"],
+        5,
+        first + 1,
+        others["dog"],
+        8,
+        10,
+        first,
+        9,
+    ]
+    said = ("VBZ", "NN") if tags else ("XX", "XX")
+    text = "(S (NP XX )NP (VP {} (NP XX {} )NP )VP XX )S".format(*said)
+    assert symbols.decode([ids]) == [text]
+    again = Symbols.load(symbols.dump())
+    assert (again.tags, again.words) == (symbols.tags, symbols.words)
+    assert again.encode([TREE]) == symbols.encode([TREE])
+
+
+def test_words_are_parted_by_ascii_white_space_alone() -> None:
+    symbols = Symbols(["S"], (), ["a\u2009b"])
+    assert Symbols.load(symbols.dump()).words == ("a\u2009b",)
+
+
+def test_without_words_the_file_is_as_it_was() -> None:
+    assert b"words" not in Symbols(["S"], ["NN"]).dump()
+
+
 def test_the_file_holds_all_of_it() -> None:
     symbols = Symbols(["NP", "-LRB-"])
     again = Symbols.load(symbols.dump())
@@ -63,6 +109,7 @@ def test_the_file_holds_all_of_it() -> None:
         (b'{"kind": "trees", "labels": ["S", "S"]}', "appears twice"),
         (b'{"kind": "trees", "labels": ["S"]}', "tags are not a list"),
         (b'{"kind": "trees", "labels": ["S"], "tags": ["N", "N"]}', "one of tags appears twice"),
+        (b'{"kind": "trees", "labels": ["S"], "tags": [], "words": [""]}', "words are not a list"),
     ],
 )
 def test_a_damaged_file_is_a_value_error(content: bytes, what: str) -> None:
