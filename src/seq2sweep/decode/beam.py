@@ -270,7 +270,8 @@ def search(
     ones any more: log-probabilities only fall and the penalty only grows, so an open one's score
     is at most log P / lp(longest allowed). Beam 1 follows one hypothesis: it ends with that.
     `trees`: outputs are well-formed trees, see `decode.well_formed`. Other symbols are masked, and
-    nothing is renormalised: a score stays the log-probability that the model gives.
+    nothing is renormalised: a score stays the log-probability that the model gives, of a known word
+    that it gives to words.
 
     Raises ValueError when `n_best` is not from 1 to `beam`, or `trees` is not of B sentences.
     """

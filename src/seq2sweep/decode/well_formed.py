@@ -25,7 +25,8 @@ class Trees:
 
     labels, tags: those of the vocabulary, `len(symbols.labels)` and `len(symbols.tags)`. known: of
     each sentence `symbols.ids_of` its words. A word that is written as itself can be nothing else;
-    others are, with tags, one of these, else XX.
+    others are, with tags, one of these, else XX. Which words there are is given, so with `known`
+    the next one has the probability of all symbols of words together: that it is one.
     """
 
     words: Sequence[int]
@@ -85,12 +86,22 @@ class WellFormed:
             allowed[..., self._words] = (more & next_word.eq(0)).unsqueeze(-1)
             # Where it is 0 this is PAD, and says no.
             allowed.scatter_(2, next_word.unsqueeze(-1), next_word.gt(0).unsqueeze(-1))
+            self._any_word(logits, next_word.unsqueeze(-1))
         may_open = more & (self.brackets_left > 0)
         allowed[..., FIRST_OPENING : self._first_closing] = may_open.unsqueeze(-1)
         # With nothing open this is place 0, which holds PAD.
         innermost = self.closings.gather(2, self.depth.unsqueeze(-1))
         allowed.scatter_(2, innermost, (within & ~self.empty).unsqueeze(-1))
         logits.masked_fill_(~allowed, -torch.inf)
+
+    def _any_word(self, logits: Tensor, next_word: Tensor) -> None:
+        """Give the next word [B, K, 1], and tags, what all symbols of words have together."""
+        others = logits[..., self._first_tag :]
+        whole = torch.cat([logits[..., WORD : WORD + 1], others], dim=-1).logsumexp(-1, True)
+        free = logits[..., self._words]
+        free += whole - free.logsumexp(-1, True)
+        kept = logits.gather(2, next_word)
+        logits.scatter_(2, next_word, torch.where(next_word > 0, whole, kept))
 
     def select(self, sentences: Tensor, rows: Tensor, symbols: Tensor) -> None:
         """Keep these sentences [B_new], of each the hypotheses rows [B_new, K_new], and append.
