@@ -19,6 +19,7 @@ from seq2sweep.data.treebank.trees import Bracket, Tree, parse_tree
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.brackets import score_files, score_trees
 from tests.data.treebank.random_trees import LABELS, TAGS, trees
+from tests.data.treebank.real_trees import REAL, real_trees
 
 S = "(TOP (S (NP (NN a)) (VP (VB b))))"
 RULES = [
@@ -206,7 +207,8 @@ def test_precision_of_one_way_is_recall_of_the_other(one: Tree, other: Tree) -> 
         assert itself["average_crossing"] == 0.0
 
 
-def test_it_prints_what_evalb_prints(tmp_path: Path) -> None:
+@pytest.mark.parametrize("archive", [None, *REAL])
+def test_it_prints_what_evalb_prints(archive: str | None, tmp_path: Path, thorough: bool) -> None:
     """EVALB: a folder with its evalb.c and COLLINS.prm, which are no part of the project."""
     home, compiler = os.environ.get("EVALB"), shutil.which("cc")
     if home is None or compiler is None:
@@ -214,7 +216,13 @@ def test_it_prints_what_evalb_prints(tmp_path: Path) -> None:
     program = tmp_path / "evalb"
     subprocess.run([compiler, "-w", "-o", program, Path(home) / "evalb.c"], check=True)
     draw = random.Random(1)
-    gold = [random_tree(draw) for _ in range(2000)]
+    if archive is None:
+        gold = [random_tree(draw) for _ in range(2000)]
+    else:
+        # EVALB has room for 200 words and brackets.
+        fit = real_trees(archive, tmp_path, thorough)
+        gold = [tree for tree in fit if max(len(tree.words), len(tree.brackets) + 9) < 200]
+        assert len(gold) > 200
     hypotheses = [perturbed(tree, draw) for tree in gold]
     for name, some in (("gold", gold), ("found", hypotheses)):
         (tmp_path / name).write_text("".join(f"{tree}\n" for tree in some))

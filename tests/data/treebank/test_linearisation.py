@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -11,10 +10,9 @@ import pytest
 from hypothesis import given
 
 from seq2sweep.data.treebank.linearisation import Repairs, linearise, rebuild
-from seq2sweep.data.treebank.trees import Bracket, Tree, clean, parse_tree, read_trees
+from seq2sweep.data.treebank.trees import Bracket, Tree, clean, parse_tree
 from tests.data.treebank.random_trees import LABELS, trees
-
-SHARED = Path(__file__).parents[4] / "shared" / "data"
+from tests.data.treebank.real_trees import REAL, real_trees
 
 
 def test_the_example_of_vinyals_et_al() -> None:
@@ -79,18 +77,12 @@ def test_any_symbols_are_a_tree_over_exactly_the_words() -> None:
     assert len(mended) == len(vars(Repairs()))
 
 
-@pytest.mark.parametrize("archive", ["craft/penn.tar.gz", "treebank_sample/treebank.zip"])
+@pytest.mark.parametrize("archive", REAL)
 def test_real_trees_come_back_as_they_were(archive: str, tmp_path: Path, thorough: bool) -> None:
-    if not (SHARED / archive).is_file():
-        pytest.skip(f"{archive} is not here: it is no part of the project")
-    shutil.unpack_archive(SHARED / archive, tmp_path)
-    files = sorted([*tmp_path.rglob("*.tree"), *tmp_path.rglob("wsj_*.mrg")])
     count = 0
-    for file in files if thorough else files[::8]:
-        for raw in read_trees(file):
-            tree = clean(raw)
-            assert rebuild(linearise(tree), tree.words, tree.tags) == (tree, Repairs()), str(tree)
-            count += 1
+    for tree in real_trees(archive, tmp_path, thorough):
+        assert rebuild(linearise(tree), tree.words, tree.tags) == (tree, Repairs()), str(tree)
+        count += 1
     assert count > 200
 
 
