@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline import stage
+from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.data.reading import read_lines
@@ -34,6 +35,7 @@ def work(config: Config) -> None:
     from pipeline.train import train_on
 
     train_on(stage.SILVER_ENCODED, config, "student", stage.STUDENT, "semi-supervised")
+    console.doing("scoring")
     score_model(config, stage.STUDENT, NAME, table, gain, registered="transformer-semi-supervised")
 
 
