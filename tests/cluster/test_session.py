@@ -12,7 +12,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -335,6 +335,11 @@ BUSY = (
 )
 
 
+def said_folder(lines: Iterable[str]) -> Path:
+    """The folder that a script says, after what is said while Ray starts on a busy machine."""
+    return Path(next(line for line in lines if not line.startswith("Ray is still")).strip())
+
+
 @pytest.mark.parametrize(
     ("last_line", "number", "expected"),
     [
@@ -348,7 +353,7 @@ def test_no_process_and_no_file_is_left(
 ) -> None:
     script = run_script(f"with ray_session(config):\n{BUSY}{last_line}\n")
     assert script.stdout is not None
-    folder = Path(script.stdout.readline().strip())
+    folder = said_folder(script.stdout)
     assert folder.is_dir()
     processes: list[psutil.Process] = []
     if number is not None:
@@ -398,7 +403,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def started(script: subprocess.Popen[str]) -> tuple[str, list[psutil.Process]]:
     """The folder of a script's session, and the processes in it once it says that it is up."""
     assert script.stdout is not None
-    folder = str(Path(script.stdout.readline().strip()).parents[1])
+    folder = str(said_folder(script.stdout).parents[1])
 
     def finds_all_and_nothing_else() -> bool:
         try:

@@ -61,7 +61,7 @@ def test_what_is_mended_is_counted(
 
 def test_any_symbols_are_a_tree_over_exactly_the_words() -> None:
     draw = random.Random(3)
-    kinds = ["XX", "unknown", *(f"{side}{label}" for side in "()" for label in LABELS)]
+    kinds = ["XX", "⁇", *(f"{side}{label}" for side in "()" for label in LABELS)]
     mended: Counter[str] = Counter()
     for _ in range(10_000):
         words = tuple(f"w{i}" for i in range(draw.randrange(0, 9)))
