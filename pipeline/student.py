@@ -50,7 +50,7 @@ def gain(result: Evaluation) -> dict[str, object]:
         raise UserError(f"{path} is damaged: remove it and run `dvc repro evaluate`")
     _, gold, first, _ = zip(*rows, strict=True)
     found = against_base([first], [result.translations], TreeScorer(gold))
-    return {"training": NAME, "gain": found}
+    return {"gain": found}
 
 
 if __name__ == "__main__":
