@@ -62,8 +62,7 @@ def work(config: Config) -> None:
 def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about: str = "") -> Path:
     """Train, export the weights and write metrics/NAME.json; returns the folder of the run.
 
-    encoded: the data, and its folder in DVC's eyes if its files are no output by themselves is the
-    one above. about: what MLflow shows of this training beside its data set.
+    encoded: the folder of the data. about: what MLflow shows of this training beside its data set.
     """
     header = stage.training_header(config, encoded)
     vocabulary_size = int(header["vocabulary"]["size"])
