@@ -99,17 +99,13 @@ def _parts(
     speed, decoder = here.training_speed(config, load), here.decoding_speed(config, load)
     if speed is None or decoder is None:
         unknown = Part("work", None, "the devices are not here")
-        for name in (
-            "train",
-            "evaluate",
-            *(SELF_TRAINING if config.self_training.sentences else ()),
-        ):
+        taught = SELF_TRAINING if config.self_training.sentences else ()
+        for name in ("train", "evaluate", *taught):
             parts[name].append(unknown)
     else:
         trained = training_parts(config, whole, speed, here.workers)
-        searches = (
-            2 if config.data.task == "parsing" else 1
-        )  # among well-formed trees and among all
+        # Trees are searched for twice: among well-formed ones, and among all symbols.
+        searches = 2 if config.data.task == "parsing" else 1
         decoding = searches * decoding_seconds(config, load, load.test, decoder)
         scored = Part("decoding and scores", decoding, f"{len(load.test[0]):,} sentences")
         parts["train"] += trained
