@@ -31,13 +31,11 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import TransformerConfig
 from seq2sweep.data.reading import read_lines
-from seq2sweep.data.vocabulary import EOS, UNK, Vocabulary
+from seq2sweep.data.vocabulary import EOS, UNK
 from seq2sweep.decode import beam
-from seq2sweep.decode.average import average
-from seq2sweep.decode.exported_weights import choose
 from seq2sweep.decode.well_formed import Trees, WellFormed
-from seq2sweep.evaluate.evaluation import build
 from seq2sweep.evaluate.parsing import parse
+from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.train.allocator import keep_memory
@@ -127,13 +125,11 @@ def trained(options: argparse.Namespace) -> tuple[Architecture, Searches]:
     """The same of a project's own model."""
     folder = options.project
     config = configuration.load(folder / "params.yaml")
-    vocabulary = Vocabulary.open(folder / "data/vocabulary")
-    files = [weights.file for weights in choose(folder / "models/train", config.evaluate)]
-    model = build(config.model, average(files), len(vocabulary))
+    parser = Translator(folder / "models/train", folder / "data/vocabulary", config.evaluate)
     lines = list(read_lines(folder / "data/clean/test.source.txt"))
     some = lines[:: max(1, len(lines) // options.sentences)][: options.sentences]
-    find = functools.partial(parse, model, vocabulary, some, config.evaluate)
-    return model, {
+    find = functools.partial(parse, parser.model, parser.vocabulary, some, config.evaluate)
+    return parser.model, {
         name: functools.partial(find, well_formed=name == "well_formed")
         for name in ("unconstrained", "well_formed")
     }

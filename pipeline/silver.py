@@ -17,7 +17,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,13 @@ from pipeline import stage
 from pipeline.evaluate import mapper
 from seq2sweep import config as configuration
 from seq2sweep import console
-from seq2sweep.config import Config, EvaluateConfig, ModelConfig
+from seq2sweep.config import Config
 from seq2sweep.data import bitext, files
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.treebank import unlabelled
 from seq2sweep.data.vocabulary import Vocabulary
-from seq2sweep.decode.average import average
-from seq2sweep.decode.exported_weights import choose, read_receipt
 from seq2sweep.errors import UserError
-from seq2sweep.evaluate import parsing
-from seq2sweep.evaluate.evaluation import build
-from seq2sweep.model.architecture import Architecture
+from seq2sweep.evaluate.translator import Translator
 from seq2sweep.parallel import Mapper
 from seq2sweep.paths import read_json
 from seq2sweep.storage.atomic import whole_folder, write_json
@@ -53,9 +49,11 @@ def work(config: Config) -> None:
         with whole_folder(stage.SILVER):
             stage.write_metrics("silver", {}, {})
         return
-    vocabulary = Vocabulary.open(stage.VOCABULARY)
     files.verify(stage.CLEAN, *files.SPLITS)
-    parsers = [Parser.open(folder, config, vocabulary) for folder in (stage.MODEL, stage.TEACHER)]
+    search = replace(config.evaluate, beam=config.self_training.beam)
+    parsers = [
+        Translator(folder, stage.VOCABULARY, search) for folder in (stage.MODEL, stage.TEACHER)
+    ]
     counts: Counter[str] = Counter()
     known = {
         line
@@ -79,7 +77,7 @@ def work(config: Config) -> None:
                 f"of {counts['parsed']:,} sentences both parsers parsed none alike: train longer, "
                 "or set self_training.sentences to 0"
             )
-        _encode(folder, config, vocabulary)
+        _encode(folder, config)
     metrics = _metrics(config, parsers, counts, pairs - kept)
     stage.write_metrics("silver", metrics, {"silver": kept, "agreed": metrics["agreed_share"]})
     shutil.rmtree(PARSED, ignore_errors=True)
@@ -92,44 +90,8 @@ def work(config: Config) -> None:
     )
 
 
-@dataclass(frozen=True)
-class Parser:
-    """A trained model and how it searches; weights: sha256 of those that are averaged."""
-
-    model: Architecture
-    vocabulary: Vocabulary
-    config: EvaluateConfig
-    weights: tuple[str, ...]
-
-    @classmethod
-    def open(cls, folder: Path, config: Config, vocabulary: Vocabulary) -> Parser:
-        """Of a folder such as models/train. Raises UserError where it is damaged or another's."""
-        receipt = read_receipt(folder)
-        if receipt["lineage"].get("data.vocabulary") != vocabulary.fingerprint:
-            raise UserError(
-                f"{folder} was trained with another vocabulary than {stage.VOCABULARY} has now: "
-                "run `dvc repro silver`, which trains it first"
-            )
-        chosen = choose(folder, config.evaluate)
-        sums = {entry["step"]: entry["sha256"] for entry in receipt["checkpoints"]}
-        settings = configuration.section(ModelConfig, receipt["config"]["model"], "model.")
-        weights = average([weights.file for weights in chosen])
-        return cls(
-            build(settings, weights, len(vocabulary)),
-            vocabulary,
-            replace(config.evaluate, beam=config.self_training.beam),
-            tuple(sums[weights.step] for weights in chosen),
-        )
-
-    def parse(self, sentences: list[str], shared_out: Mapper) -> list[str]:
-        """A tree each, a line; its tags are the model's, if it writes them."""
-        return parsing.parse(
-            self.model, self.vocabulary, sentences, self.config, mapper=shared_out
-        ).trees
-
-
 def _agreed(
-    parsers: list[Parser],
+    parsers: list[Translator],
     sentences: Iterable[str],
     parts: Path,
     shared_out: Mapper,
@@ -152,7 +114,7 @@ def _agreed(
 
 
 def _chunk(
-    file: Path, parsers: list[Parser], sentences: list[str], shared_out: Mapper
+    file: Path, parsers: list[Translator], sentences: list[str], shared_out: Mapper
 ) -> list[tuple[int, str]]:
     """The places of sentences that are parsed alike, and their trees; from the file, if it has
     them."""
@@ -161,7 +123,11 @@ def _chunk(
         earlier = read_json(file)
         if earlier["text"] == text:
             return [(int(place), str(tree)) for place, tree in earlier["agreed"]]
-    first, *others = (parser.parse(sentences, shared_out) for parser in parsers)
+    # Tags and all: those that the models write.
+    first, *others = (
+        [best.text for best, *_ in parser.translate(sentences, mapper=shared_out)]
+        for parser in parsers
+    )
     agreed = [
         (place, tree)
         for place, tree in enumerate(first)
@@ -172,21 +138,22 @@ def _chunk(
     return agreed
 
 
-def _parts_folder(parsers: list[Parser]) -> Path:
+def _parts_folder(parsers: list[Translator]) -> Path:
     """Where chunks are kept: another one for other weights, another search or other code."""
     made_from = {
         "weights": [parser.weights for parser in parsers],
         "search": asdict(parsers[0].config),
-        "code": stage.code_of(stage.SCORING),
+        "code": stage.code_of(Translator.__module__),
     }
     text = json.dumps(made_from, sort_keys=True)
     return PARSED / hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _encode(folder: Path, config: Config, vocabulary: Vocabulary) -> None:
+def _encode(folder: Path, config: Config) -> None:
     """Training text and the validation set as ids, in `encoded` of the folder."""
     encoded = folder / stage.SILVER_ENCODED.name
     encoded.mkdir()
+    vocabulary = Vocabulary.open(stage.VOCABULARY)
     languages = {"source": config.data.source, "target": config.data.target}
     for split, place in (("train", folder), ("valid", stage.CLEAN)):
         sides = dict(zip(files.SIDES, files.text_paths(place, split), strict=True))
@@ -194,7 +161,7 @@ def _encode(folder: Path, config: Config, vocabulary: Vocabulary) -> None:
 
 
 def _metrics(
-    config: Config, parsers: list[Parser], counts: Counter[str], gold: int
+    config: Config, parsers: list[Translator], counts: Counter[str], gold: int
 ) -> dict[str, Any]:
     """metrics/silver.json."""
     parsed, agreed = counts["parsed"], counts["agreed"]

@@ -18,10 +18,11 @@ from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.decode.beam import Translation
 from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import Evaluation
-from seq2sweep.parallel import serial
+from seq2sweep.evaluate.translator import Translator
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
 
@@ -89,21 +90,19 @@ class Double:
         self.weights, self.wrong, self.calls = (name,), wrong, calls
         self.config = replace(config_of().evaluate, beam=4)
 
-    def parse(self, sentences: list[str], shared_out: object) -> list[str]:
+    def translate(self, sentences: list[str], mapper: object) -> list[list[Translation]]:
         self.calls.append(len(sentences))
-        return [
-            f"(TOP ({'FRAG' if one in self.wrong else 'S'} "
-            + " ".join(f"(NN {word})" for word in one.split(" "))
-            + "))"
-            for one in sentences
-        ]
+        labels = ["FRAG" if one in self.wrong else "S" for one in sentences]
+        leaves = [" ".join(f"(NN {word})" for word in one.split(" ")) for one in sentences]
+        trees = map("(TOP ({} {}))".format, labels, leaves)
+        return [[Translation(tree, 0.0)] for tree in trees]
 
 
 def parse_with(monkeypatch: pytest.MonkeyPatch, *wrong: set[str]) -> list[int]:
     """Doubles that get these sentences wrong; what they are called with."""
     calls: list[int] = []
     doubles = iter([Double(str(number), one, calls) for number, one in enumerate(wrong)])
-    monkeypatch.setattr(silver.Parser, "open", lambda *given: next(doubles))
+    monkeypatch.setattr(silver, "Translator", lambda *given: next(doubles))
     monkeypatch.setattr(silver, "CHUNK", 20)
     return calls
 
@@ -183,30 +182,29 @@ def test_parsers_that_never_agree_are_one_line(
         silver.work(config_of())
 
 
-def test_real_parsers_write_tags_that_can_be_trained_on(project: Path) -> None:
-    """Of one model with itself: it agrees with itself on everything, and it writes its own tags."""
-    pieces = Vocabulary.open(stage.VOCABULARY)
-    first, second = (
-        silver.Parser.open(place, config_of(), pieces) for place in (stage.MODEL, stage.TEACHER)
-    )
+def test_real_parsers_write_tags_that_can_be_trained_on(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One model agrees with itself on everything; the trees have its own tags."""
+    opened, open_one = [], silver.Translator
+
+    def twice_the_first(folder: Path, *given: Any) -> Translator:
+        opened.append(open_one(folder, *given))
+        return opened[0]
+
+    monkeypatch.setattr(silver, "Translator", twice_the_first)
+    silver.work(config_of(**{"self_training.sentences": 6}))
+    first, second = opened
     assert first.weights != second.weights
-    assert first.config.beam == 4
-    sentences = unlabelled()[:6]
-    trees = first.parse(sentences, serial)
-    assert pieces.symbols is not None
-    for tree, sentence in zip(trees, sentences, strict=True):
+    assert first.config.beam == second.config.beam == config_of().self_training.beam == 4
+    lines = [[*read_lines(stage.SILVER / f"train.{side}.txt")] for side in ("source", "target")]
+    symbols = Vocabulary.open(stage.VOCABULARY).symbols
+    assert symbols is not None
+    assert lines[0][300:] == unlabelled()[:6]
+    for sentence, tree in zip(*(side[300:] for side in lines), strict=True):
         assert " ".join(parse_tree(tree).words) == sentence
-        assert {*parse_tree(tree).tags} <= {*pieces.symbols.tags}
-        assert 3 not in pieces.symbols.encode([tree])[0]  # no symbol is unknown
-
-
-def test_the_weights_must_be_of_this_vocabulary(project: Path, tmp_path: Path) -> None:
-    about = json.loads((stage.TEACHER / "receipt.json").read_text())
-    about["lineage"]["data.vocabulary"] = "another"
-    (tmp_path / "receipt.json").write_text(json.dumps(about))
-    pieces = Vocabulary.open(stage.VOCABULARY)
-    with pytest.raises(UserError, match="was trained with another vocabulary"):
-        silver.Parser.open(tmp_path, config_of(), pieces)
+        assert {*parse_tree(tree).tags} <= {*symbols.tags}
+        assert 3 not in symbols.encode([tree])[0]  # no symbol is unknown
 
 
 def test_the_gain_is_over_the_first_parser(project: Path) -> None:

@@ -20,10 +20,11 @@ from seq2sweep.storage.atomic import sha256
 
 @dataclass(frozen=True)
 class Weights:
-    """One checkpoint's weights: the step they are of, and their safetensors file."""
+    """One checkpoint's weights: the step they are of, their safetensors file and its sum."""
 
     step: int
     file: Path
+    sha256: str
 
 
 def read_receipt(folder: Path) -> dict[str, Any]:
@@ -75,11 +76,11 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
             )
     chosen = []
     for step in steps:
-        file = folder / CHECKPOINTS / entries[step]["file"]
-        if not file.is_file() or sha256(file) != entries[step]["sha256"]:
+        file, written = folder / CHECKPOINTS / entries[step]["file"], entries[step]["sha256"]
+        if not file.is_file() or sha256(file) != written:
             raise UserError(
                 f"{file} is missing or differs from its receipt: run `dvc checkout {folder}` "
                 "or `dvc repro -f train`"
             )
-        chosen.append(Weights(step, file))
+        chosen.append(Weights(step, file, written))
     return chosen

@@ -27,7 +27,8 @@ class Translator:
     def __init__(self, weights: Path, vocabulary: Path, config: EvaluateConfig) -> None:
         """Open the folders models/train and data/vocabulary, or others like them.
 
-        Raises UserError when one is missing or damaged or they do not belong together.
+        `weights` are the sha256 sums of the checkpoints that are averaged. Raises UserError when a
+        folder is missing or damaged or they do not belong together.
         """
         receipt = read_receipt(weights)
         self.config = config
@@ -38,11 +39,14 @@ class Translator:
                 "`dvc repro evaluate`, or give the folders that belong together"
             )
         prepare = receipt["config"]["prepare"]
-        files = [entry.file for entry in choose(weights, config)]
+        chosen = choose(weights, config)
+        self.weights = tuple(entry.sha256 for entry in chosen)
         try:
             self.normaliser = Normaliser(prepare["normalise"], prepare["lowercase"])
             model = configuration.section(ModelConfig, receipt["config"]["model"], "model.")
-            self.model = build(model, average(files), len(self.vocabulary))
+            self.model = build(
+                model, average([entry.file for entry in chosen]), len(self.vocabulary)
+            )
         except (KeyError, TypeError, CheckpointError, UserError) as error:
             raise UserError(
                 f"{weights} is of another version of this program ({error}): train again by "
