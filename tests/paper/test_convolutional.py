@@ -184,7 +184,7 @@ def test_the_model_is_what_the_paper_defines(changes: dict[str, object]) -> None
     packed = packings[1].pad(model(source, target, packings))
     packed_z = packings[0].pad(model.encode(source, packings[0]))
     weights = model.attention_weights(source, target)
-    assert [*weights] == [f"decoder.{i}.attention" for i in range(model.config.layers)]
+    assert [*weights] == [f"decoder.{i}.memory_attention" for i in range(model.config.layers)]
     for row, (n, m) in enumerate(zip(SOURCE_LENGTHS, TARGET_LENGTHS, strict=True)):
         one, other = source[row, :n].tolist(), target[row, :m].tolist()
         expected = torch.from_numpy(definition.logits(one, other))

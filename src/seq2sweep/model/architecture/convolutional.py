@@ -217,12 +217,13 @@ class Convolutional(Architecture):
 
     @torch.no_grad()
     def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
-        """`decoder.i.attention` [B, 1, m, n] of each block i from 0; each row sums to 1."""
+        """`decoder.i.memory_attention` [B, 1, m, n] of each block i from 0; each row sums to 1."""
         was_training, kept = self.training, list[Tensor]()
-        self.eval()
-        self._states(source, target_in, None, kept)
-        self.train(was_training)
-        return {f"decoder.{i}.attention": weights[:, None] for i, weights in enumerate(kept)}
+        try:
+            self.eval()._states(source, target_in, None, kept)
+        finally:
+            self.train(was_training)
+        return {f"decoder.{i}.memory_attention": w[:, None] for i, w in enumerate(kept)}
 
     @property
     def max_length(self) -> int:
@@ -231,8 +232,7 @@ class Convolutional(Architecture):
 
     def blocks(self) -> Iterator[nn.Module]:
         """The blocks of encoder and decoder."""
-        yield from self.encoder
-        yield from self.decoder
+        yield from (*self.encoder, *self.decoder)
 
     @staticmethod
     def parameter_count(config: ConvolutionalConfig, vocabulary_size: int) -> int:
