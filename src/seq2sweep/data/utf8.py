@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from seq2sweep.data.word_piece import WORD_START
+
 KIND = "bytes"
 MODEL = b'{"kind": "bytes"}\n'
 """The model file, of every vocabulary of this kind."""
@@ -36,6 +38,13 @@ class Bytes:
             numbers = np.frombuffer(line.encode(errors="replace"), np.uint8)
             encoded.append([*(numbers.astype(np.int64) + self._special).tolist(), self._end])
         return encoded
+
+    def id_to_piece(self, number: int) -> str:
+        """The byte of an id, as SentencePiece writes its own: as a character, or as in <0xE4>."""
+        (byte,) = self._bytes[number]
+        if byte == ord(" "):
+            return WORD_START
+        return chr(byte) if 0x20 < byte < 0x7F else f"<0x{byte:02X}>"
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids; an unknown token shows as U+2047."""

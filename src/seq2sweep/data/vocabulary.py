@@ -122,6 +122,14 @@ class Vocabulary:
         kind, total = token_type(len(self)), int(lengths.sum(dtype=np.int64))
         return np.fromiter(itertools.chain.from_iterable(encoded), kind, total), lengths
 
+    def tokens(self, ids: Sequence[int], side: str = "source") -> list[str]:
+        """Each token of a sequence as text, to be looked at.
+
+        A word's first token begins with "▁"; a byte that is no visible character is as in <0xE4>.
+        """
+        own = self.symbols if side == "target" and self.symbols is not None else self._engine
+        return [SPECIAL[i] if i < len(SPECIAL) else own.id_to_piece(i) for i in map(int, ids)]
+
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of the target, up to its first EOS; an unknown token shows as
         U+2047. Of trees it is their symbols."""

@@ -45,6 +45,10 @@ class WordPieces:
             [*chain.from_iterable(map(self._ids_of, line.split(" "))), self._end] for line in lines
         ]
 
+    def id_to_piece(self, number: int) -> str:
+        """The piece of an id, as SentencePiece has it."""
+        return self._pieces[number]
+
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids; an unknown token shows as U+2047."""
         return [

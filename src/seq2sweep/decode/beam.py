@@ -45,10 +45,11 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Translation:
-    """A translation as text, and its length-normalised log-probability in nats."""
+    """A translation as text, its length-normalised log-probability in nats, and its piece ids."""
 
     text: str
     score: float
+    pieces: Sequence[int] = ()
 
 
 def length_penalty(length: int, alpha: float, kind: Penalty = "paper") -> float:
@@ -146,10 +147,8 @@ def translate(
         for group, hypotheses_of in zip(groups, found, strict=True):
             for i, hypotheses in zip(group, hypotheses_of, strict=True):
                 texts = vocabulary.decode([hypothesis.pieces for hypothesis in hypotheses])
-                results[i] = [
-                    Translation(text, hypothesis.score)
-                    for text, hypothesis in zip(texts, hypotheses, strict=True)
-                ]
+                both = zip(texts, hypotheses, strict=True)
+                results[i] = [Translation(text, one.score, one.pieces) for text, one in both]
             on_done(len(group))
     return results
 

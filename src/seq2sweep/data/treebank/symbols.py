@@ -60,6 +60,11 @@ class Symbols:
         """What each word is written as if that is itself, else 0."""
         return [self._words.get(word, 0) for word in words]
 
+    def id_to_piece(self, number: int) -> str:
+        """A symbol as text; a word that is written as itself is that word."""
+        first = len(self._texts) - len(self.words)
+        return self.words[number - first] if number >= first else self._texts[number]
+
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The symbols of each sequence up to its first EOS, with blanks between."""
         said = (itertools.takewhile(lambda i: i != EOS, sequence) for sequence in ids)
