@@ -210,6 +210,8 @@ def command(number: int, places: list[str], seed: int = 16) -> list[str]:
                          *(["--mfu", value()] * chance.choice((0, 1)))],
         "translate": lambda: [place(), *(["--n-best", value()] * chance.choice((0, 1))),
                               "--weights", place(), "--vocabulary", place()],
+        "attend": lambda: [place(), *(["--target", place()] * chance.choice((0, 1))),
+                           "--weights", place(), "--vocabulary", place(), "--layer", value()],
         "evaluate": lambda: ["--check"] * chance.choice((0, 1)),
         "export": lambda: [place(), "--weights", place(), "--vocabulary", place()],
         "score": lambda: [place(), place(), "--to", language(),

@@ -20,6 +20,9 @@ EXAMPLES = (
     'echo "The cat sleeps." | seq2sweep translate',
     "seq2sweep translate news.en.gz --n-best 4",
     "seq2sweep translate news.en --tasks",
+    'seq2sweep attend "The cat sleeps on the old sofa."',
+    'seq2sweep attend "The cat sleeps." --target "Die Katze schläft."',
+    'seq2sweep attend "The cat sleeps." --out cat.svg --of encoder --layer 2 --head 3 --word cat',
     "seq2sweep export ctranslate2-model",
     "seq2sweep evaluate --check",
     "seq2sweep evaluate",
@@ -69,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     for add in (
-        *(_preset, _plan, _translate, _export, _evaluate),
+        *(_preset, _plan, _translate, _attend, _export, _evaluate),
         *(_score, _compare, _table1, _doctor, _submit, _ui),
     ):
         add(commands)
@@ -140,6 +143,45 @@ def _translate(commands: Commands) -> None:
         help="by Ray tasks on every CPU, or GPU, of cluster.address; without one, of this machine",
     )
     _add_trained(translate)
+
+
+def _attend(commands: Commands) -> None:
+    attend = commands.add_parser(
+        "attend",
+        help="show what the trained model attends to, as a page of its own or as a figure",
+        description="As the paper's figures 3 to 5: sentences with their translations, each layer "
+        "and head, and each head in numbers.",
+    )
+    attend.add_argument("sentences", nargs="+", metavar="SENTENCE", help="text to translate")
+    attend.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="what the model is to say instead of its own translation (again for each sentence)",
+    )
+    attend.add_argument(
+        "--out",
+        type=Path,
+        default=Path("attention.html"),
+        metavar="FILE",
+        help="what to write: a page (.html, as without this), a figure of the first sentence "
+        "(.svg), or all weights (.json)",
+    )
+    attend.add_argument(
+        "--of",
+        choices=("encoder", "decoder", "memory"),
+        default="memory",
+        help="which attention is shown first: of encoder or decoder to itself, or, as without "
+        "this, of the decoder to the source",
+    )
+    attend.add_argument("--layer", type=int, metavar="N", help="its layer, from 1 (the last)")
+    attend.add_argument(
+        "--head", type=int, action="append", metavar="N", help="its head, from 1 (again; all)"
+    )
+    attend.add_argument("--word", metavar="WORD", help="the attention of this word alone")
+    attend.add_argument("--tokens", action="store_true", help="a figure by token, not by word")
+    _add_trained(attend)
 
 
 def _export(commands: Commands) -> None:

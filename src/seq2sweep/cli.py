@@ -132,6 +132,41 @@ def _translate(options: argparse.Namespace) -> None:
             print(f"{score}{translation.text}")
 
 
+def _attend(options: argparse.Namespace) -> None:
+    from seq2sweep.evaluate import attention_maps
+    from seq2sweep.evaluate.translator import Translator
+    from seq2sweep.report.attention import attention_figure, attention_page
+
+    kind = options.out.suffix.lower()
+    if kind not in (".html", ".svg", ".json"):
+        raise UserError(f"--out {options.out}: name a file that ends in .html, .svg or .json")
+    if options.target and len(options.target) != len(options.sentences):
+        raise UserError(
+            f"{len(options.sentences)} sentences but {len(options.target)} --target: give one each"
+        )
+    config = configuration.load(PARAMS)
+    translator = Translator(options.weights, options.vocabulary, config.evaluate)
+    pairs = attention_maps.pairs(translator, options.sentences, options.target)
+    maps = [attention_maps.maps(translator.model, translator.vocabulary, pair) for pair in pairs]
+    chosen = attention_maps.choose(
+        maps[0], options.of, options.layer, options.head, options.word, words=not options.tokens
+    )
+    if kind == ".svg":
+        text = attention_figure.draw(maps[0], *chosen, words=not options.tokens)
+    else:
+        with tqdm(
+            total=attention_maps.head_count(translator.model), **console.bar("leave out", "heads")
+        ) as bar:
+            numbers = attention_maps.numbers(translator.model, maps, pairs, bar.update)
+        if kind == ".json":
+            text = attention_page.as_json(maps, numbers)
+        else:
+            about = f"{options.weights}, checkpoints {', '.join(map(str, translator.steps))}"
+            text = attention_page.render(maps, numbers, about, chosen)
+    write_whole(options.out, text)
+    print(f"{options.out} shows what the model attends to")
+
+
 def _export(options: argparse.Namespace) -> None:
     from seq2sweep.decode.ctranslate import export
     from seq2sweep.evaluate.translator import Translator
@@ -302,7 +337,7 @@ def _ui(options: argparse.Namespace) -> None:
 WORK = {
     work.__name__.removeprefix("_"): work
     for work in (
-        *(_preset, _plan, _translate, _export, _evaluate),
+        *(_preset, _plan, _translate, _attend, _export, _evaluate),
         *(_score, _compare, _table1, _doctor, _submit, _sync, _ui),
     )
 }

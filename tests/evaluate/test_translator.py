@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,71 @@ def test_the_command_exports_what_it_translates_with(
     assert Path("exported/model.bin").stat().st_size > 1000
     assert main([*command, "exported"]) == 2
     assert "exported exists" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("project")
+def test_the_command_shows_what_it_attends_to(
+    config: Config, folder: Path, tiny_corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = ["--weights", str(folder), "--vocabulary", str(tiny_corpus.vocabulary)]
+    command = ["attend", " Alpha  BETA", "rot", *trained]
+    assert main([*command, "--out", "maps.json"]) == 0
+    found = json.loads(Path("maps.json").read_text())
+    translator = Translator(folder, tiny_corpus.vocabulary, config.evaluate)
+    vocabulary = translator.vocabulary
+    said = [best.pieces for best, *_ in translator.translate(["alpha beta", "rot"])]
+    for pair, line, pieces in zip(found["pairs"], ("alpha beta", "rot"), said, strict=True):
+        assert pair["source"] == vocabulary.tokens(vocabulary.encode([line])[0])
+        assert pair["predicted"] == vocabulary.tokens(pieces)
+        assert pair["read"] == ["<s>", *pair["predicted"][:-1]]
+    # The model's own weights, of the pieces that it was said to have read.
+    source = torch.tensor(vocabulary.encode(["alpha beta"]))
+    with torch.no_grad():
+        expected = translator.model.attention_weights(source, torch.tensor([[1, *said[0][:-1]]]))
+    for layer, weights in found["pairs"][0]["weights"].items():
+        torch.testing.assert_close(torch.tensor(weights), expected[layer][0])
+    assert len(found["heads"]) == sum(len(weights[0]) for weights in expected.values())
+    assert all(isinstance(entry["loss_without"], float) for entry in found["heads"])
+
+    forced = ["--target", "GRÜN drei", "--target", "vier"]
+    assert main([*command, *forced, "--out", "maps.json"]) == 0
+    pair = json.loads(Path("maps.json").read_text())["pairs"][0]
+    assert pair["predicted"] == vocabulary.tokens(vocabulary.encode(["grün drei"])[0])
+    assert main([*command, *forced]) == 0
+    assert "attention.html shows" in capsys.readouterr().out
+    text = Path("attention.html").read_text(encoding="utf-8")
+    assert f"{folder}, checkpoints 20, 30" in text
+    figure = ["--out", "x.svg", "--of", "encoder", "--layer", "1", "--head", "2", "--word", "beta"]
+    assert main([*command, *figure]) == 0
+    assert Path("x.svg").read_text().count("<text") == 6  # alpha, beta and the end, twice
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["a", "--out", "x.png"], "--out x.png: name a file that ends in .html, .svg or .json"),
+        (["a", "b", "--target", "c"], "2 sentences but 1 --target: give one each"),
+        (["a", " "], "sentence 2 is empty"),
+        (["a", "--target", " "], "target 1 is empty"),
+        (["alpha " * 2000], r"sentence 1 has \d+ tokens: at most \d+ are taken"),
+        (["a", "b", *["--target", "b " * 2000] * 2], r"target 1 has \d+ tokens: at most \d+"),
+        (["a", "--layer", "9"], "--layer 9: memory attention has layers 1"),
+        (["alpha", "--word", "its"], "--word its: the words are"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_line(
+    folder: Path,
+    tiny_corpus: Corpus,
+    given: list[str],
+    problem: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trained = ["--weights", str(folder), "--vocabulary", str(tiny_corpus.vocabulary)]
+    assert main(["attend", *given, *trained]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(problem, line)
+    assert not Path("attention.html").exists()
 
 
 @pytest.mark.usefixtures("project")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from seq2sweep import config as configuration
@@ -27,8 +28,8 @@ class Translator:
     def __init__(self, weights: Path, vocabulary: Path, config: EvaluateConfig) -> None:
         """Open the folders models/train and data/vocabulary, or others like them.
 
-        `weights` are the sha256 sums of the checkpoints that are averaged. Raises UserError when a
-        folder is missing or damaged or they do not belong together.
+        `steps` and `weights`: steps and sha256 sums of the checkpoints that are averaged.
+        Raises UserError when a folder is missing or damaged or they do not belong together.
         """
         receipt = read_receipt(weights)
         self.config = config
@@ -40,6 +41,7 @@ class Translator:
             )
         prepare = receipt["config"]["prepare"]
         chosen = choose(weights, config)
+        self.steps = tuple(entry.step for entry in chosen)
         self.weights = tuple(entry.sha256 for entry in chosen)
         try:
             self.normaliser = Normaliser(prepare["normalise"], prepare["lowercase"])
@@ -67,8 +69,7 @@ class Translator:
         what comes out are trees, whose tags are XX unless the model writes them.
         """
         trees = self.vocabulary.symbols is not None
-        words = [line.split() for line in lines]
-        clean = [*map(" ".join, words)] if trees else [self.normaliser(line) for line in lines]
+        words, clean = [line.split() for line in lines], self.clean(lines)
         found = translate(
             self.model,
             self.vocabulary,
@@ -84,9 +85,15 @@ class Translator:
         if not trees:
             return found
         return [
-            [Translation(str(rebuild(one.text.split(), of)[0]), one.score) for one in best]
+            [replace(one, text=str(rebuild(one.text.split(), of)[0])) for one in best]
             for best, of in zip(found, words, strict=True)
         ]
+
+    def clean(self, lines: Sequence[str]) -> list[str]:
+        """Lines as training text was, or, for trees, words with single blanks between."""
+        if self.vocabulary.symbols is not None:
+            return [" ".join(line.split()) for line in lines]
+        return [self.normaliser(line) for line in lines]
 
     def ctranslate2(self, stack: contextlib.ExitStack) -> Engine:
         """CTranslate2 with these weights, exported to a folder that `stack` removes."""

@@ -74,7 +74,7 @@ def render(results: Results) -> str:
     train = results.prepare["train"]
     task = _translation(results) if results.parser is None else _parsing(results, results.parser)
     return (
-        _environment()
+        environment()
         .get_template("translation.html" if results.parser is None else "parsing.html")
         .render(
             dataset=results.dataset,
@@ -142,16 +142,17 @@ def _hardest_first(evaluate: Mapping[str, Any], score: str) -> list[tuple[str, M
 
 def render_tables(tables: Tables | None, dataset: str) -> str:
     """reports/table3.html: the tables of a sweep alone; None where none has been run."""
-    template = _environment().get_template("table3.html")
+    template = environment().get_template("table3.html")
     return template.render(tables=tables, dataset=dataset, none_yet=NONE_YET)
 
 
 def render_alone(title: str, section: Mapping[str, Any]) -> str:
     """A table of the paper alone, from `section` of table1, table2 or table4."""
-    return _environment().get_template("alone.html").render(title=title, section=section)
+    return environment().get_template("alone.html").render(title=title, section=section)
 
 
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Of all templates of the report."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
