@@ -428,6 +428,45 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("sum(one[key] for _, one in parser.scored)", "parser.evaluate[key]"),
         ],
     },
+    # --- attention maps
+    "tests/evaluate/test_attention_maps.py": {
+        f"{PACKAGE}/evaluate/attention_maps.py": [
+            ("read = [BOS, *pair.target[:-1]]", "read = list(pair.target)"),
+            (" / rows.sum(axis=1, keepdims=True)", ""),
+            ("several = seen > 1", "several = seen > 0"),
+            ("/ np.log(seen[several])", "/ np.log(m)"),
+            ("BOS if causal else EOS", "EOS"),
+            ("0 if causal else FARTHEST", "FARTHEST"),
+            ("rows * (m - 1) / max(n - 1, 1)", "rows"),
+            (">= POSITIONAL", ">= 0.8"),
+            ("self.sums.get(name, 0.0) + total", "total"),
+            ("columns.copy_(kept)", "pass"),
+            (
+                "head * module.d_v : (head + 1) * module.d_v",
+                "head * module.d_k : (head + 1) * module.d_k",
+            ),
+            ("ignore_index=PAD, ", ""),
+            ("for head in heads or range(1, count + 1)]", "for head in range(1, count + 1)]"),
+            ("if self.symbols and tokens is not self.source:", "if False:"),
+        ],
+        f"{PACKAGE}/data/treebank/symbols.py": [
+            (
+                "self.words[number - first] if number >= first else self._texts[number]",
+                "self._texts[number]",
+            ),
+        ],
+    },
+    "tests/report/test_attention_page.py": {
+        f"{PACKAGE}/report/attention/attention_page.py": [
+            ('.replace("<", "\\\\u003c")', ""),
+            ("np.rint(weights * 255)", "np.floor(weights * 255)"),
+            ('int(layer.split(".")[1]) + 1', 'int(layer.split(".")[1])'),
+        ],
+        f"{PACKAGE}/report/attention/attention_figure.py": [
+            ("if row is not None and i != row:", "if False:"),
+            ("escape(UNPRINTABLE", "str(UNPRINTABLE"),
+        ],
+    },
     SCORES: {
         f"{PACKAGE}/evaluate/bleu.py": [
             ('    if language == "de":\n        paper', '    if language == "xx":\n        paper'),
