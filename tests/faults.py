@@ -712,7 +712,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/data/vocabulary.py": [
             ("both = model + symbols.dump() if symbols else model", "both = model"),
-            ('if side == "target" and self.symbols', "if self.symbols"),
+            ('if side == "target" and self.symbols is not None:', "if self.symbols is not None:"),
         ],
     },
     "tests/evaluate/test_parsing.py": {
