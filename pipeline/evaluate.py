@@ -82,7 +82,7 @@ def score_model(
             mapper(config.cluster) as shared_out,
             tqdm(total=sentences, **console.bar("translate", "sentences")) as bar,
         ):
-            result = evaluate_weights(config, model, chosen, data, "test", bar.update, shared_out)
+            result = evaluate_weights(config, chosen, data, "test", bar.update, shared_out)
         relay.flush()
         metrics = result.metrics | beside(result) | {"mlflow_run_id": relay.run_id(run)}
         write_whole(table, result.table)

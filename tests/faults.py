@@ -305,7 +305,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "return [line.split() for line in read_lines(path)]",
                 "return [line.split() for line in read_lines(path)][::-1]",
             ),
-            ("[sums[weights.step] for weights in chosen],", "list(sums.values())[:2],"),
+            (
+                "[weights.sha256 for weights in chosen],",
+                "[weights.sha256 for weights in chosen[:1]],",
+            ),
         ],
         f"{PACKAGE}/evaluate/task.py": [
             ('"exact_match": "exact_match",', '"exact_match": "chrf.score",'),

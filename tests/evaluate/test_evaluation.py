@@ -168,7 +168,7 @@ def metrics(
     write_lines(DATA.clean / PHENOMENA, ["long even" if i % 2 else "" for i in range(len(mixed))])
     write_header(DATA.clean, "test", len(mixed))
     write_encoded(DATA.encoded, "test", sources, mixed, Vocabulary.open(DATA.vocabulary))
-    found = evaluate_weights(config, WEIGHTS, chosen, DATA, "test")
+    found = evaluate_weights(config, chosen, DATA, "test")
     store(found.metrics, found.table)
     return found.metrics
 
@@ -346,7 +346,7 @@ def test_each_setting_is_used(
     metrics: dict[str, Any], config: Config, changes: dict[str, Any]
 ) -> None:
     other = configuration.with_changes(config, changes)
-    found = evaluate_weights(other, WEIGHTS, choose(WEIGHTS, other.evaluate), DATA, "test")
+    found = evaluate_weights(other, choose(WEIGHTS, other.evaluate), DATA, "test")
     assert found.table != Path("reports/translations.tsv").read_text()
 
 

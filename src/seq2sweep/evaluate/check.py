@@ -67,7 +67,7 @@ def evaluate_project(
     on_start(read_header(data.encoded, stored["split"])["sentences"])
     folder = project / WEIGHTS
     chosen = choose(folder, config.evaluate)
-    found = evaluate_weights(config, folder, chosen, data, stored["split"], on_done)
+    found = evaluate_weights(config, chosen, data, stored["split"], on_done)
     return found, list(_compared(project, config, stored, found.metrics))
 
 

@@ -23,7 +23,7 @@ from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import best_device
-from seq2sweep.decode.exported_weights import Weights, read_receipt
+from seq2sweep.decode.exported_weights import Weights
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.by_length import ScoresByLength
 from seq2sweep.evaluate.scorers import scorer
@@ -84,20 +84,18 @@ class Evaluation:
 
 def evaluate_weights(
     config: Config,
-    folder: Path,
     chosen: Sequence[Weights],
     data: Data,
     split: str,
     on_done: Callable[[int], object] = lambda sentences: None,
     mapper: Mapper = serial,
 ) -> Evaluation:
-    """What the stage `evaluate` finds of weights that training left in `folder`, `chosen` of it.
+    """What the stage `evaluate` finds of weights that training left, `chosen` of them.
 
     Its metrics are those of metrics/evaluate.json but for the run in MLflow: scores, perplexity and
     speed (`evaluate`), `averaged_checkpoints`, `phenomena` for test sets that have them,
     `by_length`, and `made_from`, by which weights, text and settings can be told from others.
     """
-    sums = {entry["step"]: entry["sha256"] for entry in read_receipt(folder)["checkpoints"]}
     weights = [weights.file for weights in chosen]
     result = evaluate(config, weights, data, split, on_done, mapper, beside=True)
     references, tags = data.lines(split, "target"), data.tags(split)
@@ -108,7 +106,7 @@ def evaluate_weights(
         metrics["phenomena"] = of_task.by_phenomenon(result.translations, references, tags)
     metrics["by_length"] = _by_length(config, result.translations, references, data, split)
     metrics["made_from"] = {
-        "weights": [sums[weights.step] for weights in chosen],
+        "weights": [weights.sha256 for weights in chosen],
         "translations": hashlib.sha256(table.encode()).hexdigest(),
         "test_set": files.test_set(data.clean, split),
         "evaluate": configuration.to_dict(config)["evaluate"],
