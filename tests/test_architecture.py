@@ -47,9 +47,9 @@ LAYERS = {
     "seq2sweep.jobs": 14,
     "seq2sweep.planning": 15,
     "seq2sweep.compare": 15,
-    "seq2sweep.arguments": 15,
-    "seq2sweep.cli": 16,
-    "pipeline": 16,
+    "seq2sweep.commands": 16,
+    "seq2sweep.cli": 17,
+    "pipeline": 17,
 }
 CORE = {name for name, layer in LAYERS.items() if layer <= LAYERS["seq2sweep.evaluate"]}
 # presets are configurations only, and the data layer needs none of them.

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from seq2sweep import arguments, presets
+from seq2sweep import commands, presets
 from seq2sweep import config as configuration
-from seq2sweep.cli import WORK, main
+from seq2sweep.cli import main, parser
 
 ROOT = Path(__file__).parents[1]
 
@@ -145,19 +145,19 @@ def test_score_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere.txt" in error
 
 
-@pytest.mark.parametrize("command", sorted(WORK))
+@pytest.mark.parametrize("command", sorted(commands.COMMANDS))
 def test_every_example_of_the_help_can_be_typed(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         main([command, "--help"])
     shown = capsys.readouterr().out
-    assert arguments.examples(command)
-    for line in arguments.examples(command):
+    assert commands.examples(command)
+    for line in commands.examples(command):
         assert line in shown
         words = shlex.split(line.rpartition(" | ")[2])
         assert words[:2] == ["seq2sweep", command]
-        assert arguments.parser().parse_args(words[1:]).command == command
+        assert parser().parse_args(words[1:]).command == command
 
 
 def test_every_command_is_completed_and_works(capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,8 +165,8 @@ def test_every_command_is_completed_and_works(capsys: pytest.CaptureFixture[str]
         main(["--print-completion", "bash"])
     assert ended.value.code == 0
     script = capsys.readouterr().out
-    assert sum(len(arguments.examples(name)) for name in WORK) == len(arguments.EXAMPLES)
-    assert all(command in script for command in WORK)
+    assert sum(len(commands.examples(name)) for name in commands.COMMANDS) == len(commands.EXAMPLES)
+    assert all(command in script for command in commands.COMMANDS)
     assert "--n-best" in script
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 

@@ -1,0 +1,226 @@
+"""Scores, and how results differ."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from tqdm import tqdm
+
+from seq2sweep import config as configuration
+from seq2sweep import console, presets
+from seq2sweep.commands.shared import Commands, changes, print_json
+from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.storage.atomic import write_whole
+
+EXAMPLES = (
+    "seq2sweep evaluate --check",
+    "seq2sweep evaluate",
+    "seq2sweep score output.de reference.de --to de",
+    "seq2sweep score output.de wmt14/full --to de --from en",
+    "seq2sweep score parsed.trees gold.trees --trees",
+    "seq2sweep compare base A-heads-1",
+    "seq2sweep compare models/train ../other-project",
+    "seq2sweep compare baseline.de system.de reference.de --to de",
+    "seq2sweep table1",
+    "seq2sweep table1 --set table1.lengths=[64,128] --set table1.widths=[64,128]",
+)
+
+
+def _add_evaluate(commands: Commands) -> None:
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="evaluate models/train once more, with the settings of metrics/evaluate.json, as JSON",
+    )
+    evaluate.add_argument(
+        "--check",
+        action="store_true",
+        help="say instead which figures of metrics/evaluate.json, metrics/dvc/evaluate.json and "
+        "reports/translations.tsv differ from that; status 1 if any does",
+    )
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    from seq2sweep.evaluate.check import evaluate_project, overview
+
+    with tqdm(**console.bar("translate", "sentences")) as bar:
+        found, figures = evaluate_project(
+            Path(), lambda sentences: setattr(bar, "total", sentences), bar.update
+        )
+    if not options.check:
+        print_json(found.metrics)
+        return
+    print(overview(figures))
+    if differ := sum(not figure.same for figure in figures):
+        raise OperationalError(
+            f"{differ} of {len(figures)} metrics differ: run `dvc repro -f evaluate` to write them "
+            "again, and find out what changed them"
+        )
+
+
+def _add_score(commands: Commands) -> None:
+    score = commands.add_parser(
+        "score", help="BLEU and chrF of any two text files, or F1 of any two of trees, as JSON"
+    )
+    score.add_argument("hypothesis", type=Path, help="translations, one a line (plain or .gz)")
+    _add_reference(score)
+    score.add_argument(
+        "--trees",
+        action="store_true",
+        help="both files have bracketed trees, one a line: labelled F1, as EVALB counts it",
+    )
+
+
+def _score(options: argparse.Namespace) -> None:
+    if options.trees:
+        _score_trees(options)
+        return
+    from seq2sweep.evaluate.bleu import score_files
+
+    to = _language(options)
+    print_json(score_files(options.hypothesis, options.reference, to, options.source))
+
+
+def _score_trees(options: argparse.Namespace) -> None:
+    from seq2sweep.evaluate import brackets
+
+    if options.to is not None or options.source is not None:
+        raise UserError("--to and --from go with translations, not with --trees")
+    found = brackets.score_files(options.hypothesis, Path(options.reference))
+    print_json(found)
+    if found["errors"] or found["skipped"]:
+        lines = ", ".join(map(str, found["error_lines"]))
+        left_out = found["errors"] + found["skipped"]
+        print(
+            f"seq2sweep: {left_out} of {found['sentences']} sentences are in no figure: they have "
+            f"other words than gold, or none (lines {lines}"
+            f"{', ...' if left_out > len(found['error_lines']) else ''})",
+            file=sys.stderr,
+        )
+
+
+def _language(options: argparse.Namespace) -> str:
+    if options.to is None:
+        raise UserError("say what language the translations are in: add --to LANGUAGE")
+    return str(options.to)
+
+
+def _add_compare(commands: Commands) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="two runs: what differs in parameters, code, data and score, and is it chance? "
+        "Or two systems' translations by a reference",
+    )
+    compare.add_argument(
+        "first",
+        metavar="A",
+        help="a trial or variant of the sweep, such as base; a folder of weights, or of another "
+        "project; FOLDER:TRIAL; or a file of translations, one a line",
+    )
+    compare.add_argument("second", metavar="B", help="what it is compared with")
+    _add_reference(compare, needed=False)
+    compare.add_argument(
+        "--samples",
+        type=int,
+        default=1000,
+        metavar="NUMBER",
+        help="how often the test set is drawn (1000)",
+    )
+    compare.add_argument(
+        "--json", action="store_true", help="as JSON, which it always is with a REFERENCE"
+    )
+
+
+def _compare(options: argparse.Namespace) -> None:
+    if options.reference is not None:
+        _compare_translations(options)
+        return
+    if options.to is not None or options.source is not None:
+        raise UserError("--to and --from go with files of translations and their REFERENCE")
+    from seq2sweep.compare.runs import compare
+    from seq2sweep.compare.scored_run import find
+    from seq2sweep.compare.text import text
+
+    result = compare(find(options.first), find(options.second), samples=options.samples)
+    print_json(result) if options.json else print(text(result))
+
+
+def _compare_translations(options: argparse.Namespace) -> None:
+    from seq2sweep.evaluate.compare import compare_files
+
+    files = Path(options.first), Path(options.second)
+    for path in files:
+        if path.is_dir():
+            raise UserError(f"{path} is a folder: only files are compared by a reference")
+    asked = options.reference, _language(options), options.source
+    print_json(compare_files(*files, *asked, samples=options.samples))
+
+
+def _add_table1(commands: Commands) -> None:
+    table1 = commands.add_parser(
+        "table1",
+        help="measure Table 1 of the paper: types of layer, over lengths and widths; minutes",
+        description="The stage of this name measures what params.yaml says, which is less.",
+    )
+    table1.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        default=Path("reports/table1"),
+        help="where table1.json, .md, .csv, .tex and .html are written (reports/table1)",
+    )
+    table1.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="measure something else, such as --set table1.kernel=5 (again for more)",
+    )
+
+
+def _table1(options: argparse.Namespace) -> None:
+    from seq2sweep.report.paper_tables.table1_files import markdown, table1_files
+    from seq2sweep.table1.measure import FULL, measure
+    from seq2sweep.tracking.lineage import code, hardware
+
+    changed = changes(options.set)
+    for key in changed:
+        if not key.startswith("table1."):
+            raise UserError(f"--set {key}: only keys of table1 are measured, such as table1.kernel")
+    full = {f"table1.{key}": value for key, value in FULL.items()}
+    config = configuration.with_changes(presets.load("phrasebook").config, full | changed, "--set")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with console.never_silent("table1"):
+        record = measure(config.table1, code(Path()) | hardware())
+    files = table1_files(record) | {"table1.json": json.dumps(record, indent=2) + "\n"}
+    for name, text in files.items():
+        write_whole(options.folder / name, text)
+    print(markdown(record))
+    print(f"{options.folder} holds this as {', '.join(sorted(files))}")
+
+
+def _add_reference(command: argparse.ArgumentParser, needed: bool = True) -> None:
+    """needed: whether a reference is; trees have one, and no language."""
+    command.add_argument(
+        "reference",
+        nargs=None if needed else "?",
+        help="reference translations, line by line, or a test set of sacreBLEU: wmt14/full is "
+        "newstest2014 with its 3003 sentences, wmt14 the 2737 filtered ones",
+    )
+    command.add_argument("--to", metavar="LANGUAGE", help="its language, such as de")
+    command.add_argument(
+        "--from",
+        dest="source",
+        metavar="LANGUAGE",
+        help="the language translated from, such as en; needed with a test set's name",
+    )
+
+
+COMMANDS = {
+    "evaluate": (_add_evaluate, _evaluate),
+    "score": (_add_score, _score),
+    "compare": (_add_compare, _compare),
+    "table1": (_add_table1, _table1),
+}

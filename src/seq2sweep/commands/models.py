@@ -1,0 +1,198 @@
+"""What a trained model is used for."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from pathlib import Path
+
+from tqdm import tqdm
+
+from seq2sweep import config as configuration
+from seq2sweep import console
+from seq2sweep.commands.shared import PARAMS, Commands
+from seq2sweep.errors import UserError
+from seq2sweep.parallel import Mapper, serial
+from seq2sweep.storage.atomic import write_whole
+
+EXAMPLES = (
+    'echo "The cat sleeps." | seq2sweep translate',
+    "seq2sweep translate news.en.gz --n-best 4",
+    "seq2sweep translate news.en --tasks",
+    'seq2sweep attend "The cat sleeps on the old sofa."',
+    'seq2sweep attend "The cat sleeps." --target "Die Katze schläft."',
+    'seq2sweep attend "The cat sleeps." --out cat.svg --of encoder --layer 2 --head 3 --word cat',
+    "seq2sweep export ctranslate2-model",
+)
+
+
+def _add_translate(commands: Commands) -> None:
+    translate = commands.add_parser("translate", help="translate text with the trained weights")
+    translate.add_argument(
+        "file", nargs="?", type=Path, help="text, one sentence a line, plain or .gz (else stdin)"
+    )
+    translate.add_argument(
+        "--n-best",
+        type=int,
+        metavar="N",
+        help="the N best of each line with their scores: line number, score, text, with tabs",
+    )
+    translate.add_argument(
+        "--engine",
+        choices=("own", "ctranslate2"),
+        default="own",
+        help="what searches: this program, or CTranslate2 (extra ctranslate2; on CPUs)",
+    )
+    translate.add_argument(
+        "--tasks",
+        action="store_true",
+        help="by Ray tasks on every CPU, or GPU, of cluster.address; without one, of this machine",
+    )
+    _add_trained(translate)
+
+
+def _translate(options: argparse.Namespace) -> None:
+    from seq2sweep.data.reading import lines_of, read_lines
+    from seq2sweep.evaluate.translator import Translator
+
+    config = configuration.load(PARAMS)
+    beam = config.evaluate.beam
+    n_best = options.n_best if options.n_best is not None else 1
+    if not 1 <= n_best <= beam:
+        raise UserError(f"--n-best is {n_best}: it must be from 1 to evaluate.beam, {beam}")
+    if options.tasks and options.engine != "own":
+        raise UserError("--tasks goes with this program's own search only: leave out --engine")
+    translator = Translator(options.weights, options.vocabulary, config.evaluate)
+    if options.file:
+        lines = list(read_lines(options.file))
+    elif sys.stdin is None:
+        raise UserError("standard input is closed: name the FILE to translate")
+    else:
+        lines = list(lines_of(sys.stdin.buffer, "standard input"))
+    with contextlib.ExitStack() as stack:
+        engine = translator.ctranslate2(stack) if options.engine == "ctranslate2" else None
+        mapper: Mapper = serial
+        if options.tasks:
+            from seq2sweep.cluster.tasks import ray_mapper  # here: Ray takes seconds to load
+
+            mapper = stack.enter_context(ray_mapper(config.cluster))
+        bar = stack.enter_context(tqdm(total=len(lines), **console.bar("translate", "sentences")))
+        found = translator.translate(lines, n_best, bar.update, engine, mapper)
+    for number, translations in enumerate(found, start=1):
+        for translation in translations:
+            score = f"{number}\t{translation.score:.4f}\t" if options.n_best is not None else ""
+            print(f"{score}{translation.text}")
+
+
+def _add_attend(commands: Commands) -> None:
+    attend = commands.add_parser(
+        "attend",
+        help="show what the trained model attends to, as a page of its own or as a figure",
+        description="As the paper's figures 3 to 5: sentences with their translations, each layer "
+        "and head, and each head in numbers.",
+    )
+    attend.add_argument("sentences", nargs="+", metavar="SENTENCE", help="text to translate")
+    attend.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="what the model is to say instead of its own translation (again for each sentence)",
+    )
+    attend.add_argument(
+        "--out",
+        type=Path,
+        default=Path("attention.html"),
+        metavar="FILE",
+        help="what to write: a page (.html, as without this), a figure of the first sentence "
+        "(.svg), or all weights (.json)",
+    )
+    attend.add_argument(
+        "--of",
+        choices=("encoder", "decoder", "memory"),
+        default="memory",
+        help="which attention is shown first: of encoder or decoder to itself, or, as without "
+        "this, of the decoder to the source",
+    )
+    attend.add_argument("--layer", type=int, metavar="N", help="its layer, from 1 (the last)")
+    attend.add_argument(
+        "--head", type=int, action="append", metavar="N", help="its head, from 1 (again; all)"
+    )
+    attend.add_argument("--word", metavar="WORD", help="the attention of this word alone")
+    attend.add_argument("--tokens", action="store_true", help="a figure by token, not by word")
+    _add_trained(attend)
+
+
+def _attend(options: argparse.Namespace) -> None:
+    from seq2sweep.evaluate import attention_maps
+    from seq2sweep.evaluate.translator import Translator
+    from seq2sweep.report.attention import attention_figure, attention_page
+
+    kind = options.out.suffix.lower()
+    if kind not in (".html", ".svg", ".json"):
+        raise UserError(f"--out {options.out}: name a file that ends in .html, .svg or .json")
+    if options.target and len(options.target) != len(options.sentences):
+        raise UserError(
+            f"{len(options.sentences)} sentences but {len(options.target)} --target: give one each"
+        )
+    config = configuration.load(PARAMS)
+    translator = Translator(options.weights, options.vocabulary, config.evaluate)
+    pairs = attention_maps.pairs(translator, options.sentences, options.target)
+    maps = [attention_maps.maps(translator.model, translator.vocabulary, pair) for pair in pairs]
+    chosen = attention_maps.choose(
+        maps[0], options.of, options.layer, options.head, options.word, words=not options.tokens
+    )
+    if kind == ".svg":
+        text = attention_figure.draw(maps[0], *chosen, words=not options.tokens)
+    else:
+        with tqdm(
+            total=attention_maps.head_count(translator.model), **console.bar("leave out", "heads")
+        ) as bar:
+            numbers = attention_maps.numbers(translator.model, maps, pairs, bar.update)
+        if kind == ".json":
+            text = attention_page.as_json(maps, numbers)
+        else:
+            about = f"{options.weights}, checkpoints {', '.join(map(str, translator.steps))}"
+            text = attention_page.render(maps, numbers, about, chosen)
+    write_whole(options.out, text)
+    print(f"{options.out} shows what the model attends to")
+
+
+def _add_export(commands: Commands) -> None:
+    export = commands.add_parser(
+        "export", help="write the trained weights as CTranslate2 reads them (extra ctranslate2)"
+    )
+    export.add_argument("folder", type=Path, help="where to: a folder that is not there yet")
+    _add_trained(export)
+
+
+def _export(options: argparse.Namespace) -> None:
+    from seq2sweep.decode.ctranslate import export
+    from seq2sweep.evaluate.translator import Translator
+
+    config = configuration.load(PARAMS).evaluate
+    export(Translator(options.weights, options.vocabulary, config).model, options.folder)
+    print(
+        f"{options.folder} holds the weights for CTranslate2; its tokens are the ids of "
+        f"{options.vocabulary}, as text, and a sentence ends with 2"
+    )
+
+
+def _add_trained(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--weights", type=Path, default=Path("models/train"), help="their folder (models/train)"
+    )
+    command.add_argument(
+        "--vocabulary",
+        type=Path,
+        default=Path("data/vocabulary"),
+        help="its folder (data/vocabulary)",
+    )
+
+
+COMMANDS = {
+    "translate": (_add_translate, _translate),
+    "attend": (_add_attend, _attend),
+    "export": (_add_export, _export),
+}

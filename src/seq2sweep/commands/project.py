@@ -1,0 +1,199 @@
+"""The project and its cluster: params.yaml, plan, checks, jobs and what is recorded."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.commands.shared import PARAMS, Commands, changes, print_json
+from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.storage.atomic import write_whole
+
+EXAMPLES = (
+    "seq2sweep preset",
+    "seq2sweep preset base",
+    "seq2sweep preset phrasebook --set model.heads=8 --set train.steps=1200",
+    "seq2sweep plan",
+    "seq2sweep plan --on '8 x H100' --mfu 0.35",
+    "seq2sweep plan --json",
+    "seq2sweep doctor",
+    "seq2sweep doctor --json",
+    "seq2sweep submit --address http://127.0.0.1:8265",
+    "seq2sweep submit sweep --detach",
+    "seq2sweep submit all --dry-run",
+    "seq2sweep sync",
+    "seq2sweep ui",
+    "seq2sweep ui --port 5001",
+)
+
+
+def _add_preset(commands: Commands) -> None:
+    preset = commands.add_parser("preset", help="list experiments, or write params.yaml from one")
+    preset.add_argument("name", nargs="?", help="the preset; without it all are listed")
+    preset.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a value, such as --set model.heads=8 (again for more)",
+    )
+    preset.add_argument(
+        "--force", action="store_true", help="also over a params.yaml that was edited"
+    )
+
+
+def _preset(options: argparse.Namespace) -> None:
+    if options.name is None:
+        if options.set:
+            raise UserError("--set needs the name of a preset to start from")
+        print(presets.overview())
+        return
+    preset = presets.load(options.name)
+    config = configuration.with_changes(preset.config, changes(options.set), "--set")
+    if PARAMS.exists() and not options.force and not presets.is_unchanged(PARAMS):
+        raise UserError(
+            f"{PARAMS} differs from every preset, and its changes would be lost: copy it "
+            "elsewhere, or add --force to overwrite it"
+        )
+    write_whole(PARAMS, configuration.dump(config))
+    print(f"{PARAMS} is now {preset.name}; `dvc repro` runs it")
+    if not options.set:
+        print(f"    {preset.expectation}")
+
+
+def _add_plan(commands: Commands) -> None:
+    plan = commands.add_parser(
+        "plan",
+        help="what will run and why, and what it will need, take and cost; nothing is done",
+    )
+    plan.add_argument(
+        "--on",
+        metavar="'8 x H100'",
+        help="devices of infra/prices.yaml, instead of those of this machine",
+    )
+    plan.add_argument(
+        "--mfu",
+        type=float,
+        metavar="SHARE",
+        help="of the devices' peak that training reaches, such as 0.35, instead of what earlier "
+        "runs reached or what is assumed",
+    )
+    plan.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from seq2sweep.planning.plan import plan
+    from seq2sweep.planning.render import overview
+
+    made = plan(Path(), on=options.on, mfu=options.mfu)
+    print_json(made) if options.json else print(overview(made))
+
+
+def _add_doctor(commands: Commands) -> None:
+    doctor = commands.add_parser(
+        "doctor", help="look whether this machine, or each node of the cluster, is fit to train"
+    )
+    doctor.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _doctor(options: argparse.Namespace) -> None:
+    from seq2sweep import health
+    from seq2sweep.jobs import submit
+    from seq2sweep.tracking import mlflow_store
+
+    config, project = configuration.load(PARAMS), Path.cwd()
+    address = config.cluster.job_server
+    if address is not None and submit.runs_as_job(config):
+        findings = submit.examine(config, address, project)
+        print(
+            "nodes are checked from inside the cluster: ray job submit "
+            f"--address {address} --working-dir . -- python -m seq2sweep.cli doctor",
+            file=sys.stderr,
+        )
+    else:
+        from seq2sweep.cluster import doctor
+        from seq2sweep.cluster.session import ray_session
+
+        print("checking every node, which takes about ten seconds ...", file=sys.stderr)
+        with ray_session(config.cluster):
+            findings = doctor.examine(config, project)
+    findings.append(mlflow_store.examine(config, project))
+    if options.json:
+        print_json([dataclasses.asdict(finding) for finding in findings])
+    else:
+        print(health.overview(findings))
+    problems = sum(finding.level == "problem" for finding in findings)
+    if problems:
+        raise OperationalError(f"{problems} problem(s) found")
+
+
+def _add_submit(commands: Commands) -> None:
+    submit = commands.add_parser(
+        "submit",
+        help="run a stage as a job on a cluster, or attach to the job that does; Ctrl-C detaches",
+    )
+    submit.add_argument(
+        "stage",
+        nargs="?",
+        default="train",
+        help="train (without a name), sweep, evaluate or another of dvc.yaml; all: `dvc repro`",
+    )
+    submit.add_argument(
+        "--address",
+        metavar="http://HOST:8265",
+        help="the job server, instead of cluster.job_server or $RAY_API_SERVER_ADDRESS",
+    )
+    submit.add_argument("--detach", action="store_true", help="do not follow the job")
+    submit.add_argument(
+        "--dry-run", action="store_true", help="list what would be uploaded, and the job's id"
+    )
+
+
+def _submit(options: argparse.Namespace) -> None:
+    from seq2sweep.jobs import submit
+
+    config = configuration.load(PARAMS)
+    wanted = submit.order(Path.cwd(), config, options.stage)
+    if options.dry_run:
+        print(submit.overview(wanted))
+        submit.check_records_stay(config, wanted)
+    else:
+        submit.run(config, wanted, options.address, detach=options.detach)
+
+
+def _add_sync(commands: Commands) -> None:
+    commands.add_parser(
+        "sync", help="record in MLflow what stages could not, as it was away or they were killed"
+    )
+
+
+def _sync(options: argparse.Namespace) -> None:
+    from seq2sweep.tracking.mlflow_store import destination
+    from seq2sweep.tracking.relay_thread import sync
+
+    print(sync(*destination(configuration.load(PARAMS), Path.cwd())))
+
+
+def _add_ui(commands: Commands) -> None:
+    ui = commands.add_parser("ui", help="compare runs on MLflow's page, on this machine only")
+    ui.add_argument("--port", default="5000", help="of 127.0.0.1 (5000)")
+
+
+def _ui(options: argparse.Namespace) -> None:
+    from seq2sweep.tracking.mlflow_store import serve
+
+    serve(configuration.load(PARAMS), Path.cwd(), options.port)
+
+
+COMMANDS = {
+    "preset": (_add_preset, _preset),
+    "plan": (_add_plan, _plan),
+    "doctor": (_add_doctor, _doctor),
+    "submit": (_add_submit, _submit),
+    "sync": (_add_sync, _sync),
+    "ui": (_add_ui, _ui),
+}
