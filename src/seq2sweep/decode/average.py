@@ -9,6 +9,19 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from seq2sweep.config import ModelConfig
+from seq2sweep.decode.beam import best_device
+from seq2sweep.model import building
+from seq2sweep.model.architecture import Architecture
+from seq2sweep.train.checkpointing import load_weights
+
+
+def averaged(config: ModelConfig, files: Sequence[Path], vocabulary_size: int) -> Architecture:
+    """The model of `config` with the mean of weights (`average`), ready to decode."""
+    model = building.build(config, vocabulary_size)
+    load_weights(model, average(files))
+    return model.to(best_device()).eval()
+
 
 def average(files: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of each tensor over safetensors files of one model, summed in float64.

@@ -12,27 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from seq2sweep import config as configuration
-from seq2sweep.config import Config, ModelConfig
+from seq2sweep.config import Config
 from seq2sweep.config.scores import SCORES
 from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_header
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
-from seq2sweep.decode.average import average
+from seq2sweep.decode.average import averaged
 from seq2sweep.decode.beam import best_device
 from seq2sweep.decode.exported_weights import Weights
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.by_length import ScoresByLength
 from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.task import TASKS, Given
-from seq2sweep.model import building
-from seq2sweep.model.architecture import Architecture
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.storage import atomic
-from seq2sweep.train.checkpointing import load_weights
 from seq2sweep.train.step import choose_precision
 from seq2sweep.train.validation import negative_log_likelihood
 
@@ -174,13 +169,6 @@ def translations_table(
     return "".join("\t".join(cell.replace("\t", " ") for cell in row) + "\n" for row in rows)
 
 
-def build(config: ModelConfig, weights: dict[str, Tensor], vocabulary_size: int) -> Architecture:
-    """The model of `config` with these weights, ready to decode."""
-    model = building.build(config, vocabulary_size)
-    load_weights(model, weights)
-    return model.to(best_device()).eval()
-
-
 def evaluate(
     config: Config,
     checkpoints: Sequence[Path],
@@ -198,7 +186,7 @@ def evaluate(
     """
     data.verify(split)
     vocabulary = Vocabulary.open(data.vocabulary)
-    model = build(config.model, average(checkpoints), len(vocabulary))
+    model = averaged(config.model, checkpoints, len(vocabulary))
     device = best_device()
     task = TASKS[config.data.task]
     source, target = (data.lines(split, side) for side in files.SIDES)

@@ -13,11 +13,10 @@ from seq2sweep.config import EvaluateConfig, ModelConfig
 from seq2sweep.data.clean import Normaliser
 from seq2sweep.data.treebank.linearisation import rebuild
 from seq2sweep.data.vocabulary import Vocabulary
-from seq2sweep.decode.average import average
+from seq2sweep.decode.average import averaged
 from seq2sweep.decode.beam import Engine, Translation, translate
 from seq2sweep.decode.exported_weights import choose, read_receipt
 from seq2sweep.errors import UserError
-from seq2sweep.evaluate.evaluation import build
 from seq2sweep.parallel import Mapper, available_cpus, serial
 from seq2sweep.train.checkpointing import CheckpointError
 
@@ -46,9 +45,7 @@ class Translator:
         try:
             self.normaliser = Normaliser(prepare["normalise"], prepare["lowercase"])
             model = configuration.section(ModelConfig, receipt["config"]["model"], "model.")
-            self.model = build(
-                model, average([entry.file for entry in chosen]), len(self.vocabulary)
-            )
+            self.model = averaged(model, [entry.file for entry in chosen], len(self.vocabulary))
         except (KeyError, TypeError, CheckpointError, UserError) as error:
             raise UserError(
                 f"{weights} is of another version of this program ({error}): train again by "
