@@ -294,7 +294,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     # --- evaluate
     EVALUATION: {
         f"{PACKAGE}/evaluate/evaluation.py": [
-            ("averaged(config.model, checkpoints,", "averaged(config.model, checkpoints[-1:],"),
+            ("average(checkpoints)", "average(checkpoints[-1:])"),
             (
                 "Given(model, vocabulary, source, target, config",
                 "Given(model, vocabulary, source, source, config",

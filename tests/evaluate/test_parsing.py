@@ -16,7 +16,7 @@ from seq2sweep.config import Config
 from seq2sweep.data.treebank.linearisation import linearise
 from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.data.vocabulary import Vocabulary
-from seq2sweep.decode.average import averaged
+from seq2sweep.decode.average import average, build
 from seq2sweep.evaluate import evaluation, parsing
 from seq2sweep.evaluate.brackets import score_files
 from seq2sweep.evaluate.task import TASKS
@@ -119,7 +119,7 @@ def test_the_search_of_the_paper_is_repaired_and_counted(
 def test_outputs_that_were_cut_are_counted(project: Path, data: evaluation.Data) -> None:
     pieces = Vocabulary.open(data.vocabulary)
     weights = [project / "checkpoint/model.safetensors"]
-    model = averaged(config().model, weights, len(pieces))
+    model = build(config().model, average(weights), len(pieces))
     settings = dataclasses.replace(config().evaluate, max_extra_tokens=0, beam=1)
     sentences = data.lines("test", "source")
     free = parsing.parse(model, pieces, sentences, settings, well_formed=False)

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -16,10 +17,14 @@ from seq2sweep.errors import UserError
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.storage.atomic import write_whole
 
+if TYPE_CHECKING:
+    from seq2sweep.evaluate.translator import Translator
+
 EXAMPLES = (
     'echo "The cat sleeps." | seq2sweep translate',
     "seq2sweep translate news.en.gz --n-best 4",
     "seq2sweep translate news.en --tasks",
+    "seq2sweep translate news.en --model my-model",
     'seq2sweep attend "The cat sleeps on the old sofa."',
     'seq2sweep attend "The cat sleeps." --target "Die Katze schläft."',
     'seq2sweep attend "The cat sleeps." --out cat.svg --of encoder --layer 2 --head 3 --word cat',
@@ -54,16 +59,14 @@ def _add_translate(commands: Commands) -> None:
 
 def _translate(options: argparse.Namespace) -> None:
     from seq2sweep.data.reading import lines_of, read_lines
-    from seq2sweep.evaluate.translator import Translator
 
-    config = configuration.load(PARAMS)
-    beam = config.evaluate.beam
+    if options.tasks and options.engine != "own":
+        raise UserError("--tasks goes with this program's own search only: leave out --engine")
+    translator = _opened(options)
+    beam = translator.config.beam
     n_best = options.n_best if options.n_best is not None else 1
     if not 1 <= n_best <= beam:
         raise UserError(f"--n-best is {n_best}: it must be from 1 to evaluate.beam, {beam}")
-    if options.tasks and options.engine != "own":
-        raise UserError("--tasks goes with this program's own search only: leave out --engine")
-    translator = Translator(options.weights, options.vocabulary, config.evaluate)
     if options.file:
         lines = list(read_lines(options.file))
     elif sys.stdin is None:
@@ -76,7 +79,7 @@ def _translate(options: argparse.Namespace) -> None:
         if options.tasks:
             from seq2sweep.cluster.tasks import ray_mapper  # here: Ray takes seconds to load
 
-            mapper = stack.enter_context(ray_mapper(config.cluster))
+            mapper = stack.enter_context(ray_mapper(configuration.load(PARAMS).cluster))
         bar = stack.enter_context(tqdm(total=len(lines), **console.bar("translate", "sentences")))
         found = translator.translate(lines, n_best, bar.update, engine, mapper)
     for number, translations in enumerate(found, start=1):
@@ -126,7 +129,6 @@ def _add_attend(commands: Commands) -> None:
 
 def _attend(options: argparse.Namespace) -> None:
     from seq2sweep.evaluate import attention_maps
-    from seq2sweep.evaluate.translator import Translator
     from seq2sweep.report.attention import attention_figure, attention_page
 
     kind = options.out.suffix.lower()
@@ -136,8 +138,7 @@ def _attend(options: argparse.Namespace) -> None:
         raise UserError(
             f"{len(options.sentences)} sentences but {len(options.target)} --target: give one each"
         )
-    config = configuration.load(PARAMS)
-    translator = Translator(options.weights, options.vocabulary, config.evaluate)
+    translator = _opened(options)
     pairs = attention_maps.pairs(translator, options.sentences, options.target)
     maps = [attention_maps.maps(translator.model, translator.vocabulary, pair) for pair in pairs]
     chosen = attention_maps.choose(
@@ -153,7 +154,8 @@ def _attend(options: argparse.Namespace) -> None:
         if kind == ".json":
             text = attention_page.as_json(maps, numbers)
         else:
-            about = f"{options.weights}, checkpoints {', '.join(map(str, translator.steps))}"
+            steps = ", ".join(map(str, translator.steps))
+            about = f"{options.model or options.weights}, checkpoints {steps}"
             text = attention_page.render(maps, numbers, about, chosen)
     write_whole(options.out, text)
     print(f"{options.out} shows what the model attends to")
@@ -169,10 +171,8 @@ def _add_export(commands: Commands) -> None:
 
 def _export(options: argparse.Namespace) -> None:
     from seq2sweep.decode.ctranslate import export
-    from seq2sweep.evaluate.translator import Translator
 
-    config = configuration.load(PARAMS).evaluate
-    export(Translator(options.weights, options.vocabulary, config).model, options.folder)
+    export(_opened(options).model, options.folder)
     print(
         f"{options.folder} holds the weights for CTranslate2; its tokens are the ids of "
         f"{options.vocabulary}, as text, and a sentence ends with 2"
@@ -180,6 +180,13 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _add_trained(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--model",
+        type=Path,
+        metavar="FOLDER",
+        help="a model as `seq2sweep export FOLDER --format safetensors` writes it, and as it is "
+        "set to search, instead of all else (params.yaml, --weights, --vocabulary)",
+    )
     command.add_argument(
         "--weights", type=Path, default=Path("models/train"), help="their folder (models/train)"
     )
@@ -189,6 +196,16 @@ def _add_trained(command: argparse.ArgumentParser) -> None:
         default=Path("data/vocabulary"),
         help="its folder (data/vocabulary)",
     )
+
+
+def _opened(options: argparse.Namespace) -> Translator:
+    """What `_add_trained` asks for."""
+    from seq2sweep.evaluate.translator import Translator  # here: torch takes seconds to load
+
+    if options.model is not None:
+        return Translator.open(options.model)
+    config = configuration.load(PARAMS)
+    return Translator(options.weights, options.vocabulary, config.evaluate)
 
 
 COMMANDS = {

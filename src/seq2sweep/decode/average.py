@@ -16,10 +16,10 @@ from seq2sweep.model.architecture import Architecture
 from seq2sweep.train.checkpointing import load_weights
 
 
-def averaged(config: ModelConfig, files: Sequence[Path], vocabulary_size: int) -> Architecture:
-    """The model of `config` with the mean of weights (`average`), ready to decode."""
+def build(config: ModelConfig, weights: dict[str, Tensor], vocabulary_size: int) -> Architecture:
+    """The model of `config` with these weights, ready to decode."""
     model = building.build(config, vocabulary_size)
-    load_weights(model, average(files))
+    load_weights(model, weights)
     return model.to(best_device()).eval()
 
 

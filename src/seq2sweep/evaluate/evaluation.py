@@ -19,7 +19,7 @@ from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_header
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
-from seq2sweep.decode.average import averaged
+from seq2sweep.decode.average import average, build
 from seq2sweep.decode.beam import best_device
 from seq2sweep.decode.exported_weights import Weights
 from seq2sweep.errors import UserError
@@ -186,7 +186,7 @@ def evaluate(
     """
     data.verify(split)
     vocabulary = Vocabulary.open(data.vocabulary)
-    model = averaged(config.model, checkpoints, len(vocabulary))
+    model = build(config.model, average(checkpoints), len(vocabulary))
     device = best_device()
     task = TASKS[config.data.task]
     source, target = (data.lines(split, side) for side in files.SIDES)

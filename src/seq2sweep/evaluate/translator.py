@@ -3,54 +3,131 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from seq2sweep import config as configuration
 from seq2sweep.config import EvaluateConfig, ModelConfig
 from seq2sweep.data.clean import Normaliser
 from seq2sweep.data.treebank.linearisation import rebuild
 from seq2sweep.data.vocabulary import Vocabulary
-from seq2sweep.decode.average import averaged
+from seq2sweep.decode.average import average, build
 from seq2sweep.decode.beam import Engine, Translation, translate
 from seq2sweep.decode.exported_weights import choose, read_receipt
+from seq2sweep.decode.model_folder import read_model_folder, write_model_folder
 from seq2sweep.errors import UserError
+from seq2sweep.model import building
+from seq2sweep.model.architecture import Architecture
 from seq2sweep.parallel import Mapper, available_cpus, serial
 from seq2sweep.train.checkpointing import CheckpointError
 
+WRONG = (KeyError, TypeError, ValueError, CheckpointError, UserError)
+"""What weights and settings of another version of this program raise."""
+
 
 class Translator:
-    """Averaged weights and their vocabulary, ready for text as a person writes it."""
+    """Averaged weights and their vocabulary, ready for text as a person writes it.
+
+    config: how to search. settings: sections of params.yaml with which the weights were trained,
+    and `evaluate`, which is `config`. steps and weights: steps and sha256 sums of the checkpoints
+    that are averaged. about: what made them: `run`, `lineage` and more, where it is known.
+    vocabulary_folder: where the vocabulary was read.
+    """
+
+    config: EvaluateConfig
+    settings: dict[str, Any]
+    steps: tuple[int, ...]
+    weights: tuple[str, ...]
+    about: dict[str, Any]
+    vocabulary: Vocabulary
+    vocabulary_folder: Path
+    normaliser: Normaliser
+    model: Architecture
 
     def __init__(self, weights: Path, vocabulary: Path, config: EvaluateConfig) -> None:
         """Open the folders models/train and data/vocabulary, or others like them.
 
-        `steps` and `weights`: steps and sha256 sums of the checkpoints that are averaged.
         Raises UserError when a folder is missing or damaged or they do not belong together.
         """
         receipt = read_receipt(weights)
-        self.config = config
-        self.vocabulary = Vocabulary.open(vocabulary)
-        if receipt["lineage"]["data.vocabulary"] != self.vocabulary.fingerprint:
+        opened = Vocabulary.open(vocabulary)
+        if receipt["lineage"]["data.vocabulary"] != opened.fingerprint:
             raise UserError(
                 f"{weights} was trained with another vocabulary than {vocabulary}: run "
                 "`dvc repro evaluate`, or give the folders that belong together"
             )
-        prepare = receipt["config"]["prepare"]
         chosen = choose(weights, config)
         self.steps = tuple(entry.step for entry in chosen)
         self.weights = tuple(entry.sha256 for entry in chosen)
+        # Not the name of the machine: a model is handed on.
+        lineage = {key: value for key, value in receipt["lineage"].items() if key != "host"}
+        made_by = {key: receipt[key] for key in ("run", "trained") if key in receipt}
+        self.about = {**made_by, "lineage": lineage}
         try:
-            self.normaliser = Normaliser(prepare["normalise"], prepare["lowercase"])
-            model = configuration.section(ModelConfig, receipt["config"]["model"], "model.")
-            self.model = averaged(model, [entry.file for entry in chosen], len(self.vocabulary))
-        except (KeyError, TypeError, CheckpointError, UserError) as error:
+            files = average([entry.file for entry in chosen])
+            self._take(files, vocabulary, opened, receipt["config"], config)
+        except WRONG as error:
             raise UserError(
                 f"{weights} is of another version of this program ({error}): train again by "
                 "`dvc repro evaluate`"
             ) from None
+
+    @classmethod
+    def open(cls, folder: Path, config: EvaluateConfig | None = None) -> Translator:
+        """Open a model that is one folder, as `save` writes it.
+
+        config: how to search; None: as when it was saved. Raises UserError when a file is missing,
+        was changed, or is of another version.
+        """
+        held = read_model_folder(folder)
+        self = cls.__new__(cls)
+        self.about = held.about
+        try:
+            self.steps = tuple(held.about.get("steps", ()))
+            self.weights = tuple(held.about.get("checkpoints", (held.sha256,)))
+            kept = configuration.section(EvaluateConfig, held.config["evaluate"], "evaluate.")
+            self._take(held.weights, folder, held.vocabulary, held.config, config or kept)
+        except WRONG as error:
+            raise UserError(
+                f"{folder} is of another version of this program ({error}): export it again"
+            ) from None
+        return self
+
+    def _take(
+        self,
+        weights: dict[str, Tensor],
+        folder: Path,
+        vocabulary: Vocabulary,
+        settings: Mapping[str, Any],
+        config: EvaluateConfig,
+    ) -> None:
+        """weights: averaged. folder: of the vocabulary. settings: sections of params.yaml."""
+        self.config, self.vocabulary, self.vocabulary_folder = config, vocabulary, folder
+        self.settings = {**settings, "evaluate": dataclasses.asdict(config)}
+        prepare = settings["prepare"]
+        self.normaliser = Normaliser(prepare["normalise"], prepare["lowercase"])
+        model = configuration.section(ModelConfig, settings["model"], "model.")
+        count = sum(tensor.numel() for tensor in weights.values())
+        kind = building.architecture(model.architecture)
+        if (expected := kind.parameter_count(model, len(vocabulary))) != count:
+            raise CheckpointError(f"the model has {expected:,} parameters, its weights {count:,}")
+        self.model = build(model, weights, len(vocabulary))
+
+    def save(self, folder: Path, about: Mapping[str, Any] | None = None) -> None:
+        """Write the model, its vocabulary and how to search into one folder, which is empty or not
+        there: `decode.model_folder`.
+
+        about: what else to note of it, beside the checkpoints and what made them.
+        """
+        noted = {**self.about, "steps": self.steps, "checkpoints": self.weights, **(about or {})}
+        weights = dict(self.model.named_parameters())
+        write_model_folder(folder, weights, self.vocabulary_folder, self.settings, noted)
 
     def translate(
         self,
