@@ -20,9 +20,8 @@ from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.config import Config, ModelConfig
 from seq2sweep.data.bitext import read_header
-from seq2sweep.data.files import CHECKPOINTS, RECEIPT
-from seq2sweep.decode.exported_weights import Weights, choose, read_receipt
-from seq2sweep.decode.receipt import write_average
+from seq2sweep.data.files import RECEIPT
+from seq2sweep.decode.exported_weights import choose, read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import (
     Data,
@@ -33,9 +32,11 @@ from seq2sweep.evaluate.evaluation import (
     signature,
 )
 from seq2sweep.evaluate.task import TASKS
+from seq2sweep.evaluate.translator import Translator
 from seq2sweep.parallel import Mapper, serial
+from seq2sweep.serving.packaging import flavor, write_package
 from seq2sweep.storage.atomic import write_whole
-from seq2sweep.tracking.lineage import dataset_name
+from seq2sweep.tracking.lineage import dataset_name, registered_name
 from seq2sweep.tracking.mlflow_store import destination
 from seq2sweep.tracking.recorder import Recorder
 from seq2sweep.tracking.relay_thread import RelayThread
@@ -51,12 +52,12 @@ def score_model(
     name: str,
     table: Path,
     beside: Callable[[Evaluation], dict[str, Any]] = lambda result: {},
-    registered: str = "transformer",
+    ending: str = "",
 ) -> None:
     """Score the weights of a folder such as models/train: write metrics/NAME.json and the table of
     translations, and record them.
 
-    beside: further metrics, made from what came out. registered: the model's name in MLflow.
+    beside: further metrics, made from what came out. ending: of the model's names in MLflow.
     """
     header = read_header(stage.ENCODED, "test")
     receipt = _receipt(config, header, model)
@@ -88,7 +89,8 @@ def score_model(
         write_whole(table, result.table)
         stage.write_metrics(name, metrics, shown_by_dvc(metrics, config))
         files = [stage.METRICS / f"{name}.json", *[table] * (not config.data.private)]
-        record(run, config, receipt, chosen, header, metrics, files, model.parent, registered)
+        translator = Translator(model, stage.VOCABULARY, config.evaluate)
+        record(run, config, translator, header, metrics, files, model.parent, ending)
     console.say(
         TASKS[config.data.task].in_words(metrics)
         + f", perplexity {metrics['perplexity']:.3f}, "
@@ -121,35 +123,38 @@ def _receipt(config: Config, header: dict[str, Any], folder: Path) -> dict[str, 
 def record(
     run: Recorder,
     config: Config,
-    receipt: dict[str, Any],
-    chosen: Sequence[Weights],
+    translator: Translator,
     header: dict[str, Any],
     metrics: dict[str, Any],
     files: Sequence[Path],
     beside: Path,
-    registered: str,
+    ending: str,
 ) -> None:
     """Give the run its files and the model that was scored, and the training's run the scores.
 
-    receipt: of the training; chosen: its checkpoints that are averaged; header: of the encoded
-    data; metrics: as in metrics/evaluate.json; beside: a folder to make weights in; registered: the
-    model's name.
+    The model is registered, as the newest of its data and languages. translator: of what was
+    scored; header: of the encoded data; metrics: as in metrics/evaluate.json; beside: a folder to
+    make the model in; ending: as `score_model` has it.
     """
     for file in files:
         run.artifact(file)
-    figures, last_step = shown(metrics, config), chosen[-1].step
-    with TemporaryDirectory(prefix=".averaged-", dir=beside) as name:
+    figures, last_step, model = shown(metrics, config), translator.steps[-1], f"transformer{ending}"
+    with TemporaryDirectory(prefix=".model-", dir=beside) as name:
         folder = Path(name)
-        write_average(folder, chosen, receipt)
+        write_package(folder, translator, {"metrics": metrics})
         run.model(
-            registered,
-            files=[folder / RECEIPT, folder / CHECKPOINTS, stage.VOCABULARY],
+            model,
+            files=sorted(folder.iterdir()),
             params=configuration.flatten(config, "model"),
             metrics=figures,
             dataset=(dataset_name(config.data, "test"), header["fingerprint"]),
             step=last_step,
             tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},
+            flavor=flavor(translator),
         )
+    score = str(config.data.score)
+    tags = {score: f"{figures[score]:.2f}"}
+    run.register(model, registered_name(config.data) + ending, "newest", tags)
     # Training and scores in one row of the UI.
     run.log(figures, last_step, on_parent=True)
     how = {

@@ -36,7 +36,7 @@ def work(config: Config) -> None:
 
     train_on(stage.SILVER_ENCODED, config, "student", stage.STUDENT, "semi-supervised")
     console.doing("scoring")
-    score_model(config, stage.STUDENT, NAME, table, gain, registered="transformer-semi-supervised")
+    score_model(config, stage.STUDENT, NAME, table, gain, "-semi-supervised")
 
 
 def gain(result: Evaluation) -> dict[str, object]:

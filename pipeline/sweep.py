@@ -30,6 +30,7 @@ from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError
 from seq2sweep.evaluate.evaluation import score_checkpoint
+from seq2sweep.evaluate.translator import Translator
 from seq2sweep.presets.rivals import select as rows_of_table2
 from seq2sweep.report.formats import table_files
 from seq2sweep.report.sweep_report import (
@@ -47,6 +48,7 @@ from seq2sweep.report.sweep_report import (
 )
 from seq2sweep.runs.layout import run_folder
 from seq2sweep.runs.warm_start import begin_sweep, run_name
+from seq2sweep.serving.packaging import flavor, write_package
 from seq2sweep.sweep import contest
 from seq2sweep.sweep.contest import Entrant
 from seq2sweep.sweep.search import Proposal, search
@@ -59,7 +61,7 @@ from seq2sweep.sweep.variants import (
     in_one_precision,
     variants,
 )
-from seq2sweep.tracking.lineage import dataset_name, environment, with_params
+from seq2sweep.tracking.lineage import dataset_name, environment, registered_name, with_params
 from seq2sweep.tracking.mlflow_store import destination
 from seq2sweep.tracking.recorder import Recorder
 from seq2sweep.tracking.relay_thread import RelayThread
@@ -166,33 +168,34 @@ def record_best(
 ) -> None:
     """Give a trial's run its weights as a model, and make that a version of a registered model.
 
-    The model's files are what `seq2sweep translate` takes: a folder such as models/train, and in it
-    the vocabulary. header: of the encoded data; mean: of the variant's seeds' scores on the
-    validation set.
+    header: of the encoded data; mean: of the variant's seeds' scores on the validation set.
     """
     variant, data = result.variant, result.variant.config.data
     score = SCORES[data.score]
     checkpoint = result.fetch()
     with TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, package = Path(name) / "weights", Path(name) / "model"
         weights = folder / files.CHECKPOINTS / f"{checkpoint.name}.safetensors"
-        weights.parent.mkdir()
+        weights.parent.mkdir(parents=True)
         weights.symlink_to((checkpoint / "model.safetensors").resolve())
         entries = [weights_entry(checkpoint, weights)]
         own = with_params(lineage, variant.config)
         made_of = receipt(run.name, entries, variant.config, own, result.metrics)
         stage.write_json(folder / files.RECEIPT, made_of)
+        translator = Translator(folder, stage.VOCABULARY, variant.config.evaluate)
+        write_package(package, translator, {"metrics": result.metrics})
         run.model(
             MODEL,
-            files=[folder / files.RECEIPT, folder / files.CHECKPOINTS, stage.VOCABULARY],
+            files=sorted(package.iterdir()),
             params=configuration.flatten(variant.config, "model"),
             metrics={f"valid_{name}": result.metrics[name] for name in score.columns},
             dataset=(dataset_name(data, "valid"), header["fingerprint"]),
             step=result.steps,
+            flavor=flavor(translator),
         )
     run.register(
         MODEL,
-        f"{data.dataset}-{data.source}-{data.target}",
+        registered_name(data),
         ALIAS,
         {
             "variant": variant.variant,

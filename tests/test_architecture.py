@@ -43,6 +43,7 @@ LAYERS = {
     "seq2sweep.table1": 11,
     "seq2sweep.cluster": 13,
     "seq2sweep.report": 12,
+    "seq2sweep.serving": 13,
     "seq2sweep.tracking": 13,
     "seq2sweep.jobs": 14,
     "seq2sweep.planning": 15,

@@ -76,16 +76,19 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return [name for name in found if name != IMPORTS] or found
 
 
-def modules(program: str, *roots: Path) -> dict[str, Path]:
+def modules(program: str, *roots: Path, whole: bool = False) -> dict[str, Path]:
     """The files of a program's modules, by dotted name: its own and all that it imports.
 
-    Left out are those that change no result. Raises UserError for one that is no Python.
+    Left out are those that change no result, unless `whole`. Raises UserError for one that is no
+    Python.
     """
     found: dict[str, Path] = {}
     waiting = [program]
     while waiting:
         module, path = _locate(waiting.pop(), roots)
-        if path is None or module in found or _is_marked(module, path, roots):
+        if path is None or module in found:
+            continue
+        if not whole and _is_marked(module, path, roots):
             continue
         found[module] = path
         waiting += [name for _, name in imports(_text_of(path), module, _is_package(path))]

@@ -16,7 +16,11 @@ from seq2sweep import presets
 from seq2sweep.cli import main
 from seq2sweep.compare.runs import differences
 from seq2sweep.compare.scored_run import find
+from seq2sweep.config import Config
 from seq2sweep.errors import UserError
+
+from ..conftest import Corpus
+from ..export import made_up_models
 
 CONFIG = configuration.to_dict(presets.load("phrasebook").config)
 RECEIPT = {
@@ -71,6 +75,16 @@ def test_the_same_weights_differ_in_nothing(
     folders: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert found(capsys) == {"parameters": {}, "code": {}, "data": {}}
+
+
+def test_a_model_in_one_folder_is_that_of_its_weights(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
+    weights, model = find(str(tmp_path / "weights")), find(str(tmp_path / "model"))
+    assert model.about == weights.about == "weights of steps 7"
+    assert model.config == weights.config
+    assert differences(weights, model)["parameters"] == {}
 
 
 def test_what_differs_is_named_with_both_values(

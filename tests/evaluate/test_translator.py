@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from seq2sweep import config as configuration
 from seq2sweep.cli import main
@@ -23,8 +23,7 @@ from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import search
-from seq2sweep.decode.exported_weights import choose, read_receipt
-from seq2sweep.decode.receipt import write_average
+from seq2sweep.decode.exported_weights import choose
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.architecture.transformer import Transformer
@@ -330,34 +329,3 @@ def test_the_command_reads_files_and_standard_input(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("fünf".encode("latin-1"))))
     assert main(command) == 2
     assert "standard input line 1: not UTF-8" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "later",
-    [
-        {"average_checkpoints": 9},
-        {"average_checkpoints": 1, "checkpoints": "best"},
-        {"checkpoint_steps": (10,)},
-    ],
-)
-def test_a_folder_with_the_mean_translates_as_those_that_it_is_of(
-    config: Config, folder: Path, tiny_corpus: Corpus, tmp_path: Path, later: dict[str, Any]
-) -> None:
-    lines = ["alpha beta", "gamma"]
-    expected = Translator(folder, tiny_corpus.vocabulary, config.evaluate).translate(lines, 2)
-    chosen = choose(folder, config.evaluate)
-    assert [weights.step for weights in chosen] == [20, 30]
-    write_average(tmp_path / "mean", chosen, read_receipt(folder))
-    # Whatever is asked for when it is read.
-    asked = dataclasses.replace(config.evaluate, **later)
-    found = Translator(tmp_path / "mean", tiny_corpus.vocabulary, asked).translate(lines, 2)
-    assert found == expected
-    newest = Translator(folder, tiny_corpus.vocabulary, dataclasses.replace(
-        config.evaluate, average_checkpoints=1)).translate(lines, 2)  # fmt: skip
-    assert newest != expected
-    [entry] = read_receipt(tmp_path / "mean")["checkpoints"]
-    assert [one["step"] for one in entry["averaged"]] == [20, 30]
-    mean = load_file(tmp_path / "mean" / CHECKPOINTS / entry["file"])
-    parts = [load_file(weights.file) for weights in chosen]
-    for name, tensor in mean.items():
-        assert torch.equal(tensor, ((parts[0][name].double() + parts[1][name]) / 2).float())

@@ -25,6 +25,7 @@ EXAMPLES = (
     "seq2sweep translate news.en.gz --n-best 4",
     "seq2sweep translate news.en --tasks",
     "seq2sweep translate news.en --model my-model",
+    "seq2sweep translate news.en --model models:/phrasebook-en-de@newest",
     'seq2sweep attend "The cat sleeps on the old sofa."',
     'seq2sweep attend "The cat sleeps." --target "Die Katze schläft."',
     'seq2sweep attend "The cat sleeps." --out cat.svg --of encoder --layer 2 --head 3 --word cat',
@@ -182,10 +183,10 @@ def _export(options: argparse.Namespace) -> None:
 def _add_trained(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--model",
-        type=Path,
-        metavar="FOLDER",
-        help="a model as `seq2sweep export FOLDER --format safetensors` writes it, and as it is "
-        "set to search, instead of all else (params.yaml, --weights, --vocabulary)",
+        metavar="MODEL",
+        help="instead of --weights and --vocabulary, and with its own settings: a folder that "
+        "`seq2sweep export FOLDER --format safetensors` wrote, a model of MLflow "
+        "(models:/NAME@ALIAS, models:/NAME/VERSION), or the id of a run",
     )
     command.add_argument(
         "--weights", type=Path, default=Path("models/train"), help="their folder (models/train)"
@@ -203,7 +204,12 @@ def _opened(options: argparse.Namespace) -> Translator:
     from seq2sweep.evaluate.translator import Translator  # here: torch takes seconds to load
 
     if options.model is not None:
-        return Translator.open(options.model)
+        if not options.model.startswith("models:/") and Path(options.model).is_dir():
+            return Translator.open(Path(options.model))
+        from seq2sweep.tracking.logged_models import model_folder  # and MLflow
+
+        with model_folder(options.model, configuration.load(PARAMS), Path.cwd()) as folder:
+            return Translator.open(folder)
     config = configuration.load(PARAMS)
     return Translator(options.weights, options.vocabulary, config.evaluate)
 

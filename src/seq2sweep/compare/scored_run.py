@@ -12,7 +12,7 @@ from typing import Any
 
 from seq2sweep.config.datasets import TREES
 from seq2sweep.config.scores import BLEU, F1, Score
-from seq2sweep.data.files import RECEIPT, text_name
+from seq2sweep.data.files import MANIFEST, RECEIPT, text_name
 from seq2sweep.data.reading import read_lines
 from seq2sweep.decode.exported_weights import read_receipt
 from seq2sweep.errors import UserError
@@ -222,14 +222,27 @@ def _trial_scores(
 # --- folders of weights, with the scores of the evaluation that used them ------------------------
 
 
+def _model(folder: Path) -> dict[str, Any]:
+    """What a receipt says, of a model in one folder."""
+    from seq2sweep.decode.model_folder import read_model_config  # torch takes seconds to load
+
+    held = read_model_config(folder)
+    about = held["about"]
+    entries = zip(about.get("steps", ()), about.get("checkpoints", ()), strict=True)
+    checkpoints = [{"step": step, "sha256": sha256} for step, sha256 in entries]
+    # How it is searched says nothing of how it was scored.
+    config = {
+        section: values for section, values in held["config"].items() if section != "evaluate"
+    }
+    return {"config": config, "lineage": about.get("lineage", {}), "checkpoints": checkpoints}
+
+
 def _weights(folder: Path) -> ScoredRun:
-    """Weights by their receipt, or the training of the project in that folder."""
+    """Weights by their receipt, a model in one folder, or the training of that folder's project."""
     if not (folder / RECEIPT).exists() and (folder / WEIGHTS / RECEIPT).exists():
         folder = folder / WEIGHTS
-    receipt = read_receipt(folder)
-    # A folder may hold the mean of checkpoints in place of them.
-    checkpoints = [c for entry in receipt["checkpoints"] for c in entry.get("averaged") or [entry]]
-    sums = {entry["step"]: entry["sha256"] for entry in checkpoints}
+    receipt = _model(folder) if (folder / MANIFEST).exists() else read_receipt(folder)
+    sums = {entry["step"]: entry["sha256"] for entry in receipt["checkpoints"]}
     run = ScoredRun(
         name=str(folder),
         about=f"weights of steps {', '.join(map(str, sums))}",

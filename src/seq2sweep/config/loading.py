@@ -71,6 +71,18 @@ def _problems(config: Config) -> Iterator[str]:
             yield from part.problems()
 
 
+def broken_rules(values: Any, prefix: str) -> Iterator[str]:
+    """What is wrong with the values of a section such as `EvaluateConfig`, beside their types.
+
+    prefix: `evaluate.` for messages.
+    """
+    for field in dataclasses.fields(values):
+        value = getattr(values, field.name)
+        for rule, holds in field.metadata["rules"]:
+            if value is not None and not holds(value):
+                yield must(prefix + field.name, rule, value)
+
+
 def with_changes(config: Config, changes: Mapping[str, Any], name: str = "params.yaml") -> Config:
     """A copy with dotted keys replaced, checked again: `{"model.heads": 8}`.
 

@@ -15,6 +15,8 @@ SIDES = ("source", "target")
 PHENOMENA = "test.phenomena.txt"
 RECEIPT = "receipt.json"
 """What training says of the weights it leaves, beside them."""
+MANIFEST = "manifest.json"
+"""Of a model in one folder (decode/model_folder.py)."""
 CHECKPOINTS = "checkpoints"
 """The folder of those weights, one safetensors file a checkpoint."""
 TRANSLATION_COLUMNS = ("source", "reference", "translation", "phenomena")

@@ -1,8 +1,7 @@
 """The folder of weights that training leaves (models/train): which to use, and what made them.
 
 Its `receipt.json` lists the checkpoints with their steps, validation losses (null: not known) and
-sha256 sums, and what made them. A folder may also hold the mean of such weights alone: the entry
-of that one file then lists them as `averaged`.
+sha256 sums, and what made them.
 """
 
 from __future__ import annotations
@@ -47,13 +46,11 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
     """The checkpoints to average, oldest first, their sums verified.
 
     The newest or best `average_checkpoints` (fewer when fewer were kept), or those of exactly
-    `checkpoint_steps`; of a folder that holds a mean of checkpoints that mean. Raises UserError
-    when a step was not kept, no loss is known to say which are best, or a file is not as written.
+    `checkpoint_steps`. Raises UserError when a step was not kept, no loss is known to say which are
+    best, or a file is not as written.
     """
     entries = {int(entry["step"]): entry for entry in read_receipt(folder)["checkpoints"]}
-    if any("averaged" in entry for entry in entries.values()):
-        steps = sorted(entries)
-    elif config.checkpoint_steps:
+    if config.checkpoint_steps:
         steps = sorted(set(config.checkpoint_steps))
     elif config.checkpoints == "best":
         from seq2sweep.runs.layout import best  # it loads torch, and others are here to compare

@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from seq2sweep.data.files import MANIFEST
 from seq2sweep.data.vocabulary import JSON_NAME, MODEL_NAME, SYMBOLS_NAME, Vocabulary
 from seq2sweep.errors import UserError
 from seq2sweep.paths import mismatch, open_regular, read_text
@@ -30,7 +31,6 @@ from seq2sweep.storage.atomic import sha256, write_json
 FORMAT = 1
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-MANIFEST = "manifest.json"
 NEEDED = (CONFIG, WEIGHTS, MODEL_NAME)
 SOMETIMES = (JSON_NAME, SYMBOLS_NAME)
 SECTIONS = ("data", "prepare", "model", "evaluate")
@@ -93,7 +93,7 @@ def read_model_folder(folder: Path) -> ModelFolder:
                     f"{folder / name} is not the file that {MANIFEST} beside it describes (its "
                     f"sha256 differs): {AGAIN}"
                 )
-    held = _json(folder / CONFIG, SHAPE)
+    held = read_model_config(folder)
     try:
         weights = load_file(folder / WEIGHTS)
     except SafetensorError as error:
@@ -101,6 +101,11 @@ def read_model_folder(folder: Path) -> ModelFolder:
     return ModelFolder(
         weights, Vocabulary.open(folder), held["config"], held["about"], sums[WEIGHTS]
     )
+
+
+def read_model_config(folder: Path) -> dict[str, Any]:
+    """`config` and `about` of such a folder. Raises UserError."""
+    return _json(folder / CONFIG, SHAPE)
 
 
 def _known(folder: Path) -> list[str]:

@@ -5,20 +5,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-
 from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
-from seq2sweep.data.files import CHECKPOINTS, RECEIPT
-from seq2sweep.decode.average import average
-from seq2sweep.decode.exported_weights import Weights
-from seq2sweep.storage.atomic import sha256, write_whole
+from seq2sweep.storage.atomic import sha256
 from seq2sweep.train import checkpointing
 
 # Not all of the configuration: addresses of servers may hold passwords.
@@ -55,24 +49,3 @@ def receipt(
         "lineage": lineage,
         "trained": {key: figures.get(key) for key in hardware.ORIGIN},
     }
-
-
-def write_average(folder: Path, chosen: Sequence[Weights], receipt: Mapping[str, Any]) -> None:
-    """Make in `folder` one of weights whose only ones are the mean of the checkpoints `chosen`.
-
-    receipt: of the folder that they are from. What reads the new folder has the very weights that
-    the scores of `chosen` belong to, whatever `evaluate` says of checkpoints then.
-    """
-    known = {entry["step"]: entry for entry in receipt["checkpoints"]}
-    file = folder / CHECKPOINTS / "averaged.safetensors"
-    file.parent.mkdir(parents=True)
-    save_file(average([weights.file for weights in chosen]), file)
-    entry = {
-        "step": chosen[-1].step,
-        "file": file.name,
-        "sha256": sha256(file),
-        "valid_loss": None,
-        "averaged": [known[weights.step] for weights in chosen],
-    }
-    text = json.dumps({**receipt, "checkpoints": [entry]}, indent=2, ensure_ascii=False)
-    write_whole(folder / RECEIPT, text + "\n")

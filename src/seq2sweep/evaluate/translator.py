@@ -67,7 +67,9 @@ class Translator:
         self.weights = tuple(entry.sha256 for entry in chosen)
         # Not the name of the machine: a model is handed on.
         lineage = {key: value for key, value in receipt["lineage"].items() if key != "host"}
-        made_by = {key: receipt[key] for key in ("run", "trained") if key in receipt}
+        made_by: dict[str, Any] = {
+            key: receipt[key] for key in ("run", "trained") if key in receipt
+        }
         self.about = {**made_by, "lineage": lineage}
         try:
             files = average([entry.file for entry in chosen])
@@ -136,11 +138,13 @@ class Translator:
         on_done: Callable[[int], object] = lambda sentences: None,
         engine: Engine | None = None,
         mapper: Mapper = serial,
+        config: EvaluateConfig | None = None,
     ) -> list[list[Translation]]:
         """Normalise lines as training text was and translate them: see `decode.beam.translate`.
 
-        With a model for trees, lines are words with blanks between, punctuation among them, and
-        what comes out are trees, whose tags are XX unless the model writes them.
+        config: how to search, instead of `self.config`; as `searched` gives it. With a model for
+        trees, lines are words with blanks between, punctuation among them, and what comes out are
+        trees, whose tags are XX unless the model writes them.
         """
         trees = self.vocabulary.symbols is not None
         words, clean = [line.split() for line in lines], self.clean(lines)
@@ -148,7 +152,7 @@ class Translator:
             self.model,
             self.vocabulary,
             clean,
-            self.config,
+            config or self.config,
             None,
             on_done,
             n_best,
@@ -162,6 +166,22 @@ class Translator:
             [replace(one, text=str(rebuild(one.text.split(), of)[0])) for one in best]
             for best, of in zip(found, words, strict=True)
         ]
+
+    def searched(self, n_best: int = 1, **changes: Any) -> EvaluateConfig:
+        """How to search, with other values of `evaluate`, and room for the `n_best`.
+
+        Raises UserError for values that cannot be searched with.
+        """
+        config: EvaluateConfig = configuration.section(
+            EvaluateConfig, {**self.settings["evaluate"], **changes}, "evaluate.", "search"
+        )
+        for problem in configuration.broken_rules(config, "evaluate."):
+            raise UserError(problem)
+        if not 1 <= n_best <= config.beam:
+            raise UserError(
+                f"n_best is {n_best}: it must be from 1 to evaluate.beam, {config.beam}"
+            )
+        return config
 
     def clean(self, lines: Sequence[str]) -> list[str]:
         """Lines as training text was, or, for trees, words with single blanks between."""

@@ -79,6 +79,11 @@ def dataset_name(data: configuration.DataConfig, split: str) -> str:
     return f"{data.dataset} {data.source}-{data.target} {split}"
 
 
+def registered_name(data: configuration.DataConfig) -> str:
+    """Of the registered model whose versions translate this data."""
+    return f"{data.dataset}-{data.source}-{data.target}"
+
+
 def code(project: Path) -> dict[str, str]:
     """`git.commit`, and `git.dirty`: whether files that determine a result differ from it.
 

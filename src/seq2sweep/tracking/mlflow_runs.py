@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from mlflow.entities import (
@@ -26,12 +27,12 @@ from mlflow.entities import (
 from mlflow.exceptions import MlflowException
 
 from seq2sweep.runs.run_store import Status
-from seq2sweep.tracking.mlflow_store import KEY, Experiment, RefusedError
+from seq2sweep.tracking.logged_models import flavor_files
+from seq2sweep.tracking.mlflow_store import KEY, PARENT, Experiment, RefusedError
 
 Point = tuple[float, int, Mapping[str, float | None]]
 """Unix seconds, step and metrics by name; None is no number."""
 
-PARENT = "mlflow.parentRunId"
 TIME = "seq2sweep.time"
 """The tag of a registered version that says when it was recorded, in unix seconds."""
 
@@ -185,10 +186,12 @@ class Run:
         step: int,
         tags: Mapping[str, str],
         time: float,
+        flavor: Mapping[str, Any] | None = None,
     ) -> str:
         """Record a model, and give its id (`m-...`).
 
-        `files` and folders are stored with the model as they are. The metrics are recorded on the
+        `files` and folders are stored with the model as they are. With a `flavor`, the arguments of
+        `logged_models.flavor_files`, MLflow can load it. The metrics are recorded on the
         run and on the model, tied to the dataset, so that `metrics.bleu > 20` finds models. The
         model is READY only once all of it is stored. A second call with the same resumes what the
         first could not.
@@ -205,6 +208,10 @@ class Run:
                 client.log_model_artifacts(model.model_id, str(path), path.name)
             else:
                 client.log_model_artifact(model.model_id, str(path))
+        if flavor is not None:
+            with TemporaryDirectory(prefix="seq2sweep-") as folder:
+                for path in flavor_files(Path(folder), model.model_id, self.id, **flavor):
+                    client.log_model_artifact(model.model_id, str(path))
         self.dataset(*dataset)
         of = (model.model_id, *dataset)
         scores = [Metric(k, value, round(time * 1000), step, *of) for k, value in metrics.items()]

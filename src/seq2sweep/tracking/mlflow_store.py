@@ -43,6 +43,7 @@ REFUSALS = (
 
 KEY = "seq2sweep.key"
 """The tag by which a run is found again: its outbox's name, a dot and what makes it unique."""
+PARENT = "mlflow.parentRunId"
 
 
 class Experiment:

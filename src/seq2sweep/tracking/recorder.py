@@ -139,10 +139,12 @@ class Recorder:
         dataset: tuple[str, str],
         step: int = 0,
         tags: Mapping[str, str] | None = None,
+        flavor: Mapping[str, Any] | None = None,
     ) -> None:
         """Record a model with its files and folders, and its metrics on a dataset.
 
-        dataset: name and digest, as in `dataset`. step: the training step of the weights.
+        dataset: name and digest, as in `dataset`. step: the training step of the weights. flavor:
+        of one that MLflow can load, its `loader`, `beam` and `alpha`.
         """
         self._append(
             "model",
@@ -154,6 +156,7 @@ class Recorder:
             dataset=(dataset[0], dataset[1][:LONGEST_DIGEST]),
             step=step,
             tags=clean_tags(tags or {}),
+            **({} if flavor is None else {"flavor": flavor}),
         )
 
     def register(

@@ -19,8 +19,9 @@ from typing import Any
 from seq2sweep.errors import NO_ROOM, UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.run_store import Status
-from seq2sweep.tracking.mlflow_runs import PARENT, Point, Run
+from seq2sweep.tracking.mlflow_runs import Point, Run
 from seq2sweep.tracking.mlflow_store import (
+    PARENT,
     STORE_ERRORS,
     Experiment,
     RefusedError,

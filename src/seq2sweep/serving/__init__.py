@@ -1,0 +1,1 @@
+"""A trained model that answers: over HTTP, and as MLflow loads it."""

@@ -1,0 +1,158 @@
+"""Models in MLflow: the file by which MLflow loads one, and the folder of one by its name.
+
+A model's files are what `serving.packaging` writes. MLflow's file MLmodel beside them names the
+module that loads them, the columns that it takes and gives, and its parameters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import mlflow
+import mlflow.artifacts
+from mlflow import pyfunc
+from mlflow.exceptions import MlflowException
+from mlflow.models import Model
+from mlflow.models.signature import ModelSignature
+from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+from mlflow.utils.environment import _PythonEnv
+
+from seq2sweep.config import Config
+from seq2sweep.data.files import MANIFEST
+from seq2sweep.errors import UserError
+from seq2sweep.tracking.mlflow_store import (
+    PARENT,
+    STORE_ERRORS,
+    Experiment,
+    destination,
+    reason,
+    refuses,
+    unusable,
+)
+
+SHORTEST_ID = 8
+"""Characters of a run's id that name it."""
+
+
+def signature(beam: int, alpha: float) -> ModelSignature:
+    """Of a model that translates: beam and alpha are those that it is searched with else."""
+    text = ColSpec(DataType.string, "text")
+    columns = {"line": "long", "rank": "long", "translation": "string", "score": "double"}
+    return ModelSignature(
+        inputs=Schema([text]),
+        outputs=Schema([ColSpec(DataType[kind], name) for name, kind in columns.items()]),
+        params=ParamSchema(
+            [
+                ParamSpec("beam", DataType.long, beam),
+                ParamSpec("alpha", DataType.double, alpha),
+                ParamSpec("n_best", DataType.long, 1),
+            ]
+        ),
+    )
+
+
+def flavor_files(
+    folder: Path, model_id: str, run_id: str, loader: str, beam: int, alpha: float
+) -> list[Path]:
+    """Write what makes files of a model one that MLflow loads into `folder`, and list it.
+
+    loader: dotted name of the module, below the model's folder `code`.
+    """
+    environment = _PythonEnv(dependencies=["-r requirements.txt"], python=_python_version())
+    environment.to_yaml(str(folder / "python_env.yaml"))
+    made = Model(
+        run_id=run_id, model_id=model_id, model_uuid=model_id, signature=signature(beam, alpha)
+    )
+    pyfunc.add_to_model(
+        made, loader_module=loader, code="code", python_env="python_env.yaml", data="."
+    )
+    made.save(str(folder / "MLmodel"))
+    # What says that it can be loaded comes last.
+    return [folder / "python_env.yaml", folder / "MLmodel"]
+
+
+def _python_version() -> str:
+    return ".".join(map(str, sys.version_info[:3]))
+
+
+# --- by name -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def model_folder(name: str, config: Config, project: Path) -> Iterator[Path]:
+    """The folder of a model: `models:/NAME@ALIAS`, `models:/NAME/VERSION`, `models:/m-...`, or the
+    id of a run, or the first 8 characters of it or more; of a training that of its newest
+    evaluation. What is kept elsewhere is downloaded, and removed when the block ends.
+
+    Raises UserError when there is none, and when MLflow cannot be used.
+    """
+    _, uri, experiment, artifacts = destination(config, project)
+    opened = Experiment(uri, experiment, artifacts)
+    try:
+        place = _of_uri(opened, name) if name.startswith("models:/") else _of_run(opened, name)
+        local = place.startswith("file:") or "://" not in place
+        with TemporaryDirectory(prefix="seq2sweep-model-") as folder:
+            found = Path(
+                mlflow.artifacts.download_artifacts(
+                    artifact_uri=place, dst_path=None if local else folder, tracking_uri=uri
+                )
+            )
+            if not (found / MANIFEST).exists():
+                raise UserError(
+                    f"{name} is no model that this version of seq2sweep can load: evaluate it "
+                    "again, by `dvc repro -f evaluate`"
+                )
+            yield found
+    except STORE_ERRORS as error:
+        raise UserError(unusable(uri, error)) from None
+
+
+def _of_uri(experiment: Experiment, name: str) -> str:
+    """Where the files of a model are that is named as MLflow does. Raises UserError."""
+    client, rest = experiment.client, name.removeprefix("models:/")
+    try:
+        if "@" in rest:
+            registered, _, alias = rest.partition("@")
+            return str(client.get_model_version_by_alias(registered, alias).source)
+        if "/" in rest:
+            registered, _, version = rest.rpartition("/")
+            return str(client.get_model_version(registered, version).source)
+        return str(client.get_logged_model(rest).artifact_location)
+    except MlflowException as error:
+        if refuses(error):
+            raise UserError(f"{name}: MLflow has no such model ({reason(error)})") from None
+        raise
+
+
+def _of_run(experiment: Experiment, name: str) -> str:
+    """Where the files of the newest model of a run, or of the runs below it, are."""
+    run_id = str(run_of(experiment, name).info.run_id)
+    below = experiment.search(f"tags.`{PARENT}` = '{run_id}'")
+    models = [
+        model
+        for one in (run_id, *(run.info.run_id for run in below))
+        for model in experiment.client.search_logged_models(
+            [experiment.id], filter_string=f"source_run_id = '{one}'"
+        )
+        if str(model.status) == "READY"
+    ]
+    if not models:
+        raise UserError(f"the run {run_id} has no model: name that of a training or an evaluation")
+    return str(max(models, key=lambda model: model.creation_timestamp).artifact_location)
+
+
+def run_of(experiment: Experiment, name: str) -> Any:
+    """The run of an id, or of its first characters. Raises UserError."""
+    found = [run for run in experiment.search("") if run.info.run_id.startswith(name)]
+    if len(name) < SHORTEST_ID or len(found) != 1:
+        several = f"{len(found)} runs have" if len(found) > 1 else "no run of this experiment has"
+        raise UserError(
+            f"{several} an id that begins with {name!r}: give at least {SHORTEST_ID} characters of "
+            "one that `seq2sweep ui` shows, a model such as models:/NAME@ALIAS, or a folder"
+        )
+    return found[0]

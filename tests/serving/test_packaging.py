@@ -1,0 +1,127 @@
+"""What MLflow keeps of a model loads from its own files alone, of every kind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd  # type: ignore[import-untyped]
+import pytest
+
+from seq2sweep.config import Config
+from seq2sweep.serving.packaging import NEEDED, write_package
+from seq2sweep.serving.pyfunc import TranslationModel, _load_pyfunc
+
+from ..conftest import Corpus
+from ..export import made_up_models
+
+LINES = ["alpha beta", "gamma alpha beta", ""]
+
+LOAD = """
+import json, sys
+from pathlib import Path
+code, *folders = sys.argv[1:]
+sys.path.insert(0, code)
+import pandas as pd
+from seq2sweep.serving import pyfunc
+found = {}
+for folder in folders:
+    table = pd.DataFrame({"text": json.loads(sys.stdin.readline())})
+    found[folder] = pyfunc._load_pyfunc(folder).predict(table, {"n_best": 2}).values.tolist()
+own = [m.__file__ for name, m in sys.modules.items() if name.partition(".")[0] == "seq2sweep"]
+print(json.dumps({
+    "found": found,
+    "strange": [file for file in own if not Path(file).is_relative_to(code)],
+    "libraries": sorted({name.partition(".")[0] for name in sys.modules}),
+}))
+"""
+
+
+def test_each_kind_loads_in_a_process_that_has_its_folder_alone(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    expected, folders = {}, []
+    for number, kind in enumerate(made_up_models.KINDS):
+        folder = tmp_path / str(number)
+        translator = made_up_models.translator(folder, tiny_config, tiny_corpus, kind)
+        write_package(folder / "package", translator, {})
+        folders.append(folder / "package")
+        found = translator.translate(LINES, 2)
+        expected[kind] = [[one.text for one in best] for best in found]
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", LOAD, folders[0] / "code", *folders],
+        input=f"{json.dumps(LINES)}\n" * len(folders),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = json.loads(done.stdout)
+    for kind, folder in zip(expected, folders, strict=True):
+        texts: list[list[str]] = [[] for _ in LINES]
+        for line, rank, text, score in said["found"][str(folder)]:
+            assert rank == len(texts[line])
+            assert score <= 0
+            texts[line].append(text)
+        assert texts == expected[kind], kind
+    assert said["strange"] == []
+    assert not {"ray", "mlflow", "dvc", "sacrebleu", "matplotlib"} & {*said["libraries"]}
+
+
+def test_the_requirements_name_what_is_installed(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    translator = made_up_models.translator(tmp_path, tiny_config, tiny_corpus)
+    write_package(tmp_path / "package", translator, {"metrics": {"chrf": 5}})
+    lines = (tmp_path / "package" / "requirements.txt").read_text().splitlines()
+    assert [line.partition("==")[0] for line in lines] == list(NEEDED)
+    assert all(line.partition("==")[2] and "+" not in line for line in lines)
+    about = json.loads((tmp_path / "package" / "config.json").read_text())["about"]
+    assert about["metrics"] == {"chrf": 5}
+
+
+@pytest.fixture
+def model(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> TranslationModel:
+    made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
+    return _load_pyfunc(str(tmp_path / "model"))  # type: ignore[no-any-return]
+
+
+def test_parameters_are_those_of_the_search(model: TranslationModel) -> None:
+    table = pd.DataFrame({"text": LINES[:2]})
+    own = model.translator.config
+    plain = model.predict(table)
+    assert list(plain.columns) == ["line", "rank", "translation", "score"]
+    assert plain["line"].tolist() == [0, 1]
+    same = model.predict(table, {"beam": own.beam, "alpha": own.alpha, "n_best": 1})
+    assert plain.equals(same)
+    other = model.translator.searched(3, beam=3, alpha=0.0)
+    wanted = model.translator.translate(LINES[:2], 3, config=other)
+    found = model.predict(table, {"beam": 3, "alpha": 0.0, "n_best": 3})
+    assert found["rank"].tolist() == [0, 1, 2] * 2
+    assert found["translation"].tolist() == [one.text for best in wanted for one in best]
+    assert found["score"].tolist() == [one.score for best in wanted for one in best]
+    assert found["score"].tolist() != plain["score"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"beam": 0}, "evaluate.beam must be at least 1"),
+        ({"alpha": -1.0}, "evaluate.alpha must be at least 0"),
+        ({"alpha": 11.0}, "evaluate.alpha must be at most 10"),
+        ({"n_best": 99}, "n_best is 99: it must be from 1 to evaluate.beam"),
+        ({"beam": 2, "n_best": 3}, "n_best is 3: it must be from 1 to evaluate.beam, 2"),
+    ],
+)
+def test_a_search_that_cannot_be_is_told(
+    model: TranslationModel, params: dict[str, float], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        model.predict(pd.DataFrame({"text": ["alpha"]}), params)
+
+
+def test_a_list_in_a_row_is_no_text(model: TranslationModel) -> None:
+    """MLflow makes one row of `{"text": [...]}`."""
+    with pytest.raises(ValueError, match="text must be a string, a row for each"):
+        model.predict(pd.DataFrame({"text": [["alpha", "beta"]]}))

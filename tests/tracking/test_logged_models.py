@@ -1,0 +1,136 @@
+"""Models of MLflow by name, and that MLflow loads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mlflow
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.translator import Translator
+from seq2sweep.serving.packaging import flavor, write_package
+from seq2sweep.tracking.logged_models import model_folder
+from seq2sweep.tracking.mlflow_runs import Run
+from seq2sweep.tracking.mlflow_store import Experiment, destination
+
+from ..conftest import Corpus
+from ..export import made_up_models
+
+LINES = ["alpha beta", "gamma alpha beta"]
+
+
+class Store:
+    """A store with a training, and an evaluation of it whose model is version 1 of `tiny`."""
+
+    def __init__(self, config: Config, corpus: Corpus, folder: Path) -> None:
+        self.config = configuration.with_changes(
+            config, {"tracking.uri": f"sqlite:///{folder / 'mlflow.db'}"}
+        )
+        _, self.uri, name, artifacts = destination(self.config, folder)
+        self.experiment = Experiment(self.uri, name, artifacts)
+        self.translator = made_up_models.translator(folder / "made", self.config, corpus)
+        self.training = Run.begin(self.experiment, "train.1", "train", started=1.0)
+        self.evaluation = Run.begin(
+            self.experiment, "evaluation.1", "test", started=2.0, parent=self.training.id
+        )
+        self.model_id = self.log(self.evaluation, folder / "package")
+        self.evaluation.register("transformer", "tiny", "newest", {}, 3.0)
+
+    def log(self, run: Run, folder: Path) -> str:
+        write_package(folder, self.translator, {})
+        return run.model(
+            "transformer",
+            sorted(folder.iterdir()),
+            params={},
+            metrics={"bleu": 1.0},
+            dataset=("tiny", "0"),
+            step=7,
+            tags={},
+            time=3.0,
+            flavor=flavor(self.translator),
+        )
+
+
+@pytest.fixture
+def store(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> Store:
+    return Store(tiny_config, tiny_corpus, tmp_path)
+
+
+def opened(store: Store, name: str, folder: Path) -> Translator:
+    with model_folder(name, store.config, folder) as found:
+        return Translator.open(found)
+
+
+def test_a_model_is_found_by_each_of_its_names(store: Store, tmp_path: Path) -> None:
+    expected = store.translator.translate(LINES)
+    for name in (
+        "models:/tiny@newest",
+        "models:/tiny/1",
+        f"models:/{store.model_id}",
+        store.evaluation.id,
+        store.evaluation.id[:8],
+        store.training.id,
+    ):
+        assert opened(store, name, tmp_path).translate(LINES) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("models:/tiny@best", "MLflow has no such model"),
+        ("models:/tiny/2", "MLflow has no such model"),
+        ("models:/huge@newest", "MLflow has no such model"),
+        ("models:/m-0", "MLflow has no such model"),
+        ("", "give at least 8 characters"),
+        ("0123456789", "no run of this experiment has an id that begins with '0123456789'"),
+        ("../made/weights", "no run of this experiment has an id"),
+    ],
+)
+def test_what_is_not_there_is_told_in_one_line(
+    store: Store, tmp_path: Path, name: str, said: str
+) -> None:
+    with pytest.raises(UserError, match=said) as refused:
+        opened(store, name, tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_newest_model_of_a_training_is_used(
+    store: Store, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    later = Run.begin(
+        store.experiment, "evaluation.2", "test", started=9.0, parent=store.training.id
+    )
+    store.translator = made_up_models.translator(
+        tmp_path / "other", store.config, tiny_corpus, "unscaled"
+    )
+    store.log(later, tmp_path / "second")
+    assert opened(store, store.training.id, tmp_path).settings["model"]["attention"] == (
+        "dot_product"
+    )
+
+
+def test_mlflow_loads_it_with_its_signature(store: Store, tmp_path: Path) -> None:
+    place = store.experiment.client.get_logged_model(store.model_id).artifact_location
+    loaded = mlflow.pyfunc.load_model(place)
+    table = loaded.predict([{"text": line} for line in LINES], params={"beam": 3, "n_best": 2})
+    config = store.translator.searched(2, beam=3)
+    found = store.translator.translate(LINES, 2, config=config)
+    assert table["translation"].tolist() == [one.text for best in found for one in best]
+    own = store.translator.config
+    params = {spec.name: spec.default for spec in loaded.metadata.signature.params.params}
+    assert params == {"beam": own.beam, "alpha": own.alpha, "n_best": 1}
+    assert loaded.metadata.model_id == store.model_id
+    with pytest.raises(Exception, match=r"evaluate\.beam must be at least 1"):
+        loaded.predict([{"text": "alpha"}], params={"beam": 0})
+
+
+def test_a_model_without_a_manifest_is_refused(store: Store, tmp_path: Path) -> None:
+    """As those that earlier versions recorded."""
+    run = Run.begin(store.experiment, "evaluation.3", "test", started=9.0)
+    (tmp_path / "receipt.json").write_text("{}")
+    run.model("transformer", [tmp_path / "receipt.json"], {}, {}, ("d", "0"), 1, {}, 1.0)
+    with pytest.raises(UserError, match="no model that this version of seq2sweep can load"):
+        opened(store, run.id, tmp_path)
