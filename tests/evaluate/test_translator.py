@@ -145,6 +145,17 @@ def test_it_translates_as_its_averaged_model_does(
     assert [t.text for t in found[1]] == [""]
 
 
+def test_it_streams_what_it_translates(config: Config, folder: Path, tiny_corpus: Corpus) -> None:
+    translator = Translator(folder, tiny_corpus.vocabulary, config.evaluate)
+    lines = ["  Alpha\u00a0BETA ", "", "ROT grün"]
+    said = dict.fromkeys(range(len(lines)), "")
+    for part in translator.stream(lines):
+        said[part.line] += part.text
+    assert [*said.values()] == [best.text for best, *_ in translator.translate(lines)]
+    assert [*said.values()] == [best.text for best, *_ in translator.translate(
+        ["alpha beta", "", "rot grün"])]  # fmt: skip
+
+
 def test_groups_that_others_translate_come_back_in_order(
     config: Config, folder: Path, tiny_corpus: Corpus
 ) -> None:

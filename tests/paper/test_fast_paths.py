@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, PAD
-from seq2sweep.decode import beam
+from seq2sweep.decode.continuations import continuations
 from seq2sweep.model import attention
 from seq2sweep.model.architecture import transformer
 from seq2sweep.model.architecture.transformer import Transformer
@@ -171,7 +171,7 @@ def test_the_best_continuations_are_those_of_a_sort(size: int, count: int) -> No
     totals = before[..., None] + logits.log_softmax(dim=-1)
     totals[..., [PAD, BOS]] = -torch.inf
     expected = totals.flatten(1).sort(dim=1, descending=True).values[:, :count]
-    scores, rows, pieces = beam._continuations(logits, before, count)
+    scores, rows, pieces = continuations(logits, before, count)
     torch.testing.assert_close(scores, expected, rtol=1e-9, atol=0)
     at = rows * size + pieces
     torch.testing.assert_close(totals.flatten(1).gather(1, at), scores, rtol=1e-9, atol=0)

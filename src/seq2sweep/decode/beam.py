@@ -21,6 +21,7 @@ from torch import Tensor
 
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, Vocabulary
+from seq2sweep.decode.continuations import continuations
 from seq2sweep.decode.well_formed import Trees, WellFormed
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.model.products import laid_out
@@ -31,8 +32,6 @@ Penalty = Literal["paper", "power"]
 
 SHARE_TO_LEAVE = 1 / 8
 """Of the sentences in a batch, when so many are done they leave it: that copies all the others."""
-BLOCK = 64
-"""Neighbouring pieces of which only the best is looked at first."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ Group = tuple[list[list[int]], Trees | None]
 
 @dataclass
 class OurSearch:
-    """`search` as an Engine, with the options of `config`; on any machine, if device is None."""
+    """`BeamSearch` as an Engine, with the options of `config`; on any machine if device is None."""
 
     model: Architecture
     config: EvaluateConfig
@@ -79,13 +78,21 @@ class OurSearch:
         """For another machine, which may have no GPU."""
         return vars(self) | {"model": copy.deepcopy(self.model).cpu(), "device": None}
 
+    @torch.inference_mode()
+    @laid_out()
     def __call__(
         self, sentences: list[list[int]], *, n_best: int, trees: Trees | None = None
     ) -> list[list[Hypothesis]]:
+        return self.begin(sentences, n_best=n_best, trees=trees).run()
+
+    def begin(
+        self, sentences: list[list[int]], *, n_best: int = 1, trees: Trees | None = None
+    ) -> BeamSearch:
+        """The search for these sentences before its first step."""
         device = self.device or best_device()
         if device.type == "cpu":
             keep_memory()
-        return search(
+        return BeamSearch(
             self.model.to(device),
             _pad(sentences).to(device),
             beam=self.config.beam,
@@ -127,11 +134,8 @@ def translate(
     if words is not None and (engine or not vocabulary.symbols or len(words) != len(lines)):
         raise ValueError("words are for our search, a vocabulary of trees, and one of each line")
     results = [[Translation("", 0.0)] for _ in lines]
-    full = [i for i, line in enumerate(lines) if line.strip()]
-    on_done(len(lines) - len(full))
-    encoded = dict(zip(full, vocabulary.encode([lines[i] for i in full]), strict=True))
-    _cut(encoded, min(config.max_input_tokens, model.max_length))
-    groups = list(_groups({i: len(pieces) for i, pieces in encoded.items()}, config))
+    encoded, groups = prepare(model, vocabulary, lines, config)
+    on_done(len(lines) - len(encoded))
     find = functools.partial(_found, engine or OurSearch(model, config, device), n_best)
 
     def item(group: list[int]) -> Group:
@@ -151,6 +155,17 @@ def translate(
                 results[i] = [Translation(text, one.score, one.pieces) for text, one in both]
             on_done(len(group))
     return results
+
+
+def prepare(
+    model: Architecture, vocabulary: Vocabulary, lines: Sequence[str], config: EvaluateConfig
+) -> tuple[dict[int, list[int]], list[list[int]]]:
+    """Token ids of each line that is not empty, by its index, cut to what the model takes; and
+    these indices in groups that are decoded together."""
+    full = [i for i, line in enumerate(lines) if line.strip()]
+    encoded = dict(zip(full, vocabulary.encode([lines[i] for i in full]), strict=True))
+    _cut(encoded, min(config.max_input_tokens, model.max_length))
+    return encoded, list(_groups({i: len(pieces) for i, pieces in encoded.items()}, config))
 
 
 def _cut(encoded: dict[int, list[int]], limit: int) -> None:
@@ -198,7 +213,7 @@ def _pad(sentences: Sequence[Sequence[int]]) -> Tensor:
 
 
 @dataclass
-class _Sentence:
+class Sentence:
     """One that is being decoded; or is done, and only waits for others to leave with."""
 
     index: int
@@ -246,21 +261,8 @@ class _Sentence:
         return self.done
 
 
-@torch.inference_mode()
-@laid_out()
-def search(
-    model: Architecture,
-    source: Tensor,
-    *,
-    beam: int,
-    alpha: float,
-    max_extra_tokens: int,
-    penalty: Penalty = "paper",
-    n_best: int = 1,
-    early_stop: bool = True,
-    trees: Trees | None = None,
-) -> list[list[Hypothesis]]:
-    """The best hypotheses for each sentence of source [B, n], best first, at most `n_best` each.
+class BeamSearch:
+    """The best hypotheses for each sentence of a source [B, n], best first, at most `n_best` each.
 
     At each step the K best continuations survive; one that ends the sentence becomes a finished
     hypothesis when it ranks among the first K. No output is longer than the input plus
@@ -272,56 +274,97 @@ def search(
     nothing is renormalised: a score stays the log-probability that the model gives, of a known word
     that it gives to words.
 
-    Raises ValueError when `n_best` is not from 1 to `beam`, or `trees` is not of B sentences.
+    Between steps: `sentences` that are not done, or wait for others to leave with, none at the end;
+    of their open hypotheses, best first, `history` [B, K, 1 + pieces], BOS first, and
+    `log_probabilities` [B, K]; `results` of each sentence, in the order of the source, once it is
+    done. All of it in inference mode.
     """
-    if not 1 <= n_best <= beam:
-        raise ValueError(f"n_best is {n_best}: it must be from 1 to the beam, {beam}")
-    model.eval()
-    device, sentences = source.device, _sentences(source, max_extra_tokens, model.max_length)
-    results: list[list[Hypothesis]] = [[] for _ in sentences]
-    cache = model.start(source)
-    history = torch.full((len(sentences), 1, 1), BOS, dtype=torch.int64, device=device)
-    log_probabilities = torch.zeros(len(sentences), 1, device=device)
-    well_formed = WellFormed(trees, [s.max_length for s in sentences], device) if trees else None
-    divisor_of = functools.partial(length_penalty, alpha=alpha, kind=penalty)
-    length = 0
-    while sentences:
-        length += 1
+
+    def __init__(
+        self,
+        model: Architecture,
+        source: Tensor,
+        *,
+        beam: int,
+        alpha: float,
+        max_extra_tokens: int,
+        penalty: Penalty = "paper",
+        n_best: int = 1,
+        early_stop: bool = True,
+        trees: Trees | None = None,
+    ) -> None:
+        """Encode the source. Raises ValueError when `n_best` is not from 1 to `beam`, or `trees` is
+        not of B sentences."""
+        if not 1 <= n_best <= beam:
+            raise ValueError(f"n_best is {n_best}: it must be from 1 to the beam, {beam}")
+        self._model, self._beam, self._n_best = model.eval(), beam, n_best
+        self._early_stop = early_stop
+        self._divisor_of = functools.partial(length_penalty, alpha=alpha, kind=penalty)
+        self._cache = model.start(source)
+        self.sentences = _sentences(source, max_extra_tokens, model.max_length)
+        self.results: list[list[Hypothesis]] = [[] for _ in self.sentences]
+        self.history = source.new_full((len(self.sentences), 1, 1), BOS)
+        self.log_probabilities = torch.zeros(len(self.sentences), 1, device=source.device)
+        longest = [sentence.max_length for sentence in self.sentences]
+        self._well_formed = WellFormed(trees, longest, source.device) if trees else None
+
+    def run(self) -> list[list[Hypothesis]]:
+        """All steps that are left; the results."""
+        while self.sentences:
+            self.step()
+        return self.results
+
+    def step(self) -> None:
+        """One piece more of each hypothesis."""
+        sentences, history, device = self.sentences, self.history, self.history.device
+        length = history.size(2)
         # Of the best 2K continuations at most K end the sentence: one for each hypothesis.
-        candidates, rows, pieces = _continuations(
-            model.step(history[:, :, -1], cache), log_probabilities, 2 * beam, well_formed
+        candidates, rows, pieces = continuations(
+            self._model.step(history[:, :, -1], self._cache),
+            self.log_probabilities,
+            2 * self._beam,
+            self._well_formed,
         )
         chosen = []
         is_end, score_list = pieces.eq(EOS).tolist(), candidates.tolist()
-        divisor = divisor_of(length)
+        divisor = self._divisor_of(length)
         for b, sentence in enumerate(sentences):
             # As many for every sentence: K, or all there are while those are fewer.
-            going = [rank for rank, end in enumerate(is_end[b]) if not end][:beam]
+            going = [rank for rank, end in enumerate(is_end[b]) if not end][: self._beam]
             chosen.append(going)
             if sentence.done:
                 continue
             made = functools.partial(_hypothesis, history, rows, pieces, b, score_list[b], divisor)
-            last = divisor_of(sentence.max_length) if early_stop else None
-            if sentence.advance(length, is_end[b], score_list[b], going, made, beam, n_best, last):
-                results[sentence.index] = sentence.ranked()[:n_best]
+            last = self._divisor_of(sentence.max_length) if self._early_stop else None
+            if sentence.advance(
+                length, is_end[b], score_list[b], going, made, self._beam, self._n_best, last
+            ):
+                self.results[sentence.index] = sentence.ranked()[: self._n_best]
         stay = [b for b, sentence in enumerate(sentences) if not sentence.done]
         if not stay:
-            break
+            self.sentences = []
+            return
         if len(stay) > (1 - SHARE_TO_LEAVE) * len(sentences):
             stay = list(range(len(sentences)))
         keep = torch.tensor(stay, device=device)
         ranks = torch.tensor(chosen, device=device)[keep]
         rows = rows[keep].gather(1, ranks)
-        log_probabilities = candidates[keep].gather(1, ranks)
-        cache.select((keep.unsqueeze(1) * history.size(1) + rows).flatten())
+        self.log_probabilities = candidates[keep].gather(1, ranks)
+        self._cache.select((keep.unsqueeze(1) * history.size(1) + rows).flatten())
         ends_with = pieces[keep].gather(1, ranks)
-        history = torch.cat((history[keep.unsqueeze(1), rows], ends_with.unsqueeze(-1)), dim=2)
-        if well_formed:
-            well_formed.select(keep, rows, ends_with)
+        self.history = torch.cat((history[keep.unsqueeze(1), rows], ends_with.unsqueeze(-1)), dim=2)
+        if self._well_formed:
+            self._well_formed.select(keep, rows, ends_with)
         if len(stay) < len(sentences):
-            sentences = [sentences[b] for b in stay]
-            cache.keep(keep)
-    return results
+            self.sentences = [sentences[b] for b in stay]
+            self._cache.keep(keep)
+
+
+@torch.inference_mode()
+@laid_out()
+def search(model: Architecture, source: Tensor, **options: Any) -> list[list[Hypothesis]]:
+    """The results of a `BeamSearch`, which has these options."""
+    return BeamSearch(model, source, **options).run()
 
 
 def longest_output(length: int, max_extra_tokens: int, max_length: int) -> int:
@@ -329,11 +372,11 @@ def longest_output(length: int, max_extra_tokens: int, max_length: int) -> int:
     return min(max(length + max_extra_tokens, 1), max_length)
 
 
-def _sentences(source: Tensor, max_extra_tokens: int, max_length: int) -> list[_Sentence]:
+def _sentences(source: Tensor, max_extra_tokens: int, max_length: int) -> list[Sentence]:
     """Those of source [B, n], with the longest output that each may have."""
     lengths = (source.ne(PAD).sum(dim=1) - 1).tolist()
     return [
-        _Sentence(i, longest_output(length, max_extra_tokens, max_length))
+        Sentence(i, longest_output(length, max_extra_tokens, max_length))
         for i, length in enumerate(lengths)
     ]
 
@@ -350,50 +393,3 @@ def _hypothesis(
     """Of a sentence's continuation of a rank; divisor: of its log-probability."""
     prefix = history[sentence, int(rows[sentence, rank]), 1:].tolist()
     return Hypothesis([*prefix, int(pieces[sentence, rank])], scores[rank] / divisor)
-
-
-def _continuations(
-    logits: Tensor, log_probabilities: Tensor, count: int, well_formed: WellFormed | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The best `count` ways to go on, of each sentence: log-probability, hypothesis and piece.
-
-    logits [B, K, V], which are changed; log_probabilities [B, K]; all three [B, count or fewer],
-    best first, none of them PAD or BOS; with well_formed only what it allows has a probability.
-    """
-    # In float32, or float64 for a model in float64.
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    # With all that is masked below, so that a score is the probability that training's loss sees.
-    # The greatest probability is at least 1 / V: its logarithm is safe.
-    surprise = -torch.softmax(logits, dim=-1).amax(dim=-1).log()
-    offsets = log_probabilities - logits.amax(dim=-1) - surprise
-    logits[..., PAD] = logits[..., BOS] = -torch.inf
-    if well_formed:
-        well_formed.mask(logits)
-    scores, places = _top(logits, offsets, count)
-    return scores, places // logits.size(-1), places % logits.size(-1)
-
-
-def _top(x: Tensor, offsets: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The greatest `count` (or all) of x [B, K, V] + offsets [B, K], of each b, and their places.
-
-    Both [B, count], greatest first, places from 0 to K * V. As topk, which copies whole rows: here
-    only blocks of a row with the greatest maxima, in which the greatest numbers must be.
-    """
-    rows, size = x.shape[1:]
-    blocks = size // BLOCK
-    end = blocks * BLOCK
-    if rows * blocks <= count:
-        x = (x + offsets.unsqueeze(-1)).flatten(1)
-        values, places = x.topk(min(count, x.size(1)), dim=1)
-        return values, places
-    maxima = x[..., :end].unflatten(-1, (blocks, BLOCK)).amax(dim=-1) + offsets.unsqueeze(-1)
-    chosen = maxima.flatten(1).topk(count, dim=1, sorted=False).indices
-    columns = torch.arange(size, device=x.device)
-    starts = chosen // blocks * size + chosen % blocks * BLOCK
-    inside = (starts.unsqueeze(-1) + columns[:BLOCK]).flatten(1)
-    # What no block has, of each row.
-    rest = (columns[:rows, None] * size + columns[end:]).flatten().expand(len(x), -1)
-    places = torch.cat((inside, rest), dim=1)
-    scores = x.flatten(1).gather(1, places) + offsets.gather(1, places // size)
-    values, order = scores.topk(count, dim=1)
-    return values, places.gather(1, order)

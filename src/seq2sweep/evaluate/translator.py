@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from seq2sweep.decode.average import average, build
 from seq2sweep.decode.beam import Engine, Translation, translate
 from seq2sweep.decode.exported_weights import choose, read_receipt
 from seq2sweep.decode.model_folder import read_model_folder, write_model_folder
+from seq2sweep.decode.streaming import Part, stream
 from seq2sweep.errors import UserError
 from seq2sweep.model import building
 from seq2sweep.model.architecture import Architecture
@@ -182,6 +183,10 @@ class Translator:
                 f"n_best is {n_best}: it must be from 1 to evaluate.beam, {config.beam}"
             )
         return config
+
+    def stream(self, lines: Sequence[str], config: EvaluateConfig | None = None) -> Iterator[Part]:
+        """Parts of what `translate` gives, as they become final: see `decode.streaming`."""
+        return stream(self.model, self.vocabulary, self.clean(lines), config or self.config)
 
     def clean(self, lines: Sequence[str]) -> list[str]:
         """Lines as training text was, or, for trees, words with single blanks between."""

@@ -6,6 +6,7 @@ import platform
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,16 +28,17 @@ class Linear(nn.Linear):
 
 
 @contextmanager
-def laid_out() -> Iterator[None]:
+def laid_out(kept: dict[Any, Any] | None = None) -> Iterator[None]:
     """Within, this thread's products on a CPU in float32 keep weights as oneDNN likes them best.
 
     Its layout is made at the first product with a weight and thrown away at the end, of the
     outermost of several: weights may not change within, nor be differentiated, so that inference
-    mode is a condition.
+    mode is a condition. kept: where they are from one time to the next, for a search that goes on
+    later; as long as it is, weights may not change.
     """
     outermost = getattr(_search, "weights", None) is None
     if outermost:
-        _search.weights = {}
+        _search.weights = {} if kept is None else kept
     try:
         yield
     finally:

@@ -1,0 +1,62 @@
+"""The best ways in which hypotheses of a beam search can go on.
+
+Shapes: B sentences still open, K hypotheses each, V pieces in the vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from seq2sweep.data.vocabulary import BOS, PAD
+from seq2sweep.decode.well_formed import WellFormed
+
+BLOCK = 64
+"""Neighbouring pieces of which only the best is looked at first."""
+
+
+def continuations(
+    logits: Tensor, log_probabilities: Tensor, count: int, well_formed: WellFormed | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The best `count` ways to go on, of each sentence: log-probability, hypothesis and piece.
+
+    logits [B, K, V], which are changed; log_probabilities [B, K]; all three [B, count or fewer],
+    best first, none of them PAD or BOS; with well_formed only what it allows has a probability.
+    """
+    # In float32, or float64 for a model in float64.
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    # With all that is masked below, so that a score is the probability that training's loss sees.
+    # The greatest probability is at least 1 / V: its logarithm is safe.
+    surprise = -torch.softmax(logits, dim=-1).amax(dim=-1).log()
+    offsets = log_probabilities - logits.amax(dim=-1) - surprise
+    logits[..., PAD] = logits[..., BOS] = -torch.inf
+    if well_formed:
+        well_formed.mask(logits)
+    scores, places = _top(logits, offsets, count)
+    return scores, places // logits.size(-1), places % logits.size(-1)
+
+
+def _top(x: Tensor, offsets: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The greatest `count` (or all) of x [B, K, V] + offsets [B, K], of each b, and their places.
+
+    Both [B, count], greatest first, places from 0 to K * V. As topk, which copies whole rows: here
+    only blocks of a row with the greatest maxima, in which the greatest numbers must be.
+    """
+    rows, size = x.shape[1:]
+    blocks = size // BLOCK
+    end = blocks * BLOCK
+    if rows * blocks <= count:
+        x = (x + offsets.unsqueeze(-1)).flatten(1)
+        values, places = x.topk(min(count, x.size(1)), dim=1)
+        return values, places
+    maxima = x[..., :end].unflatten(-1, (blocks, BLOCK)).amax(dim=-1) + offsets.unsqueeze(-1)
+    chosen = maxima.flatten(1).topk(count, dim=1, sorted=False).indices
+    columns = torch.arange(size, device=x.device)
+    starts = chosen // blocks * size + chosen % blocks * BLOCK
+    inside = (starts.unsqueeze(-1) + columns[:BLOCK]).flatten(1)
+    # What no block has, of each row.
+    rest = (columns[:rows, None] * size + columns[end:]).flatten().expand(len(x), -1)
+    places = torch.cat((inside, rest), dim=1)
+    scores = x.flatten(1).gather(1, places) + offsets.gather(1, places // size)
+    values, order = scores.topk(count, dim=1)
+    return values, places.gather(1, order)
