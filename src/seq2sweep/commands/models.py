@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ EXAMPLES = (
     'seq2sweep attend "The cat sleeps." --target "Die Katze schläft."',
     'seq2sweep attend "The cat sleeps." --out cat.svg --of encoder --layer 2 --head 3 --word cat',
     "seq2sweep export ctranslate2-model",
+    "seq2sweep serve",
+    "seq2sweep serve --model models:/phrasebook-en-de@newest --port 8001",
 )
 
 
@@ -180,6 +183,29 @@ def _export(options: argparse.Namespace) -> None:
     )
 
 
+def _add_serve(commands: Commands) -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="answer over HTTP: translations, streamed too, attention maps, and a page to try it",
+    )
+    serve.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="the address to listen on (127.0.0.1); any but this machine's own needs "
+        "$SEQ2SWEEP_TOKEN, which every request must send then",
+    )
+    serve.add_argument("--port", type=int, default=8000, help="its port (8000); 0: any free one")
+    _add_trained(serve)
+
+
+def _serve(options: argparse.Namespace) -> None:
+    from seq2sweep.serving.http_server import TOKEN, serve
+
+    if not 0 <= options.port < 2**16:
+        raise UserError(f"--port is {options.port}: it must be from 0 to 65535")
+    serve(_opened(options), options.host, options.port, os.environ.get(TOKEN))
+
+
 def _add_trained(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--model",
@@ -218,4 +244,5 @@ COMMANDS = {
     "translate": (_add_translate, _translate),
     "attend": (_add_attend, _attend),
     "export": (_add_export, _export),
+    "serve": (_add_serve, _serve),
 }

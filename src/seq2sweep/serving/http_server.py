@@ -1,0 +1,70 @@
+"""The server that `seq2sweep serve` runs until it is told to end."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import signal
+import socket
+import sys
+
+import uvicorn
+
+from seq2sweep.console import say
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.translator import Translator
+from seq2sweep.serving.http_app import Answers, app
+
+TOKEN = "SEQ2SWEEP_TOKEN"
+"""The environment variable with the token; an argument could be read by every user."""
+SECONDS_TO_DRAIN = 30
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+def serve(translator: Translator, host: str, port: int, token: str | None) -> None:
+    """Answer until SIGTERM or Ctrl-C, then finish the requests that are there.
+
+    Raises UserError where nothing can listen, or the world could without a token.
+    """
+    if not _is_loopback(host) and not token:
+        raise UserError(
+            f"--host {host} is open to other machines: set {TOKEN} to a secret that they must "
+            "send, or leave --host out"
+        )
+    answers = Answers(translator)
+    with _listening(host, port) as listener:
+        config = uvicorn.Config(
+            app(answers, token or None, LOOPBACK),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=SECONDS_TO_DRAIN,
+        )
+        shown = f"[{host}]" if ":" in host else host
+        say(f"Open http://{shown}:{listener.getsockname()[1]}/   (Ctrl-C ends it)")
+        # uvicorn raises the signal again once it has drained.
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                uvicorn.Server(config).run(sockets=[listener])
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            answers.batcher.close()
+
+
+def _is_loopback(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises UserError."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.create_server(found[0][4][:2], family=found[0][0], backlog=512)
+    except OSError as error:
+        raise UserError(
+            f"cannot listen on {host}:{port} ({error.strerror}): end the program that has this "
+            f"port, or choose another: --port {port % 65535 + 1}"
+        ) from None

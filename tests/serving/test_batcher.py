@@ -1,0 +1,120 @@
+"""Requests are joined, answered each with its own, and never lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from seq2sweep.decode.beam import Translation
+from seq2sweep.serving.batcher import Batcher, FullError
+
+
+class Search:
+    """Says what it was given, after it may go on."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[list[str], Any]] = []
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+
+    def __call__(self, lines: Sequence[str], options: Any) -> list[list[Translation]]:
+        self.calls.append((list(lines), options))
+        self.begun.set()
+        assert self.may_go_on.wait(10)
+        if "bad" in lines:
+            raise RuntimeError("bad")
+        return [[Translation(line.upper(), 0.0)] for line in lines]
+
+
+@pytest.fixture
+def search() -> Search:
+    return Search()
+
+
+@pytest.fixture
+def batcher(search: Search) -> Iterator[Batcher]:
+    made = Batcher(search, largest=4, most=6)
+    first = made.translate(["first"], "a")
+    assert search.begun.wait(10)
+    yield made
+    search.may_go_on.set()
+    assert texts(first) == ["FIRST"]
+    made.close()
+
+
+def texts(answer: Future[Any]) -> list[str]:
+    return [best[0].text for best in answer.result(10)]
+
+
+def test_those_that_wait_go_together_by_their_options(search: Search, batcher: Batcher) -> None:
+    answers = [
+        batcher.translate(lines, options)
+        for lines, options in ((["b", "c"], "a"), (["d"], "other"), (["e", "f"], "a"), (["g"], "a"))
+    ]
+    search.may_go_on.set()
+    assert [texts(answer) for answer in answers] == [["B", "C"], ["D"], ["E", "F"], ["G"]]
+    # The fourth has no room beside b, c, e and f.
+    assert search.calls == [
+        (["first"], "a"),
+        (["b", "c", "e", "f"], "a"),
+        (["d"], "other"),
+        (["g"], "a"),
+    ]
+
+
+def test_more_lines_than_may_wait_are_refused(search: Search, batcher: Batcher) -> None:
+    answers = [batcher.translate([str(i)], "a") for i in range(6)]
+    with pytest.raises(FullError):
+        batcher.translate(["7"], "a")
+    with pytest.raises(FullError):
+        batcher.run(lambda: 1)
+    search.may_go_on.set()
+    assert [texts(answer) for answer in answers] == [[str(i)] for i in range(6)]
+    assert texts(batcher.translate(["8"], "a")) == ["8"]
+
+
+def test_who_gave_up_costs_nothing(search: Search, batcher: Batcher) -> None:
+    gone, stays = batcher.translate(["gone"], "a"), batcher.translate(["stays"], "a")
+    assert gone.cancel()
+    search.may_go_on.set()
+    assert texts(stays) == ["STAYS"]
+    assert search.calls[1:] == [(["stays"], "a")]
+
+
+def test_an_error_is_told_to_its_requests_alone(search: Search, batcher: Batcher) -> None:
+    bad, beside = batcher.translate(["bad"], "a"), batcher.translate(["x"], "a")
+    other, task = batcher.translate(["y"], "b"), batcher.run(lambda: 1 // 0)
+    search.may_go_on.set()
+    for answer in (bad, beside):
+        with pytest.raises(RuntimeError, match="bad"):
+            answer.result(10)
+    assert texts(other) == ["Y"]
+    with pytest.raises(ZeroDivisionError):
+        task.result(10)
+
+
+def test_tasks_take_their_turn_alone(search: Search, batcher: Batcher) -> None:
+    order: list[str] = []
+    before = batcher.translate(["a"], "a")
+    task = batcher.run(lambda: order.append("task"))
+    after = batcher.translate(["b"], "a")
+    before.add_done_callback(lambda _: order.append("before"))
+    search.may_go_on.set()
+    for answer in (before, task, after):
+        answer.result(10)
+    # A request may be joined to an earlier one, never a task.
+    assert order == ["before", "task"]
+    assert search.calls[1:] == [(["a", "b"], "a")]
+
+
+def test_what_waits_is_done_before_it_closes(search: Search) -> None:
+    made = Batcher(search, largest=1, most=9)
+    answers = [made.translate([str(i)], "a") for i in range(3)]
+    threading.Timer(0.1, search.may_go_on.set).start()
+    made.close()
+    assert all(answer.done() for answer in answers)
+    with pytest.raises(FullError):
+        made.translate(["late"], "a")

@@ -1,0 +1,302 @@
+"""The server as a client sees it: answers, limits, and no answer that is the server's fault."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import uvicorn
+
+from seq2sweep.cli import main
+from seq2sweep.config import Config
+from seq2sweep.evaluate.translator import Translator
+from seq2sweep.serving import http_app
+from seq2sweep.serving.http_app import Answers, app
+from seq2sweep.serving.http_server import LOOPBACK
+
+from ..conftest import Corpus
+from ..export import made_up_models
+
+LINES = ["alpha beta gamma", "", "rot grün gelb alpha", "delta <b>&amp;", "beta " * 30]
+
+
+class Client:
+    """Of a server in a thread of this process."""
+
+    def __init__(self, translator: Translator, token: str | None = None) -> None:
+        self.translator, self.answers = translator, Answers(translator)
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        config = uvicorn.Config(app(self.answers, token, LOOPBACK), log_level="critical")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([listener],))
+        self._thread.start()
+
+    def post(self, path: str, body: Any, **more: Any) -> requests.Response:
+        return requests.post(self.address + path, json=body, timeout=20, **more)
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(20)
+        self.answers.batcher.close()
+
+
+Start = Callable[..., Client]
+
+
+@pytest.fixture
+def start(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> Iterator[Start]:
+    """Start a server of a model of a kind."""
+    clients = []
+
+    def started(kind: str = made_up_models.PAPER, token: str | None = None) -> Client:
+        translator = made_up_models.translator(tmp_path / kind, tiny_config, tiny_corpus, kind)
+        clients.append(Client(translator, token))
+        return clients[-1]
+
+    yield started
+    for client in clients:
+        client.close()
+
+
+def shown(found: list[list[Any]]) -> list[list[dict[str, Any]]]:
+    return [
+        [{"text": one.text, "score": pytest.approx(one.score)} for one in best] for best in found
+    ]
+
+
+def test_translations_are_those_of_the_translator(start: Start) -> None:
+    client = start()
+    config = client.translator.searched(2, beam=3, alpha=1.0)
+    expected = shown(client.translator.translate(LINES, 2, config=config))
+    answer = client.post("/translate", {"text": LINES, "beam": 3, "alpha": 1, "n_best": 2})
+    assert answer.json() == {"translations": expected}
+    expected = shown(client.translator.translate(LINES[:1]))
+    assert client.post("/translate", {"text": LINES[0]}).json() == {"translations": expected}
+
+
+def test_requests_at_the_same_time_get_each_their_own(start: Start) -> None:
+    client = start()
+    asked = [
+        {"text": [LINES[i % 4], f"alpha {'beta ' * (i % 7)}"], "beam": 1 + i % 3} for i in range(60)
+    ]
+    with ThreadPoolExecutor(20) as pool:
+        found = list(pool.map(lambda body: client.post("/translate", body).json(), asked))
+    for body, answer in zip(asked, found, strict=True):
+        config = client.translator.searched(beam=body["beam"])
+        expected = client.translator.translate(body["text"], config=config)  # type: ignore[arg-type]
+        assert answer == {"translations": shown(expected)}
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_stream_joins_to_the_translation(start: Start, line: str, beam: int) -> None:
+    client = start()
+    config = client.translator.searched(beam=beam)
+    [[expected]] = client.translator.translate([line], config=config)
+    answer = client.post("/stream", {"text": line, "beam": beam}, stream=True)
+    parts = [json.loads(part) for part in answer.iter_lines()]
+    assert "".join(part["text"] for part in parts) == expected.text
+    last = {"text": expected.text, "score": pytest.approx(expected.score)}
+    assert parts[-1]["translation"] == last
+    assert all("translation" not in part for part in parts[:-1])
+
+
+def test_the_attention_page_is_that_of_the_pair(start: Start) -> None:
+    answer = start().post("/attend", {"text": "alpha beta", "target": "gamma <script>"})
+    assert answer.status_code == 200
+    assert "memory_attention" in answer.text
+    assert "gamma <script>" not in answer.text
+
+
+def test_it_says_what_the_model_is(start: Start) -> None:
+    client = start()
+    about = requests.get(client.address + "/model", timeout=20).json()
+    assert about["parameters"] == sum(p.numel() for p in client.translator.model.parameters())
+    assert about["settings"]["evaluate"]["beam"] == client.translator.config.beam
+    assert "secret" not in json.dumps(about)
+    assert requests.get(client.address + "/health", timeout=20).json() == {"status": "ok"}
+    page = requests.get(client.address + "/", timeout=20).text
+    assert not re.search(r"(src|href)=.?https?:", page)
+    schema = requests.get(client.address + "/openapi.json", timeout=20).json()
+    body = schema["paths"]["/translate"]["post"]["requestBody"]["content"]["application/json"]
+    assert set(body["schema"]["properties"]) == {"text", "beam", "alpha", "n_best"}
+
+
+HOSTILE: list[tuple[Any, int, str]] = [
+    (b"", 400, "no JSON"),
+    (b"{", 400, "no JSON"),
+    (b"[" * 400_000, 400, "no JSON"),
+    (b'{"text": "' + b"\xff" + b'"}', 400, "no JSON"),
+    (b'{"text": ' + b"1" * 10_000 + b"}", 400, "no JSON"),
+    (b'{"text": "' + b"a " * 600_000 + b'"}', 413, "too long"),
+    ([], 422, "valid dictionary"),
+    (None, 422, "valid dictionary"),
+    ({}, 422, "text: Field required"),
+    ({"text": 5}, 422, "text"),
+    ({"text": None}, 422, "text"),
+    ({"text": [["a"]]}, 422, "text"),
+    ({"text": "a", "beem": 5}, 422, "beem: unknown key, known are beam, alpha, text, n_best"),
+    ({"text": "a", "beam": 0}, 422, "beam"),
+    ({"text": "a", "beam": 10**9}, 422, "beam"),
+    ({"text": "a", "beam": "4"}, 422, "beam"),
+    ({"text": "a", "beam": 1.5}, 422, "beam"),
+    ({"text": "a", "beam": True}, 422, "beam"),
+    ({"text": "a", "alpha": -1}, 422, "alpha"),
+    (b'{"text": "a", "alpha": NaN}', 422, "alpha"),
+    (b'{"text": "a", "alpha": 1e999}', 422, "alpha"),
+    ({"text": "a", "n_best": 9}, 422, "n_best is 9"),
+    ({"text": "a\nb"}, 422, "line break"),
+    ({"text": "a\u2028b"}, 422, "line break"),
+    (b'{"text": "\\ud800"}', 422, "half a character"),
+    ({"text": ["a"] * 65}, 422, "65 lines: send at most 64"),
+    ({"text": "alpha " * 3000}, 422, "tokens: send at most"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "said"), HOSTILE)
+@pytest.mark.parametrize("path", ["/translate", "/stream", "/attend"])
+def test_what_cannot_be_answered_is_a_4xx_of_one_line(
+    start: Start, path: str, body: Any, status: int, said: str
+) -> None:
+    client = start()
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    answer = requests.post(client.address + path, data=data, headers=headers, timeout=20)
+    assert 400 <= answer.status_code < 500
+    line = answer.json()["error"]
+    assert "\n" not in line
+    assert len(line) <= 300
+    if path == "/translate":
+        assert (answer.status_code, said in line) == (status, True), line
+    # The next one is answered as ever.
+    assert client.post("/translate", {"text": "alpha"}).status_code == 200
+
+
+def test_only_json_from_its_own_address_is_read(start: Start) -> None:
+    client = start()
+    plain = requests.post(client.address + "/translate", data='{"text": "a"}', timeout=20)
+    assert plain.status_code == 415
+    for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", ""):
+        answer = client.post("/translate", {"text": "a"}, headers={"Host": host})
+        assert (answer.status_code, "own address" in answer.text) == (403, True)
+    port = client.address.rpartition(":")[2]
+    for host in ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        assert client.post("/translate", {"text": "a"}, headers={"Host": host}).status_code == 200
+
+
+def test_with_a_token_nothing_is_said_without_it(start: Start) -> None:
+    client = start(token="geheim")
+    for headers in ({}, {"Authorization": "Bearer falsch"}, {"Authorization": "geheim"}):
+        for path in ("/translate", "/stream", "/attend"):
+            assert client.post(path, {"text": "a"}, headers=headers).status_code == 401
+        for path in ("/model", "/openapi.json"):
+            answer = requests.get(client.address + path, headers=headers, timeout=20)
+            assert answer.status_code == 401
+    headers = {"Authorization": "Bearer geheim", "Host": "elsewhere.example"}
+    assert client.post("/translate", {"text": "a"}, headers=headers).status_code == 200
+    page = requests.get(client.address + "/", timeout=20)
+    assert 'id="token"' in page.text
+    assert "geheim" not in page.text
+
+
+def test_too_many_that_wait_are_told_to_come_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_app, "MOST_WAITING", 2)
+    client = start()
+    held = threading.Event()
+    busy = client.answers.batcher.run(lambda: held.wait(20))
+    time.sleep(0.2)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(client.post, "/translate", {"text": "a"}) for _ in range(4)]
+        time.sleep(0.5)
+        held.set()
+        statuses = sorted(answer.result().status_code for answer in asked)
+    assert busy.result()
+    assert statuses == [200, 200, 429, 429]
+
+
+def test_one_that_takes_too_long_is_given_up(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_app, "SECONDS", 0.2)
+    client = start()
+    held = threading.Event()
+    client.answers.batcher.run(lambda: held.wait(20))
+    answer = client.post("/translate", {"text": "a"})
+    assert (answer.status_code, "not done in" in answer.json()["error"]) == (503, True)
+    held.set()
+    assert client.post("/translate", {"text": "a"}).status_code == 200
+
+
+def test_trees_are_answered_and_not_streamed(start: Start) -> None:
+    client = start(made_up_models.TREES)
+    [[found]] = client.post("/translate", {"text": "alpha beta"}).json()["translations"]
+    assert found["text"] == client.translator.translate(["alpha beta"])[0][0].text
+    assert client.post("/stream", {"text": "alpha beta"}).status_code == 422
+
+
+def test_a_model_without_attention_says_so(start: Start) -> None:
+    answer = start("bytenet").post("/attend", {"text": "alpha"})
+    assert answer.status_code == 422
+    assert "attention" in answer.json()["error"]
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def test_the_world_needs_a_token(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
+    monkeypatch.delenv("SEQ2SWEEP_TOKEN", raising=False)
+    command = ["serve", "--model", str(tmp_path / "model"), "--host", "0.0.0.0"]
+    assert main(command) == 2
+    assert "set SEQ2SWEEP_TOKEN" in capsys.readouterr().err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main([*command[:-2], "--port", port]) == 2
+    assert f"--port {int(port) % 65535 + 1}" in capsys.readouterr().err
+
+
+def test_sigterm_finishes_what_has_come(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
+    command = [sys.executable, "-m", "seq2sweep.cli", "serve", "--port", "0"]
+    server = subprocess.Popen(
+        [*command, "--model", tmp_path / "model"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        assert server.stdout is not None
+        opened = re.search(r"http://\S+", server.stdout.readline())
+        assert opened
+        body = {"text": [f"alpha {'beta ' * 100}"] * 64, "beam": 16}
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(requests.post, opened[0] + "translate", json=body, timeout=60)
+            time.sleep(0.3)
+            server.send_signal(signal.SIGTERM)
+            assert len(asked.result().json()["translations"]) == 64
+        assert server.wait(30) == 0
+        assert server.stderr is not None
+        assert server.stderr.read() == ""
+    finally:
+        server.kill()
+        server.wait()
