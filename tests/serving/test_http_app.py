@@ -254,6 +254,15 @@ def test_a_model_without_attention_says_so(start: Start) -> None:
     assert "attention" in answer.json()["error"]
 
 
+def test_the_request_of_the_docs_is_answered(start: Start) -> None:
+    text = (Path(__file__).parents[2] / "docs/serving.md").read_text(encoding="utf-8")
+    found = re.search(r"curl -H '(.*?): (.*?)' -d '(.*?)' \S+(/translate)", text)
+    assert found
+    key, value, body, path = found.groups()
+    answer = requests.post(start().address + path, data=body, headers={key: value}, timeout=20)
+    assert len(answer.json()["translations"]) == 1
+
+
 # --- the command ---------------------------------------------------------------------------------
 
 
