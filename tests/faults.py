@@ -291,6 +291,39 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
         ],
     },
+    # --- serving
+    "tests/serving/test_batcher.py": {
+        f"{PACKAGE}/serving/batcher.py": [
+            ("and other.options == first.options", "and True"),
+            ("waiting + len(request.lines) > self._most", "waiting > self._most"),
+            ("if one.answer.set_running_or_notify_cancel()]", "if not one.answer.done()]"),
+            ("room -= len(other.lines)", "room -= 1"),
+        ],
+    },
+    "tests/serving/test_http_app.py": {
+        f"{PACKAGE}/serving/http_app.py": [
+            ("if not hmac.compare_digest(", "if not given and hmac.compare_digest("),
+            ("if seen > LARGEST_BODY:", "if False:"),
+            ("if len(tokens) > most:", "if False:"),
+            ("host not in self.hosts:", "not host:"),
+            ("changes = asked.model_dump(", "changes = {} and asked.model_dump("),
+        ],
+    },
+    "tests/serving/test_packaging.py": {
+        f"{PACKAGE}/serving/packaging.py": [
+            ("source.parent, whole=True)", "source.parent)"),
+            ('(source / "model").rglob("*.py")', '(source / "model").glob("*.py")'),
+        ],
+        f"{PACKAGE}/serving/pyfunc.py": [
+            ("searched(n_best, **given)", "searched(n_best)"),
+        ],
+    },
+    "tests/tracking/test_logged_models.py": {
+        f"{PACKAGE}/tracking/logged_models.py": [
+            ("return str(max(models", "return str(min(models"),
+            ("for one in (run_id, *(run.info.run_id for run in below))", "for one in (run_id,)"),
+        ],
+    },
     # --- evaluate
     EVALUATION: {
         f"{PACKAGE}/evaluate/evaluation.py": [
