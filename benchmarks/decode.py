@@ -285,9 +285,10 @@ def marian(folder: Path, options: argparse.Namespace, bf16: bool = False) -> Dec
 
     from seq2sweep.data.vocabulary import BOS, EOS, PAD
     from seq2sweep.decode.beam import _pad
+    from seq2sweep.export import to_marian
 
     model = MarianMTModel(contenders.marian_config(MarianConfig, options.pieces)).eval()
-    load_into_marian(model, saved_model(folder, options.pieces))
+    to_marian.fill(model, saved_model(folder, options.pieces))
     if bf16:
         model = model.to(torch.bfloat16)
 
@@ -312,45 +313,6 @@ def marian(folder: Path, options: argparse.Namespace, bf16: bool = False) -> Dec
 def marian_bf16(folder: Path, options: argparse.Namespace) -> Decode:
     """With weights and products in bf16, as its users have it faster."""
     return marian(folder, options, bf16=True)
-
-
-def load_into_marian(model: Any, weights: Any) -> None:
-    """Our weights, with zeros for the biases that ours has not."""
-    import torch
-
-    from seq2sweep.model.layers import sinusoids
-
-    def fill(linear: Any, weight: Any, bias: Any = None) -> None:
-        linear.weight.copy_(weight)
-        linear.bias.zero_() if bias is None else linear.bias.copy_(bias)
-
-    def attend(made: Any, attention: Any) -> None:
-        stacked = attention.projection.chunk(3)  # d_k and d_v are the same here
-        for linear, weight in zip((made.q_proj, made.k_proj, made.v_proj), stacked, strict=True):
-            fill(linear, weight)
-        fill(made.out_proj, attention.output.weight)
-
-    with torch.no_grad():
-        model.model.shared.weight.copy_(weights.source_embedding.weight)
-        model.final_logits_bias.zero_()
-        for side, layers in (
-            (model.model.encoder, weights.encoder), (model.model.decoder, weights.decoder)
-        ):  # fmt: skip
-            table = side.embed_positions.weight
-            table.copy_(sinusoids(*table.shape))
-            for made, layer in zip(side.layers, layers, strict=True):
-                attend(made.self_attn, layer.attention)
-                norms = [(made.self_attn_layer_norm, layer.attention_residual.norm)]
-                if layers is weights.decoder:
-                    attend(made.encoder_attn, layer.memory_attention)
-                    norms.append((made.encoder_attn_layer_norm, layer.memory_residual.norm))
-                norms.append((made.final_layer_norm, layer.feed_forward_residual.norm))
-                for norm, ours_ in norms:
-                    fill(norm, ours_.weight, ours_.bias)
-                for linear, inner in (
-                    (made.fc1, layer.feed_forward.inner), (made.fc2, layer.feed_forward.outer)
-                ):  # fmt: skip
-                    fill(linear, inner.weight, inner.bias)
 
 
 def table(found: dict[str, list[dict[str, Any]]]) -> str:

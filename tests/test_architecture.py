@@ -40,6 +40,7 @@ LAYERS = {
     "seq2sweep.decode": 9,
     "seq2sweep.evaluate": 10,
     "seq2sweep.sweep": 11,
+    "seq2sweep.export": 11,
     "seq2sweep.table1": 11,
     "seq2sweep.cluster": 13,
     "seq2sweep.report": 12,

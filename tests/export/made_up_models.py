@@ -40,6 +40,16 @@ KINDS: dict[str, dict[str, Any]] = {
         for side in ("encoder", "decoder")
         for mixer in ("restricted", "recurrent", "convolutional", "separable")
     },
+    "all at once": {
+        "attention": "additive",
+        "d_k": 8,
+        "d_v": 24,
+        "norm": "pre",
+        "positions": "learned",
+        "tie_embeddings": False,
+        "feed_forward": "swiglu",
+        "norm_kind": "rmsnorm",
+    },
     "recurrent": {"architecture": "recurrent", "layers": 2},
     "recurrent of before": {"architecture": "recurrent", "layers": 2, "context": "previous"},
     "convolutional": {"architecture": "convolutional", "layers": 2},

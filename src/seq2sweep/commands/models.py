@@ -21,6 +21,8 @@ from seq2sweep.storage.atomic import write_whole
 if TYPE_CHECKING:
     from seq2sweep.evaluate.translator import Translator
 
+CLEAN = Path("data/clean")
+
 EXAMPLES = (
     'echo "The cat sleeps." | seq2sweep translate',
     "seq2sweep translate news.en.gz --n-best 4",
@@ -30,7 +32,9 @@ EXAMPLES = (
     'seq2sweep attend "The cat sleeps on the old sofa."',
     'seq2sweep attend "The cat sleeps." --target "Die Katze schläft."',
     'seq2sweep attend "The cat sleeps." --out cat.svg --of encoder --layer 2 --head 3 --word cat',
-    "seq2sweep export ctranslate2-model",
+    "seq2sweep export ctranslate2-model --quantize int8",
+    "seq2sweep export my-model --format safetensors",
+    "seq2sweep export marian-model --format marian --check news.en news.de",
     "seq2sweep serve",
     "seq2sweep serve --model models:/phrasebook-en-de@newest --port 8001",
 )
@@ -167,20 +171,50 @@ def _attend(options: argparse.Namespace) -> None:
 
 def _add_export(commands: Commands) -> None:
     export = commands.add_parser(
-        "export", help="write the trained weights as CTranslate2 reads them (extra ctranslate2)"
+        "export",
+        help="write the trained model as other programs read it, and check it there",
+        description="Ends by translating sentences in the new engine and by this program: how many "
+        "translations are the same, and both scores. Where they differ by more than the format "
+        "accounts for, nothing is written and the exit status is 1.",
     )
     export.add_argument("folder", type=Path, help="where to: a folder that is not there yet")
+    export.add_argument(
+        "--format",
+        choices=("ctranslate2", "marian", "onnx", "safetensors"),
+        default="ctranslate2",
+        help="of CTranslate2 (as without this), Hugging Face's MarianMTModel, ONNX (each with the "
+        "extra of its name), or this program's own, one folder with a card",
+    )
+    export.add_argument(
+        "--quantize",
+        choices=("int8", "int8_float32", "bfloat16"),
+        help="how CTranslate2 stores weights (float32)",
+    )
+    export.add_argument(
+        "--check",
+        nargs=2,
+        type=Path,
+        metavar=("SOURCE", "TARGET"),
+        help="sentences and their translations to check it with (the test set in data/clean)",
+    )
     _add_trained(export)
 
 
 def _export(options: argparse.Namespace) -> None:
-    from seq2sweep.decode.ctranslate import export
+    from seq2sweep.export import agreement, exporting
 
-    export(_opened(options).model, options.folder)
-    print(
-        f"{options.folder} holds the weights for CTranslate2; its tokens are the ids of "
-        f"{options.vocabulary}, as text, and a sentence ends with 2"
-    )
+    form = exporting.chosen(options.format, options.quantize)
+    translator = _opened(options)
+    pairs = agreement.sentences(options.check, CLEAN)
+    with tqdm(total=2 * len(pairs[0]), **console.bar("check", "sentences")) as bar:
+        found = exporting.export(translator, form, options.folder, *pairs, bar.update)
+    asked = agreement.searching(translator, form).config
+    print(f"{options.folder} holds the model for {form.title}: {found}")
+    if asked != translator.config:
+        print(
+            f"both searched by log P / length ** {asked.alpha}, as {form.title} does, which does "
+            "not know the paper's penalty"
+        )
 
 
 def _add_serve(commands: Commands) -> None:

@@ -1,11 +1,12 @@
 """CTranslate2, an engine made for inference: the model in its format, and beam search by it.
 
-Needs the package ctranslate2 (the extra of that name). Pieces are known to it by their ids, as
-text; so that whatever vocabulary encoded a line decodes it.
+Needs the package ctranslate2 (the extra of that name). Pieces are known to it as text: by their
+ids, so that whatever vocabulary encoded a line decodes it, or as they are named.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,24 +30,26 @@ from seq2sweep.model.layers import (
     Residual,
     sinusoids,
 )
-from seq2sweep.storage.atomic import whole_folder
 
 GATED = {"relu": False, "swiglu": True}
 """Kinds of feed-forward that CTranslate2 knows, and whether they have a gate."""
 
 
-def export(model: Architecture, folder: Path) -> None:
-    """Write the model into a folder that is not there yet, in float32.
+def export(
+    model: Architecture,
+    folder: Path,
+    tokens: Sequence[str] | None = None,
+    quantization: str | None = None,
+) -> None:
+    """Write the model into a folder that is empty or not there yet.
 
-    Raises UserError for what CTranslate2 does not know: other mixers than self-attention, additive
-    attention, heads whose d_k and d_v are not d_model / heads, kinds of feed-forward and norm that
-    are not the paper's, swiglu or rmsnorm; and when the folder exists or the package is missing.
+    tokens: the text of each piece, the first those of `vocabulary.SPECIAL`; None: its id.
+    quantization: how its weights are stored, as CTranslate2 names it; None: in float32. Raises
+    UserError for what `known` refuses, and when the package is missing.
     """
     engine = _engine()
-    config = _known(model)
+    config = known(model)
     assert isinstance(model, Transformer)
-    if folder.exists():
-        raise UserError(f"{folder} exists: name a folder that does not, or remove it")
     specs = engine.specs
     spec = specs.TransformerSpec.from_config(
         config.layers,
@@ -76,19 +79,24 @@ def export(model: Architecture, folder: Path) -> None:
         _norm(spec.encoder.layer_norm, model.encoder_norm)
         _norm(spec.decoder.layer_norm, model.decoder_norm)
     spec.decoder.projection.weight = _array(model.projection.weight)
-    pieces = [str(piece) for piece in range(model.vocabulary_size)]
+    pieces = [*tokens] if tokens else [str(piece) for piece in range(model.vocabulary_size)]
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
-    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = map(str, (UNK, BOS, EOS))
-    spec.config.decoder_start_token = str(BOS)
+    for name, piece in (("unk", UNK), ("bos", BOS), ("eos", EOS), ("decoder_start", BOS)):
+        setattr(spec.config, f"{name}_token", pieces[piece])
     spec.validate()
-    spec.optimize()
-    with whole_folder(folder) as made_whole:
-        spec.save(str(made_whole))
+    spec.optimize(quantization=quantization)
+    folder.mkdir(parents=True, exist_ok=True)
+    spec.save(str(folder))
 
 
-def _known(model: Architecture) -> TransformerConfig:
-    """The model's settings. Raises UserError for one that CTranslate2 does not know."""
+def known(model: Architecture) -> TransformerConfig:
+    """The model's settings.
+
+    Raises UserError for what CTranslate2 does not know: other architectures, models for trees,
+    other mixers than self-attention, additive attention, heads whose d_k and d_v are not
+    d_model / heads, kinds of feed-forward and norm that are not the paper's, swiglu or rmsnorm.
+    """
     if not isinstance(model, Transformer):
         raise UserError(f"CTranslate2 has no model.architecture {model.config.architecture}")
     config = model.config
@@ -120,7 +128,8 @@ class Search:
 
     config.length_penalty must be power: the paper's is not among those that it knows. shortest and
     longest: bounds on the pieces of a translation, without EOS; without `longest` it has at most
-    `max_extra_tokens` more than the longest sentence of its batch.
+    `max_extra_tokens` more than the longest sentence of its batch. tokens: as for `export`;
+    compute_type: as CTranslate2 names it, `default` being that of the weights where the CPU has it.
     """
 
     def __init__(
@@ -130,14 +139,18 @@ class Search:
         threads: int,
         shortest: int = 0,
         longest: int | None = None,
+        tokens: Sequence[str] | None = None,
+        compute_type: str = "float32",
     ) -> None:
         if config.length_penalty != "power" and config.alpha:
             raise UserError(
                 "CTranslate2 divides by length ** alpha: set evaluate.length_penalty to power"
             )
         self.config, self.shortest, self.longest = config, shortest, longest
+        self.tokens = tokens
+        self.ids = {token: piece for piece, token in enumerate(tokens or ())}
         self.translator = _engine().Translator(
-            str(folder), device="cpu", compute_type="float32", inter_threads=1,
+            str(folder), device="cpu", compute_type=compute_type, inter_threads=1,
             intra_threads=threads,
         )  # fmt: skip
 
@@ -145,22 +158,28 @@ class Search:
         """Hypotheses without their EOS."""
         limit = self.longest or max(map(len, sentences)) - 1 + self.config.max_extra_tokens
         results = self.translator.translate_batch(
-            [list(map(str, sentence)) for sentence in sentences],
+            [list(map(self._token, sentence)) for sentence in sentences],
             beam_size=self.config.beam,
             num_hypotheses=n_best,
             length_penalty=self.config.alpha,
             min_decoding_length=self.shortest,
             max_decoding_length=limit,
-            suppress_sequences=[[str(PAD)], [str(BOS)]],
+            suppress_sequences=[[self._token(PAD)], [self._token(BOS)]],
             return_scores=True,
         )
         return [
             [
-                Hypothesis(list(map(int, pieces)), float(score))
-                for pieces, score in zip(result.hypotheses, result.scores, strict=True)
+                Hypothesis([self._piece(token) for token in said], float(score))
+                for said, score in zip(result.hypotheses, result.scores, strict=True)
             ]
             for result in results
         ]
+
+    def _token(self, piece: int) -> str:
+        return self.tokens[piece] if self.tokens else str(piece)
+
+    def _piece(self, token: str) -> int:
+        return self.ids[token] if self.tokens else int(token)
 
 
 def _engine() -> ModuleType:
@@ -176,7 +195,8 @@ def _engine() -> ModuleType:
 
 
 def _array(tensor: Tensor) -> Any:
-    return tensor.detach().float().contiguous().cpu().numpy()
+    # A copy: CTranslate2 rounds the numbers that it is given in their place.
+    return tensor.detach().float().cpu().numpy().copy()
 
 
 def _table(positions: Positions) -> Tensor:

@@ -1,0 +1,1 @@
+"""Models as other programs read them, each checked in its new engine before it is there."""

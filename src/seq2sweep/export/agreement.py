@@ -1,0 +1,137 @@
+"""Whether an exported model says what ours says: in its own engine, on sentences of a test set."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from seq2sweep.data import files
+from seq2sweep.data.reading import read_lines
+from seq2sweep.data.vocabulary import BOS, EOS, PAD
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.scorers import scorer
+from seq2sweep.evaluate.translator import Translator
+from seq2sweep.export.formats import Format, Opened
+
+SENTENCES = 300
+"""Of a test set, evenly spaced: a few seconds."""
+SENTENCES_OF_LOGITS = 16
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Of `sentences`, how many translations are `same`; scores of both, by `metric`; the greatest
+    difference of a logit by the greatest logit, None where they are not compared."""
+
+    sentences: int
+    same: int
+    metric: str
+    own: float
+    theirs: float
+    logits: float | None
+
+    def __str__(self) -> str:
+        equal = "=" if round(self.own, 2) == round(self.theirs, 2) else "and"
+        said = f"{self.same} of {self.sentences} the same, {self.metric.upper()} {self.own:.2f} "
+        return f"{said}{equal} {self.theirs:.2f}" + (
+            f", logits within {self.logits:.1e}" if self.logits is not None else ""
+        )
+
+
+def sentences(check: Sequence[Path] | None, clean: Path) -> tuple[list[str], list[str]]:
+    """At most SENTENCES sources and their references: of `check`, two files, or of the test set.
+
+    Raises UserError where there are none.
+    """
+    if check is None:
+        if not (clean / files.header_name("test")).exists():
+            raise UserError(
+                f"{clean} has no test set to check the export with: run it in the project's "
+                "folder, or name sentences and their translations by --check SOURCE TARGET"
+            )
+        files.verify(clean, "test")
+    source, target = check or files.text_paths(clean, "test")
+    sides = [list(read_lines(path)) for path in (source, target)]
+    if len(sides[0]) != len(sides[1]):
+        raise UserError(
+            f"{source} has {len(sides[0])} lines but {target} {len(sides[1])}: line i of both must "
+            "be the same sentence"
+        )
+    pairs = [pair for pair in zip(*sides, strict=True) if all(map(str.strip, pair))]
+    if not pairs:
+        raise UserError(f"{source} and {target} hold no sentence to check the export with")
+    step = max(1, len(pairs) // SENTENCES)
+    chosen = pairs[::step][:SENTENCES]
+    return [pair[0] for pair in chosen], [pair[1] for pair in chosen]
+
+
+def searching(translator: Translator, form: Format) -> Translator:
+    """The same model, its search as near to its own as the engine of a format knows one."""
+    asked = translator.config
+    if asked.length_penalty in form.PENALTIES:
+        return translator
+    found = copy.copy(translator)
+    found.config = dataclasses.replace(asked, length_penalty=form.PENALTIES[0])
+    return found
+
+
+def compare(
+    translator: Translator,
+    opened: Opened,
+    form: Format,
+    sources: Sequence[str],
+    references: Sequence[str],
+    on_done: Callable[[int], object] = lambda sentences: None,
+) -> Agreement:
+    """Translate by both, with the same settings. `on_done` hears of each sentence twice."""
+    best = [found[0] for found in translator.translate(sources, on_done=on_done)]
+    ours = [translation.text for translation in best]
+    theirs = opened.translate(translator.clean(sources), on_done)
+    data = translator.settings["data"]
+    lowercase = translator.settings["prepare"]["lowercase"]
+    by = scorer(references, data["target"], lowercase=lowercase)
+    own, other = (by.score(by.counts(said).sum(axis=0)) for said in (ours, theirs))
+    logits = None
+    if form.bounds.logits is not None:
+        few = slice(SENTENCES_OF_LOGITS)
+        logits = _difference(translator, opened, sources[few], [one.pieces for one in best[few]])
+    same = sum(a == b for a, b in zip(ours, theirs, strict=True))
+    return Agreement(len(ours), same, by.name, own, other, logits)
+
+
+@torch.no_grad()
+def _difference(
+    translator: Translator, opened: Opened, sources: Sequence[str], said: Sequence[Sequence[int]]
+) -> float:
+    """Of logits after each token of what was said, padding left out."""
+    encoded = translator.vocabulary.encode(translator.clean(sources))
+    kept = [[piece for piece in pieces if piece != EOS] for pieces in said]
+    source, target_in = (
+        torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD
+        )
+        for rows in (encoded, [[BOS, *pieces] for pieces in kept])
+    )
+    device = next(translator.model.parameters()).device
+    ours = translator.model(source.to(device), target_in.to(device)).cpu()
+    difference = (opened.logits(source, target_in) - ours)[target_in.ne(PAD)].abs().max()
+    # What is no number is not within any bound.
+    return float(difference / ours[target_in.ne(PAD)].abs().max())
+
+
+def problem(found: Agreement, form: Format) -> str | None:
+    """What of it is outside of the format's bounds, in words."""
+    bounds = form.bounds
+    if bounds.logits is not None and not (found.logits or 0.0) <= bounds.logits:
+        return f"logits may differ by {bounds.logits:.0e} of the greatest"
+    if found.same < bounds.same * found.sentences:
+        return f"at least {bounds.same:.0%} must be the same"
+    # The two are rounded to be shown, and a difference of 0 must be one.
+    if not abs(found.own - found.theirs) <= bounds.score + 1e-9:
+        return f"{found.metric.upper()} may differ by {bounds.score}"
+    return None

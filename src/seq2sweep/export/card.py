@@ -1,0 +1,159 @@
+"""The card of an exported model, README.md: what it is, what it is made of, how good, at what cost.
+
+Scores and cost are those of metrics/*.json in the project's folder, if they are of these weights;
+what is not known is left out, or said to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from seq2sweep.config.datasets import TREES
+from seq2sweep.data import sources
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.check import METRICS
+from seq2sweep.evaluate.translator import Translator
+from seq2sweep.paths import read_json
+
+NAME = "README.md"
+TRAINING = Path("metrics/train.json")
+COST = ("flops", "device_hours", "energy_kwh", "device", "workers", "parameters", "steps")
+"""Of metrics/train.json."""
+
+
+def facts(translator: Translator) -> dict[str, Any]:
+    """`score`: value, name, signature, `set` and sizes; `cost`; `licence`: as far as known.
+
+    An exported model that is exported again keeps those that it has.
+    """
+    found: dict[str, Any] = {
+        key: value for key, value in translator.about.items() if key in ("score", "cost")
+    }
+    licence = translator.about.get("licence") or _licence(translator.settings["data"])
+    found |= {"licence": licence} if licence else {}
+    if not METRICS.is_file():
+        return found
+    metrics = read_json(METRICS)
+    if metrics.get("made_from", {}).get("weights") != list(translator.weights):
+        return found
+    trees = translator.settings["data"]["target"] == TREES
+    scored = metrics if trees else metrics["bleu"]["sacrebleu"]
+    found["score"] = {
+        "name": "F1" if trees else "BLEU",
+        "value": scored["f1" if trees else "score"],
+        "signature": scored["signature"],
+        "margin": (scored.get("confidence") or {}).get("margin"),
+        "sentences": metrics["sentences"],
+        "set": metrics["made_from"]["test_set"],
+        "evaluate": metrics["made_from"]["evaluate"],
+    }
+    training = read_json(TRAINING) if TRAINING.is_file() else {}
+    if training and training.get("mlflow_run_id") == metrics.get("mlflow_run_id"):
+        found["cost"] = {key: training.get(key) for key in COST}
+    return found
+
+
+def _licence(data: Mapping[str, Any]) -> str | None:
+    if data["dataset"] == "phrasebook":
+        return "sentences made by this project's own program (Apache-2.0)"
+    if data["dataset"] == "ptb":
+        return "the Penn Treebank, under your own agreement with the LDC: keep the model private"
+    try:
+        pair = data["source"], data["target"]
+        return sources.load(Path(data["folder"]), data["dataset"], *pair).licence
+    except (UserError, OSError):  # files of one's own, or another folder
+        return None
+
+
+def render(translator: Translator, found: Mapping[str, Any]) -> str:
+    """Markdown, with YAML before it as the Hugging Face Hub reads it."""
+    front = yaml.safe_dump(
+        _front(translator, found), sort_keys=False, allow_unicode=True, width=10_000
+    )
+    return f"---\n{front}---\n\n" + "\n".join(_body(translator, found))
+
+
+def _name(translator: Translator) -> str:
+    data, model = (translator.settings[key] for key in ("data", "model"))
+    return f"{model['architecture']} {data['dataset']} {data['source']}-{data['target']}"
+
+
+def _front(translator: Translator, found: Mapping[str, Any]) -> dict[str, Any]:
+    data = translator.settings["data"]
+    trees = data["target"] == TREES
+    known = "apache-2.0" if data["dataset"] == "phrasebook" else "other"
+    front: dict[str, Any] = {
+        "language": [data["source"]] + [data["target"]] * (not trees),
+        "license": known if found.get("licence") else "unknown",
+        "library_name": "seq2sweep",
+        "pipeline_tag": "token-classification" if trees else "translation",
+        "datasets": [data["dataset"]],
+    }
+    if score := found.get("score"):
+        metric = {
+            "type": score["name"].lower(),
+            "value": score["value"],
+            "name": f"{score['name']} ({score['signature']})",
+        }
+        of = {"name": data["dataset"], "type": data["dataset"], "split": score["set"]["split"]}
+        task = {"type": front["pipeline_tag"]}
+        results = [{"task": task, "dataset": of, "metrics": [metric]}]
+        front["model-index"] = [{"name": _name(translator), "results": results}]
+    return front
+
+
+def _body(translator: Translator, found: Mapping[str, Any]) -> Iterator[str]:
+    data, asked = translator.settings["data"], translator.config
+    steps = ", ".join(map(str, translator.steps))
+    yield f"# {_name(translator)}\n"
+    yield f"The mean of checkpoints {steps} of one training, by seq2sweep. To use it:\n"
+    yield '    echo "A sentence." | seq2sweep translate --model FOLDER\n'
+    yield "FOLDER is this one, and needs no other. Its files' sha256 are in manifest.json: one that"
+    yield "was changed is refused.\n"
+    yield "## How good\n"
+    yield from _scores(translator, found)
+    yield "## At what cost\n"
+    cost = found.get("cost") or {}
+    flops, energy = (cost.get("flops") or {}).get("model"), cost.get("energy_kwh")
+    count = sum(parameter.numel() for parameter in translator.model.parameters())
+    yield f"- parameters: {count:,}"
+    yield f"- training: {'not recorded' if flops is None else f'{flops:.3g} FLOPs'}" + (
+        f", {cost['device_hours']:.2g} hours of {cost['device']}"
+        if cost.get("device_hours") is not None
+        else ""
+    )
+    yield f"- energy: {'not recorded' if energy is None else f'{energy:.3g} kWh'}\n"
+    yield "## What it is made from\n"
+    yield f"- data: {data['dataset']}, {data['source']} to {data['target']}"
+    yield f"- licence of the data: {found.get('licence', 'not known')}"
+    lineage = translator.about.get("lineage", {})
+    for key in ("data.dataset", "data.vocabulary", "input.raw", "input.clean", "git.commit"):
+        if key in lineage:
+            yield f"- {key}: `{lineage[key]}`"
+    for step, sum_of in zip(translator.steps, translator.weights, strict=False):
+        yield f"- weights of step {step}: sha256 `{sum_of}`"
+    penalty = "((5 + n) / 6)" if asked.length_penalty == "paper" else "n"
+    yield f"\nIt searches with beam {asked.beam} by log P / {penalty} ** {asked.alpha}."
+    yield "All settings are in config.json.\n"
+
+
+def _scores(translator: Translator, found: Mapping[str, Any]) -> Iterator[str]:
+    score, data = found.get("score"), translator.settings["data"]
+    if not score:
+        yield "No score of these weights was at hand when the model was exported.\n"
+        return
+    margin = f" ± {score['margin']:.2f}" if score["margin"] is not None else ""
+    yield f"{score['name']} {score['value']:.2f}{margin} on {score['sentences']} sentences"
+    yield f"(`{score['signature']}`).\n"
+    if data["target"] != TREES:
+        yield "To compute it again, where data/clean is the test set:\n"
+        yield "    seq2sweep translate data/clean/test.source.txt --model FOLDER > translations.txt"
+        yield "    seq2sweep score translations.txt data/clean/test.target.txt --to " + (
+            f"{data['target']}\n"
+        )
+    yield f"- sha256 of its sources: `{score['set']['source']}`"
+    yield f"- sha256 of its references: `{score['set']['target']}`\n"

@@ -1,0 +1,93 @@
+"""What a format that models are exported to has to say, and what its check asks of it."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
+
+from seq2sweep.data.vocabulary import MODEL_NAME
+from seq2sweep.decode.beam import Penalty
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.translator import Translator
+from seq2sweep.paths import read_bytes
+
+OnDone = Callable[[int], object]
+AT_ONCE = 32
+"""Sentences that an engine gets together."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How far the new engine may be from our own search, and why it may be at all.
+
+    same: least share of translations that are the same. score: points of BLEU, or F1, that one may
+    have more than the other. logits: greatest difference, by the greatest logit; None: the engine
+    shows none, or what it computes is meant to differ.
+    """
+
+    same: float
+    score: float
+    logits: float | None
+    why: str
+
+
+class Opened(Protocol):
+    """An exported model in its engine."""
+
+    def translate(self, lines: Sequence[str], on_done: OnDone) -> list[str]:
+        """Of clean lines that are not empty. `on_done` hears how many more are done."""
+
+    def logits(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """[B, m, V] of tokens [B, n] and [B, m], padded; only where `Bounds.logits` is set."""
+
+
+class Format(ABC):
+    """One that a model can be exported to."""
+
+    title: str
+    bounds: Bounds
+    PENALTIES: ClassVar[tuple[Penalty, ...]] = ("power",)
+    """Kinds of `evaluate.length_penalty` that its engine knows."""
+
+    @abstractmethod
+    def refuses(self, translator: Translator) -> str | None:
+        """What of a model it cannot hold, in words; None: nothing."""
+
+    @abstractmethod
+    def write(self, translator: Translator, folder: Path) -> None:
+        """Fill an empty folder. Raises UserError where a package is missing."""
+
+    @abstractmethod
+    def opened(self, folder: Path, translator: Translator) -> Opened:
+        """What `write` wrote, read afresh, to search as `translator.config` says."""
+
+
+def of_one_length(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Indices in groups of at most AT_ONCE, all of one length: ours limits each output by its own
+    input, these engines all of a batch alike."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    for _, same in itertools.groupby(order, key=lambda i: lengths[i]):
+        group = list(same)
+        yield from (group[i : i + AT_ONCE] for i in range(0, len(group), AT_ONCE))
+
+
+def sentence_pieces(translator: Translator) -> bool:
+    """Whether its vocabulary is a SentencePiece model; of the other kinds the file is JSON."""
+    return not read_bytes(translator.vocabulary_folder / MODEL_NAME).startswith(b"{")
+
+
+def needed(extra: str, *packages: str) -> list[Any]:
+    """Import packages of one of this package's extras. Raises UserError where one is missing."""
+    try:
+        return [importlib.import_module(package) for package in packages]
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{error.name} is not installed: pip install -c constraints.txt -e '.[{extra}]'"
+        ) from None

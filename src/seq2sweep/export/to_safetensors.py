@@ -1,0 +1,44 @@
+"""This project's own format: a model in one folder, with a card (`decode.model_folder`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from seq2sweep.evaluate.translator import Translator
+from seq2sweep.export import card
+from seq2sweep.export.formats import Bounds, Format, OnDone
+
+
+class Safetensors(Format):
+    """Holds every model that there is."""
+
+    title = "safetensors"
+    PENALTIES = ("paper", "power")
+    bounds = Bounds(
+        same=1.0, score=0.0, logits=None, why="the same program with the same numbers, saved"
+    )
+
+    def refuses(self, translator: Translator) -> str | None:
+        return None
+
+    def write(self, translator: Translator, folder: Path) -> None:
+        found = card.facts(translator)
+        translator.save(folder, found)
+        (folder / card.NAME).write_text(card.render(translator, found), encoding="utf-8")
+
+    def opened(self, folder: Path, translator: Translator) -> _Opened:
+        return _Opened(Translator.open(folder))
+
+
+class _Opened:
+    def __init__(self, translator: Translator) -> None:
+        self.translator = translator
+
+    def translate(self, lines: Sequence[str], on_done: OnDone) -> list[str]:
+        return [best[0].text for best in self.translator.translate(lines, on_done=on_done)]
+
+    def logits(self, source: Tensor, target_in: Tensor) -> Tensor:
+        raise NotImplementedError

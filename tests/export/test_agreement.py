@@ -1,0 +1,104 @@
+"""What an export's check takes, what it says, and what it lets through."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+
+from seq2sweep.config import Config
+from seq2sweep.errors import UserError
+from seq2sweep.export import agreement
+from seq2sweep.export.agreement import Agreement
+from seq2sweep.export.formats import Bounds, of_one_length
+from seq2sweep.export.to_ctranslate2 import Ctranslate2
+from seq2sweep.export.to_marian import Marian
+from seq2sweep.export.to_safetensors import Safetensors
+
+from ..conftest import Corpus
+from .made_up_models import translator
+
+FOUND = Agreement(200, 198, "bleu", 79.40, 79.42, 3e-7)
+
+
+def test_it_is_said_in_one_line() -> None:
+    assert str(FOUND) == "198 of 200 the same, BLEU 79.40 and 79.42, logits within 3.0e-07"
+    same = dataclasses.replace(FOUND, theirs=79.401, logits=None)
+    assert str(same) == "198 of 200 the same, BLEU 79.40 = 79.40"
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({}, None),
+        ({"same": 197}, "at least 99% must be the same"),
+        ({"theirs": 79.51}, "BLEU may differ by 0.1"),
+        ({"theirs": 79.29}, "BLEU may differ by 0.1"),
+        ({"theirs": 79.5}, None),
+        ({"theirs": math.nan}, "BLEU may differ by 0.1"),
+        ({"logits": 2e-4}, "logits may differ by 1e-04 of the greatest"),
+        ({"logits": math.nan}, "logits may differ by 1e-04 of the greatest"),
+        ({"logits": 9e-5}, None),
+    ],
+)
+def test_what_is_outside_of_the_bounds_is_a_problem(
+    changes: dict[str, float], problem: str | None
+) -> None:
+    form = Marian()
+    form.bounds = Bounds(same=0.99, score=0.1, logits=1e-4, why="a test")
+    found = dataclasses.replace(FOUND, **changes)  # type: ignore[arg-type]
+    assert agreement.problem(found, form) == problem
+
+
+def test_rounded_weights_may_say_other_things_as_well() -> None:
+    found = Agreement(100, 3, "bleu", 30.0, 30.29, None)
+    assert agreement.problem(found, Ctranslate2("int8")) is None
+    worse = dataclasses.replace(found, theirs=29.69)
+    assert agreement.problem(worse, Ctranslate2("int8")) == "BLEU may differ by 0.3"
+    assert agreement.problem(found, Ctranslate2()) == "at least 95% must be the same"
+
+
+def test_sentences_are_spread_over_the_set(tmp_path: Path) -> None:
+    files = tmp_path / "source", tmp_path / "target"
+    for file in files:
+        file.write_text("".join(f"{file.name} {i}\n" if i != 10 else "\n" for i in range(1000)))
+    source, target = agreement.sentences(files, tmp_path)
+    assert len(source) == len(target) == agreement.SENTENCES
+    numbers = [int(line.split()[1]) for line in source]
+    assert numbers == [int(line.split()[1]) for line in target] == sorted(numbers)
+    assert 10 not in numbers
+    assert (numbers[0], numbers[3], numbers[-1]) == (0, 9, 898)
+
+
+def test_a_set_that_cannot_be_used_is_refused(tmp_path: Path, tiny_corpus: Corpus) -> None:
+    with pytest.raises(UserError, match=r"has no test set .* --check SOURCE TARGET"):
+        agreement.sentences(None, tmp_path)
+    (tmp_path / "one").write_text("a\n")
+    (tmp_path / "two").write_text("a\nb\n")
+    with pytest.raises(UserError, match=r"has 1 lines but .* 2: line i of both"):
+        agreement.sentences((tmp_path / "one", tmp_path / "two"), tmp_path)
+    (tmp_path / "one").write_text("\n\n")
+    with pytest.raises(UserError, match="hold no sentence"):
+        agreement.sentences((tmp_path / "one", tmp_path / "two"), tmp_path)
+    assert len(agreement.sentences(None, tiny_corpus.clean)[0]) == 40
+
+
+def test_the_search_is_that_of_the_engine(
+    tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus
+) -> None:
+    made = translator(tmp_path, tiny_config, tiny_corpus)
+    assert agreement.searching(made, Safetensors()) is made
+    by_power = agreement.searching(made, Marian())
+    assert by_power.config == dataclasses.replace(made.config, length_penalty="power")
+    assert by_power.model is made.model
+    assert made.config.length_penalty == "paper"
+
+
+def test_sentences_of_one_length_go_together() -> None:
+    lengths = [3, 5, 3, *[4] * 40]
+    groups = list(of_one_length(lengths))
+    assert sorted(i for group in groups for i in group) == [*range(43)]
+    assert all(len({lengths[i] for i in group}) == 1 for group in groups)
+    assert [len(group) for group in groups] == [1, 32, 8, 2]

@@ -1,0 +1,162 @@
+"""The card says what is known of these weights, and its command computes its score."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from seq2sweep.cli import main
+from seq2sweep.config import Config
+from seq2sweep.data.files import CHECKPOINTS
+from seq2sweep.decode.exported_weights import choose
+from seq2sweep.evaluate import evaluation
+from seq2sweep.evaluate.translator import Translator
+from seq2sweep.export import card
+from seq2sweep.export.to_safetensors import Safetensors
+
+from ..conftest import Corpus
+from .made_up_models import TREES, settings, translator
+
+COST = {
+    "steps": 500, "flops": {"model": 9.3e12}, "device_hours": 0.5, "device": "CPU",
+    "energy_kwh": 0.25, "parameters": 7, "workers": 2, "mlflow_run_id": "r",
+}  # fmt: skip
+
+
+@pytest.fixture
+def project(
+    tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> Translator:
+    """Weights, and metrics/*.json as the pipeline finds them."""
+    monkeypatch.chdir(tmp_path)
+    made = translator(tmp_path, tiny_config, tiny_corpus)
+    config = settings(tiny_config, "the paper's")
+    data = evaluation.Data(tiny_corpus.clean, tiny_corpus.vocabulary, tiny_corpus.encoded)
+    chosen = choose(tmp_path / "weights", config.evaluate)
+    found = evaluation.evaluate_weights(config, chosen, data, "test")
+    Path("metrics").mkdir()
+    Path("metrics/evaluate.json").write_text(json.dumps({**found.metrics, "mlflow_run_id": "r"}))
+    Path("metrics/train.json").write_text(json.dumps(COST))
+    Path("data").mkdir()
+    Path("data/clean").symlink_to(tiny_corpus.clean)
+    return made
+
+
+def written(made: Translator, folder: Path) -> tuple[dict[str, Any], str]:
+    """The card's YAML and the rest of it."""
+    Safetensors().write(made, folder)
+    empty, front, body = (folder / "README.md").read_text("utf-8").split("---\n", 2)
+    assert empty == ""
+    return yaml.safe_load(front), body
+
+
+def test_it_says_how_good_and_at_what_cost(project: Translator, tmp_path: Path) -> None:
+    front, body = written(project, tmp_path / "model")
+    metrics = json.loads(Path("metrics/evaluate.json").read_text())
+    bleu = metrics["bleu"]["sacrebleu"]
+    assert front["language"] == ["en", "de"]
+    assert front["license"] == "apache-2.0"
+    (result,) = front["model-index"][0]["results"]
+    assert result["metrics"] == [
+        {"type": "bleu", "value": bleu["score"], "name": f"BLEU ({bleu['signature']})"}
+    ]
+    for said in (
+        f"BLEU {bleu['score']:.2f} ± {bleu['confidence']['margin']:.2f} on 40 sentences",
+        bleu["signature"],
+        metrics["made_from"]["test_set"]["source"],
+        "9.3e+12 FLOPs, 0.5 hours of CPU",
+        "energy: 0.25 kWh",
+        f"weights of step 7: sha256 `{project.weights[0]}`",
+        f"data.vocabulary: `{project.vocabulary.fingerprint}`",
+        "licence of the data: sentences made by this project's own program",
+    ):
+        assert said in body
+    assert "secret" not in body
+
+
+def test_its_command_computes_its_score(
+    project: Translator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, body = written(project, tmp_path / "model")
+    commands = [line.strip() for line in body.splitlines() if line.startswith("    seq2sweep")]
+    first, second = (line.replace("FOLDER", "model") for line in commands)
+    line, _, file = first.partition(" > ")
+    assert main(shlex.split(line)[1:]) == 0
+    Path(file).write_text(capsys.readouterr().out, encoding="utf-8")
+    assert main(shlex.split(second)[1:]) == 0
+    found = json.loads(capsys.readouterr().out)["bleu"]["sacrebleu"]
+    metrics = json.loads(Path("metrics/evaluate.json").read_text())
+    assert found["score"] == metrics["bleu"]["sacrebleu"]["score"]
+    assert found["signature"] == metrics["bleu"]["sacrebleu"]["signature"]
+
+
+def test_scores_of_other_weights_are_not_its_own(project: Translator, tmp_path: Path) -> None:
+    path = Path("metrics/evaluate.json")
+    metrics = json.loads(path.read_text())
+    metrics["made_from"]["weights"] = ["0" * 64]
+    path.write_text(json.dumps(metrics))
+    front, body = written(project, tmp_path / "model")
+    assert "model-index" not in front
+    assert "No score of these weights was at hand" in body
+    assert "training: not recorded\n- energy: not recorded" in body
+
+
+def test_cost_of_another_training_is_not_its_own(project: Translator, tmp_path: Path) -> None:
+    Path("metrics/train.json").write_text(json.dumps(COST | {"mlflow_run_id": "another"}))
+    _, body = written(project, tmp_path / "model")
+    assert "training: not recorded" in body
+    assert "BLEU" in body
+
+
+def test_energy_that_was_not_recorded_is_said_to_be_so(project: Translator, tmp_path: Path) -> None:
+    Path("metrics/train.json").write_text(json.dumps(COST | {"energy_kwh": None}))
+    _, body = written(project, tmp_path / "model")
+    assert "energy: not recorded" in body
+    assert "9.3e+12 FLOPs" in body
+
+
+def test_a_model_that_is_exported_again_keeps_what_is_known(
+    project: Translator, tmp_path: Path
+) -> None:
+    first = written(project, tmp_path / "model")
+    for path in Path("metrics").iterdir():
+        path.unlink()
+    assert written(Translator.open(tmp_path / "model"), tmp_path / "again") == first
+
+
+@pytest.mark.parametrize(
+    ("changes", "licence", "front"),
+    [
+        ({"data.dataset": "multi30k", "data.folder": "registry"}, "non-commercial", "other"),
+        ({"data.dataset": "files", "data.files.train": ["a", "b"]}, "not known", "unknown"),
+    ],
+)
+def test_the_licence_is_that_of_the_data(
+    changes: dict[str, Any], licence: str, front: str, tmp_path: Path, tiny_config: Config,
+    tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    made = translator(tmp_path, tiny_config, tiny_corpus)
+    registry = Path(card.sources.__file__).parent / "registry"
+    made.settings["data"]["dataset"] = changes["data.dataset"]
+    made.settings["data"]["folder"] = str(registry)
+    found, body = written(made, tmp_path / "model")
+    assert found["license"] == front
+    assert re.search(f"licence of the data: .*{licence}", body)
+
+
+def test_a_model_for_trees_has_a_card(
+    tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = translator(tmp_path, tiny_config, tiny_corpus, TREES)
+    front, body = written(made, tmp_path / "model")
+    assert front["language"] == ["en"]
+    assert "en to trees" in body
+    assert not (tmp_path / "model" / CHECKPOINTS).exists()

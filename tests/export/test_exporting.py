@@ -1,0 +1,326 @@
+"""Exports of every kind of model: what is written says what the model says, else it is refused."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seq2sweep import config as configuration
+from seq2sweep.cli import main
+from seq2sweep.config import Config
+from seq2sweep.data.vocabulary import MODEL_NAME
+from seq2sweep.data.word_piece import dump
+from seq2sweep.decode import ctranslate
+from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.evaluate.translator import Translator
+from seq2sweep.export import agreement, exporting, to_marian, to_onnx
+from seq2sweep.export.agreement import Agreement
+from seq2sweep.export.to_ctranslate2 import Ctranslate2
+from seq2sweep.export.to_safetensors import Safetensors
+from seq2sweep.model.layers import sinusoids
+
+from ..conftest import Corpus
+from .made_up_models import KINDS, PAPER, translator
+
+PACKAGES = {"ctranslate2": "ctranslate2", "marian": "transformers", "onnx": "onnxscript"}
+MIXERS = {kind for kind in KINDS if kind.startswith(("encoder ", "decoder "))}
+OTHERS = {"recurrent", "recurrent of before", "convolutional", "bytenet", "trees"} | MIXERS
+REFUSED = {
+    "ctranslate2": OTHERS | {"additive", "narrow keys", "wide values", "all at once"},
+    "marian": OTHERS
+    | {"additive", "narrow keys", "wide values", "pre-norm", "learned positions", "swiglu"}
+    | {"rmsnorm", "all at once"},
+    "onnx": OTHERS,
+    "safetensors": set[str](),
+}
+"""Kinds of model that a format cannot hold: the table of docs/export.md."""
+
+
+def installed(name: str) -> None:
+    if (package := PACKAGES.get(name)) and importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed (the extra {name})")
+
+
+@pytest.fixture
+def made(
+    tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus
+) -> Callable[..., tuple[Translator, tuple[list[str], list[str]]]]:
+    """A model of a kind, and sentences to check its export with; greedy: random weights have many
+    hypotheses that are nearly as good."""
+
+    def make(kind: str = PAPER, **changes: Any) -> tuple[Translator, tuple[list[str], list[str]]]:
+        values = {"evaluate.beam": 1} | changes
+        config = configuration.with_changes(tiny_config, values)
+        opened = translator(tmp_path, config, tiny_corpus, kind)
+        source, target = agreement.sentences(None, tiny_corpus.clean)
+        return opened, (source, ["(TOP (S (XX x)))"] * len(source) if kind == "trees" else target)
+
+    return make
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", exporting.FORMATS)
+def test_what_a_format_cannot_hold_is_one_line(
+    name: str, kind: str, made: Any, tmp_path: Path
+) -> None:
+    model, pairs = made(kind)
+    reason = exporting.FORMATS[name]().refuses(model)
+    assert (reason is not None) == (kind in REFUSED[name])
+    if reason is not None:
+        with pytest.raises(UserError) as refused:
+            exporting.export(model, exporting.FORMATS[name](), tmp_path / "no", *pairs)
+        assert str(refused.value) == reason
+        assert "\n" not in reason
+        assert not (tmp_path / "no").exists()
+
+
+def agreed(name: str, kind: str, made: Any, folder: Path, quantize: str | None = None) -> Agreement:
+    installed(name)
+    model, pairs = made(kind)
+    found = exporting.export(model, exporting.chosen(name, quantize), folder, *pairs)
+    assert found.sentences == 40
+    assert [path.name for path in folder.parent.glob(".*")] == []
+    return found
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k not in REFUSED["ctranslate2"]])
+def test_ctranslate2_says_the_same(kind: str, made: Any, tmp_path: Path) -> None:
+    found = agreed("ctranslate2", kind, made, tmp_path / "exported")
+    assert found.same >= 38
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k not in REFUSED["marian"]])
+def test_marian_says_the_same(kind: str, made: Any, tmp_path: Path) -> None:
+    found = agreed("marian", kind, made, tmp_path / "exported")
+    assert found.same == 40
+    assert found.logits is not None
+    assert found.logits < 3e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_safetensors_says_the_same(kind: str, made: Any, tmp_path: Path) -> None:
+    assert agreed("safetensors", kind, made, tmp_path / "exported").same == 40
+
+
+LATER = [k for k in KINDS if k not in REFUSED["onnx"] | {PAPER, "all at once"}]
+
+
+@pytest.mark.parametrize(
+    "kind", [PAPER, "all at once", *(pytest.param(k, marks=pytest.mark.thorough) for k in LATER)]
+)
+def test_onnx_says_the_same_and_so_does_the_program_beside_it(
+    kind: str, made: Any, tmp_path: Path
+) -> None:
+    installed("onnx")
+    model, (source, target) = made(kind, **{"evaluate.beam": 4})
+    folder = tmp_path / "exported"
+    found = exporting.export(model, to_onnx.Onnx(), folder, source, target)
+    assert found.same == 40
+    assert found.logits is not None
+    assert found.logits < 3e-6
+    lines = [*source, "", "alpha"]
+    ours = [best[0].text for best in model.translate(lines)]
+    assert by(["-I", "exported/translate.py"], lines, tmp_path) == ours
+
+
+@pytest.mark.parametrize("quantize", ["int8", "int8_float32", "bfloat16"])
+def test_weights_are_stored_smaller(quantize: str, made: Any, tmp_path: Path) -> None:
+    installed("ctranslate2")
+    model, _ = made()
+    before = {name: one.clone() for name, one in model.model.named_parameters()}
+    sizes = []
+    for kind in (None, quantize):
+        exporting.chosen("ctranslate2", kind).write(model, tmp_path / f"{kind}")
+        sizes.append((tmp_path / f"{kind}" / "model.bin").stat().st_size)
+    assert sizes[1] < 0.75 * sizes[0]
+    for name, one in model.model.named_parameters():
+        assert torch.equal(one, before[name]), "the model itself was rounded"
+
+
+# --- a wrong conversion ---------------------------------------------------------------------------
+
+
+def units_stay(d_model: int) -> torch.Tensor:
+    return torch.arange(d_model)
+
+
+def shifted(length: int, d_model: int) -> torch.Tensor:
+    return sinusoids(length + 1, d_model)[1:]
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "part", "wrong"),
+    [
+        ("marian", to_marian, "order", units_stay),
+        ("onnx", to_onnx, "sinusoids", shifted),
+        ("ctranslate2", ctranslate, "sinusoids", shifted),
+    ],
+)
+def test_a_wrong_conversion_is_caught(
+    name: str, module: Any, part: str, wrong: Any, made: Any, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    installed(name)
+    model, pairs = made()
+    monkeypatch.setattr(module, part, wrong)
+    with pytest.raises(OperationalError, match=r"does not say what the model says .* 40 the same"):
+        exporting.export(model, exporting.FORMATS[name](), tmp_path / "exported", *pairs)
+    assert [path.name for path in tmp_path.iterdir() if "exported" in path.name] == []
+
+
+def test_weights_that_are_lost_are_caught(made: Any, tmp_path: Path) -> None:
+    """By translations alone, as of formats that show no logits."""
+    model, pairs = made()
+
+    class Forgetful(Safetensors):
+        def write(self, translator: Translator, folder: Path) -> None:
+            other = copy.deepcopy(translator.model)
+            other.encoder[0].feed_forward.outer.bias.data.zero_()
+            spoilt = copy.copy(translator)
+            spoilt.model = other
+            super().write(spoilt, folder)
+
+    with pytest.raises(OperationalError, match="at least 100% must be the same"):
+        exporting.export(model, Forgetful(), tmp_path / "exported", *pairs)
+    assert not (tmp_path / "exported").exists()
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def command(tmp_path: Path, corpus: Corpus, *options: str) -> list[str]:
+    check = [str(corpus.clean / f"test.{side}.txt") for side in ("source", "target")]
+    trained = ["--weights", str(tmp_path / "weights")]
+    trained += ["--vocabulary", str(tmp_path / "vocabulary"), "--check", *check]
+    return ["export", "exported", *options, *trained]
+
+
+@pytest.fixture
+def project(tmp_path: Path, tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = configuration.with_changes(tiny_config, {"evaluate.beam": 1})
+    Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+
+
+@pytest.mark.usefixtures("project")
+def test_the_command_says_how_many_are_the_same(
+    made: Any, tmp_path: Path, tiny_corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made()
+    assert main(command(tmp_path, tiny_corpus, "--format", "safetensors")) == 0
+    said = capsys.readouterr().out
+    assert re.fullmatch(
+        r"exported holds the model for safetensors: 40 of 40 the same, BLEU (\S+) = \1\n", said
+    )
+    again = ["translate", "--model", "exported", str(tiny_corpus.clean / "test.source.txt")]
+    assert main(again) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 40
+    assert main(command(tmp_path, tiny_corpus, "--format", "safetensors")) == 2
+    assert "exported exists: name a folder that does not" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("project")
+def test_the_command_says_which_search_was_compared(
+    made: Any, tmp_path: Path, tiny_corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed("ctranslate2")
+    made()
+    assert main(command(tmp_path, tiny_corpus)) == 0
+    assert "both searched by log P / length ** 0.6" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("project")
+def test_a_failed_check_is_status_1_and_one_line(
+    made: Any, tmp_path: Path, tiny_corpus: Corpus, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    made()
+    monkeypatch.setattr(agreement, "problem", lambda found, form: "it differs")
+    assert main(command(tmp_path, tiny_corpus, "--format", "safetensors")) == 1
+    error = [line for line in capsys.readouterr().err.splitlines() if "sentences" not in line]
+    assert len(error) == 1
+    assert error[0].endswith("it differs): exported is not written")
+    assert not Path("exported").exists()
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--format", "marian", "--quantize", "int8"], "--quantize goes with --format ctranslate2"),
+        (["--model", "nowhere"], "nowhere/manifest.json is missing"),
+        (["--check", "params.yaml", "nowhere"], "nowhere is missing"),
+    ],
+)
+def test_a_mistake_is_status_2_and_one_line(
+    options: list[str], problem: str, made: Any, tmp_path: Path, tiny_corpus: Corpus,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    made()
+    assert main([*command(tmp_path, tiny_corpus), *options]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert problem in error
+
+
+@pytest.mark.parametrize("name", ["marian", "onnx"])
+def test_a_missing_package_is_one_line(
+    name: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, {"marian": "transformers", "onnx": "onnx"}[name], None)
+    model, pairs = made()
+    with pytest.raises(UserError, match=rf"is not installed: pip install .*\[{name}\]"):
+        exporting.export(model, exporting.FORMATS[name](), tmp_path / "exported", *pairs)
+    assert not (tmp_path / "exported").exists()
+
+
+# --- what others get ------------------------------------------------------------------------------
+
+BY_TRANSFORMERS = """
+import sys
+from transformers import MarianMTModel, MarianTokenizer
+tokenizer = MarianTokenizer.from_pretrained("exported")
+model = MarianMTModel.from_pretrained("exported")
+lines = sys.stdin.read().splitlines()
+for line in lines:
+    encoded = tokenizer(line, return_tensors="pt")
+    found = model.generate(**encoded, max_new_tokens=encoded.input_ids.size(1) + 5)
+    print(tokenizer.decode(found[0], skip_special_tokens=True))
+assert "seq2sweep" not in sys.modules
+"""
+
+
+def by(program: list[str], lines: list[str], folder: Path) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, *program], input="\n".join(lines) + "\n", cwd=folder, check=True,
+        capture_output=True, text=True, encoding="utf-8",
+    )  # fmt: skip
+    return done.stdout.splitlines()
+
+
+def test_transformers_alone_say_the_same_in_a_process_of_their_own(
+    made: Any, tmp_path: Path
+) -> None:
+    installed("marian")
+    model, (source, _) = made()
+    to_marian.Marian().write(model, tmp_path / "exported")
+    ours = [best[0].text for best in model.translate(source)]
+    said = by(["-c", BY_TRANSFORMERS], source, tmp_path)
+    assert said == ours
+
+
+def test_a_vocabulary_that_is_not_of_sentence_pieces(made: Any, tmp_path: Path) -> None:
+    model, _ = made()
+    tokens = model.vocabulary.tokens(range(len(model.vocabulary)))
+    (model.vocabulary_folder / MODEL_NAME).write_bytes(dump(tokens))
+    assert "knows SentencePiece only" in str(to_marian.Marian().refuses(model))
+    for other in (to_onnx.Onnx(), Safetensors(), Ctranslate2()):
+        assert other.refuses(model) is None
