@@ -232,19 +232,6 @@ def test_ctranslate2_says_what_our_search_says(
 
 
 @pytest.mark.usefixtures("project")
-def test_the_command_exports_what_it_translates_with(
-    folder: Path, tiny_corpus: Corpus, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("ctranslate2")
-    command = ["export", "--weights", str(folder), "--vocabulary", str(tiny_corpus.vocabulary)]
-    assert main([*command, "exported"]) == 0
-    assert "exported holds the weights" in capsys.readouterr().out
-    assert Path("exported/model.bin").stat().st_size > 1000
-    assert main([*command, "exported"]) == 2
-    assert "exported exists" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("project")
 def test_the_command_shows_what_it_attends_to(
     config: Config, folder: Path, tiny_corpus: Corpus, capsys: pytest.CaptureFixture[str]
 ) -> None:

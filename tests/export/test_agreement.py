@@ -12,7 +12,7 @@ from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.export import agreement
 from seq2sweep.export.agreement import Agreement
-from seq2sweep.export.formats import Bounds, of_one_length
+from seq2sweep.export.protocol import Bounds, of_one_length
 from seq2sweep.export.to_ctranslate2 import Ctranslate2
 from seq2sweep.export.to_marian import Marian
 from seq2sweep.export.to_safetensors import Safetensors

@@ -257,7 +257,7 @@ def test_a_failed_check_is_status_1_and_one_line(
     ("options", "problem"),
     [
         (["--format", "marian", "--quantize", "int8"], "--quantize goes with --format ctranslate2"),
-        (["--model", "nowhere"], "nowhere/manifest.json is missing"),
+        (["--model", "weights"], "weights/manifest.json is missing"),
         (["--check", "params.yaml", "nowhere"], "nowhere is missing"),
     ],
 )

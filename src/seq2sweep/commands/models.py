@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import os
 import sys
@@ -268,8 +269,10 @@ def _opened(options: argparse.Namespace) -> Translator:
             return Translator.open(Path(options.model))
         from seq2sweep.tracking.logged_models import model_folder  # and MLflow
 
-        with model_folder(options.model, configuration.load(PARAMS), Path.cwd()) as folder:
-            return Translator.open(folder)
+        found = model_folder(options.model, configuration.load(PARAMS), Path.cwd())
+        kept = contextlib.ExitStack()  # until the end: an export copies the vocabulary
+        atexit.register(kept.close)
+        return Translator.open(kept.enter_context(found))
     config = configuration.load(PARAMS)
     return Translator(options.weights, options.vocabulary, config.evaluate)
 

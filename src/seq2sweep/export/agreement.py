@@ -16,7 +16,7 @@ from seq2sweep.data.vocabulary import BOS, EOS, PAD
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.translator import Translator
-from seq2sweep.export.formats import Format, Opened
+from seq2sweep.export.protocol import Format, Opened
 
 SENTENCES = 300
 """Of a test set, evenly spaced: a few seconds."""

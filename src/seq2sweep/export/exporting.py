@@ -9,7 +9,7 @@ from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import agreement
 from seq2sweep.export.agreement import Agreement
-from seq2sweep.export.formats import Format
+from seq2sweep.export.protocol import Format
 from seq2sweep.export.to_ctranslate2 import Ctranslate2
 from seq2sweep.export.to_marian import Marian
 from seq2sweep.export.to_onnx import Onnx

@@ -13,7 +13,7 @@ from seq2sweep.decode import ctranslate
 from seq2sweep.decode.beam import Hypothesis
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
-from seq2sweep.export.formats import Bounds, Format, OnDone, of_one_length
+from seq2sweep.export.protocol import Bounds, Format, OnDone, of_one_length
 from seq2sweep.parallel import available_cpus
 
 QUANTIZATIONS = ("int8", "int8_float32", "bfloat16")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from seq2sweep.data.vocabulary import BOS, EOS, MODEL_NAME, PAD, UNK
 from seq2sweep.evaluate.translator import Translator
-from seq2sweep.export.formats import Bounds, Format, OnDone, needed, of_one_length, sentence_pieces
+from seq2sweep.export.protocol import Bounds, Format, OnDone, needed, of_one_length, sentence_pieces
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.layers import DecoderLayer, EncoderLayer

@@ -24,7 +24,7 @@ from seq2sweep.data.vocabulary import MODEL_NAME, PAD
 from seq2sweep.decode.beam import Hypothesis
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import onnx_search
-from seq2sweep.export.formats import Bounds, Format, OnDone, needed
+from seq2sweep.export.protocol import Bounds, Format, OnDone, needed
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.layers import (

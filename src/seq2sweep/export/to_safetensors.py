@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import card
-from seq2sweep.export.formats import Bounds, Format, OnDone
+from seq2sweep.export.protocol import Bounds, Format, OnDone
 
 
 class Safetensors(Format):
