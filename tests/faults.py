@@ -749,6 +749,32 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
         ],
     },
+    # --- exports: what is compared, and what is converted
+    "tests/export/test_agreement.py": {
+        f"{PACKAGE}/export/agreement.py": [
+            ("if found.same < bounds.same * found.sentences:", "if found.same < 0:"),
+            ("if not abs(found.own - found.theirs) <=", "if not found.own - found.theirs <="),
+        ],
+    },
+    "tests/export/test_onnx_search.py": {
+        f"{PACKAGE}/export/onnx_search.py": [
+            ("hope / self._penalty(longest[b])", "hope / self._penalty(length)"),
+            ("tokens[b, :beam] == EOS", "tokens[b] == EOS"),
+        ],
+    },
+    "tests/export/test_card.py": {
+        f"{PACKAGE}/export/card.py": [
+            ('training.get("mlflow_run_id") == metrics.get("mlflow_run_id")', "True"),
+        ],
+    },
+    "tests/export/test_exporting.py": {
+        f"{PACKAGE}/export/exporting.py": [
+            ("if problem := agreement.problem(found, form):", "if problem := None:"),
+        ],
+        f"{PACKAGE}/decode/ctranslate.py": [
+            (".cpu().numpy().copy()", ".contiguous().cpu().numpy()")
+        ],
+    },
     # --- parsing: what is read, written and scored
     "tests/pipeline/test_treebank_stages.py": {
         "pipeline/prepare.py": [
