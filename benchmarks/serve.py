@@ -3,9 +3,9 @@
     python -m benchmarks.serve --project FOLDER [--requests 200] [--clients 200] [--many 10000]
 
 Both servers run all the while, and answer in turns; each request is one sentence of the test set.
-Printed are the medians over turns of requests a second and of latency in milliseconds (50th and 99th
-percentile), whether all translations are equal, and how the memory of the server that joins requests
-grows over `--many` more. FOLDER holds a finished `dvc repro`.
+Printed are the medians over turns of requests a second and of latency in milliseconds (50th and
+99th percentile), how many translations are equal, and how the memory of the server that joins
+requests grows over `--many` more. FOLDER holds a finished `dvc repro`.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def record(
     figures, last_step, model = shown(metrics, config), translator.steps[-1], f"transformer{ending}"
     with TemporaryDirectory(prefix=".model-", dir=beside) as name:
         folder = Path(name)
-        write_package(folder, translator, {"metrics": metrics})
+        write_package(folder, translator)
         run.model(
             model,
             files=sorted(folder.iterdir()),

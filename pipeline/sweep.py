@@ -183,7 +183,7 @@ def record_best(
         made_of = receipt(run.name, entries, variant.config, own, result.metrics)
         stage.write_json(folder / files.RECEIPT, made_of)
         translator = Translator(folder, stage.VOCABULARY, variant.config.evaluate)
-        write_package(package, translator, {"metrics": result.metrics})
+        write_package(package, translator)
         run.model(
             MODEL,
             files=sorted(package.iterdir()),

@@ -92,7 +92,8 @@ def translator(folder: Path, config: Config, corpus: Corpus, kind: str = PAPER) 
             for key in ("data", "prepare", "vocabulary", "model", "train")
         },
         "lineage": {"data.vocabulary": opened.fingerprint, "host": "secret"},
-        "trained": {},
+        "trained": {"device": "CPU"},
+        "cost": {"flops": 9.3e12, "device_hours": 0.5, "energy_kwh": 0.25},
     }
     (folder / "weights" / RECEIPT).write_text(json.dumps(receipt))
     return Translator(folder / "weights", vocabulary, config.evaluate)

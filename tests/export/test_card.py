@@ -23,11 +23,6 @@ from seq2sweep.export.to_safetensors import Safetensors
 from ..conftest import Corpus
 from .made_up_models import TREES, settings, translator
 
-COST = {
-    "steps": 500, "flops": {"model": 9.3e12}, "device_hours": 0.5, "device": "CPU",
-    "energy_kwh": 0.25, "parameters": 7, "workers": 2, "mlflow_run_id": "r",
-}  # fmt: skip
-
 
 @pytest.fixture
 def project(
@@ -41,8 +36,7 @@ def project(
     chosen = choose(tmp_path / "weights", config.evaluate)
     found = evaluation.evaluate_weights(config, chosen, data, "test")
     Path("metrics").mkdir()
-    Path("metrics/evaluate.json").write_text(json.dumps({**found.metrics, "mlflow_run_id": "r"}))
-    Path("metrics/train.json").write_text(json.dumps(COST))
+    Path("metrics/evaluate.json").write_text(json.dumps(found.metrics))
     Path("data").mkdir()
     Path("data/clean").symlink_to(tiny_corpus.clean)
     return made
@@ -104,21 +98,15 @@ def test_scores_of_other_weights_are_not_its_own(project: Translator, tmp_path: 
     front, body = written(project, tmp_path / "model")
     assert "model-index" not in front
     assert "No score of these weights was at hand" in body
-    assert "training: not recorded\n- energy: not recorded" in body
 
 
-def test_cost_of_another_training_is_not_its_own(project: Translator, tmp_path: Path) -> None:
-    Path("metrics/train.json").write_text(json.dumps(COST | {"mlflow_run_id": "another"}))
+def test_cost_that_was_not_measured_is_said_to_be_so(project: Translator, tmp_path: Path) -> None:
+    project.about["cost"]["energy_kwh"] = None
     _, body = written(project, tmp_path / "model")
-    assert "training: not recorded" in body
-    assert "BLEU" in body
-
-
-def test_energy_that_was_not_recorded_is_said_to_be_so(project: Translator, tmp_path: Path) -> None:
-    Path("metrics/train.json").write_text(json.dumps(COST | {"energy_kwh": None}))
-    _, body = written(project, tmp_path / "model")
-    assert "energy: not recorded" in body
-    assert "9.3e+12 FLOPs" in body
+    assert "9.3e+12 FLOPs, 0.5 hours of CPU\n- energy: not measured" in body
+    del project.about["cost"]  # of an earlier version
+    _, body = written(project, tmp_path / "earlier")
+    assert "training: not recorded\n- energy: not measured" in body
 
 
 def test_a_model_that_is_exported_again_keeps_what_is_known(

@@ -281,6 +281,8 @@ def assert_rebuilt(project: Project, client: Any, runs: list[Any]) -> None:
     train, receipt = project.json("metrics/train.json"), project.json("models/train/receipt.json")
     origin = {key: train[key] for key in hardware.ORIGIN}
     assert receipt["trained"] == origin
+    cost = {"flops": train["flops"]["model"]}
+    assert receipt["cost"] == cost | {key: train[key] for key in ("device_hours", "energy_kwh")}
     assert (origin["workers"], origin["device"]) == (2, "CPU")
     assert origin["cpu_features"] == hardware.cpu_features()
     for record in (runs[0], client.get_run(project.json("reports/sweep.json")["mlflow_run_id"])):

@@ -46,7 +46,7 @@ def test_each_kind_loads_in_a_process_that_has_its_folder_alone(
     for number, kind in enumerate(made_up_models.KINDS):
         folder = tmp_path / str(number)
         translator = made_up_models.translator(folder, tiny_config, tiny_corpus, kind)
-        write_package(folder / "package", translator, {})
+        write_package(folder / "package", translator)
         folders.append(folder / "package")
         found = translator.translate(LINES, 2)
         expected[kind] = [[one.text for one in best] for best in found]
@@ -73,12 +73,11 @@ def test_the_requirements_name_what_is_installed(
     tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
 ) -> None:
     translator = made_up_models.translator(tmp_path, tiny_config, tiny_corpus)
-    write_package(tmp_path / "package", translator, {"metrics": {"chrf": 5}})
+    write_package(tmp_path / "package", translator)
     lines = (tmp_path / "package" / "requirements.txt").read_text().splitlines()
     assert [line.partition("==")[0] for line in lines] == list(NEEDED)
     assert all(line.partition("==")[2] and "+" not in line for line in lines)
-    about = json.loads((tmp_path / "package" / "config.json").read_text())["about"]
-    assert about["metrics"] == {"chrf": 5}
+    assert (tmp_path / "package" / "README.md").read_text().startswith("---\nlanguage:")
 
 
 @pytest.fixture

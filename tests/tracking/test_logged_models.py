@@ -40,7 +40,7 @@ class Store:
         self.evaluation.register("transformer", "tiny", "newest", {}, 3.0)
 
     def log(self, run: Run, folder: Path) -> str:
-        write_package(folder, self.translator, {})
+        write_package(folder, self.translator)
         return run.model(
             "transformer",
             sorted(folder.iterdir()),

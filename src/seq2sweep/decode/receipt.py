@@ -15,6 +15,8 @@ from seq2sweep.config import Config
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.train import checkpointing
 
+COST = ("flops", "device_hours", "energy_kwh")
+
 # Not all of the configuration: addresses of servers may hold passwords.
 SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
 
@@ -39,7 +41,8 @@ def receipt(
 ) -> dict[str, Any]:
     """run: the name under which the training is recorded. lineage: of seq2sweep.tracking.
 
-    figures: of the training's journal, from which `trained` says on what it was computed.
+    figures: of the training's journal, from which `trained` says on what it was computed, and
+    `cost` what that took; null: not measured.
     """
     values = configuration.to_dict(config)
     return {
@@ -48,4 +51,5 @@ def receipt(
         "config": {key: values[key] for key in SECTIONS},
         "lineage": lineage,
         "trained": {key: figures.get(key) for key in hardware.ORIGIN},
+        "cost": {key: figures.get(key) for key in COST},
     }

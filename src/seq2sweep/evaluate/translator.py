@@ -69,7 +69,7 @@ class Translator:
         # Not the name of the machine: a model is handed on.
         lineage = {key: value for key, value in receipt["lineage"].items() if key != "host"}
         made_by: dict[str, Any] = {
-            key: receipt[key] for key in ("run", "trained") if key in receipt
+            key: receipt[key] for key in ("run", "trained", "cost") if key in receipt
         }
         self.about = {**made_by, "lineage": lineage}
         try:

@@ -1,7 +1,7 @@
 """The card of an exported model, README.md: what it is, what it is made of, how good, at what cost.
 
-Scores and cost are those of metrics/*.json in the project's folder, if they are of these weights;
-what is not known is left out, or said to be.
+The score is that of metrics/evaluate.json in the project's folder, if that is of these weights; what
+is not known is left out, or said to be.
 """
 
 from __future__ import annotations
@@ -20,18 +20,15 @@ from seq2sweep.evaluate.translator import Translator
 from seq2sweep.paths import read_json
 
 NAME = "README.md"
-TRAINING = Path("metrics/train.json")
-COST = ("flops", "device_hours", "energy_kwh", "device", "workers", "parameters", "steps")
-"""Of metrics/train.json."""
 
 
 def facts(translator: Translator) -> dict[str, Any]:
-    """`score`: value, name, signature, `set` and sizes; `cost`; `licence`: as far as known.
+    """`score`: value, name, signature, `set` and sizes; `licence`: as far as known.
 
     An exported model that is exported again keeps those that it has.
     """
     found: dict[str, Any] = {
-        key: value for key, value in translator.about.items() if key in ("score", "cost")
+        key: value for key, value in translator.about.items() if key == "score"
     }
     licence = translator.about.get("licence") or _licence(translator.settings["data"])
     found |= {"licence": licence} if licence else {}
@@ -51,9 +48,6 @@ def facts(translator: Translator) -> dict[str, Any]:
         "set": metrics["made_from"]["test_set"],
         "evaluate": metrics["made_from"]["evaluate"],
     }
-    training = read_json(TRAINING) if TRAINING.is_file() else {}
-    if training and training.get("mlflow_run_id") == metrics.get("mlflow_run_id"):
-        found["cost"] = {key: training.get(key) for key in COST}
     return found
 
 
@@ -117,16 +111,15 @@ def _body(translator: Translator, found: Mapping[str, Any]) -> Iterator[str]:
     yield "## How good\n"
     yield from _scores(translator, found)
     yield "## At what cost\n"
-    cost = found.get("cost") or {}
-    flops, energy = (cost.get("flops") or {}).get("model"), cost.get("energy_kwh")
+    cost = translator.about.get("cost") or {}
+    flops, hours, energy = (cost.get(key) for key in ("flops", "device_hours", "energy_kwh"))
+    device = translator.about.get("trained", {}).get("device")
     count = sum(parameter.numel() for parameter in translator.model.parameters())
     yield f"- parameters: {count:,}"
     yield f"- training: {'not recorded' if flops is None else f'{flops:.3g} FLOPs'}" + (
-        f", {cost['device_hours']:.2g} hours of {cost['device']}"
-        if cost.get("device_hours") is not None
-        else ""
+        "" if hours is None else f", {hours:.2g} hours of {device}"
     )
-    yield f"- energy: {'not recorded' if energy is None else f'{energy:.3g} kWh'}\n"
+    yield f"- energy: {'not measured' if energy is None else f'{energy:.3g} kWh'}\n"
     yield "## What it is made from\n"
     yield f"- data: {data['dataset']}, {data['source']} to {data['target']}"
     yield f"- licence of the data: {found.get('licence', 'not known')}"

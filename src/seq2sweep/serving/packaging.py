@@ -2,14 +2,12 @@
 
 code/               this program's modules that translate
 requirements.txt    what they need, in the versions that are installed
-README.md           the model card
-and what decode.model_folder has
+and what an export to safetensors has: weights, vocabulary, sums and a card
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 import seq2sweep
 from seq2sweep import code_fingerprint
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.export.to_safetensors import Safetensors
 
 LOADER = "seq2sweep.serving.pyfunc"
 """The module that MLflow loads the folder by; `tracking` names it in the MLmodel file."""
@@ -26,9 +25,9 @@ NEEDED = ("mlflow", "numpy", "pyyaml", "safetensors", "sentencepiece", "torch", 
 """By the modules that translate, and MLflow, which calls them."""
 
 
-def write_package(folder: Path, translator: Translator, about: Mapping[str, Any]) -> None:
-    """Fill a folder that is empty or not there. about: what else to note of the model."""
-    translator.save(folder, about)
+def write_package(folder: Path, translator: Translator) -> None:
+    """Fill a folder that is empty or not there."""
+    Safetensors().write(translator, folder)
     source = Path(seq2sweep.__file__).parent
     modules = code_fingerprint.modules(LOADER, source.parent, whole=True)
     # Kinds of parts are imported by the names that params.yaml has.
