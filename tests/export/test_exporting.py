@@ -294,6 +294,7 @@ for line in lines:
     encoded = tokenizer(line, return_tensors="pt")
     found = model.generate(**encoded, max_new_tokens=encoded.input_ids.size(1) + 5)
     print(tokenizer.decode(found[0], skip_special_tokens=True))
+assert model.prepare_decoder_input_ids_from_labels(encoded.input_ids)[0, 0] == 1
 assert "seq2sweep" not in sys.modules
 """
 
