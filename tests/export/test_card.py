@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -95,6 +96,13 @@ def test_scores_of_other_weights_are_not_its_own(project: Translator, tmp_path: 
     metrics = json.loads(path.read_text())
     metrics["made_from"]["weights"] = ["0" * 64]
     path.write_text(json.dumps(metrics))
+    front, body = written(project, tmp_path / "model")
+    assert "model-index" not in front
+    assert "No score of these weights was at hand" in body
+
+
+def test_scores_of_another_search_are_not_its_own(project: Translator, tmp_path: Path) -> None:
+    project.config = dataclasses.replace(project.config, beam=project.config.beam + 1)
     front, body = written(project, tmp_path / "model")
     assert "model-index" not in front
     assert "No score of these weights was at hand" in body

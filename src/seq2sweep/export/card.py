@@ -1,7 +1,7 @@
 """The card of an exported model, README.md: what it is, what it is made of, how good, at what cost.
 
-The score is that of metrics/evaluate.json in the project's folder, if that is of these weights; what
-is not known is left out, or said to be.
+The score is that of metrics/evaluate.json in the project's folder, if that is of these weights and
+this search; what is not known is left out, or said to be.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from seq2sweep.evaluate.translator import Translator
 from seq2sweep.paths import read_json
 
 NAME = "README.md"
+SEARCH = ("beam", "length_penalty", "alpha", "max_extra_tokens", "max_input_tokens")
+"""Of the section `evaluate`, what a translation depends on beside the weights."""
 
 
 def facts(translator: Translator) -> dict[str, Any]:
@@ -35,7 +37,11 @@ def facts(translator: Translator) -> dict[str, Any]:
     if not METRICS.is_file():
         return found
     metrics = read_json(METRICS)
-    if metrics.get("made_from", {}).get("weights") != list(translator.weights):
+    made_from = metrics.get("made_from", {})
+    asked = {key: made_from.get("evaluate", {}).get(key) for key in SEARCH}
+    if made_from.get("weights") != list(translator.weights) or asked != {
+        key: getattr(translator.config, key) for key in SEARCH
+    }:
         return found
     trees = translator.settings["data"]["target"] == TREES
     scored = metrics if trees else metrics["bleu"]["sacrebleu"]
@@ -45,8 +51,7 @@ def facts(translator: Translator) -> dict[str, Any]:
         "signature": scored["signature"],
         "margin": (scored.get("confidence") or {}).get("margin"),
         "sentences": metrics["sentences"],
-        "set": metrics["made_from"]["test_set"],
-        "evaluate": metrics["made_from"]["evaluate"],
+        "set": made_from["test_set"],
     }
     return found
 
