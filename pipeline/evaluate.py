@@ -7,7 +7,6 @@ its scores in MLflow.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,11 +33,19 @@ from seq2sweep.evaluate.evaluation import (
 from seq2sweep.evaluate.task import TASKS
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.parallel import Mapper, serial
+from seq2sweep.report.markdown import markdown_table
 from seq2sweep.serving.packaging import flavor, write_package
 from seq2sweep.storage.atomic import write_whole
-from seq2sweep.tracking.lineage import dataset_name, registered_name
+from seq2sweep.tracking.lineage import (
+    LINEAGE,
+    dataset_name,
+    document,
+    parameters,
+    registered_name,
+    tags,
+)
 from seq2sweep.tracking.mlflow_store import destination
-from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.recorder import COST, SCORE, UNFOLDED, Recorder, named
 from seq2sweep.tracking.relay_thread import RelayThread
 
 
@@ -66,6 +73,7 @@ def score_model(
     if len(chosen) < wanted and not config.evaluate.checkpoint_steps:
         console.say(f"only {len(chosen)} checkpoints were kept: those are averaged")
     data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
+    lineage = stage.lineage(config, header, model=model)
     with (
         RelayThread(*destination(config, Path.cwd())) as relay,
         # Under the training's run, unless that was deleted.
@@ -74,10 +82,12 @@ def score_model(
             f"test, beam {config.evaluate.beam}, alpha {config.evaluate.alpha}",
             kind="evaluation",
             parent=receipt["run"],
-            params=configuration.flatten(config),
-            tags=stage.lineage(config, header, model=model),
+            name=stage.evaluation_of(receipt),
+            params=parameters(config, "evaluate"),
+            tags=tags(lineage) | UNFOLDED,
         ) as run,
     ):
+        run.text(LINEAGE, document(lineage, config))
         sentences = header["sentences"]
         with (
             mapper(config.cluster) as shared_out,
@@ -85,12 +95,16 @@ def score_model(
         ):
             result = evaluate_weights(config, chosen, data, "test", bar.update, shared_out)
         relay.flush()
+        relay.say_page(run)
         metrics = result.metrics | beside(result) | {"mlflow_run_id": relay.run_id(run)}
         write_whole(table, result.table)
         stage.write_metrics(name, metrics, shown_by_dvc(metrics, config))
         files = [stage.METRICS / f"{name}.json", *[table] * (not config.data.private)]
         translator = Translator(model, stage.VOCABULARY, config.evaluate)
         record(run, config, translator, header, metrics, files, model.parent, ending)
+        if not config.data.private:
+            columns, *rows = [line.split("\t") for line in result.table.splitlines()]
+            run.table("translations.json", columns, rows)
     console.say(
         TASKS[config.data.task].in_words(metrics)
         + f", perplexity {metrics['perplexity']:.3f}, "
@@ -138,7 +152,13 @@ def record(
     """
     for file in files:
         run.artifact(file)
-    figures, last_step, model = shown(metrics, config), translator.steps[-1], f"transformer{ending}"
+    figures, model = shown(metrics, config), f"transformer{ending}"
+    score = str(config.data.score)
+    main = {score: f"{figures[score]:.2f}"}
+    speed = {"decode_tokens_per_second": figures.pop("decode_tokens_per_second")}
+    figures = named(SCORE, figures) | named(COST, speed)
+    used = (dataset_name(config.data, "test"), header["fingerprint"])
+    run.dataset(*used, "eval")
     with TemporaryDirectory(prefix=".model-", dir=beside) as name:
         folder = Path(name)
         write_package(folder, translator)
@@ -147,23 +167,38 @@ def record(
             files=sorted(folder.iterdir()),
             params=configuration.flatten(config, "model"),
             metrics=figures,
-            dataset=(dataset_name(config.data, "test"), header["fingerprint"]),
-            step=last_step,
+            dataset=used,
+            step=translator.steps[-1],
             tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},
             flavor=flavor(translator),
         )
-    score = str(config.data.score)
-    tags = {score: f"{figures[score]:.2f}"}
-    run.register(model, registered_name(config.data) + ending, "newest", tags)
+    run.register(model, registered_name(config.data) + ending, "newest", main)
     # Training and scores in one row of the UI.
-    run.log(figures, last_step, on_parent=True)
-    how = {
-        f"{config.data.score}.signature": signature(metrics, config),
-        # The training's run shows `evaluate` as it was when it began.
-        f"{config.data.score}.evaluate": json.dumps(metrics["made_from"]["evaluate"]),
-    }
+    run.log(figures, on_parent=True)
+    how = {f"{config.data.score}.signature": signature(metrics, config)}
     run.tag(how)
     run.tag(how, on_parent=True)
+    run.describe(described(config, figures, how))
+
+
+def described(config: Config, figures: dict[str, float], how: dict[str, str]) -> str:
+    """The evaluation in Markdown, as MLflow shows it. figures, how: as they are recorded."""
+    decoding = parameters(config, "evaluate").items()
+    table = [(key, f"{value:,.2f}") for key, value in figures.items()]
+    return "\n".join(
+        [
+            f"The test set of {stage.dataset_in_words(config)}, translated and scored. "
+            "[Report](RUN_PAGE/artifacts/index.html) · "
+            "[translations](RUN_PAGE/artifacts/translations.json) · "
+            "[lineage](RUN_PAGE/artifacts/lineage.json)",
+            "",
+            *markdown_table(("what", "value"), table),
+            "",
+            *(f"{key}: `{text}`" for key, text in how.items()),
+            "",
+            "Decoded with " + ", ".join(f"{key.partition('.')[2]} {v}" for key, v in decoding),
+        ]
+    )
 
 
 def mapper(cluster: configuration.ClusterConfig) -> contextlib.AbstractContextManager[Mapper]:

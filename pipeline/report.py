@@ -16,13 +16,16 @@ from seq2sweep.paths import mismatch, read_json
 from seq2sweep.presets.parsers import TEST_SECTIONS, TRAIN_SECTIONS
 from seq2sweep.report import page, samples
 from seq2sweep.report.formats import table_files
+from seq2sweep.report.markdown import markdown_table
 from seq2sweep.report.paper_tables.table1_files import table1_files
 from seq2sweep.report.paper_tables.table1_record import problem
 from seq2sweep.report.paper_tables.table2_files import table2_files
 from seq2sweep.report.paper_tables.table4 import Parser
 from seq2sweep.report.paper_tables.table4_files import table4_files
+from seq2sweep.report.pareto import overview
 from seq2sweep.report.positions import length_scores
 from seq2sweep.storage.atomic import write_whole
+from seq2sweep.tracking.recorder import attach
 
 SELF_TRAINING: Mapping[str, dict[str, Any]] = {
     "semi_supervised": {
@@ -61,6 +64,34 @@ def work(config: Config) -> None:
     texts["index.html"] = page.render(results)
     for name, text in texts.items():
         write_whole(stage.REPORTS / name, text)
+    if not config.data.private:
+        record(config, receipt, results, evaluate)
+
+
+def record(
+    config: Config, receipt: dict[str, Any], results: page.Results, evaluate: dict[str, Any]
+) -> None:
+    """Give the evaluation's run in MLflow the report, and the experiment its description.
+
+    receipt: of the training; evaluate: metrics/evaluate.json.
+    """
+    # Here: torch and MLflow take seconds to load.
+    from seq2sweep.evaluate.task import TASKS
+    from seq2sweep.tracking.mlflow_store import destination
+    from seq2sweep.tracking.relay_thread import RelayThread
+
+    where = destination(config, Path.cwd())
+    told = [
+        f"Trainings on {results.dataset}. {results.train['parameters'] / 1e6:.2f} M parameters, "
+        f"{results.train['steps']} steps: {TASKS[config.data.task].in_words(evaluate)}.",
+        "",
+        "[The report](RUN_PAGE/artifacts/index.html) · [the newest evaluation](RUN_PAGE)",
+    ]
+    if results.sweep is not None:
+        told += ["", *markdown_table(*overview(results.sweep))]
+    with RelayThread(*where) as relay:
+        files = [stage.REPORTS / "index.html"]
+        attach(relay.root, stage.evaluation_of(receipt), files, "\n".join(told))
 
 
 def parser(

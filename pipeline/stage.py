@@ -166,6 +166,14 @@ def lineage(config: configuration.Config, header: dict[str, Any], **more: Path) 
     return lineage_tags(Path.cwd(), config, inputs=inputs, data=data)
 
 
+def evaluation_of(receipt: Mapping[str, Any]) -> str:
+    """What the records of a training's evaluation are called, by which the report is attached.
+
+    receipt: of the training.
+    """
+    return f"{receipt['run']}-evaluation"
+
+
 def here() -> dict[str, str]:
     """The commit and the machine, as a record of a measurement has them."""
     return lineage_code(Path.cwd()) | hardware()

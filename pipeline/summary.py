@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pipeline import stage
@@ -24,11 +25,13 @@ def work(config: Config) -> None:
         f"{train['tokens_per_second']:,.0f} target tokens/s"
     )
     console.say(_f1(evaluation) if parsing else _bleu(evaluation))
+    from seq2sweep.tracking.mlflow_store import compare_page  # here: MLflow takes seconds to load
+
     table = "table4.md" if parsing else "table3.md"
     console.say(
         f"\nLook at        reports/index.html (all of it), reports/{table}, "
         "reports/translations.tsv"
-        "\nCompare runs   make ui   then http://127.0.0.1:5000"
+        f"\nCompare runs   make ui   then {compare_page(config, Path.cwd()) or 'what it prints'}"
     )
 
 

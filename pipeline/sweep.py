@@ -32,7 +32,9 @@ from seq2sweep.errors import OperationalError
 from seq2sweep.evaluate.evaluation import score_checkpoint
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.presets.rivals import select as rows_of_table2
+from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.formats import table_files
+from seq2sweep.report.pareto import cheapest
 from seq2sweep.report.sweep_report import (
     COUNTS,
     by_length,
@@ -61,11 +63,20 @@ from seq2sweep.sweep.variants import (
     in_one_precision,
     variants,
 )
-from seq2sweep.tracking.lineage import dataset_name, environment, registered_name, with_params
-from seq2sweep.tracking.mlflow_store import destination
-from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.lineage import (
+    LINEAGE,
+    dataset_name,
+    document,
+    environment,
+    parameters,
+    registered_name,
+    tags,
+    with_params,
+)
+from seq2sweep.tracking.mlflow_store import VARIANTS, destination
+from seq2sweep.tracking.recorder import SCORE, Recorder, named
 from seq2sweep.tracking.relay_thread import RelayThread
-from seq2sweep.tracking.sweep_runs import SweepRecorder
+from seq2sweep.tracking.sweep_runs import SweepRecorder, compared, described_sweep
 from seq2sweep.train.step import choose_precision
 
 MODEL = "transformer"
@@ -95,14 +106,15 @@ def work(config: Config) -> None:
             relay.root,
             f"sweep {config.sweep.method}",
             kind="sweep",
-            params=configuration.flatten(wanted),
-            tags=lineage,
+            params=parameters(wanted, "sweep"),
+            tags=tags(lineage),
         ) as parent,
         SweepRecorder(parent, lineage, header) as recorder,
     ):
-        parent.dataset(dataset_name(config.data, "train"), header["fingerprint"], "train")
+        record_origin(parent, wanted, lineage, header)
         results, proposals, entrants = train(config, header, chosen, recorder)
         relay.flush()
+        relay.say_page(parent)
         run_ids = {name: relay.run_id(run) for name, run in recorder.runs.items()}
         refused += refused_of(proposals)
         refused += [one.refused for one in entrants if one.refused and one.refused not in refused]
@@ -138,6 +150,15 @@ def work(config: Config) -> None:
     say_end(results, summary, len(refused), seconds)
 
 
+def record_origin(
+    run: Recorder, config: Config, lineage: dict[str, str], header: dict[str, Any]
+) -> None:
+    """Say where a sweep comes from. header: of the encoded data."""
+    run.text(LINEAGE, document(lineage, config))
+    for split, context in (("train", "train"), ("valid", "eval")):
+        run.dataset(dataset_name(config.data, split), header["fingerprint"], context)
+
+
 def record(
     recorder: SweepRecorder, config: Config, report: dict[str, Any], summary: dict[str, Any]
 ) -> None:
@@ -148,14 +169,21 @@ def record(
     run, best = recorder.parent, summary["best"]
     run.artifact(stage.REPORTS / "sweep.json")
     run.text("environment.txt", environment())
-    run.log({key: summary[key] for key in COUNTS}, step=0)
+    run.log({f"sweep/{key}": summary[key] for key in COUNTS})
     words = stage.dataset_in_words(config)
     for name, text in table_files(report, words, report["vocabulary_size"]).items():
         run.text(name, text)
     if best is not None:
         score = config.data.score
-        run.log({f"valid_{score}": best[score]}, step=best["steps"])
+        run.log(named(SCORE, {f"valid_{score}": best[score]}))
         run.tag({"best": best["variant"]})
+    found = aggregate(report)
+    for variant in cheapest(report, found):
+        recorder.variant_run(variant.name).tag({"pareto_front": "yes"})
+    varied = [*dict.fromkeys(key for variant in found for key in variant.changes)]
+    title = f"Variants: {SCORES[config.data.score].label} over FLOPs"
+    run.view(VARIANTS, title, compared(SCORES[config.data.score], varied))
+    run.describe(described_sweep(report, words, title))
 
 
 def record_best(
@@ -188,7 +216,7 @@ def record_best(
             MODEL,
             files=sorted(package.iterdir()),
             params=configuration.flatten(variant.config, "model"),
-            metrics={f"valid_{name}": result.metrics[name] for name in score.columns},
+            metrics=named(SCORE, {f"valid_{name}": result.metrics[name] for name in score.columns}),
             dataset=(dataset_name(data, "valid"), header["fingerprint"]),
             step=result.steps,
             flavor=flavor(translator),

@@ -25,6 +25,7 @@ from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.jobs import entrypoint
 from seq2sweep.model import flops
+from seq2sweep.report.markdown import markdown_table
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import (
     JOURNAL_NAME,
@@ -37,11 +38,21 @@ from seq2sweep.runs.remote_run_store import driver_store
 from seq2sweep.runs.run_store import RunStatus, RunStore
 from seq2sweep.runs.warm_start import begin, run_name
 from seq2sweep.storage.atomic import whole_folder, write_whole
-from seq2sweep.tracking.lineage import dataset_name, environment, origin_tags
+from seq2sweep.tracking.lineage import (
+    LINEAGE,
+    dataset_name,
+    document,
+    environment,
+    origin_tags,
+    parameters,
+    tags,
+)
 from seq2sweep.tracking.mlflow_store import destination
-from seq2sweep.tracking.recorder import Recorder
+from seq2sweep.tracking.recorder import COST, Recorder, named
 from seq2sweep.tracking.relay_thread import RelayThread
 
+SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
+"""Of params.yaml, what MLflow shows of a training; the rest is in its lineage.json."""
 MOST_POINTS = 10_000
 """Of a curve in metrics/curves.csv; more are thinned out evenly."""
 CURVES = (
@@ -89,6 +100,7 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
             status = train(config, store, encoded, header["fingerprint"])
         export(status.checkpoints, config, run_of, lineage, status.summary, exported_to)
         relay.flush()
+        relay.say_page(run)
         run_id = relay.run_id(run)
         final = newest(folder / JOURNAL_NAME)
         metrics = training_metrics(config, header, status.summary, final, parameters, run_id)
@@ -96,8 +108,9 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         shown |= {"flops": metrics["flops"]["model"]}
         stage.write_metrics(name, metrics, shown | {"valid_ppl": final.get("valid_perplexity")})
         known = {k: status.summary[k] for k in hardware.COSTS if status.summary[k] is not None}
-        run.log({"parameters": parameters} | known, int(status.summary["step"]))
-        run.tag(origin_tags(status.summary))
+        run.log(named(COST, {"parameters": parameters} | known))
+        run.text(LINEAGE, document(lineage, config, origin_tags(status.summary)))
+        run.describe(described(config, metrics, about))
         run.artifact(exported_to / RECEIPT)
         run.text("environment.txt", environment())
     peak = metrics["peak_rss_bytes"]
@@ -153,11 +166,36 @@ def open_run(
         f"{config.data.dataset} {config.data.source}-{config.data.target}{about and f', {about}'}",
         kind="experiment",
         journal=folder / JOURNAL_NAME,
-        params=configuration.flatten(config),
-        tags=lineage,
+        params=parameters(config, *SECTIONS, *["parsing"] * (config.data.task == "parsing")),
+        tags=tags(lineage),
     )
+    run.text(LINEAGE, document(lineage, config))
     run.dataset(dataset_name(config.data, "train"), header["fingerprint"], "train")
     return run
+
+
+def described(config: Config, metrics: dict[str, Any], about: str) -> str:
+    """The training in Markdown, as MLflow shows it.
+
+    metrics: as in metrics/train.json; about: what it is beside its data set.
+    """
+    table = [
+        ("parameters", f"{metrics['parameters']:,}"),
+        ("steps", f"{metrics['steps']:,}"),
+        ("validation perplexity", number(metrics["final"]["valid_perplexity"])),
+        ("training FLOPs", f"{metrics['flops']['model']:.2e}"),
+        ("time", console.duration(metrics["wall_seconds"])),
+        ("device", f"{metrics['workers']} x {metrics['device']}, {metrics['precision']}"),
+    ]
+    return "\n".join(
+        [
+            f"The training of {config.model.architecture} on {stage.dataset_in_words(config)}"
+            f"{about and f' ({about})'}. Its scores, translations and report are in the evaluation "
+            "below it; where it comes from, in [lineage.json](RUN_PAGE/artifacts/lineage.json).",
+            "",
+            *markdown_table(("what", "value"), table),
+        ]
+    )
 
 
 def say_progress(entry: dict[str, Any], steps: int) -> None:

@@ -574,8 +574,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         "pipeline/evaluate.py": [
             (
-                "run.log(figures, last_step, on_parent=True)",
-                'run.log(figures | {"test_perplexity": 1.5}, last_step, on_parent=True)',
+                "run.log(figures, on_parent=True)",
+                'run.log(figures | {"score/test_perplexity": 1.5}, on_parent=True)',
             ),
             (
                 "metrics=figures,",
@@ -602,7 +602,6 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 'f"valid_{name}": figures["bleu"] for name in found',
             ),
             ("pooled[name] = found.mean", "pooled[name] = values[0]"),
-            ('figures.get("step", 0)', 'figures.get("epochs", 0)'),
         ],
         "pipeline/summary.py": [
             ("{evaluation['bleu']['paper']['score']:.2f}", "{sacrebleu['score']:.2f}"),
@@ -628,13 +627,37 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
         ],
         f"{PACKAGE}/tracking/recorder.py": [
-            ('("valid_loss", "valid_perplexity")', '("valid_loss",)'),
+            ('f"{TRAIN}valid_perplexity"', 'f"{TRAIN}valid_loss"'),
         ],
         f"{PACKAGE}/tracking/relay.py": [
             (
                 'points.append((entry["time"], step, metrics))',
                 'points.append((entry["time"], 0, metrics))',
             ),
+        ],
+    },
+    "tests/tracking/test_sweep_runs.py": {
+        f"{PACKAGE}/tracking/sweep_runs.py": [
+            ("        run.log(scores)\n", "        run.log(scores, step=12)\n"),
+            (
+                "above, several = self.parent.name, config.sweep.seeds > 1",
+                "above, several = self.parent.name, True",
+            ),
+            ('best, flops = f"{SCORE}valid_{score.name}"', 'best, flops = f"valid_{score.name}"'),
+        ],
+        f"{PACKAGE}/tracking/mlflow_runs.py": [
+            ("'{self.id}'\", **state}", "'{self.experiment_id}'\", **state}"),
+        ],
+    },
+    "tests/tracking/test_mlflow_runs.py": {
+        f"{PACKAGE}/tracking/mlflow_runs.py": [
+            ("if not there or tags.get(WRITTEN) == _sha256(there):", "if True:"),
+            ("finished = not replace and self", "finished = self"),
+        ],
+    },
+    "tests/report/test_pareto.py": {
+        f"{PACKAGE}/report/pareto.py": [
+            ('Objective("flops", False)', 'Objective("flops", True)'),
         ],
     },
     "tests/sweep/test_variants.py": {

@@ -7,8 +7,10 @@ import json
 import re
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 
@@ -203,6 +205,28 @@ def test_the_peak_is_not_that_of_the_process_that_started_this_one() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(done.stdout) < len(held)
+
+
+def test_what_the_node_has_in_use() -> None:
+    """Beside another process: psutil reads the same."""
+    first, before = hardware.use_of_node(), psutil.cpu_times()
+    assert hardware.use_of_node().keys() <= {"cpu_percent", "memory_percent"}
+    work = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        hardware.use_of_node()
+        before = psutil.cpu_times()
+        time.sleep(1)
+        found, after = hardware.use_of_node(), psutil.cpu_times()
+    finally:
+        for process in work:
+            process.kill()
+            process.wait()
+    idle = after.idle + after.iowait - before.idle - before.iowait
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    whole = sum(getattr(after, name) - getattr(before, name) for name in names)
+    assert found["cpu_percent"] == pytest.approx(100 * (1 - idle / whole), abs=5)
+    assert found["cpu_percent"] > 20
+    assert first["memory_percent"] == pytest.approx(psutil.virtual_memory().percent, abs=5)
 
 
 def test_features_of_a_processor_are_those_that_choose_kernels(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 import resource
@@ -182,4 +183,30 @@ def memory_of_process(device: torch.device) -> dict[str, float]:
         found = {"peak_rss_bytes": float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)}
     if device.type == "cuda":
         found["peak_gpu_bytes"] = float(torch.cuda.max_memory_reserved(device))
+    return found
+
+
+_ticks: list[tuple[int, int]] = []
+"""Of all processors: those in use and all, since this machine was started, as last read."""
+
+
+def use_of_node() -> dict[str, float]:
+    """How much of this node all its processes have in use, in percent: cpu_percent since the last
+    call of this process (its first has none), memory_percent, and gpu_memory_percent of the GPU of
+    this process. What the system does not tell is left out."""
+    found: dict[str, float] = {}
+    with contextlib.suppress(FileNotFoundError):  # macOS
+        line = Path("/proc/stat").read_text(errors="replace").partition("\n")[0]
+        ticks = [int(text) for text in line.split()[1:9]]  # behind these, parts of the first two
+        now = sum(ticks) - ticks[3] - ticks[4], sum(ticks)  # idle, and idle while the disk works
+        if _ticks and now[1] > _ticks[0][1]:
+            (busy, whole) = (after - before for after, before in zip(now, _ticks[0], strict=True))
+            found["cpu_percent"] = 100 * busy / whole
+        _ticks[:] = [now]
+        memory = Path("/proc/meminfo").read_text(errors="replace")
+        sizes = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB$", memory, re.MULTILINE))
+        found["memory_percent"] = 100 * (1 - int(sizes["MemAvailable"]) / int(sizes["MemTotal"]))
+    if torch.cuda.is_initialized():
+        free, total = torch.cuda.mem_get_info()
+        found["gpu_memory_percent"] = 100 * (1 - free / total)
     return found

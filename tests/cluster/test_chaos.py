@@ -156,7 +156,7 @@ class Stage(StageProcess):
         assert {run.info.status for run in others} <= {"KILLED"}
         entries, _ = journal.read(self.folder / "journal.jsonl")
         for kind, curve in (("logged", "loss"), ("validated", "valid_perplexity")):
-            points = client.get_metric_history(newest.info.run_id, curve)
+            points = client.get_metric_history(newest.info.run_id, f"train/{curve}")
             expected = [(e["step"], e[curve]) for e in entries if e["kind"] == kind]
             assert sorted((point.step, point.value) for point in points) == expected
 

@@ -50,7 +50,7 @@ def test_sigterm(
     assert stage.process.wait(timeout=120) == EXIT_INTERRUPTED, stage.said()[-2000:]
     assert stage.statuses() == {}
     begun = {update.scale for update in stage.updates()}
-    assert stage.run_statuses()["trial"]["KILLED"] >= len(begun)
+    assert stage.run_statuses()["variant"]["KILLED"] >= len(begun)
     for name, folder in stage.trials().items():
         scale, saved = scale_of(name, config), resume_point(folder)
         # On a busy machine the second one may not have begun.

@@ -178,11 +178,11 @@ def test_curves(project: Finished) -> None:
 def test_train_in_mlflow_dvc_and_on_the_console(project: Finished) -> None:
     found = project.json("metrics/train.json")
     shown = project.metrics(found["mlflow_run_id"])
-    assert shown["parameters"] == found["parameters"]
-    assert shown["flops"] == found["flops"]["model"]
-    assert shown["padded_flops"] == found["flops"]["padded"]
+    assert shown["cost/parameters"] == found["parameters"]
+    assert shown["cost/flops"] == found["flops"]["model"]
+    assert shown["cost/padded_flops"] == found["flops"]["padded"]
     for name in ("device_hours", "flops_per_second"):
-        assert shown[name] == found[name]
+        assert shown[f"cost/{name}"] == found[name]
     assert project.json("metrics/dvc/train.json") == {
         "steps": STEPS,
         "parameters": found["parameters"],
@@ -247,14 +247,18 @@ def test_evaluate_in_mlflow_dvc_and_on_the_console(project: Finished) -> None:
         "decode_tokens_per_second": found["decode_tokens_per_second"],
     }
     assert len(set(expected.values())) == len(expected)
-    assert project.metrics(found["mlflow_run_id"]) == expected
+    recorded = {
+        f"{'cost' if name == 'decode_tokens_per_second' else 'score'}/{name}": value
+        for name, value in expected.items()
+    }
+    assert project.metrics(found["mlflow_run_id"]) == recorded
     (model,) = project.client.search_logged_models(
         [project.client.get_run(found["mlflow_run_id"]).info.experiment_id],
         filter_string=f"source_run_id = '{found['mlflow_run_id']}'",
     )
-    assert {metric.key: metric.value for metric in model.metrics} == expected
+    assert {metric.key: metric.value for metric in model.metrics} == recorded
     parent = project.metrics(project.json("metrics/train.json")["mlflow_run_id"])
-    assert expected.items() <= parent.items()
+    assert recorded.items() <= parent.items()
     assert project.json("metrics/dvc/evaluate.json").items() <= expected.items()
     for line in (
         f"BLEU {expected['bleu']:.2f} ({found['bleu']['sacrebleu']['signature']})",
@@ -310,13 +314,14 @@ def test_each_trial(project: Finished) -> None:
         assert trial["device_hours"] == pytest.approx(finished["train_seconds"] / 3600)
         run = project.metrics(trial["mlflow_run_id"])
         for name in ("bleu", "bleu_paper", "chrf"):
-            assert run[f"valid_{name}"] == trial[name]
-        for name in ("valid_perplexity", "flops", "device_hours", "parameters"):
-            assert run[name] == trial[name]
-        assert run["target_tokens"] == seen["target_tokens"]
-        for name in ("valid_bleu", "flops"):
+            assert run[f"score/valid_{name}"] == trial[name]
+        assert run["train/valid_perplexity"] == trial["valid_perplexity"]
+        for name in ("flops", "device_hours", "parameters"):
+            assert run[f"cost/{name}"] == trial[name]
+        assert run["cost/target_tokens"] == seen["target_tokens"]
+        for name, step in (("score/valid_bleu", 0), ("cost/flops", 0), ("train/loss", 44)):
             points = project.client.get_metric_history(trial["mlflow_run_id"], name)
-            assert max(point.step for point in points) == 44
+            assert max(point.step for point in points) == step
         params = project.client.get_run(trial["mlflow_run_id"]).data.params
         assert (params["train.seed"], params["model.dropout"]) == (
             *(str(trial["seed"]), str(trial["model"]["dropout"])),
@@ -364,7 +369,10 @@ def test_variants_are_means_of_their_seeds(project: Finished) -> None:
             assert float(row[f"{figure}_sd"]) == pytest.approx(deviation)
             margin = T_OF_TWO * deviation / math.sqrt(2)
             assert float(row[f"{figure}_margin"]) == pytest.approx(margin, rel=1e-4)
-            name = f"valid_{figure}" if figure.startswith(("bleu", "chrf")) else figure
+            name = {
+                "valid_perplexity": "train/valid_perplexity",
+                "device_hours": "cost/device_hours",
+            }.get(figure, f"score/valid_{figure}")
             assert pooled[name] == pytest.approx(mean)
             assert pooled[f"{name}_std"] == pytest.approx(deviation)
         means[variant] = statistics.mean(trial["bleu"] for trial in found)
@@ -385,8 +393,8 @@ def test_variants_are_means_of_their_seeds(project: Finished) -> None:
         "best_bleu": summary["best"]["bleu"],
     }
     of_sweep = project.metrics(sweep["mlflow_run_id"])
-    assert of_sweep["valid_bleu"] == summary["best"]["bleu"]
-    assert of_sweep["finished"] == 4
+    assert of_sweep["score/valid_bleu"] == summary["best"]["bleu"]
+    assert of_sweep["sweep/finished"] == 4
     assert f"best: {best}, BLEU {means[best]:.2f} on valid" in project.output
 
 

@@ -226,39 +226,40 @@ def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     kinds = {kind: [r for r in runs.values() if r.data.tags["kind"] == kind] for kind in
              ("experiment", "evaluation", "sweep", "variant", "trial")}  # fmt: skip
-    assert [len(kinds[kind]) for kind in kinds] == [1, 1, 1, 3, 3]
+    assert [len(kinds[kind]) for kind in kinds] == [1, 1, 1, 3, 0]  # with one seed, no trials
     parent = kinds["experiment"][0]
     assert project.json("metrics/train.json")["mlflow_run_id"] == parent.info.run_id
     for kind, path in (("evaluation", "metrics/evaluate.json"), ("sweep", "reports/sweep.json")):
         assert project.json(path)["mlflow_run_id"] == kinds[kind][0].info.run_id
     trained = project.json("reports/sweep.json")["trials"][:3]
     assert {trial["mlflow_run_id"] for trial in trained} == {
-        trial.info.run_id for trial in kinds["trial"]
+        variant.info.run_id for variant in kinds["variant"]
     }
     assert kinds["evaluation"][0].data.tags["mlflow.parentRunId"] == parent.info.run_id
     sweep = kinds["sweep"][0]
-    above = {run.info.run_id: run.data.tags["variant"] for run in kinds["variant"]}
     for variant in kinds["variant"]:
         assert variant.data.tags["mlflow.parentRunId"] == sweep.info.run_id
-    for trial in kinds["trial"]:
-        assert above[trial.data.tags["mlflow.parentRunId"]] == trial.data.tags["variant"]
-    assert parent.data.metrics["bleu"] == pytest.approx(
+    assert parent.data.metrics["score/bleu"] == pytest.approx(
         project.json("metrics/evaluate.json")["bleu"]["sacrebleu"]["score"]
     )
-    assert {"parameters", "flops", "loss", "valid_perplexity"} <= parent.data.metrics.keys()
-    assert {"padded_flops", "flops_per_second", "device_hours"} <= parent.data.metrics.keys()
-    assert not {"mfu", "energy_kwh", "paper_rule_flops"} & parent.data.metrics.keys()
+    found = parent.data.metrics.keys()
+    assert {"cost/parameters", "cost/flops", "train/loss", "train/valid_perplexity"} <= found
+    assert {"cost/padded_flops", "cost/flops_per_second", "cost/device_hours"} <= found
+    assert {"system/rss_bytes", "system/system_memory_usage_percentage"} <= found
+    assert not {"cost/mfu", "cost/energy_kwh", "cost/paper_rule_flops"} & found
     assert "bleu.signature" in parent.data.tags
     assert_rebuilt(project, client, [parent, kinds["evaluation"][0], sweep])
-    steps = [m.step for m in client.get_metric_history(parent.info.run_id, "loss")]
+    assert_described(project, client, experiment, kinds)
+    steps = [m.step for m in client.get_metric_history(parent.info.run_id, "train/loss")]
     assert steps == [6, 12, 18, 24]
-    for trial in kinds["trial"] + kinds["variant"]:
-        assert {"valid_bleu", "flops", "device_hours"} <= trial.data.metrics.keys()
-        assert "model.heads" in trial.data.params
-    assert (sweep.data.metrics["trials"], sweep.data.metrics["refused"]) == (4, 1)
+    for variant in kinds["variant"]:
+        found = variant.data.metrics.keys()
+        assert {"score/valid_bleu", "cost/flops", "cost/device_hours"} <= found
+        assert "model.heads" in variant.data.params
+    assert (sweep.data.metrics["sweep/trials"], sweep.data.metrics["sweep/refused"]) == (4, 1)
     files = {file.path for file in client.list_artifacts(sweep.info.run_id)}
     tables = {f"table3.{kind}" for kind in ("csv", "html", "md", "tex")}
-    assert files == {"sweep.json", "environment.txt"} | tables
+    assert files == {"sweep.json", "environment.txt", "lineage.json"} | tables
     for name in tables:
         table = Path(client.download_artifacts(sweep.info.run_id, name))
         assert table.read_text() == (project.folder / "reports" / name).read_text()
@@ -267,17 +268,50 @@ def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
         filter_string=f"source_run_id = '{kinds['evaluation'][0].info.run_id}'",
     )
     assert len(models) == 1
-    assert {metric.key for metric in models[0].metrics} >= {"bleu", "chrf"}
+    assert {metric.key for metric in models[0].metrics} >= {"score/bleu", "score/chrf"}
+
+
+def lineage(client: Any, run: Any) -> dict[str, Any]:
+    """What a run's lineage.json says."""
+    path = Path(client.download_artifacts(run.info.run_id, "lineage.json"))
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def assert_described(
+    project: Project, client: Any, experiment: Any, kinds: dict[str, list[Any]]
+) -> None:
+    """A person finds what each run is, the report and the translations in MLflow."""
+    evaluation = kinds["evaluation"][0]
+    address = f"#/experiments/{experiment.experiment_id}/runs/{evaluation.info.run_id}"
+    notes = [run.data.tags["mlflow.note.content"] for runs in kinds.values() for run in runs]
+    for note in (*notes, experiment.tags["mlflow.note.content"]):
+        assert "RUN_PAGE" not in note
+        assert re.search(r"\]\(#/experiments/\d+/runs/[0-9a-f]{32}/artifacts/", note), note
+    assert f"[The report]({address}/artifacts/index.html)" in experiment.tags["mlflow.note.content"]
+    assert (
+        f"[Report]({address}/artifacts/index.html)" in evaluation.data.tags["mlflow.note.content"]
+    )
+    page = Path(client.download_artifacts(evaluation.info.run_id, "index.html"))
+    assert page.read_bytes() == (project.folder / "reports/index.html").read_bytes()
+    table = Path(client.download_artifacts(evaluation.info.run_id, "translations.json"))
+    shown = json.loads(table.read_text(encoding="utf-8"))
+    tsv = (project.folder / "reports/translations.tsv").read_text(encoding="utf-8").splitlines()
+    assert [shown["columns"], *shown["data"]] == [line.split("\t") for line in tsv]
+    for run in (run for runs in kinds.values() for run in runs):
+        seen = [key for key in run.data.tags if not key.startswith("mlflow.")]
+        assert len(seen) <= 13, seen
+        assert run.data.tags["mlflow.source.name"].startswith("pipeline.")
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
 
 
 def assert_rebuilt(project: Project, client: Any, runs: list[Any]) -> None:
     """Records of these runs, and those of the trials, lead back to their params.yaml."""
     config = configuration.load(project.folder / "params.yaml")
-    evaluate = configuration.to_dict(config)["evaluate"]
-    assert json.loads(runs[0].data.tags["bleu.evaluate"]) == evaluate
-    for run in runs:
-        assert rebuild.from_params(run.data.params) == config
-        assert run.data.tags["params.sha256"] == configuration.fingerprint(config)
+    told = [lineage(client, run) for run in runs]
+    for one in told:
+        assert rebuild.from_params(one["params"]) == config
+        assert one["params.sha256"] == configuration.fingerprint(config)
     train, receipt = project.json("metrics/train.json"), project.json("models/train/receipt.json")
     origin = {key: train[key] for key in hardware.ORIGIN}
     assert receipt["trained"] == origin
@@ -289,11 +323,11 @@ def assert_rebuilt(project: Project, client: Any, runs: list[Any]) -> None:
         path = client.download_artifacts(record.info.run_id, "environment.txt")
         environment = Path(path).read_text(encoding="utf-8")
         hashed = hashlib.sha256(environment.encode()).hexdigest()
-        assert record.data.tags["environment.sha256"] == hashed
+        assert lineage(client, record)["environment.sha256"] == hashed
         assert not rebuild.missing(environment)
-    told = {"hardware.cpu_features": origin.pop("cpu_features")}
-    told |= {f"run.{key}": str(value) for key, value in origin.items()}
-    assert told.items() <= runs[0].data.tags.items()
+    computed = {"hardware.cpu_features": origin.pop("cpu_features")}
+    computed |= {f"run.{key}": str(value) for key, value in origin.items()}
+    assert computed.items() <= told[0].items()
     report = project.json("reports/sweep.json")
     assert config.train.precision == "auto"
     (precision,) = {trial["train"]["precision"] for trial in report["trials"]}
@@ -302,10 +336,11 @@ def assert_rebuilt(project: Project, client: Any, runs: list[Any]) -> None:
     assert f"All rows are trained in {precision}" in table
     for trial in report["trials"][:3]:
         run = client.get_run(trial["mlflow_run_id"])
-        rebuilt = rebuild.from_params(run.data.params)
+        own = lineage(client, run)
+        rebuilt = rebuild.from_params(own["params"])
         # A trial is not trained by as many as the training.
         assert (trial["workers"], config.cluster.workers) == (1, 2)
-        shown = [run.data.tags[f"run.{key}"] for key in ("workers", "precision", "threads")]
+        shown = [own[f"run.{key}"] for key in ("workers", "precision", "threads")]
         assert shown == ["1", precision, str(trial["threads"])]
         marked = run.data.tags["run.shared_device"]
         assert marked == str(trial["shared_device"]).lower()

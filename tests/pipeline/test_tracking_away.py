@@ -40,13 +40,13 @@ def test_stages_without_a_server_and_sync_with_it(server: MlflowServer, tmp_path
     address = server.uri.replace("http://", "http://ada:hunter2@")
     project.set({"tracking.uri": address, "sweep.space": {"model.heads": [1]}})
     _, output = project.repro()
-    assert output.count("cannot be used") == 3  # train, evaluate, sweep: once each
+    assert output.count("cannot be used") == 4  # train, evaluate, sweep, report: once each
     assert "hunter2" not in output
     assert "Traceback" not in output
     for path in ("metrics/train.json", "metrics/evaluate.json", "reports/sweep.json"):
         assert project.json(path)["mlflow_run_id"] is None
     recorded = project.folder / "runs" / "tracking"
-    assert len(list(recorded.iterdir())) == 7
+    assert len(list(recorded.iterdir())) == 6
 
     status, out, err = sync(project)
     assert status == 1
@@ -67,7 +67,7 @@ def test_stages_without_a_server_and_sync_with_it(server: MlflowServer, tmp_path
     (experiment,) = [e for e in client.search_experiments() if e.name == "seq2sweep"]
     runs = client.search_runs([experiment.experiment_id])
     kinds = Counter(run.data.tags["kind"] for run in runs)
-    assert kinds == {"experiment": 1, "evaluation": 1, "sweep": 1, "variant": 2, "trial": 2}
+    assert kinds == {"experiment": 1, "evaluation": 1, "sweep": 1, "variant": 2}
     assert {run.info.status for run in runs} == {"FINISHED"}
     of_kind = {run.data.tags["kind"]: run for run in runs}
     for child, parent in (("evaluation", "experiment"), ("variant", "sweep")):
@@ -75,10 +75,11 @@ def test_stages_without_a_server_and_sync_with_it(server: MlflowServer, tmp_path
         assert parent_id == of_kind[parent].info.run_id
     training = of_kind["experiment"]
     bleu = project.json("metrics/evaluate.json")["bleu"]["sacrebleu"]["score"]
-    assert training.data.metrics["bleu"] == pytest.approx(bleu)
-    history = client.get_metric_history(training.info.run_id, "loss")
+    assert training.data.metrics["score/bleu"] == pytest.approx(bleu)
+    history = client.get_metric_history(training.info.run_id, "train/loss")
     assert [point.step for point in history] == [6, 12, 18, 24]
-    assert {"valid_bleu", "loss", "flops"} <= of_kind["trial"].data.metrics.keys()
+    found = of_kind["variant"].data.metrics.keys()
+    assert {"score/valid_bleu", "train/loss", "cost/flops"} <= found
     (version,) = client.search_model_versions("name = 'phrasebook-en-de'")
     best = client.get_run(version.run_id)
     assert best.data.tags["variant"] == project.json("metrics/sweep.json")["best"]["variant"]

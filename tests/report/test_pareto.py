@@ -46,6 +46,20 @@ def test_the_front_is_of_finished_variants_cheapest_first() -> None:
     assert labels(sweep()) == []
 
 
+def test_the_overview_marks_who_has_the_best_score_for_its_flops() -> None:
+    """Whatever a sweep looked for: as a search for both finds."""
+    for record in (search(), of(search(), "parameters"), sweep()):
+        headings, table = pareto.overview(record)
+        assert headings[0] == "variant"
+        assert headings[-1] == "best BLEU for its FLOPs"
+        marked = [row[0] for row in table if row[-1] == "yes"]
+        found = labels(of(record, "flops", "bleu"))
+        assert len(marked) == len(found) > 1
+        assert all(any(name.startswith(label) for name in marked) for label in found)
+        scores = [float(row[1]) for row in table]
+        assert scores == sorted(scores, reverse=True)
+
+
 @given(
     st.lists(st.tuples(*[st.integers(0, 5)] * 3), max_size=10),
     st.lists(st.sampled_from(["bleu", "flops", "valid_perplexity"]), min_size=1, unique=True),

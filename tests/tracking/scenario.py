@@ -65,7 +65,7 @@ def end(root: Path, run: Recorder) -> None:
         finish(root, run.name, time.time())
     receipt = root / "receipt.json"
     receipt.write_text('{"run": "receipt"}')
-    run.log({"parameters": 1000.0, "flops": 2.0}, STEPS)
+    run.log({"cost/parameters": 1000.0, "cost/flops": 2.0})
     run.artifact(receipt)
     receipt.write_text("written over by a later stage")
 
@@ -86,12 +86,12 @@ def evaluate(root: Path, train: str) -> Recorder:
             "transformer",
             files=[weights, root / "receipt.json"],
             params={"model.heads": 4},
-            metrics={"bleu": 27.5},
+            metrics={"score/bleu": 27.5},
             dataset=("phrasebook test", "e" * 36),
             step=STEPS,
         )
         run.register("transformer", registered_name(train), ALIAS, {"variant": "base"})
-        run.log({"bleu": 27.5}, STEPS, on_parent=True)
+        run.log({"score/bleu": 27.5}, on_parent=True)
         run.tag({"bleu.signature": "tok:13a"}, on_parent=True)
     return run
 
@@ -127,10 +127,10 @@ def check(experiment: Any, recorded: Recorded) -> None:
     assert train.data.tags["kind"] == "experiment"
     assert train.data.tags["bleu.signature"] == "tok:13a"
     assert "error" not in train.data.tags
-    assert history(train, "loss") == [(s, 10 / s) for s in range(1, STEPS + 1)]
-    assert history(train, "valid_loss") == [(s, 1 / s) for s in range(5, STEPS + 1, 5)]
-    for key, value in (("parameters", 1000.0), ("flops", 2.0), ("bleu", 27.5)):
-        assert history(train, key) == [(STEPS, value)], key
+    assert history(train, "train/loss") == [(s, 10 / s) for s in range(1, STEPS + 1)]
+    assert history(train, "train/valid_loss") == [(s, 1 / s) for s in range(5, STEPS + 1, 5)]
+    for key, value in (("cost/parameters", 1000.0), ("cost/flops", 2.0), ("score/bleu", 27.5)):
+        assert history(train, key) == [(0, value)], key
     assert [used.dataset.name for used in train.inputs.dataset_inputs] == ["phrasebook"]
     assert [file.path for file in client.list_artifacts(train.info.run_id)] == ["receipt.json"]
     path = client.download_artifacts(train.info.run_id, "receipt.json")
@@ -138,12 +138,12 @@ def check(experiment: Any, recorded: Recorded) -> None:
 
     assert evaluation.data.tags["mlflow.parentRunId"] == train.info.run_id
     assert evaluation.data.params == {"beam": "4"}
-    assert history(evaluation, "bleu") == [(STEPS, 27.5)]
+    assert history(evaluation, "score/bleu") == [(0, 27.5)]
     models = client.search_logged_models(
         [experiment], filter_string=f"source_run_id = '{evaluation.info.run_id}'"
     )
     assert [(model.name, str(model.status)) for model in models] == [("transformer", "READY")]
-    assert [(m.key, m.value) for m in models[0].metrics] == [("bleu", 27.5)]
+    assert [(m.key, m.value) for m in models[0].metrics] == [("score/bleu", 27.5)]
     files = sorted(f.path for f in client.list_logged_model_artifacts(models[0].model_id))
     assert files == ["receipt.json", "weights"]
     outputs = [output.model_id for output in evaluation.outputs.model_outputs]

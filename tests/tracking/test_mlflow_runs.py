@@ -223,8 +223,8 @@ def test_search_by_score_and_links(models: Experiment, files: list[Path]) -> Non
     assert model.params["model.key119"] == "119"
     assert model.tags["git.commit"] == "abc"
     assert {(m.key, m.value, m.step, m.dataset_digest) for m in model.metrics} == {
-        ("bleu", 27.3, 1000, DIGEST),
-        ("chrf", 54.6, 1000, DIGEST),
+        ("bleu", 27.3, 0, DIGEST),
+        ("chrf", 54.6, 0, DIGEST),
     }
 
     run = models.client.get_run(good.id)
@@ -427,7 +427,7 @@ def test_a_registry_that_refuses_holds_up_nothing_else(
     (run,) = runs(experiment, recorded.evaluation)
     assert run.info.status == "FINISHED"
     assert [model.model_id for model in run.outputs.model_outputs]
-    assert runs(experiment, recorded.train)[0].data.metrics["bleu"] == 27.5
+    assert runs(experiment, recorded.train)[0].data.metrics["score/bleu"] == 27.5
     # The registry has changed its mind.
     again = new()
     assert again.deliver()
@@ -444,3 +444,38 @@ def test_a_model_that_was_not_recorded_is_not_registered(
     assert relay.deliver()
     assert "is missing" in relay.refused[recorded.evaluation]
     assert list(relay.refused) == [recorded.evaluation]
+
+
+# --- descriptions --------------------------------------------------------------------------------
+
+
+def test_a_description_that_a_person_has_changed_stays(run: Run) -> None:
+    def note() -> str:
+        return str(run.client.get_experiment(run.experiment_id).tags["mlflow.note.content"])
+
+    run.client.set_experiment_tag(run.experiment_id, "mlflow.note.content", "")
+    run.describe("first", experiment=True)
+    run.describe("second", experiment=True)
+    assert note() == "second"
+    run.client.set_experiment_tag(run.experiment_id, "mlflow.note.content", "by hand")
+    run.describe("third", experiment=True)
+    assert note() == "by hand"
+    run.describe("of the run " + "x" * 9000)
+    own = run.stored().data.tags["mlflow.note.content"]
+    assert own.startswith("of the run xxx")
+    assert len(own) == 5000
+
+
+def test_files_of_a_finished_run_stay_unless_they_are_replaced(run: Run, tmp_path: Path) -> None:
+    def text() -> str:
+        return Path(run.client.download_artifacts(run.id, "page.html")).read_text()
+
+    page = tmp_path / "page.html"
+    page.write_text("first")
+    run.artifact([page])
+    run.end("finished", 1_700_000_001.0)
+    page.write_text("second")
+    run.artifact([page])
+    assert text() == "first"
+    run.artifact([page], replace=True)
+    assert text() == "second"

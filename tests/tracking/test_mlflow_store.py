@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import sqlite3
 import subprocess
@@ -17,8 +18,10 @@ from mlflow.protos.databricks_pb2 import (
     RESOURCE_DOES_NOT_EXIST,
 )
 
+from seq2sweep import config as configuration
 from seq2sweep.config import TrackingConfig
 from seq2sweep.errors import UserError
+from seq2sweep.tracking import mlflow_store
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import Experiment, reason, refuses, resolve_uri
 
@@ -171,3 +174,44 @@ def test_reason_is_one_short_line_without_passwords() -> None:
     )
     assert reason(TimeoutError()) == "TimeoutError"
     assert len(reason(OSError("x" * 1000))) == 200
+
+
+# --- its pages -----------------------------------------------------------------------------------
+
+
+def test_the_experiment_is_of_trainings_and_what_a_person_chose_stays(
+    uri: str, folder: Path
+) -> None:
+    first = Experiment(uri, "arranged", folder / "artifacts")
+    tags = first.client.get_experiment(first.id).tags
+    assert tags["mlflow.experimentKind"] == "custom_model_development"
+    state = json.loads(json.loads(tags["mlflow.sharedViewState.runs"])["state"])
+    assert state["selectedColumns"][0] == "metrics.`score/bleu`"
+    first.client.set_experiment_tag(first.id, "mlflow.experimentKind", "regression")
+    again = Experiment(uri, "arranged", folder / "artifacts")
+    assert again.client.get_experiment(again.id).tags["mlflow.experimentKind"] == "regression"
+
+
+def test_addresses_open_the_view_of_trainings(uri: str, folder: Path) -> None:
+    experiment = Experiment(uri, "addressed", folder / "artifacts")
+    runs = f"http://127.0.0.1:5009/#/experiments/{experiment.id}/runs?workflowType=machine_learning"
+    assert experiment.page(uri, port="5009") == runs
+    views = (mlflow_store.VARIANTS, mlflow_store.RUNS)
+    assert experiment.page(uri, *views, port="5009") == f"{runs}&viewStateShareKey=runs"
+    view = mlflow_store.saved_view("Variants", 1.0, {})
+    experiment.client.set_experiment_tag(experiment.id, "mlflow.sharedViewState.variants", view)
+    charts = f"{runs}&viewStateShareKey=variants&compareRunsMode=CHART"
+    assert experiment.page(uri, *views, port="5009") == charts
+    server = "https://ada:hunter2@host"
+    page = mlflow_store.address(server, "1/runs/abc", "5009")
+    assert page == "https://***@host/#/experiments/1/runs/abc?workflowType=machine_learning"
+
+
+def test_without_a_store_there_is_no_page_and_none_is_made(
+    tmp_path: Path, example: configuration.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert mlflow_store.compare_page(example, tmp_path) is None
+    assert [*tmp_path.iterdir()] == []
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    assert mlflow_store.compare_page(example, tmp_path) is None

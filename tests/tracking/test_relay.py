@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from seq2sweep.tracking import outbox
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import KEY, Experiment
 from seq2sweep.tracking.outbox import Cursor, Outbox, outboxes
-from seq2sweep.tracking.recorder import CURVES, Recorder
+from seq2sweep.tracking.recorder import CURVES, Recorder, attach
 from seq2sweep.tracking.relay import ATTEMPTS, Relay, UnavailableError, new_points
 from tests.tracking import scenario
 from tests.tracking.scenario import STEPS
@@ -535,6 +536,71 @@ def test_no_password_is_noted(tmp_path: Path) -> None:
     assert Cursor.load(box, "http://ada:other@host:6000", "e").run_id is None
 
 
+# --- what a later stage adds ----------------------------------------------------------------------
+
+
+def test_a_report_comes_to_the_newest_run_of_its_evaluation(
+    tmp_path: Path, experiment: Experiment, new: Callable[[], Relay]
+) -> None:
+    root, page = tmp_path / "tracking", tmp_path / "index.html"
+    name = f"evaluation-{uuid.uuid4().hex}"
+
+    def record(text: str) -> str:
+        with Recorder(root, "test", kind="evaluation", name=name) as run:
+            run.log({"score/bleu": 1.0})
+        page.write_text(text)
+        attach(root, name, [page], f"{text} RUN_PAGE/artifacts/index.html")
+        return run.key
+
+    experiment.client.set_experiment_tag(experiment.id, "mlflow.note.content", "")
+    # Both are there when the first is delivered; and the outbox is gone when the third comes.
+    keys = [record("first"), record("second")]
+    assert new().deliver()
+    page.write_text("third")
+    attach(root, name, [page], "third RUN_PAGE")
+    assert new().deliver()
+    first, second = (experiment.find(key)[0].info.run_id for key in keys)
+    texts = [
+        Path(experiment.client.download_artifacts(run, "index.html")).read_text()
+        for run in (first, second)
+    ]
+    assert texts == ["first", "third"]
+    note = experiment.client.get_experiment(experiment.id).tags["mlflow.note.content"]
+    assert note == f"third #/experiments/{experiment.id}/runs/{second}"
+    assert list(root.iterdir()) == []
+
+
+def test_a_report_of_a_run_that_the_store_does_not_have_is_dropped(
+    tmp_path: Path, new: Callable[[], Relay]
+) -> None:
+    page = tmp_path / "index.html"
+    page.write_text("page")
+    attach(tmp_path / "tracking", f"nobody-{uuid.uuid4().hex}", [page], "text")
+    relay = new()
+    assert relay.deliver()
+    assert (relay.refused, list((tmp_path / "tracking").iterdir())) == ({}, [])
+
+
+def test_a_report_that_cannot_be_kept_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        attach(tmp_path / "tracking", "name", [tmp_path / "missing"], "text")
+    assert list((tmp_path / "tracking").iterdir()) == []
+
+
+def test_which_process_recorded_a_run_is_no_tag_of_it(
+    tmp_path: Path, experiment: Experiment, new: Callable[[], Relay]
+) -> None:
+    with Recorder(tmp_path / "tracking", "t", kind="test") as run:
+        run.describe("see RUN_PAGE/artifacts/a")
+    assert new().deliver()
+    (found,) = experiment.find(run.key)
+    assert not [key for key in found.data.tags if key.startswith("process.")]
+    page = f"#/experiments/{experiment.id}/runs/{found.info.run_id}"
+    assert found.data.tags["mlflow.note.content"] == f"see {page}/artifacts/a"
+
+
 # --- which points of a journal become curves ------------------------------------------------------
 
 
@@ -551,8 +617,8 @@ def test_curves_and_nothing_else() -> None:
     ]
     points, last = new_points(entries, {})
     assert points == [
-        (1001.0, 1, {"loss": 2.0, "perplexity": 4.0}),
-        (1001.0, 1, {"valid_loss": 1.0, "valid_perplexity": 2.0}),
+        (1001.0, 1, {"train/loss": 2.0, "train/perplexity": 4.0}),
+        (1001.0, 1, {"train/valid_loss": 1.0, "train/valid_perplexity": 2.0}),
     ]
     assert last == {"logged": 1, "validated": 1}
 
@@ -569,20 +635,23 @@ def test_steps_that_are_repeated_are_passed_over() -> None:
 
 def test_null_is_not_a_number() -> None:
     ((_, _, figures),), _ = new_points([entry("logged", 1, loss=None, perplexity=1.0)], {})
-    assert figures == {"loss": None, "perplexity": 1.0}
+    assert figures == {"train/loss": None, "train/perplexity": 1.0}
 
 
 def test_names_of_the_curves() -> None:
-    """The names that reports and the README rely on."""
-    assert [name for names in CURVES.values() for name in names] == [
-        "loss",
-        "perplexity",
-        "gradient_norm",
-        "learning_rate",
-        "tokens_per_second",
-        "rss_bytes",
-        "peak_rss_bytes",
-        "peak_gpu_bytes",
-        "valid_loss",
-        "valid_perplexity",
+    """By section, as MLflow's charts come."""
+    assert [name for names in CURVES.values() for name in names.values()] == [
+        "train/loss",
+        "train/perplexity",
+        "train/gradient_norm",
+        "train/learning_rate",
+        "train/tokens_per_second",
+        "system/rss_bytes",
+        "system/peak_rss_bytes",
+        "system/peak_gpu_bytes",
+        "system/cpu_utilization_percentage",
+        "system/system_memory_usage_percentage",
+        "system/gpu_memory_usage_percentage",
+        "train/valid_loss",
+        "train/valid_perplexity",
     ]

@@ -69,7 +69,7 @@ def test_curves_arrive_while_the_work_goes_on(
         assert thread.flush(100)
         run_id = thread.run_id(run)
         assert run_id is not None
-        assert len(experiment.client.get_metric_history(run_id, "loss")) == 5
+        assert len(experiment.client.get_metric_history(run_id, "train/loss")) == 5
         assert experiment.client.get_run(run_id).info.status == "RUNNING"
 
 

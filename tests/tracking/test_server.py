@@ -68,7 +68,7 @@ def test_a_server_that_comes_and_goes(
         assert run_id is not None
         experiment = Experiment(*place[1:])
         assert experiment.client.get_run(run_id).info.status == "RUNNING"
-        assert len(experiment.client.get_metric_history(run_id, "loss")) == 6
+        assert len(experiment.client.get_metric_history(run_id, "train/loss")) == 6
 
         # Killed in the middle, while points arrive.
         for step in range(7, STEPS + 1):
@@ -79,7 +79,7 @@ def test_a_server_that_comes_and_goes(
         assert not thread.flush(PATIENCE)
         server.start()
         wait_for(lambda: thread.flush(PATIENCE))
-        assert len(experiment.client.get_metric_history(run_id, "loss")) == STEPS
+        assert len(experiment.client.get_metric_history(run_id, "train/loss")) == STEPS
 
         # Down at the end.
         server.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
+from seq2sweep.config.scores import SCORES
 from seq2sweep.sweep.trial_record import INTERRUPTED
 from seq2sweep.sweep.variants import Variant, variants
 from seq2sweep.tracking import sweep_runs
@@ -83,9 +85,15 @@ class Sweep:
         uri, artifacts = store
         experiment = uuid.uuid4().hex
         sync(self.root / "tracking", uri, experiment, artifacts)
-        experiment = Experiment(uri, experiment, artifacts)
-        found = experiment.client.search_runs([experiment.id])
+        self.experiment = Experiment(uri, experiment, artifacts)
+        found = self.experiment.client.search_runs([self.experiment.id])
         return {run.info.run_name: run for run in found}
+
+    def lineage(self, run: Any) -> dict[str, Any]:
+        """What a run's lineage.json says."""
+        path = self.experiment.client.download_artifacts(run.info.run_id, "lineage.json")
+        found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        return found
 
 
 @pytest.fixture
@@ -111,23 +119,27 @@ def test_three_levels_and_the_mean_of_the_seeds(sweep: Sweep, store: tuple[str, 
         assert child.data.tags["mlflow.parentRunId"] == base.info.run_id
         assert child.data.params.items() - base.data.params.items() == {("train.seed", str(seed))}
         assert child.data.params.keys() - base.data.params.keys() == {"train.seed"}
-        assert child.data.metrics["valid_bleu"] == 20.0 + 3 * seed
-        assert child.data.metrics["valid_perplexity"] == 9.0
-        tags = child.data.tags
-        assert (tags["nodes"], tags["hardware.cpu_features"]) == ("one two", "AVX2")
-        shown = [tags[f"run.{key}"] for key in ("workers", "threads", "precision")]
+        assert child.data.metrics["score/valid_bleu"] == 20.0 + 3 * seed
+        assert child.data.metrics["train/valid_perplexity"] == 9.0
+        told = sweep.lineage(child)
+        assert (told["nodes"], told["hardware.cpu_features"]) == ("one two", "AVX2")
+        shown = [told[f"run.{key}"] for key in ("workers", "threads", "precision")]
         assert shown == ["3", str(seed), "bf16"]
-        assert "run.device" not in tags  # not known here
+        assert "run.device" not in told  # not known here
+        assert [used.dataset.name for used in child.inputs.dataset_inputs] == [
+            f"{sweep.trials['base seed=1'].config.data.dataset} en-de {split}"
+            for split in ("train", "valid")
+        ]
     marks = [runs[f"base seed={seed}"].data.tags.get("run.shared_device") for seed in (1, 2)]
     assert marks == ["true", None]
     # Every metric of the seeds, under its own name, at their step.
     metrics = base.data.metrics
-    assert metrics["flops"] == 5e9
-    assert metrics["flops_std"] == pytest.approx(math.sqrt(2) * 1e9)
-    assert (metrics["valid_loss"], metrics["loss"]) == (1.5, 3.0)
-    assert (metrics["valid_bleu"], metrics["valid_bleu_paper"]) == (24.5, 25.5)
-    assert metrics["valid_bleu_std"] == pytest.approx(4.5 / math.sqrt(4.5))
-    assert "mfu" not in metrics
+    assert metrics["cost/flops"] == 5e9
+    assert metrics["cost/flops_std"] == pytest.approx(math.sqrt(2) * 1e9)
+    assert (metrics["train/valid_loss"], metrics["train/loss"]) == (1.5, 3.0)
+    assert (metrics["score/valid_bleu"], metrics["score/valid_bleu_paper"]) == (24.5, 25.5)
+    assert metrics["score/valid_bleu_std"] == pytest.approx(4.5 / math.sqrt(4.5))
+    assert "cost/mfu" not in metrics
     names = {name.removesuffix("_std") for name in metrics}
     assert names == runs["base seed=1"].data.metrics.keys()
     assert names == {name for name in metrics if not name.endswith("_std")}
@@ -166,21 +178,27 @@ def test_each_run_has_its_own_parameters_and_their_hash(
         for name in names:
             sweep.end(name)
     runs = sweep.recorded(store)
-    hashes = [runs[name].data.tags["params.sha256"] for name in (*names, "base", "A-heads-1")]
+    told = {name: sweep.lineage(runs[name]) for name in (*names, "base", "A-heads-1")}
+    hashes = [one["params.sha256"] for one in told.values()]
     assert len(set(hashes)) == len(hashes)
     for name in names:
-        rebuilt = rebuild.from_params(runs[name].data.params)
+        rebuilt = rebuild.from_params(told[name]["params"])
         assert rebuilt == sweep.trials[name].config
-        assert runs[name].data.tags["params.sha256"] == configuration.fingerprint(rebuilt)
+        assert told[name]["params.sha256"] == configuration.fingerprint(rebuilt)
+        # What a person compares, and nothing that is the same for every variant anyway.
+        shown = runs[name].data.params
+        assert shown.items() <= told[name]["params"].items()
+        assert {key.partition(".")[0] for key in shown} == {"model", "train"}
+        assert "null" not in shown.values()
         # As it is scored.
         assert rebuilt.evaluate.average_checkpoints == 1
     for name in ("base", "A-heads-1"):
-        rebuilt = rebuild.from_params(runs[name].data.params | {"train.seed": "0"})
+        rebuilt = rebuild.from_params(told[name]["params"] | {"train.seed": "0"})
         own = configuration.fingerprint(rebuilt, without=["train.seed"])
-        assert runs[name].data.tags["params.sha256"] == own
+        assert told[name]["params.sha256"] == own
 
 
-def test_one_seed_has_its_variant_above_it_and_no_deviation(
+def test_one_seed_is_its_variant_and_has_no_deviation(
     tmp_path: Path, config: Config, store: tuple[str, Path]
 ) -> None:
     sweep = Sweep(tmp_path, configuration.with_changes(config, {"sweep.seeds": 1}))
@@ -188,9 +206,78 @@ def test_one_seed_has_its_variant_above_it_and_no_deviation(
         sweep.end("base", flops=4e9)
         sweep.score("base", 21.0)
     runs = sweep.recorded(store)
-    assert runs.keys() == {"sweep", "base", "base seed=1"}
-    assert runs["base"].data.metrics["valid_bleu"] == 21.0
-    assert not [name for name in runs["base"].data.metrics if name.endswith("_std")]
+    assert runs.keys() == {"sweep", "base"}
+    base = runs["base"].data
+    assert base.tags["mlflow.parentRunId"] == runs["sweep"].info.run_id
+    assert (base.tags["kind"], base.tags["seed"], base.params["train.seed"]) == (
+        "variant",
+        "1",
+        "1",
+    )
+    assert base.metrics["score/valid_bleu"] == 21.0
+    assert base.metrics["cost/flops"] == 4e9
+    assert not [name for name in base.metrics if name.endswith("_std")]
+    assert sweep.recorder.variant_run("base") is sweep.recorder.runs["base"]
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_what_has_one_number_is_a_bar_and_the_score_comes_first(
+    tmp_path: Path, config: Config, store: tuple[str, Path], seeds: int
+) -> None:
+    """MLflow draws a line of what has a step, and its page of comparisons opens with the metric
+    that a run had first."""
+    sweep = Sweep(tmp_path, configuration.with_changes(config, {"sweep.seeds": seeds}))
+    names = ["base"] if seeds == 1 else ["base seed=1", "base seed=2"]
+    with sweep.parent, sweep.recorder:
+        for name in names:
+            sweep.end(name, flops=4e9)
+        for name in names:
+            sweep.score(name, 21.0)
+        sweep.end(names[0].replace("base", "A-heads-1"), flops=4e9)  # gets no score
+    runs = sweep.recorded(store)
+    client = sweep.experiment.client
+    for name in ("base", names[0]):
+        assert next(iter(runs[name].data.metrics)) == "score/valid_bleu"
+        for key in ("score/valid_bleu", "cost/flops", "cost/parameters"):
+            history = client.get_metric_history(runs[name].info.run_id, key)
+            assert [point.step for point in history] == [0], (name, key)
+    points = client.get_metric_history(runs[names[0]].info.run_id, "train/valid_loss")
+    assert [point.step for point in points] == [12]
+    unscored = runs[names[0].replace("base", "A-heads-1")].data.metrics
+    assert (unscored["cost/flops"], unscored["train/valid_loss"]) == (4e9, 2.0)
+
+
+def test_the_view_of_variants_names_metrics_and_parameters_that_they_have(
+    sweep: Sweep, store: tuple[str, Path]
+) -> None:
+    """A chart of what no run has stays empty, and a column is left out, without a word."""
+    with sweep.parent, sweep.recorder:
+        for seed in (1, 2):
+            sweep.end(f"A-heads-1 seed={seed}", flops=4e9, device_hours=1.0)
+        for seed in (1, 2):
+            sweep.score(f"A-heads-1 seed={seed}", 20.0)
+        changes = sweep.trials["A-heads-1 seed=1"].changes
+        sweep.parent.view("variants", "Variants", sweep_runs.compared(SCORES["bleu"], [*changes]))
+    runs = sweep.recorded(store)
+    tag = sweep.experiment.client.get_experiment(sweep.experiment.id).tags
+    view = json.loads(tag["mlflow.sharedViewState.variants"])
+    assert (view["name"], set(view)) == ("Variants", {"name", "createdAt", "state"})
+    state = json.loads(view["state"])
+    data = runs["A-heads-1"].data
+    known = {"METRIC": data.metrics, "PARAM": data.params}
+    scatter = [one for one in state["compareRunCharts"] if one["type"] == "SCATTER"]
+    over = [chart["xaxis"]["key"] for chart in scatter]
+    assert over == ["cost/flops", "cost/parameters", *changes]
+    for chart in scatter:
+        for axis in (chart["xaxis"], chart["yaxis"]):
+            assert axis["key"] in known[axis["type"]]
+    columns = [re.match(r"(metrics|params)\.`(.*)`", one) for one in state["selectedColumns"]]
+    for column in filter(None, columns):
+        assert column[2] in (data.metrics if column[1] == "metrics" else data.params), column[0]
+    # Of this sweep alone, and of its variants rather than their seeds.
+    found = sweep.experiment.client.search_runs([sweep.experiment.id], state["searchFilter"])
+    assert [run.info.run_name for run in found] == ["A-heads-1"]
+    assert state["orderByKey"] == "metrics.`score/valid_bleu`"
 
 
 def test_a_variant_ends_as_its_seeds_did(sweep: Sweep, store: tuple[str, Path]) -> None:
@@ -212,8 +299,8 @@ def test_a_variant_ends_as_its_seeds_did(sweep: Sweep, store: tuple[str, Path]) 
             runs[name].info.status,
             runs[name].data.tags["outcome"],
             runs[name].data.tags.get("error"),
-            runs[name].data.metrics.get("valid_loss"),
-            runs[name].data.metrics.get("valid_bleu"),
+            runs[name].data.metrics.get("train/valid_loss"),
+            runs[name].data.metrics.get("score/valid_bleu"),
         )
         for name in ("base", "A-heads-1", "D-dropout-0.0", "E-learned-positions")
     }
@@ -228,7 +315,10 @@ def test_a_variant_ends_as_its_seeds_did(sweep: Sweep, store: tuple[str, Path]) 
     }
     assert runs["A-heads-1 seed=2"].info.status == "FAILED"
     assert runs["A-heads-1 seed=2"].data.tags["error"] == "diverged"
-    assert runs["D-dropout-0.0"].data.metrics.keys() & {"valid_loss_std", "valid_bleu"} == set()
+    assert (
+        runs["D-dropout-0.0"].data.metrics.keys() & {"train/valid_loss_std", "score/valid_bleu"}
+        == set()
+    )
 
 
 def test_an_interruption_ends_all_that_had_no_end(sweep: Sweep, store: tuple[str, Path]) -> None:
@@ -304,7 +394,9 @@ def test_a_sweep_of_parsing_records_f1(
     runs = sweep.recorded(store)
     for name, f1 in (("base", 91.5), ("base seed=2", 92.0)):
         found = runs[name].data
-        shown = [found.metrics[f"valid_{one}"] for one in ("f1", "precision", "recall", "complete")]
+        shown = [
+            found.metrics[f"score/valid_{one}"] for one in ("f1", "precision", "recall", "complete")
+        ]
         assert shown == [f1, 95.0, 85.0, 40.0]
         assert found.tags["f1.signature"] == "EVALB, COLLINS.prm"
         assert not [key for key in (*found.metrics, *found.tags) if "bleu" in key]

@@ -76,7 +76,8 @@ def test_the_password_is_no_argument_and_a_failure_is_told(
     called: list[Any] = []
 
     class Store:
-        id = "1"
+        def page(self, uri: str, *views: str, port: str) -> str:
+            return mlflow_store.address(uri, "1/runs", port)
 
     def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         called.append((command, options["env"]))

@@ -37,5 +37,5 @@ def runs(experiment: Experiment, name: str) -> list[Any]:
     return experiment.search(f"tags.`seq2sweep.key` LIKE '{name}.%'")
 
 
-def steps(experiment: Experiment, run: Any, key: str = "loss") -> list[int]:
+def steps(experiment: Experiment, run: Any, key: str = "train/loss") -> list[int]:
     return [m.step for m in experiment.client.get_metric_history(run.info.run_id, key)]

@@ -34,7 +34,7 @@ from ..processes import forking, run_together
 
 STEPS = 14
 TIMES = ("time", "tokens_per_second", "seconds_left", "rss_bytes",
-         "peak_rss_bytes", "train_seconds", "wall_seconds",
+         "peak_rss_bytes", "cpu_percent", "memory_percent", "train_seconds", "wall_seconds",
          "device_hours", "flops_per_second")  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from seq2sweep.config.scores import BLEU
 from seq2sweep.presets import table3
 from seq2sweep.report import page
 from seq2sweep.report.aggregate import Variant, aggregate, figures
+from seq2sweep.report.markdown import escape, markdown_table
 from seq2sweep.report.number_format import MISSING
 from seq2sweep.report.paper import counterpart
 from seq2sweep.report.table import NONE_YET, SETTINGS, Tables, tables
@@ -47,12 +48,12 @@ def markdown(tables: Tables | None) -> str:
     lines += ["", *(f"- {note}" for note in tables.notes)]
     if tables.failures:
         lines += ["", "## Refused and failed", ""]
-        lines += [f"- {_escape(name)}: {_escape(cause)}" for name, cause in tables.failures]
+        lines += [f"- {escape(name)}: {escape(cause)}" for name, cause in tables.failures]
     if tables.findings:
         lines += ["", "## Published findings at this scale", ""]
         lines += [
             f"- {finding.claim[0].upper()}{finding.claim[1:]} ({finding.source}): "
-            f"**{finding.verdict}**. {_escape(finding.evidence)}."
+            f"**{finding.verdict}**. {escape(finding.evidence)}."
             for finding in tables.findings
         ]
         lines += ["", *tables.finding_notes]
@@ -67,18 +68,6 @@ def markdown(tables: Tables | None) -> str:
         )
         lines += ["", *(f"- {note}" for note in tables.comparison_notes)]
     return "\n".join(lines) + "\n"
-
-
-def markdown_table(headings: Sequence[str], table: Sequence[Sequence[str]]) -> list[str]:
-    """Columns padded to one width, so that the text reads as a table in a terminal too."""
-    cells = [[_escape(cell) for cell in row] for row in (headings, *table)]
-    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in cells]
-    return [lines[0], "| " + " | ".join("-" * width for width in widths) + " |", *lines[1:]]
-
-
-def _escape(text: str) -> str:
-    return re.sub(r"[\\|`*<]", r"\\\g<0>", text)
 
 
 # --- CSV -----------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seq2sweep.config.scores import SCORES
-from seq2sweep.report.aggregate import Variant
+from seq2sweep.config.scores import SCORES, Score
+from seq2sweep.report.aggregate import Variant, aggregate
 from seq2sweep.report.number_format import fixed, millions, powers
 
 _NAMES = {
@@ -81,6 +81,32 @@ def front(variants: Sequence[Variant], sought: Sequence[Objective]) -> list[Vari
     ]
     order = next((i for i, objective in enumerate(sought) if objective.is_cost), -1)
     return [variants[place] for place in sorted(kept, key=lambda place: -known[place][order])]
+
+
+def cheapest(sweep: Mapping[str, Any], variants: Sequence[Variant]) -> list[Variant]:
+    """The front of score and training FLOPs, whatever was looked for: each has the best score of
+    all that cost no more."""
+    return front(variants, [Objective("flops", False), Objective(Score.of(sweep).name, True)])
+
+
+def overview(sweep: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows of a short table: each variant, its score, what it costs, and a mark of
+    those on that front; best score first."""
+    variants, score = aggregate(sweep), Score.of(sweep)
+    best = cheapest(sweep, variants)
+    scored = [variant for variant in variants if variant.mean_score is not None]
+    found = [
+        [
+            variant.label if variant.number is None else f"{variant.label} {variant.name}",
+            fixed(variant.mean_score, 2),
+            powers(variant.mean("flops")),
+            f"{millions(variant.mean('parameters'))} M",
+            "yes" if variant in best else "",
+        ]
+        for variant in sorted(scored, key=lambda one: -(one.mean_score or 0.0))
+    ]
+    heading = f"best {score.label} for its FLOPs"
+    return ["variant", f"{score.label} (dev)", "training FLOPs", "parameters", heading], found
 
 
 def _beats(one: Sequence[float], other: Sequence[float]) -> bool:

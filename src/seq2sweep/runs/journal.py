@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from seq2sweep import hardware
 from seq2sweep.errors import UserError
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.storage.locks import leads_to
 from seq2sweep.storage.object_store import ObjectStore
 from seq2sweep.storage.retry import with_retries
-from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
+from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted, Logged
 
 T = TypeVar("T")
 
@@ -45,12 +46,17 @@ class Journal:
         )
 
     def append(self, event: Event) -> None:
-        """Write one event as `{"kind", "step", "time", its metrics...}`, unless it is there."""
+        """Write one event as `{"kind", "step", "time", its metrics...}`, unless it is there.
+
+        With a line of the curves stands what the node has in use (hardware.use_of_node).
+        """
         if isinstance(event, Interrupted):
             raise ValueError("an interruption is no part of what happened to the run")
         if event.step <= self._last.get(event.kind, -1):
             return
         metrics = event.summary if isinstance(event, Finished) else event.metrics
+        if isinstance(event, Logged):
+            metrics = metrics | hardware.use_of_node()
         # The time stands before the first try, as a reader may have seen that line already.
         entry = {"kind": event.kind, "step": event.step, "time": time.time(), **metrics}
         line = (json.dumps({key: _finite(value) for key, value in entry.items()}) + "\n").encode()

@@ -1,17 +1,20 @@
-"""Where a result comes from: code, data, parameters, libraries and machine, as run tags.
+"""Where a result comes from: code, data, parameters, libraries and machine, as tags and
+as a file of a run.
 
-Tags hold no absolute paths, user names or secrets: a tracking server is shared.
+They hold no absolute paths, user names or secrets: a tracking server is shared.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import platform
 import re
 import socket
 import subprocess
+import sys
 from collections.abc import Collection, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -22,8 +25,11 @@ import yaml
 
 from seq2sweep import config as configuration
 from seq2sweep.errors import UserError
+from seq2sweep.tracking.recorder import clean_params, clean_tags
 
 UNKNOWN = "unknown"
+LINEAGE = "lineage.json"
+"""The file of a run that says where it comes from; see `document`."""
 
 LIBRARIES = ("torch", "ray", "mlflow", "dvc", "sentencepiece", "sacrebleu", "numpy")
 
@@ -35,7 +41,7 @@ def lineage_tags(
     inputs: Mapping[str, Path],
     data: Mapping[str, str],
 ) -> dict[str, str]:
-    """All that determines a result, as tags; "unknown" for what cannot be found out.
+    """All that determines a result, by name; "unknown" for what cannot be found out.
 
     `inputs` are DVC outputs by name (relative to `project`), recorded as `input.<name>` with the
     hash that dvc.lock holds; `data` are fingerprints by name, recorded as `data.<name>`.
@@ -63,8 +69,43 @@ def with_params(
     return {**lineage, "params.sha256": configuration.fingerprint(config, without=without)}
 
 
+def tags(lineage: Mapping[str, str]) -> dict[str, str]:
+    """What of a lineage MLflow shows beside a run, and finds it by: the commit and the program."""
+    dirty = {"git.dirty": lineage["git.dirty"]} if lineage.get("git.dirty") == "true" else {}
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return {
+        "git.commit": lineage["git.commit"],
+        "mlflow.source.git.commit": lineage["git.commit"],
+        "mlflow.source.name": main.name if main else Path(sys.argv[0]).name,
+        "mlflow.source.type": "LOCAL",
+        **dirty,
+    }
+
+
+def parameters(config: configuration.Config, *sections: str) -> dict[str, Any]:
+    """What of these sections MLflow shows beside a run: values that say something."""
+    values = configuration.flatten(config, *sections).items()
+    return {key: value for key, value in values if value not in (None, [], {})}
+
+
+def document(
+    lineage: Mapping[str, str],
+    config: configuration.Config,
+    more: Mapping[str, str] | None = None,
+    without: Collection[str] = (),
+) -> str:
+    """The text of `lineage.json`: a lineage, and as `params` all of params.yaml by dotted key.
+
+    more: what else is known. without: keys that the run has no value for.
+    """
+    whole = configuration.flatten(config).items()
+    params = clean_params({key: value for key, value in whole if key not in without})
+    known = clean_tags({**lineage, **(more or {})})
+    return json.dumps({**known, "params": params}, indent=1, ensure_ascii=False) + "\n"
+
+
 def origin_tags(trained: Mapping[str, Any]) -> dict[str, str]:
-    """On what a training was computed, as far as its journal says, as tags."""
+    """On what a training was computed, as far as its journal says, by name."""
     from seq2sweep import hardware as devices  # imports torch, which takes seconds
 
     return {

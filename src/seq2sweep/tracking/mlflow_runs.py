@@ -8,6 +8,7 @@ share a server. What comes here was cleaned when it was recorded (recorder.py).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -28,11 +29,24 @@ from mlflow.exceptions import MlflowException
 
 from seq2sweep.runs.run_store import Status
 from seq2sweep.tracking.logged_models import flavor_files
-from seq2sweep.tracking.mlflow_store import KEY, PARENT, Experiment, RefusedError
+from seq2sweep.tracking.mlflow_store import (
+    KEY,
+    PARENT,
+    VIEWS,
+    Experiment,
+    RefusedError,
+    saved_view,
+)
+from seq2sweep.tracking.recorder import LONGEST_TAG
 
 Point = tuple[float, int, Mapping[str, float | None]]
 """Unix seconds, step and metrics by name; None is no number."""
 
+NOTE = "mlflow.note.content"
+"""The tag of a run, and of an experiment, that MLflow shows as its description, in Markdown."""
+WRITTEN = "seq2sweep.note"
+"""The tag of an experiment with the hash of the description that was written last: one that a
+person has changed since stays."""
 TIME = "seq2sweep.time"
 """The tag of a registered version that says when it was recorded, in unix seconds."""
 
@@ -52,7 +66,9 @@ _VERSIONS = "mlflow.modelVersions"
 class Run:
     """A run in MLflow."""
 
-    RECORDED = ("params", "log", "tag", "dataset", "artifact", "model", "register")
+    RECORDED = (
+        *("params", "log", "tag", "describe", "view", "dataset", "artifact", "model", "register"),
+    )
     """The methods that a record names (outbox.py)."""
 
     def __init__(self, experiment: Experiment, run_id: str) -> None:
@@ -161,6 +177,27 @@ class Run:
         entities = [RunTag(key, value) for key, value in tags.items()]
         self.client.log_batch(self.id, tags=entities, synchronous=True)
 
+    def describe(self, markdown: str, experiment: bool = False) -> None:
+        """Set the description of the run, or of its experiment unless a person has written that."""
+        text = markdown[:LONGEST_TAG]
+        if not experiment:
+            self.tag({NOTE: text})
+            return
+        tags = self.client.get_experiment(self.experiment_id).tags
+        there = tags.get(NOTE, "")
+        if not there or tags.get(WRITTEN) == _sha256(there):
+            self.client.set_experiment_tag(self.experiment_id, NOTE, text)
+            self.client.set_experiment_tag(self.experiment_id, WRITTEN, _sha256(text))
+
+    def view(self, name: str, title: str, state: Mapping[str, Any], time: float) -> None:
+        """Save a view of the experiment's page of runs, of this run's children alone.
+
+        name: by which an address asks for it (`viewStateShareKey`). The rest as in `saved_view`.
+        """
+        own = {"searchFilter": f"tags.`{PARENT}` = '{self.id}'", **state}
+        view = saved_view(title, time, own)
+        self.client.set_experiment_tag(self.experiment_id, f"{VIEWS}{name}", view)
+
     def dataset(self, name: str, digest: str, context: str | None = None) -> None:
         """Name the data this run used; `digest` tells versions apart."""
         # "code" is the source type of data that MLflow itself cannot load.
@@ -168,9 +205,10 @@ class Run:
         tags = [InputTag("mlflow.data.context", context)] if context else []
         self.client.log_inputs(self.id, datasets=[DatasetInput(dataset, tags)])
 
-    def artifact(self, files: Sequence[Path]) -> None:
-        """Store files and folders with the run; one that is FINISHED keeps those that it has."""
-        finished = self.stored().info.status == "FINISHED"
+    def artifact(self, files: Sequence[Path], replace: bool = False) -> None:
+        """Store files and folders with the run; one that is FINISHED keeps those that it has,
+        unless they are to be replaced."""
+        finished = not replace and self.stored().info.status == "FINISHED"
         known = {e.path for e in self.client.list_artifacts(self.id)} if finished else set()
         for path in files:
             if path.name not in known:
@@ -214,7 +252,7 @@ class Run:
                     client.log_model_artifact(model.model_id, str(path))
         self.dataset(*dataset)
         of = (model.model_id, *dataset)
-        scores = [Metric(k, value, round(time * 1000), step, *of) for k, value in metrics.items()]
+        scores = [Metric(k, value, round(time * 1000), 0, *of) for k, value in metrics.items()]
         client.log_batch(self.id, metrics=scores, synchronous=True)
         # The model knows its run by `source_run_id`; this tells the run of its model.
         outputs = self.stored().outputs
@@ -273,3 +311,7 @@ class Run:
             model_id=model.model_id,
         )
         return str(created.version)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

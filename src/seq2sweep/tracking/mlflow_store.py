@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,6 +29,7 @@ from seq2sweep.redaction import redact
 from seq2sweep.tracking.outbox import outboxes_folder
 
 HOST = "127.0.0.1"
+PORT = "5000"
 SERVERS = ("http", "https")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
@@ -39,6 +42,22 @@ REFUSALS = (
     "INVALID_STATE",
     "RESOURCE_ALREADY_EXISTS",
     "RESOURCE_DOES_NOT_EXIST",
+)
+
+# Of an experiment of models that are trained: MLflow's pages have others for language models.
+KIND = {"mlflow.experimentKind": "custom_model_development"}
+MACHINE_LEARNING = "workflowType=machine_learning"
+
+VIEWS = "mlflow.sharedViewState."
+"""With a name behind it, the tag of an experiment that holds a view which its page of runs offers.
+Nothing documents what is in it: it is as `Save view` of MLflow 3.17 writes it."""
+RUNS, VARIANTS = "runs", "variants"
+"""The views of all runs, and of the newest sweep's variants."""
+COLUMNS = (
+    *(f"metrics.`{name}`" for name in ("score/bleu", "score/f1", "score/valid_bleu")),
+    *(f"metrics.`{name}`" for name in ("score/valid_f1", "train/valid_perplexity")),
+    *(f"metrics.`{name}`" for name in ("cost/flops", "cost/parameters", "cost/device_hours")),
+    *("tags.`changes`", "attributes.`Models`", "attributes.`Source`", "attributes.`Dataset`"),
 )
 
 KEY = "seq2sweep.key"
@@ -63,8 +82,25 @@ class Experiment:
             # The registry's address is given too, else MLflow opens a default one for it.
             self.client: Any = MlflowClient(tracking_uri=uri, registry_uri=uri)
             self.id = _open_experiment(self.client, name, None if remote else location)
+            self._arrange()
         except (*STORE_ERRORS, ImportError) as error:
             raise UserError(unusable(uri, error)) from None
+
+    def _arrange(self) -> None:
+        """Have its page as it is good for trainings; what a person has chosen stays."""
+        view = saved_view("All runs", 0.0, {"selectedColumns": COLUMNS, "columnOrder": COLUMNS})
+        known = self.client.get_experiment(self.id).tags
+        for key, value in (KIND | {f"{VIEWS}{RUNS}": view}).items():
+            if key not in known:
+                with contextlib.suppress(MlflowException):  # to who may only read
+                    self.client.set_experiment_tag(self.id, key, value)
+
+    def page(self, uri: str, *views: str, port: str = PORT) -> str:
+        """The address of its runs, in the first of these views that there is."""
+        known = self.client.get_experiment(self.id).tags
+        view = next((f"&viewStateShareKey={one}" for one in views if VIEWS + one in known), "")
+        charts = "&compareRunsMode=CHART" * view.endswith(VARIANTS)
+        return address(uri, f"{self.id}/runs", port) + view + charts
 
     def find(self, key: str) -> list[Any]:
         """The runs of this key as MLflow has them, the oldest first; without deleted ones."""
@@ -174,6 +210,33 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
     return uri
 
 
+def saved_view(title: str, time: float, state: Mapping[str, Any]) -> str:
+    """What the tag of a view holds. state: as the page keeps it; time: in unix seconds."""
+    return json.dumps({"name": title, "createdAt": round(time * 1000), "state": json.dumps(state)})
+
+
+def address(uri: str, page: str, port: str = PORT) -> str:
+    """Of a page of MLflow, in its view for trainings; of a database's, as `make ui` serves it.
+
+    page: behind `experiments/`. Without the view's name 3.17 opens that for language models,
+    whatever kind an experiment is of.
+    """
+    server = redact(uri) if uri.partition("://")[0] in SERVERS else f"http://{HOST}:{port}"
+    return f"{server}/#/experiments/{page}?{MACHINE_LEARNING}"
+
+
+def compare_page(config: Config, project: Path) -> str | None:
+    """The address where variants are compared, or all runs; None where there is no store."""
+    _, uri, name, artifacts = destination(config, project)
+    if uri.startswith("sqlite:") and not Path(uri.removeprefix("sqlite:///")).exists():
+        return None
+    try:
+        experiment = Experiment(uri, name, artifacts)
+        return experiment.page(uri, VARIANTS, RUNS)
+    except (UserError, *STORE_ERRORS):
+        return None
+
+
 # --- its errors ----------------------------------------------------------------------------------
 
 
@@ -245,12 +308,16 @@ def serve(config: Config, project: Path, port: str) -> None:
     number = _free(port)
     _, uri, name, artifacts = destination(config, project)
     experiment = Experiment(uri, name, artifacts)
-    # MLflow would open on its view for language-model applications.
-    view = f"#/experiments/{experiment.id}/runs?workflowType=machine_learning"
-    if uri.partition("://")[0] in SERVERS:
-        say(f"Runs are recorded by a server: {redact(uri)}/{view}")
+    remote = uri.partition("://")[0] in SERVERS
+    runs, variants = (
+        experiment.page(uri, *views, port=port) for views in ((RUNS,), (VARIANTS, RUNS))
+    )
+    say(f"Runs are recorded by a server: {runs}" if remote else f"Open {runs}")
+    if variants != runs:
+        say(f"Variants and what they cost: {variants}")
+    if remote:
         return
-    say(f"Open http://{HOST}:{number}/{view}   (Ctrl-C ends it)")
+    say("(Ctrl-C ends it)")
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(number)]
     command += ["--workers", "1", "--uvicorn-opts", "--log-level warning"]
     defaults = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}

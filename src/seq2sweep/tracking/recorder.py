@@ -30,23 +30,45 @@ LONGEST_PARAM = 6000
 LONGEST_TAG = 5000
 LONGEST_DIGEST = 36
 
+RUN_PAGE = "RUN_PAGE"
+
+# MLflow's page of runs opens with such a run shown below the one that it belongs to.
+UNFOLDED = {"mlflow.runType": "evaluation"}
+
 # Above it a file is linked, not copied. Weights are never changed in place; a text file may be.
 COPIED_BYTES = 16 * 2**20
 
-# The metrics of each kind of journal entry that become curves; the others are of the moment.
-CURVES: dict[str, Sequence[str]] = {
-    "logged": (
-        "loss",
-        "perplexity",
-        "gradient_norm",
-        "learning_rate",
-        "tokens_per_second",
-        "rss_bytes",
-        "peak_rss_bytes",
-        "peak_gpu_bytes",
-    ),
-    "validated": ("valid_loss", "valid_perplexity"),
+# What MLflow calls metrics: those of a prefix are a section of its charts, and those of system/ its
+# page of system metrics.
+SCORE, COST, TRAIN, SYSTEM = "score/", "cost/", "train/", "system/"
+
+CURVES: dict[str, Mapping[str, str]] = {
+    "logged": {
+        "loss": f"{TRAIN}loss",
+        "perplexity": f"{TRAIN}perplexity",
+        "gradient_norm": f"{TRAIN}gradient_norm",
+        "learning_rate": f"{TRAIN}learning_rate",
+        "tokens_per_second": f"{TRAIN}tokens_per_second",
+        "rss_bytes": f"{SYSTEM}rss_bytes",
+        "peak_rss_bytes": f"{SYSTEM}peak_rss_bytes",
+        "peak_gpu_bytes": f"{SYSTEM}peak_gpu_bytes",
+        # MLflow's own names for what a node has in use.
+        "cpu_percent": f"{SYSTEM}cpu_utilization_percentage",
+        "memory_percent": f"{SYSTEM}system_memory_usage_percentage",
+        "gpu_memory_percent": f"{SYSTEM}gpu_memory_usage_percentage",
+    },
+    "validated": {
+        "valid_loss": f"{TRAIN}valid_loss",
+        "valid_perplexity": f"{TRAIN}valid_perplexity",
+    },
 }
+"""The metrics of each kind of journal entry that become curves, and MLflow's names of them; the
+other ones are of the moment."""
+
+
+def named(prefix: str, figures: Mapping[str, float]) -> dict[str, float]:
+    """Figures under the names that they have in MLflow."""
+    return {f"{prefix}{name}": value for name, value in figures.items()}
 
 
 class Recorder:
@@ -66,6 +88,7 @@ class Recorder:
         kind: str,
         journal: Path | None = None,
         parent: str | None = None,
+        name: str | None = None,
         params: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
@@ -74,10 +97,12 @@ class Recorder:
         root: the folder of all outboxes. journal: of a training, whose folder names the run, and
         whose curves are recorded with all that is appended until the run's end; where it is there,
         the run is the one that began it, else a new one. parent: name of the outbox of the run that
-        this one is shown under. kind: becomes the tag of that name. Raises UserError while another
-        process writes the same one.
+        this one is shown under. kind: becomes the tag of that name. name: of the outbox, by which
+        `attach` finds the run; else it is made up. Raises UserError while another process writes
+        the same one.
         """
-        self.name = journal.parent.name if journal else f"{kind}-{uuid.uuid4().hex[:12]}"
+        made_up = f"{kind}-{uuid.uuid4().hex[:12]}"
+        self.name = journal.parent.name if journal else name or made_up
         self.folder = root / self.name
         self._outbox, self._journal, self._ended = Outbox(self.folder), journal, False
         self._descriptor: int | None = self._outbox.open()
@@ -105,14 +130,21 @@ class Recorder:
                 self._append("params", values=clean_params(params))
             on_error.pop_all()
 
-    def log(self, metrics: Mapping[str, float], step: int, *, on_parent: bool = False) -> None:
-        """Record numbers at a step."""
+    def log(self, metrics: Mapping[str, float], step: int = 0, *, on_parent: bool = False) -> None:
+        """Record numbers at a step; MLflow draws a bar of what has one number, at step 0."""
         values = {key: float(v) if _finite(key, v) else None for key, v in metrics.items()}
         self._append("log", time=self._time(), metrics=values, step=step, on_parent=on_parent)
 
     def tag(self, tags: Mapping[str, str], *, on_parent: bool = False) -> None:
         """Record tags, as `clean_tags` makes them."""
         self._append("tag", tags=clean_tags(tags), on_parent=on_parent)
+
+    def describe(self, markdown: str, *, on_parent: bool = False) -> None:
+        """Record the description that MLflow shows of a run.
+
+        RUN_PAGE in it becomes the address of this run's page, without the server's.
+        """
+        self._append("describe", markdown=redact(markdown), on_parent=on_parent)
 
     def artifact(self, path: Path) -> None:
         """Record a file or a folder as it is now."""
@@ -124,6 +156,17 @@ class Recorder:
             path = Path(folder) / name
             path.write_text(text, encoding="utf-8")
             self.artifact(path)
+
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Record a table as the file `name` (.json), which MLflow shows as one; so that its page
+        of tables has those of several runs side by side."""
+        self.text(name, json.dumps({"columns": columns, "data": rows}, ensure_ascii=False))
+        shown = json.dumps([{"path": name, "type": "table"}])
+        self._append("tag", tags={"mlflow.loggedArtifacts": shown}, on_parent=False)
+
+    def view(self, name: str, title: str, state: Mapping[str, Any]) -> None:
+        """Record how MLflow's page of runs is to show the children of this run."""
+        self._append("view", time=time.time(), name=name, title=title, state=state)
 
     def dataset(self, name: str, digest: str, context: str | None = None) -> None:
         """Name the data this run used; `digest` (cut to 36 characters) tells versions apart."""
@@ -249,6 +292,31 @@ class Recorder:
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
+
+
+def attach(root: Path, to: str, files: Sequence[Path], markdown: str) -> None:
+    """Give files to the newest run of an outbox that an earlier stage named `to`, over those of the
+    same names, and its experiment a description. Nothing, where MLflow knows no such run.
+
+    root: the folder of all outboxes.
+    """
+    box = Outbox(root / f"attached-{uuid.uuid4().hex[:12]}")
+    descriptor = box.open()
+    try:
+        key = _newest_key(root / to) or f"{to}."
+        box.append(descriptor, {"do": "attach", "time": time.time(), "key": key})
+        (box.folder / FILES).mkdir()
+        kept = [f"{FILES}/{path.name}" for path in files]
+        for path, name in zip(files, kept, strict=True):
+            _keep(path, box.folder / name)
+        box.append(descriptor, {"do": "artifact", "files": kept, "replace": True})
+        note = {"do": "describe", "markdown": redact(markdown), "experiment": True}
+        box.append(descriptor, note)
+    except BaseException:
+        shutil.rmtree(box.folder, ignore_errors=True)
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def _newest_key(folder: Path) -> str | None:

@@ -25,6 +25,7 @@ from seq2sweep.tracking.mlflow_store import (
     STORE_ERRORS,
     Experiment,
     RefusedError,
+    address,
     reason,
     refuses,
     unusable,
@@ -38,7 +39,7 @@ from seq2sweep.tracking.outbox import (
     begins_a_line,
     outboxes,
 )
-from seq2sweep.tracking.recorder import CURVES, Recorder
+from seq2sweep.tracking.recorder import CURVES, RUN_PAGE, Recorder
 
 # A store that answers, but fails at one record this often, has refused it.
 ATTEMPTS = 3
@@ -105,6 +106,13 @@ class Relay:
         """The id of a run in this store, if it is known."""
         cursor = self.cursor(Outbox(run.folder))
         return cursor.run_id if cursor.key == run.key else None
+
+    def page(self, run: Recorder) -> str | None:
+        """The address of a run's page, if the run is known."""
+        run_id = self.run_id(run)
+        if run_id is None:
+            return None
+        return address(self.uri, f"{self.open().id}/runs/{run_id}")
 
     def cursor(self, box: Outbox) -> Cursor:
         """How far the store has an outbox."""
@@ -239,9 +247,11 @@ class _Delivery:
     def _apply(self, kept: list[Path], do: str, on_parent: bool = False, **arguments: Any) -> None:
         """What a record does in MLflow; applying it again changes nothing."""
         method: Any = None
-        if do in ("start", "end", "curves"):
+        if do in ("start", "attach", "end", "curves"):
             method = getattr(self, f"_{do}")
         elif do in Run.RECORDED:
+            if self.cursor.run_id is None:
+                return  # attached to a run that this store does not have
             run = self._run()
             if on_parent:
                 parent = run.stored().data.tags.get(PARENT)
@@ -249,6 +259,9 @@ class _Delivery:
                     return  # it was deleted in MLflow
                 run = Run(self.experiment, parent)
             method = getattr(run, do)
+        if "markdown" in arguments:
+            page = f"#/experiments/{self.experiment.id}/runs/{self.cursor.run_id}"
+            arguments["markdown"] = arguments["markdown"].replace(RUN_PAGE, page)
         if "files" in arguments:
             arguments["files"] = kept
             for path in kept:
@@ -277,6 +290,8 @@ class _Delivery:
         tags: Mapping[str, str],
     ) -> None:
         above = self._parent(parent) if parent else None
+        # Which process it was, outboxes alone ask.
+        tags = {key: text for key, text in tags.items() if not key.startswith("process.")}
         run = Run.begin(self.experiment, key, title, started=time, tags=tags, parent=above)
         if run.id != self.cursor.run_id:
             self.cursor.journal_offset, self.cursor.last_steps = 0, {}
@@ -285,6 +300,13 @@ class _Delivery:
             if record.content["do"] == "end":
                 self.cursor.refused.pop(str(record.begin), None)
         self.cursor.key, self.cursor.run_id, self.cursor.journal = key, run.id, journal
+
+    def _attach(self, time: float, key: str) -> None:
+        """What follows is of the newest run whose key begins like this, if there is one.
+
+        time: unix seconds.
+        """
+        self.cursor.run_id = self._parent(key)
 
     def _parent(self, key: str) -> str | None:
         """The id of the newest run whose key begins like this."""
@@ -361,7 +383,7 @@ def new_points(
     for entry in entries:
         kind, step = entry["kind"], entry["step"]
         if kind in CURVES and step > newest.get(kind, -1):
-            metrics = {name: entry[name] for name in CURVES[kind] if name in entry}
+            metrics = {name: entry[key] for key, name in CURVES[kind].items() if key in entry}
             points.append((entry["time"], step, metrics))
             newest[kind] = step
     return points, newest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import threading
@@ -90,6 +91,12 @@ class RelayThread:
     def run_id(self, run: Recorder) -> str | None:
         """The id that MLflow gave a run, as far as it is known."""
         return self.relay.run_id(run)
+
+    def say_page(self, run: Recorder) -> None:
+        """Say where MLflow shows a run, as far as it is known."""
+        with contextlib.suppress(UnavailableError):
+            if (page := self.relay.page(run)) is not None:
+                console.say(f"in MLflow: {page}")
 
     # --- the thread ------------------------------------------------------------------------------
 

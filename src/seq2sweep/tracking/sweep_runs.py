@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from seq2sweep import config as configuration
 from seq2sweep import console, hardware
-from seq2sweep.config import SweepConfig
-from seq2sweep.config.scores import SCORES
+from seq2sweep.config import Config, SweepConfig
+from seq2sweep.config.scores import SCORES, Score
 from seq2sweep.model import flops
 from seq2sweep.report.aggregate import estimate
+from seq2sweep.report.markdown import markdown_table
+from seq2sweep.report.pareto import overview
 from seq2sweep.runs.run_store import Status
 from seq2sweep.sweep.trial_record import INTERRUPTED
 from seq2sweep.sweep.variants import Variant
-from seq2sweep.tracking.lineage import dataset_name, origin_tags, with_params
-from seq2sweep.tracking.recorder import CURVES, Recorder, clean_params
+from seq2sweep.tracking.lineage import (
+    LINEAGE,
+    dataset_name,
+    document,
+    origin_tags,
+    parameters,
+    tags,
+    with_params,
+)
+from seq2sweep.tracking.recorder import (
+    COST,
+    CURVES,
+    SCORE,
+    TRAIN,
+    UNFOLDED,
+    Recorder,
+    clean_params,
+    named,
+)
 
 CHANGES_NO_RESULT = "what is recorded of a result"
 
-COST = ("target_tokens", "wall_seconds", *hardware.COSTS)
+COSTS = ("target_tokens", "wall_seconds", *hardware.COSTS)
+_TOLD = (SCORE, f"{COST}flops", f"{COST}parameters", f"{COST}device_hours", f"{TRAIN}valid_")
 STATUSES: tuple[Status, ...] = ("interrupted", "finished", "stopped early", "failed")
 """The first of these that a seed ended with is how the variant did."""
 
@@ -33,14 +52,19 @@ class Ended:
     """How a trial ended, and the metrics that its run shows."""
 
     status: Status
-    step: int
     metrics: dict[str, float]
     cause: str | None
+    journal: Path
     scores: dict[str, float] = field(default_factory=dict)
 
 
 class SweepRecorder:
-    """A run under the sweep's for each variant, under it one for each seed; and console lines."""
+    """A run under the sweep's for each variant, and under it one for each seed where there are
+    several; and console lines.
+
+    A run has its curves and costs behind its scores, at the latest when the sweep ends: the metric
+    that came first is the one that MLflow's page of comparisons opens with.
+    """
 
     def __init__(self, parent: Recorder, lineage: dict[str, str], header: dict[str, Any]) -> None:
         """lineage: of the sweep; header: of the encoded data."""
@@ -48,6 +72,7 @@ class SweepRecorder:
         self.vocabulary_size = int(header["vocabulary"]["size"])
         self.variants: dict[str, VariantRun] = {}
         self.runs: dict[str, Recorder] = {}
+        self.ended: dict[str, Ended] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -59,10 +84,12 @@ class SweepRecorder:
         traceback: TracebackType | None,
     ) -> None:
         """End what has no end yet; scores may come after a trial's end."""
+        for name in [*self.ended]:
+            self._log(name)
         for run in self.runs.values():
             run.__exit__(kind, error, traceback)
         for variant in self.variants.values():
-            variant.log_scores()
+            variant.log()
             variant.run.__exit__(kind, error, traceback)
 
     def hear(self, event: str, variant: Variant, figures: dict[str, Any]) -> None:
@@ -91,88 +118,121 @@ class SweepRecorder:
             if known is not None:
                 self.runs[name].tag({"run.shared_device": str(known).lower()})
 
+    def variant_run(self, name: str) -> Recorder:
+        """The run that is compared with those of other variants."""
+        return self.variants[name].run if name in self.variants else self.runs[name]
+
     def _start(self, variant: Variant) -> None:
-        config, tags = variant.config, variant_tags(variant)
-        params = configuration.flatten(config)
-        if variant.variant not in self.variants:
-            run = Recorder(
-                self.parent.folder.parent,
-                variant.variant,
-                kind="variant",
-                parent=self.parent.name,
-                params={key: value for key, value in params.items() if key != "train.seed"},
-                tags=with_params(self.lineage, config, without=["train.seed"]) | tags,
-            )
-            self.variants[variant.variant] = VariantRun(run, config.sweep.seeds)
+        config, root = variant.config, self.parent.folder.parent
+        known = variant_tags(variant) | tags(self.lineage)
+        params = parameters(config, "model", "train") | variant.changes
+        above, several = self.parent.name, config.sweep.seeds > 1
+        if several:
+            if variant.variant not in self.variants:
+                own = {key: value for key, value in params.items() if key != "train.seed"}
+                run = Recorder(
+                    *(root, variant.variant),
+                    kind="variant",
+                    parent=above,
+                    params=own,
+                    tags=known | UNFOLDED,
+                )
+                without = ["train.seed"]
+                hashed = with_params(self.lineage, config, without=without)
+                run.text(LINEAGE, document(hashed, config, without=without))
+                self._use_data(run, config)
+                self.variants[variant.variant] = VariantRun(run, variant)
+            above = self.variants[variant.variant].run.name
         run = Recorder(
-            self.parent.folder.parent,
-            f"{variant.variant} seed={variant.seed}",
-            kind="trial",
-            parent=self.variants[variant.variant].run.name,
+            root,
+            f"{variant.variant} seed={variant.seed}" if several else variant.variant,
+            kind="trial" if several else "variant",
+            parent=above,
             params=params,
-            tags=with_params(self.lineage, config) | tags | {"seed": str(variant.seed)},
+            tags=known | {"seed": str(variant.seed)} | ({} if several else UNFOLDED),
         )
         self.runs[variant.name] = run
-        run.dataset(dataset_name(config.data, "train"), self.header["fingerprint"], "train")
+        self._use_data(run, config)
+
+    def _use_data(self, run: Recorder, config: Config) -> None:
+        for split, context in (("train", "train"), ("valid", "eval")):
+            run.dataset(dataset_name(config.data, split), self.header["fingerprint"], context)
 
     def _end(self, ended: str, variant: Variant, figures: dict[str, Any]) -> None:
-        """Store the curve and the cost, and end the run with a true status at a true time."""
+        """End the run with a true status at a true time."""
         run, cause = self.runs[variant.name], figures["cause"]
         status = "interrupted" if cause == INTERRUPTED else cast(Status, ended)
-        run.curves(Path(figures["journal"]))
-        cost = known(figures, COST)
+        cost = known(figures, COSTS)
         cost["parameters"] = flops.parameter_count(variant.config.model, self.vocabulary_size)
-        step = int(figures.get("step", 0))
-        run.log(cost, step=step)
-        nodes = {"nodes": " ".join(figures["nodes"])} if figures["nodes"] else {}
-        run.tag({"outcome": status} | nodes | origin_tags(figures))
+        curves = {key: name for names in CURVES.values() for key, name in names.items()}
+        newest = {curves[key]: value for key, value in known(figures, tuple(curves)).items()}
+        shown = named(COST, cost) | newest
+        trial = Ended(status, shown, cause, Path(figures["journal"]))
+        self.ended[variant.name] = trial
+        own, nodes = with_params(self.lineage, variant.config), figures["nodes"]
+        more = origin_tags(figures) | ({"nodes": " ".join(nodes)} if nodes else {})
+        run.text(LINEAGE, document(own, variant.config, more))
+        run.tag({"outcome": status})
         run.finish(status, cause)
-        shown = known(figures, tuple(name for names in CURVES.values() for name in names)) | cost
-        self.variants[variant.variant].end(variant.seed, Ended(status, step, shown, cause))
+        if status == "failed":  # it gets no scores
+            self._log(variant.name)
+        if variant.variant in self.variants:
+            self.variants[variant.variant].end(variant.seed, trial)
 
     def _score(self, variant: Variant, figures: dict[str, Any]) -> None:
         score = SCORES[variant.config.data.score]
         found = known(figures, tuple(score.metrics))
-        scores = {f"valid_{name}": value for name, value in found.items()}
-        run, parent = self.runs[variant.name], self.variants[variant.variant]
-        for each in (run, parent.run):
-            each.tag({f"{score.name}.signature": figures["signature"]})
-        run.log(scores, step=parent.ended[variant.seed].step)
-        parent.score(variant.seed, scores)
+        scores = named(SCORE, {f"valid_{name}": value for name, value in found.items()})
+        for run in {self.runs[variant.name], self.variant_run(variant.variant)}:
+            run.tag({f"{score.name}.signature": figures["signature"]})
+        run, trial = self.runs[variant.name], self.ended[variant.name]
+        run.log(scores)
+        trial.scores = scores
+        run.describe(described(variant, scores | trial.metrics))
+        self._log(variant.name)
+        if variant.variant in self.variants:
+            self.variants[variant.variant].scored()
+
+    def _log(self, name: str) -> None:
+        """Record the costs and the curves of a trial that has ended, once."""
+        ended = self.ended.pop(name)
+        cost = {key: value for key, value in ended.metrics.items() if key.startswith(COST)}
+        self.runs[name].log(cost)
+        self.runs[name].curves(ended.journal)
 
 
 class VariantRun:
     """The run of a variant: of each metric of its seeds' runs the mean and the deviation."""
 
-    def __init__(self, run: Recorder, seeds: int) -> None:
-        self.run, self.seeds = run, seeds
+    def __init__(self, run: Recorder, variant: Variant) -> None:
+        self.run, self.variant, self.seeds = run, variant, variant.config.sweep.seeds
         self.ended: dict[int, Ended] = {}
-        self.scores_logged = False
+        self.logged = False
 
     def end(self, seed: int, ended: Ended) -> None:
         """A seed has ended; with the last one the variant has."""
         self.ended[seed] = ended
         if len(self.ended) < self.seeds:
             return
-        self._log([trial.metrics for trial in self._measured()])
         statuses = {trial.status for trial in self.ended.values()}
         status = next(status for status in STATUSES if status in statuses)
         self.run.tag({"outcome": status})
         causes = [f"seed={n}: {trial.cause}" for n, trial in self.ended.items() if trial.cause]
         self.run.finish(status, "; ".join(causes) or None)
 
-    def score(self, seed: int, scores: dict[str, float]) -> None:
+    def scored(self) -> None:
         """A seed has its scores; with the last one the variant has."""
-        self.ended[seed].scores = scores
-        if all(trial.scores for trial in self._measured()):
-            self.log_scores()
+        measured = self._measured()
+        if len(self.ended) == self.seeds and all(trial.scores for trial in measured):
+            self.log()
 
-    def log_scores(self) -> None:
-        """Record what is known of them, once; some may have none."""
-        scores = [trial.scores for trial in self._measured() if trial.scores]
-        if scores and not self.scores_logged:
-            self._log(scores)
-            self.scores_logged = True
+    def log(self) -> None:
+        """Record what is known of scores, then the rest, once; some seeds may have no scores."""
+        if not self.logged and len(self.ended) == self.seeds:
+            self.logged, measured = True, self._measured()
+            pooled = self._pool([trial.scores for trial in measured if trial.scores])
+            pooled |= self._pool([trial.metrics for trial in measured])
+            self.run.describe(described(self.variant, pooled))
 
     def _measured(self) -> list[Ended]:
         """Whose metrics are compared, as in the report: of the finished ones, if there are any."""
@@ -182,7 +242,7 @@ class VariantRun:
                 return found
         return []
 
-    def _log(self, trials: list[dict[str, float]]) -> None:
+    def _pool(self, trials: list[dict[str, float]]) -> dict[str, float]:
         pooled: dict[str, float] = {}
         for name in dict.fromkeys(name for metrics in trials for name in metrics):
             values = [metrics[name] for metrics in trials if name in metrics]
@@ -192,7 +252,74 @@ class VariantRun:
                 if found.deviation is not None:
                     pooled[f"{name}_std"] = found.deviation
         if pooled:
-            self.run.log(pooled, step=max(trial.step for trial in self._measured()))
+            self.run.log(pooled)
+        return pooled
+
+
+def described(variant: Variant, metrics: Mapping[str, float]) -> str:
+    """A variant in Markdown, as MLflow shows it. metrics: as they are recorded."""
+    changes = ", ".join(f"`{key}` = {value}" for key, value in variant.changes.items())
+    table = [(key, f"{value:,.4g}") for key, value in metrics.items() if key.startswith(_TOLD)]
+    what = f"A variant of the sweep's base: {changes}." if changes else "The base of the sweep."
+    origin = "Where it comes from: [lineage.json](RUN_PAGE/artifacts/lineage.json)."
+    return "\n".join([f"{what} {origin}", "", *markdown_table(("what", "value"), table)])
+
+
+def described_sweep(report: Mapping[str, Any], data: str, view: str) -> str:
+    """A sweep in Markdown, as MLflow shows it.
+
+    report: as in reports/sweep.json; data: what is translated, in words; view: the title of that of
+    its variants.
+    """
+    return "\n".join(
+        [
+            f"Variants of the model on {data}, trained and scored alike on the validation set; the "
+            f"view *{view}* compares them. [All figures](RUN_PAGE/artifacts/table3.html) · "
+            "[lineage](RUN_PAGE/artifacts/lineage.json)",
+            "",
+            *markdown_table(*overview(report)),
+        ]
+    )
+
+
+def compared(score: Score, varied: Sequence[str]) -> dict[str, Any]:
+    """How MLflow's page of runs shows variants: best score first, and drawn over what they cost and
+    over what varies. For `Recorder.view`.
+
+    varied: dotted keys of params.yaml. The page draws the other metrics below.
+    """
+    best, flops = f"{SCORE}valid_{score.name}", f"{COST}flops"
+    section = {"uuid": "compared", "name": f"{score.label} (dev), and what it costs"}
+    over = [(flops, "METRIC"), (f"{COST}parameters", "METRIC"), *((key, "PARAM") for key in varied)]
+    charts: list[dict[str, Any]] = [
+        {
+            "type": "SCATTER",
+            "xaxis": {"key": key, "type": kind},
+            "yaxis": {"key": best, "type": "METRIC"},
+        }
+        for key, kind in over
+    ]
+    charts.insert(1, {"type": "BAR", "metricKey": best})
+    axes = {"selectedParams": [*varied], "selectedMetrics": [flops, best]}
+    charts.append({"type": "PARALLEL", "showAllRuns": True, **axes})
+    more = {"metricSectionId": "compared", "runsCountToCompare": 100, "deleted": False}
+    columns = [f"metrics.`{name}`" for name in (best, flops, f"{COST}parameters")]
+    columns += ["tags.`pareto_front`", *(f"params.`{key}`" for key in varied)]
+    columns += [f"metrics.`{TRAIN}valid_perplexity`", f"metrics.`{COST}device_hours`"]
+    columns += ["attributes.`Models`", "attributes.`Source`"]
+    return {
+        "orderByKey": f"metrics.`{best}`",
+        "orderByAsc": False,
+        "selectedColumns": columns,
+        "columnOrder": columns,
+        "runsHiddenMode": "SHOW_ALL",
+        "isAccordionReordered": True,
+        "compareRunSections": [section | {"display": True, "isReordered": True}],
+        "compareRunCharts": [
+            {"uuid": f"compared-{i}", "isGenerated": False, **more, **chart}
+            for i, chart in enumerate(charts)
+        ],
+    }
 
 
 def variant_tags(variant: Variant) -> dict[str, str]:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from seq2sweep.report import page
-from seq2sweep.report.formats import comments, markdown_table, tabular
+from seq2sweep.report.formats import comments, tabular
+from seq2sweep.report.markdown import markdown_table
 from seq2sweep.report.paper_tables.table1 import section, tables, where
 from seq2sweep.report.paper_tables.table1_record import BOTH, FORWARD
 

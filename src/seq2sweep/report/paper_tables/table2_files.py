@@ -11,7 +11,8 @@ from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets.rivals import PAIRS, ROWS
 from seq2sweep.report import page
 from seq2sweep.report.aggregate import aggregate
-from seq2sweep.report.formats import comments, markdown_table, tabular
+from seq2sweep.report.formats import comments, tabular
+from seq2sweep.report.markdown import markdown_table
 from seq2sweep.report.paper_tables.table1 import Table
 from seq2sweep.report.paper_tables.table2 import (
     NOT_MEASURED,

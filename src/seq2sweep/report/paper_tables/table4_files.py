@@ -9,7 +9,8 @@ from typing import Any
 
 from seq2sweep.presets.parsers import ROWS
 from seq2sweep.report import page
-from seq2sweep.report.formats import comments, markdown_table, tabular
+from seq2sweep.report.formats import comments, tabular
+from seq2sweep.report.markdown import markdown_table
 from seq2sweep.report.paper_tables.table1 import Table
 from seq2sweep.report.paper_tables.table4 import (
     FLOORS,

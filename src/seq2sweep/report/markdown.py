@@ -1,0 +1,19 @@
+"""Tables in Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+
+def markdown_table(headings: Sequence[str], table: Sequence[Sequence[str]]) -> list[str]:
+    """Columns padded to one width, so that the text reads as a table in a terminal too."""
+    cells = [[escape(cell) for cell in row] for row in (headings, *table)]
+    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in cells]
+    return [lines[0], "| " + " | ".join("-" * width for width in widths) + " |", *lines[1:]]
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return re.sub(r"[\\|`*<]", r"\\\g<0>", text)
