@@ -44,9 +44,9 @@ Point = tuple[float, int, Mapping[str, float | None]]
 
 NOTE = "mlflow.note.content"
 """The tag of a run, and of an experiment, that MLflow shows as its description, in Markdown."""
-WRITTEN = "seq2sweep.note"
+WRITTEN = "mlflow.seq2sweep.note"
 """The tag of an experiment with the hash of the description that was written last: one that a
-person has changed since stays."""
+person has changed since stays. As all tags of that prefix it is not shown."""
 TIME = "seq2sweep.time"
 """The tag of a registered version that says when it was recorded, in unix seconds."""
 
