@@ -296,7 +296,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/serving/batcher.py": [
             ("and other.options == first.options", "and True"),
             ("waiting + len(request.lines) > self._most", "waiting > self._most"),
-            ("if one.answer.set_running_or_notify_cancel()]", "if not one.answer.done()]"),
+            ("if one.answer.set_running_or_notify_cancel()]", "if one is not None]"),
             ("room -= len(other.lines)", "room -= 1"),
         ],
     },

@@ -142,7 +142,7 @@ def test_what_mlflow_has_is_noted_once_a_record(
 ) -> None:
     journal = tmp_path / "noted" / "journal.jsonl"
     with Recorder(tmp_path / "tracking", "t", kind="test", journal=journal) as run:
-        run.log({"loss": 1.0}, 1)
+        run.log({"train/loss": 1.0}, 1)
     flushed: list[int] = []
     monkeypatch.setattr(os, "fsync", flushed.append)
     assert new().deliver()
@@ -384,7 +384,7 @@ def test_what_is_refused_is_kept_and_holds_up_nothing_else(
 ) -> None:
     with Recorder(tmp_path / "tracking", "bad", kind="test") as bad:
         bad.log({"no$name": 2.0}, 1)
-        bad.log({"loss": 1.0}, 1)
+        bad.log({"train/loss": 1.0}, 1)
     with Recorder(tmp_path / "tracking", "good", kind="test") as good:
         pass
     relay = new()

@@ -79,7 +79,7 @@ def test_recording_never_waits(hanging: Place, tmp_path: Path, impatient: None) 
     with RelayThread(*hanging, every=0.01) as thread, scenario.start(tmp_path, "train-h") as run:
         assert not thread.flush(0.1)
         for step in range(50):
-            run.log({"loss": 1.0}, step)
+            run.log({"train/loss": 1.0}, step)
         assert thread.run_id(run) is None
         assert time.monotonic() - begun < 15
     assert time.monotonic() - begun < 15
@@ -125,7 +125,7 @@ def test_a_database_that_cannot_be_used_holds_nothing_up(
     (tmp_path / "mlflow.db").write_text("this is a text file, long enough to be looked at" * 20)
     place = (tmp_path / "tracking", f"sqlite:///{tmp_path}/mlflow.db", "tests", tmp_path / "a")
     with RelayThread(*place) as thread, Recorder(place[0], "t", kind="test") as run:
-        run.log({"loss": 1.0}, 1)
+        run.log({"train/loss": 1.0}, 1)
         assert not thread.flush(100)
     line = capsys.readouterr().err.splitlines()[0]
     assert "file is not a database" in line
@@ -139,7 +139,7 @@ def test_what_is_refused_is_said_once(place: Place, capsys: pytest.CaptureFixtur
     ):
         run.log({"no$name": 1.0}, 1)
         assert thread.flush(100)
-        run.log({"loss": 1.0}, 1)
+        run.log({"train/loss": 1.0}, 1)
         assert thread.flush(100)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"seq2sweep: not all of the record in {run.folder} can be delivered to ")

@@ -54,7 +54,6 @@ class Ended:
     status: Status
     metrics: dict[str, float]
     cause: str | None
-    journal: Path
     scores: dict[str, float] = field(default_factory=dict)
 
 
@@ -62,8 +61,9 @@ class SweepRecorder:
     """A run under the sweep's for each variant, and under it one for each seed where there are
     several; and console lines.
 
-    A run has its curves and costs behind its scores, at the latest when the sweep ends: the metric
-    that came first is the one that MLflow's page of comparisons opens with.
+    A trial's run has its costs and curves as soon as it ends, as a sweep may take days and scores
+    come last. Costs begin with FLOPs: the metric that came first is the one that MLflow's page of
+    comparisons opens with.
     """
 
     def __init__(self, parent: Recorder, lineage: dict[str, str], header: dict[str, Any]) -> None:
@@ -84,8 +84,6 @@ class SweepRecorder:
         traceback: TracebackType | None,
     ) -> None:
         """End what has no end yet; scores may come after a trial's end."""
-        for name in [*self.ended]:
-            self._log(name)
         for run in self.runs.values():
             run.__exit__(kind, error, traceback)
         for variant in self.variants.values():
@@ -162,20 +160,20 @@ class SweepRecorder:
         """End the run with a true status at a true time."""
         run, cause = self.runs[variant.name], figures["cause"]
         status = "interrupted" if cause == INTERRUPTED else cast(Status, ended)
-        cost = known(figures, COSTS)
+        cost = known(figures, ("flops", *COSTS))
         cost["parameters"] = flops.parameter_count(variant.config.model, self.vocabulary_size)
         curves = {key: name for names in CURVES.values() for key, name in names.items()}
         newest = {curves[key]: value for key, value in known(figures, tuple(curves)).items()}
         shown = named(COST, cost) | newest
-        trial = Ended(status, shown, cause, Path(figures["journal"]))
+        trial = Ended(status, shown, cause)
         self.ended[variant.name] = trial
         own, nodes = with_params(self.lineage, variant.config), figures["nodes"]
         more = origin_tags(figures) | ({"nodes": " ".join(nodes)} if nodes else {})
         run.text(LINEAGE, document(own, variant.config, more))
+        run.log(named(COST, cost))
+        run.curves(Path(figures["journal"]))
         run.tag({"outcome": status})
         run.finish(status, cause)
-        if status == "failed":  # it gets no scores
-            self._log(variant.name)
         if variant.variant in self.variants:
             self.variants[variant.variant].end(variant.seed, trial)
 
@@ -189,16 +187,8 @@ class SweepRecorder:
         run.log(scores)
         trial.scores = scores
         run.describe(described(variant, scores | trial.metrics))
-        self._log(variant.name)
         if variant.variant in self.variants:
             self.variants[variant.variant].scored()
-
-    def _log(self, name: str) -> None:
-        """Record the costs and the curves of a trial that has ended, once."""
-        ended = self.ended.pop(name)
-        cost = {key: value for key, value in ended.metrics.items() if key.startswith(COST)}
-        self.runs[name].log(cost)
-        self.runs[name].curves(ended.journal)
 
 
 class VariantRun:
