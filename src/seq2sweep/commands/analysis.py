@@ -24,6 +24,9 @@ EXAMPLES = (
     "seq2sweep compare base A-heads-1",
     "seq2sweep compare models/train ../other-project",
     "seq2sweep compare baseline.de system.de reference.de --to de",
+    "seq2sweep why output.de reference.de --to de",
+    "seq2sweep why output.de wmt14/full --to de --from en --against paper",
+    "seq2sweep why models/train --against base",
     "seq2sweep table1",
     "seq2sweep table1 --set table1.lengths=[64,128] --set table1.widths=[64,128]",
 )
@@ -158,6 +161,52 @@ def _compare_translations(options: argparse.Namespace) -> None:
     print_json(compare_files(*files, *asked, samples=options.samples))
 
 
+def _add_why(commands: Commands) -> None:
+    why = commands.add_parser(
+        "why",
+        help="what a BLEU score lost, and to what: each cause undone on the same output, and its "
+        "share",
+    )
+    why.add_argument(
+        "output",
+        metavar="RUN|HYPOTHESIS",
+        help="a run as `compare` takes it; or, with a REFERENCE, a file of translations",
+    )
+    _add_reference(why, needed=False)
+    why.add_argument(
+        "--against",
+        metavar="paper|OTHER",
+        help="how the difference to the paper's BLEU, or to that of another run or, with a "
+        "REFERENCE, file, comes about; a file that is called paper is ./paper",
+    )
+    why.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _why(options: argparse.Namespace) -> None:
+    from seq2sweep.compare.scored_run import find
+    from seq2sweep.compare.why.explain import PAPER, Output, explain, output_of, read_output
+    from seq2sweep.compare.why.overview import overview
+
+    def output(name: str) -> Output:
+        if options.reference is None:
+            return output_of(find(name))
+        if Path(name).is_dir():
+            raise UserError(f"{name} is a folder: a run is explained without a REFERENCE")
+        return read_output(Path(name), options.reference, _language(options), options.source)
+
+    if options.reference is None and (options.to is not None or options.source is not None):
+        raise UserError("--to and --from go with a file of translations and its REFERENCE")
+    given, against = output(options.output), options.against
+    with tqdm(total=0, **console.bar("translate", "sentences")) as bar:
+
+        def more(sentences: int) -> None:
+            bar.total = (bar.total or 0) + sentences
+
+        other = against if against in (None, PAPER) else output(against)
+        found = explain(given, other, more, bar.update)
+    print_json(found) if options.json else print(overview(found))
+
+
 def _add_table1(commands: Commands) -> None:
     table1 = commands.add_parser(
         "table1",
@@ -222,5 +271,6 @@ COMMANDS = {
     "evaluate": (_add_evaluate, _evaluate),
     "score": (_add_score, _score),
     "compare": (_add_compare, _compare),
+    "why": (_add_why, _why),
     "table1": (_add_table1, _table1),
 }

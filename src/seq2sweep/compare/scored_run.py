@@ -23,6 +23,7 @@ from seq2sweep.storage.atomic import sha256
 CLEAN = Path("data/clean")
 REPORT = Path("reports/sweep.json")
 WEIGHTS = Path("models/train")
+VOCABULARY = Path("data/vocabulary")
 METRICS = Path("metrics/evaluate.json")
 TRANSLATIONS = Path("reports/translations.tsv")
 WITHOUT_EFFECT = ("download", "sweep", "cluster", "tracking")
@@ -59,7 +60,8 @@ class ScoredRun:
     about: what it is, in words; score: by which it is compared; remarks: how trainings of it ended
     that did not finish; config: sections as params.yaml has them, as far as they are known;
     lineage: tags that name code and data; unknown: why there are no scores or what they are of, and
-    how to know.
+    how to know; project: the folder whose data it was scored on; weights: its folder of weights, or
+    of checkpoints, of one training only.
     """
 
     name: str
@@ -70,6 +72,8 @@ class ScoredRun:
     lineage: Mapping[str, Any]
     scores: Scores | None = None
     unknown: str | None = None
+    project: Path = Path()
+    weights: Path | None = None
 
 
 class NotComparableError(Exception):
@@ -165,7 +169,16 @@ def _trial(project: Path, name: str) -> ScoredRun:
             lineage=sweep.get("lineage") or {},
             scores=_trial_scores(project, sweep, config, measured) if measured else None,
             unknown=unknown,
+            project=project,
+            weights=_checkpoints(project, measured),
         )
+
+
+def _checkpoints(project: Path, trials: Sequence[Trial]) -> Path | None:
+    """The folder of a trial, in which its translations are beside its checkpoints."""
+    if len(trials) != 1 or not trials[0].get("translations"):
+        return None
+    return Path(project, trials[0]["translations"]["file"]).parent
 
 
 def _named(path: Path, trials: Sequence[Trial], name: str) -> list[Trial]:
@@ -252,6 +265,7 @@ def _weights(folder: Path) -> ScoredRun:
         lineage=receipt["lineage"],
         unknown=f"{METRICS} of its project is missing or of other weights; `dvc repro evaluate` "
         "there makes it",
+        weights=folder,
     )
     # The evaluation may be in the weights' own project, or in this one.
     own = [Path(*folder.parts[:-2])] if folder.parts[-2:] == WEIGHTS.parts else []
@@ -268,7 +282,9 @@ def _weights(folder: Path) -> ScoredRun:
             if used == [sums.get(step) for step in steps]:
                 config = {**run.config, "evaluate": made_from["evaluate"]}
                 scores = _evaluated(project, metrics, config, run.score)
-                return dataclasses.replace(run, config=config, scores=scores, unknown=None)
+                return dataclasses.replace(
+                    run, config=config, scores=scores, unknown=None, project=project
+                )
     return run
 
 

@@ -173,7 +173,7 @@ def plain_text(lines: Sequence[str], language: str) -> Sequence[str]:
     moves a score by hundredths at most. sacreBLEU and chrF score what is left of the text:
     typographic quotes that were made ASCII stay lost.
     """
-    joined = [_joined(line) for line in lines]
+    joined = [join_hyphens(line) for line in lines]
     if all(before == after for before, after in zip(lines, joined, strict=True)):
         return lines
     detokenizer = MosesDetokenizer(lang=language)
@@ -222,7 +222,8 @@ def split_compounds(lines: Sequence[str]) -> list[str]:
     What is split already is not split again.
     """
     return [
-        _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", _joined(line).encode()).decode() for line in lines
+        _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", join_hyphens(line).encode()).decode()
+        for line in lines
     ]
 
 
@@ -298,7 +299,8 @@ def _tokenised_bleu(
     return {"score": result, **token_signature(metric.get_signature(), tokens)}
 
 
-def _joined(line: str) -> str:
+def join_hyphens(line: str) -> str:
+    """Without the marks of step 3, and without the spaces around them."""
     return _SPLIT_HYPHEN.sub("-", line)
 
 

@@ -59,13 +59,8 @@ def read_texts(
             set for these languages, or it cannot be fetched.
     """
     name = str(reference)
-    named = name in DATASETS and not Path(reference).is_file()
-    if named:
-        called = f"{name} {source_language}-{target_language}"
-        references = _named_reference(name, source_language, target_language)
-    else:
-        called = name
-        references = _file_reference(Path(reference))
+    references, named = read_references(reference, target_language, source_language)
+    called = f"{name} {source_language}-{target_language}" if named else name
     texts = []
     for path in hypotheses:
         lines = list(read_lines(path))
@@ -74,6 +69,16 @@ def read_texts(
         texts.append(lines)
     about = {"test_set": {"name": name, "sentences": len(references)}} if named else {}
     return Texts(texts, references, about)
+
+
+def read_references(
+    reference: Path | str, target_language: str, source_language: str | None
+) -> tuple[list[str], bool]:
+    """The references alone, and whether they are a named test set; otherwise as `read_texts`."""
+    name = str(reference)
+    if name in DATASETS and not Path(reference).is_file():
+        return _named_reference(name, source_language, target_language), True
+    return _file_reference(Path(reference)), False
 
 
 def _file_reference(path: Path) -> list[str]:

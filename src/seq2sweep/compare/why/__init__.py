@@ -1,0 +1,1 @@
+"""What a BLEU score lost, and to what: `seq2sweep why`."""

@@ -1,0 +1,299 @@
+"""`seq2sweep why` of files: faults that are planted in good output are named with their share."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+from sacremoses import MosesTokenizer
+
+from seq2sweep.cli import main
+from seq2sweep.compare.why import known_test_sets, line_alignment
+from seq2sweep.compare.why.explain import ALL, PAPER, Output, explain
+from seq2sweep.compare.why.waterfall import Texts
+from seq2sweep.evaluate import bleu
+
+from .made_up_output import references, translations
+
+REFERENCES = references()
+GOOD = translations(REFERENCES)
+Lines = list[str]
+
+
+def sacre_bleu(hypotheses: Lines, theirs: Lines) -> float:
+    """By sacreBLEU's own interface."""
+    return float(sacrebleu.corpus_bleu(hypotheses, [theirs], force=True).score)
+
+
+BEST = sacre_bleu(GOOD, REFERENCES)
+
+
+def tokenised(lines: Lines) -> Lines:
+    tokenizer = MosesTokenizer(lang="de")
+    return [tokenizer.tokenize(line, return_str=True, escape=False) for line in lines]
+
+
+def escaped(lines: Lines) -> Lines:
+    """As Moses does, all but quotes."""
+    signs = {"&": "&amp;", "[": "&#91;", "]": "&#93;"}
+    return [re.sub(r"[&\[\]]", lambda sign: signs[sign[0]], line) for line in lines]
+
+
+def in_pieces(lines: Lines) -> Lines:
+    return [re.sub(r"(\w{4})(?=\w)", r"\1@@ ", line) for line in lines]
+
+
+def with_blocks(lines: Lines) -> Lines:
+    """As SentencePiece writes pieces of four letters."""
+    pieces = ([*re.findall(".{1,4}", "▁" + word)] for line in lines for word in line.split())
+    words = iter(pieces)
+    return [" ".join(" ".join(next(words)) for _ in line.split()) for line in lines]
+
+
+def with_unknowns(lines: Lines) -> Lines:
+    draw = random.Random(3)
+
+    def said(word: str) -> str:
+        return "<unk>" if word.isalpha() and draw.random() < 0.007 else word
+
+    return [" ".join(map(said, line.split())) for line in lines]
+
+
+def of_filtered_set(lines: Lines) -> Lines:
+    """The other newstest2014, on a scale of 1 to 10."""
+    return [line for i, line in enumerate(lines) if i % 11 != 5]
+
+
+FAULTS: dict[str, tuple[str, Callable[[Lines], Lines]]] = {
+    "one line too few": ("line shift", lambda lines: lines[:150] + lines[151:]),
+    "one line too many": ("line shift", lambda lines: [*lines[:150], "Ja.", *lines[150:-1]]),
+    "lower case": ("case", lambda lines: [line.lower() for line in lines]),
+    "tokens": ("detokenised or not", tokenised),
+    "entities": ("entities", escaped),
+    "quotes": ("quotes", lambda lines: [re.sub("[„“]", '"', line) for line in lines]),
+    "compounds": (
+        "compound split",
+        lambda lines: [re.sub(r"(\w)-(\w)", r"\1 ##AT##-##AT## \2", line) for line in lines],
+    ),
+    "Moses' compounds": (
+        "compound split",
+        lambda lines: [re.sub(r"(\w)-(\w)", r"\1 @-@ \2", line) for line in lines],
+    ),
+    "subwords": ("pieces left in", in_pieces),
+    "SentencePiece": ("pieces left in", with_blocks),
+    "unknowns": ("unknowns", with_unknowns),
+    "cut": ("cut lengths", lambda lines: [" ".join(line.split()[:54]) for line in lines]),
+}
+
+LOST = {"one line too few": 150, "one line too many": len(GOOD) - 1}
+"""The line that nothing brings back."""
+
+
+def output(hypotheses: Lines, theirs: Lines = REFERENCES, **changes: Any) -> Output:
+    return Output("output.de", Texts(hypotheses, theirs), "de", **({"source": None} | changes))
+
+
+def shares(found: dict[str, Any]) -> float:
+    return float(sum(step["share"] for step in found["steps"]))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_named_first_with_its_share(fault: str) -> None:
+    cause, plant = FAULTS[fault]
+    bad = plant(GOOD)
+    missing = [""] * (len(REFERENCES) - len(bad))
+    left = [line if i != LOST.get(fault) else "" for i, line in enumerate(GOOD)]
+    loss = sacre_bleu(left, REFERENCES) - sacre_bleu(bad + missing, REFERENCES)
+    assert loss > 0.2
+    found = explain(output(bad))
+    first, *others = found["steps"]
+    assert first["cause"] == cause
+    assert first["share"] == pytest.approx(loss, abs=0.1)
+    assert others == []
+    assert found["bleu"] + shares(found) == pytest.approx(first["bleu"], abs=1e-9)
+    assert first["estimate"] == (cause in ("case", "unknowns", "cut lengths"))
+
+
+def test_translations_of_the_other_newstest2014(monkeypatch: pytest.MonkeyPatch) -> None:
+    filtered = of_filtered_set(REFERENCES)
+    sizes = {"wmt14": len(filtered), "wmt14/full": len(REFERENCES)}
+    monkeypatch.setattr(line_alignment, "NEWSTEST2014", sizes)
+    best = sacre_bleu(of_filtered_set(GOOD), filtered)
+    for bad, theirs in ((GOOD, filtered), (of_filtered_set(GOOD), REFERENCES)):
+        given = (bad + [""] * len(theirs))[: len(theirs)]
+        found = explain(output(bad, theirs))
+        assert [step["cause"] for step in found["steps"]] == ["test set"]
+        assert found["steps"][0]["share"] == pytest.approx(
+            best - sacre_bleu(given, theirs), abs=1e-3
+        )
+
+
+def test_of_clean_output_nothing_is_found() -> None:
+    found = explain(output(GOOD))
+    assert found["steps"] == []
+    assert found["bleu"] == pytest.approx(BEST, abs=1e-4)
+    assert found["against"] is None
+
+
+def test_every_cause_is_a_step_or_not_found_or_not_tested() -> None:
+    for hypotheses in (GOOD, in_pieces([line.lower() for line in GOOD])):
+        found = explain(output(hypotheses))
+        steps = [step["cause"] for step in found["steps"]]
+        assert sorted([*steps, *found["not_found"], *found["not_tested"]]) == sorted(ALL)
+    untested = {"averaging", "beam", "penalty", "effective batch", "contamination"}
+    assert found["not_tested"].keys() == untested | {"test set", "tokenisation"}
+
+
+def test_several_faults_add_up() -> None:
+    bad = [re.sub("[„“]", '"', line).lower() for line in escaped(GOOD)]
+    bad = in_pieces(bad[:100] + bad[101:])
+    found = explain(output(bad))
+    assert {step["cause"] for step in found["steps"]} == {
+        "line shift",
+        "pieces left in",
+        "case",
+        "quotes",
+        "entities",
+    }
+    after = found["bleu"]
+    for step in found["steps"]:
+        assert step["bleu"] == pytest.approx(after + step["share"], abs=1e-9)
+        after = step["bleu"]
+    assert after == pytest.approx(BEST, abs=0.3)  # one line is gone
+
+
+def test_a_fault_of_the_references_is_named_too() -> None:
+    found = explain(output(GOOD, tokenised(REFERENCES)))
+    assert found["steps"][0]["cause"] == "detokenised or not"
+    assert found["steps"][0]["bleu"] == pytest.approx(BEST, abs=0.1)
+    found = explain(output(GOOD, [line.lower() for line in REFERENCES]))
+    lower = [[line.lower() for line in lines] for lines in (GOOD, REFERENCES)]
+    assert found["steps"][0]["cause"] == "case"
+    assert found["steps"][0]["bleu"] == pytest.approx(sacre_bleu(*lower), abs=1e-3)
+
+
+def test_of_two_texts_in_lower_case_nothing_tells_the_case() -> None:
+    lower = [[line.lower() for line in lines] for lines in (GOOD, REFERENCES)]
+    found = explain(output(*lower))
+    assert found["steps"] == []
+    assert found["not_tested"]["case"].startswith("both texts are in lower case")
+
+
+# --- against something ---------------------------------------------------------------------------
+
+
+def test_against_the_paper_ends_at_its_figure_by_its_own_score() -> None:
+    scores = bleu.score(GOOD, REFERENCES, "de")["bleu"]
+    found = explain(output([line.lower() for line in GOOD], source="en"), PAPER)
+    causes = [step["cause"] for step in found["steps"]]
+    assert causes == ["case", "tokenisation", "compound split"]
+    assert found["steps"][1]["bleu"] == pytest.approx(scores["tokenised"]["score"], abs=0.1)
+    assert found["steps"][2]["bleu"] == pytest.approx(scores["paper"]["score"], abs=0.1)
+    assert found["against"]["bleu"] == 27.3
+    total = found["bleu"] + shares(found) + found["against"]["left"]
+    assert total == pytest.approx(27.3, abs=1e-9)
+    assert found["not_tested"]["test set"].startswith("the references are not newstest2014 (3003")
+
+
+def test_references_of_newstest2014_are_known_by_their_sum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = {known_test_sets.fingerprint(REFERENCES): known_test_sets.PAPERS}
+    monkeypatch.setattr(known_test_sets, "KNOWN", known)
+    found = explain(output(GOOD, [line + " " for line in REFERENCES], source="en"), PAPER)
+    assert found["test_set"] == known_test_sets.PAPERS
+    assert "test set" in found["not_found"]
+    assert explain(output(GOOD[:-1], REFERENCES[:-1], source="en"))["test_set"] is None
+
+
+def test_against_other_output_both_are_mended() -> None:
+    better = translations(REFERENCES, seed=5, wrong=0.05)
+    other = output([re.sub("[„“]", '"', line) for line in better])
+    found = explain(output([line.lower() for line in GOOD]), other)
+    goal = found["against"]
+    assert [step["cause"] for step in found["steps"]] == ["case"]
+    assert [step["cause"] for step in goal["steps"]] == ["quotes"]
+    assert goal["left"] == pytest.approx(sacre_bleu(better, REFERENCES) - BEST, abs=0.2)
+    total = found["bleu"] + shares(found) + goal["left"] - shares(goal)
+    assert total == pytest.approx(goal["bleu"], abs=1e-9)
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, lines in (
+        ("good.de", GOOD),
+        ("ref.de", REFERENCES),
+        ("bad.de", [line.lower() for line in GOOD]),
+    ):
+        Path(name).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return tmp_path
+
+
+def test_the_command_prints_a_table(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["why", "bad.de", "ref.de", "--to", "de"]
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (step,) = found["steps"]
+    assert main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"bad.de: BLEU {found['bleu']:.2f} (nrefs:1|case:mixed|")
+    (row,) = [line for line in lines if line.startswith("case ")]
+    assert row.split()[1:4] == ["≈", f"+{step['share']:.2f}", f"{step['bleu']:.2f}"]
+    assert any(line.startswith("- averaging, beam, penalty, effective") for line in lines)
+    assert main(["why", "good.de", "ref.de", "--to", "de"]) == 0
+    assert "\nNothing was found.\n" in capsys.readouterr().out
+
+
+def test_the_table_goes_on_to_the_other_output(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["why", "good.de", "ref.de", "--to", "de", "--against", "bad.de"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    first, last = (next(i for i, x in enumerate(lines) if x.startswith(n)) for n in ("left", "bad"))
+    assert lines[first].split()[1] == "0.00"
+    assert lines[first + 1].startswith("case")
+    assert "≈ −" in lines[first + 1]
+    bad = sacre_bleu([line.lower() for line in GOOD], REFERENCES)
+    assert lines[last].split()[-1] == f"{bad:.2f}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bad.de", "ref.de"], "add --to LANGUAGE"),
+        (["bad.de", "nowhere.de", "--to", "de"], "nowhere.de is missing"),
+        (["nowhere.de", "ref.de", "--to", "de"], "nowhere.de"),
+        ([".", "ref.de", "--to", "de"], ". is a folder: a run is explained without a REFERENCE"),
+        (["bad.de"], "bad.de is a file"),
+        (["bad.de", "--to", "de"], "--to and --from go with a file"),
+        (["bad.de", "ref.de", "--to", "german"], "'german' is no language code"),
+        (["bad.de", "ref.de", "--to", "de", "--against", "paper"], "the paper has no BLEU of"),
+        (
+            ["bad.de", "ref.de", "--to", "de", "--from", "ru", "--against", "paper"],
+            "the paper has no BLEU of ru-de, but of en-de, en-fr: set --from and --to",
+        ),
+        (["bad.de", "ref.de", "--to", "de", "--against", "nowhere"], "nowhere"),
+        (["empty.de", "ref.de", "--to", "de"], "empty.de is empty"),
+        (["bad.de", "wmt14/full", "--to", "de"], "such as --from en"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    files: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("empty.de").touch()
+    assert main(["why", *arguments]) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("seq2sweep why: ")
+    assert message in error
+    assert error.count("\n") == 1
