@@ -772,6 +772,37 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
         ],
     },
+    "tests/compare/why/test_waterfall.py": {
+        f"{PACKAGE}/compare/why/waterfall.py": [
+            ("key=lambda cause: abs(gains[cause.name])", "key=lambda cause: gains[cause.name]"),
+            ("if abs(share) < SEEN and", "if"),
+            ("cause.undo(found if cause.of_lines else found.aligned())", "cause.undo(found)"),
+        ],
+    },
+    "tests/compare/why/test_line_alignment.py": {
+        f"{PACKAGE}/compare/why/line_alignment.py": [
+            ("            moves[i] = best <= out", "            moves[i] = False"),
+            ("chosen = both if other_set else range(count)", "chosen = range(count)"),
+        ],
+    },
+    "tests/compare/why/test_text_causes.py": {
+        f"{PACKAGE}/compare/why/text_causes.py": [
+            ("if apart > attached else 0", "if apart else 0"),
+            ("words = len(given.hypotheses[i].split())", "words = 10"),
+            ("style = _style([reference]) or usual[0]", "style = usual[0]"),
+        ],
+    },
+    "tests/compare/why/test_retranslation.py": {
+        f"{PACKAGE}/compare/why/retranslation.py": [
+            ("if i not in seen]", "if i in seen]"),
+            ("frozenset(undone) & changed", "frozenset(changed)"),
+        ],
+    },
+    "tests/compare/why/test_explain.py": {
+        f"{PACKAGE}/compare/why/explain.py": [
+            ("rounded(theirs.end - found.end)", "rounded(theirs.bleu - found.end)"),
+        ],
+    },
     # --- exports: what is compared, and what is converted
     "tests/export/test_agreement.py": {
         f"{PACKAGE}/export/agreement.py": [
