@@ -102,3 +102,10 @@ def test_what_is_made_anew_is_asked_for_by_what_is_undone() -> None:
     causes = [Cause("beam", "", lambda texts: texts), without("x")]
     result = waterfall(given, causes, lambda texts: 7.0 * (texts.hypotheses == ["better"]))
     assert [(step["cause"], step["share"]) for step in result.steps] == [("beam", 7.0)]
+
+
+def test_a_gain_and_a_loss_that_cancel_are_both_found() -> None:
+    scores = dict.fromkeys(HIDDEN, 5.0) | {"bc": 9.0, "ac": 1.0, "b": 9.0, "a": 1.0}
+    result = found(scores)
+    assert [(s["cause"], s["share"]) for s in result.steps] == [("a", 4.0), ("b", -4.0)]
+    assert result.end == 5.0
