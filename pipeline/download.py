@@ -2,14 +2,16 @@
 
     python -m pipeline.download
 
-Dataset phrasebook is generated into data/raw; datasets files and ptb stay in data.folder; any other
-is fetched into download.folder, as data.folder's registry describes it. Archives are not unpacked:
-every text is read through once, its lines counted and summed, and data/raw/provenance.json names
-it, so that later stages read exactly this.
+Dataset phrasebook is generated into data/raw; datasets files and ptb stay in data.folder, but for
+pairs that are held out of training: data/raw gets a copy. Any other is fetched into
+download.folder, as data.folder's registry describes it. Archives are not unpacked: every text is
+read through once, its lines counted and summed, and data/raw/provenance.json names it, so that
+later stages read exactly this.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -21,6 +23,7 @@ from seq2sweep import console
 from seq2sweep.data import download, files, reading, sources
 from seq2sweep.data.archives import Text
 from seq2sweep.data.download import receipts
+from seq2sweep.data.own import hold_out, own_files
 from seq2sweep.data.treebank import corpora
 from seq2sweep.data.treebank.trees import read_trees
 from seq2sweep.errors import UserError
@@ -39,7 +42,7 @@ def work(config: configuration.Config) -> None:
         elif fetched is not None:
             provenance = _from_registry(*fetched, config)
         elif config.data.dataset == "files":
-            provenance = _own_files(config.data)
+            provenance = _own_files(config.data, folder)
         else:
             provenance = _generate(config.data, folder)
         languages = {"source": config.data.source, "target": config.data.target}
@@ -114,31 +117,36 @@ def _licensed(dataset: sources.Dataset, sums: dict[str, dict[str, Any]]) -> dict
 # --- one's own files ---------------------------------------------------------------------------
 
 
-def _own_files(config: configuration.DataConfig) -> dict[str, Any]:
-    origin = Path(config.folder)
-    if not origin.is_dir():
-        raise UserError(
-            f"data.folder is {config.folder}, which is not a folder: put the files there"
-        )
-    named: dict[str, tuple[str, str]] = {
-        split: getattr(config.files, split) for split in files.SPLITS
-    }
-    for split, names in named.items():
-        sources.check_inside(f"data.files.{split}", names)
+def _own_files(data: configuration.DataConfig, folder: Path) -> dict[str, Any]:
+    """Read all files through, and write what is held out of train into `folder`."""
+    named = own_files.named(data)
+    chosen = hold_out.of_files(data, named) if data.files.held_out else {}
     splits: dict[str, list[dict[str, Any]]] = {}
+    for split, entries in named.items():
+        splits[split] = [
+            _read_through(own_files.name(split, entries, number), texts, Path(data.folder))
+            for number, texts in enumerate(entries)
+        ]
+    for split, pairs in chosen.items():
+        files.write_pairs(*files.text_paths(folder, split), pairs)
+        source, target = map(Text, files.text_paths(folder, split))
+        splits[split] = [_read_through(files.HELD_OUT, (source, target), folder)]
+    _no_text_twice({split: splits[split] for split in named}, data.folder)
+    return {"archives": {}, "splits": {split: splits[split] for split in files.SPLITS}}
+
+
+def _no_text_twice(splits: dict[str, list[dict[str, Any]]], folder: str) -> None:
     known: dict[str, str] = {}
-    for split, (source, target) in named.items():
-        entry = _read_through(split, (Text(origin / source), Text(origin / target)), origin)
-        for side in files.SIDES:
-            name = f"{entry[side]['file']} (data.files.{split}, {side})"
+    for split, entries in splits.items():
+        for entry, side in itertools.product(entries, files.SIDES):
+            text = Text(Path(entry[side]["file"]), entry[side]["member"])
+            name = f"{own_files.shown(text)} (data.files.{split}, {side})"
             other = known.setdefault(entry[side]["sha256"], name)
             if other != name:
                 raise UserError(
                     f"{name} holds the same text as {other}, line by line: give each side of each "
-                    f"split a text of its own in {config.folder}"
+                    f"split a text of its own in {folder}"
                 )
-        splits[split] = [entry]
-    return {"archives": {}, "splits": splits}
 
 
 # --- the phrasebook ----------------------------------------------------------------------------

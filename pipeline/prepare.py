@@ -10,7 +10,7 @@ Of trees nothing is normalised: they lose traces and function labels, and those 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,6 @@ from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
 from seq2sweep.storage import atomic
 
-PAIRS_IN_CHUNK = 5_000
-CHARACTERS_IN_CHUNK = 8_000_000
-"""Bounds memory where lines are of a hostile length; five times what 5 000 pairs have."""
 PAIRS_WORTH_PROCESSES = 100_000
 """Fewer training pairs are clean before other processes have started."""
 
@@ -49,9 +46,11 @@ def prepare(
     config: configuration.Config, provenance: dict[str, Any], mapper: parallel.Mapper
 ) -> None:
     """Clean the text that `provenance` describes; `mapper` shares out the training text."""
-    root = _root(config)
     texts = {
-        split: [_Corpus(described, root) for described in provenance["splits"][split]]
+        split: [
+            _Corpus(described, _root(config, described["name"]))
+            for described in provenance["splits"][split]
+        ]
         for split in files.SPLITS
     }
     cleaner = Cleaner(config.prepare, config.data.source, config.data.target)
@@ -63,7 +62,7 @@ def prepare(
             _copy_phenomena(folder, metrics["test"]["kept"])
         metrics["train"], samples = write_training(
             files.text_paths(folder, "train"),
-            ((c.name, mapper(cleaner, _chunks(c.pairs("train")))) for c in texts["train"]),
+            ((c.name, mapper(cleaner, reading.chunks(c.pairs("train")))) for c in texts["train"]),
             cleaner,
         )
         read, kept, dropped = (metrics["train"][key] for key in ("read", "kept", "dropped"))
@@ -85,7 +84,7 @@ def prepare(
 
 def prepare_trees(config: configuration.Config, provenance: dict[str, Any]) -> None:
     """Write words and cleaned trees of the trees that `provenance` describes, a sentence a line."""
-    root, metrics = _root(config), {}
+    root, metrics = _root(config, "trees"), {}
     with atomic.whole_folder(stage.CLEAN) as folder:
         for split in files.SPLITS:
             entries = provenance["splits"][split]
@@ -139,24 +138,12 @@ class _Corpus:
                 )
 
 
-def _root(config: configuration.Config) -> Path:
-    """The folder in which provenance.json names files."""
-    if config.data.dataset == "phrasebook":
+def _root(config: configuration.Config, name: str) -> Path:
+    """The folder in which provenance.json names the files of a corpus."""
+    made = (config.data.dataset, name) == ("files", files.HELD_OUT)
+    if made or config.data.dataset == "phrasebook":
         return stage.RAW
     return Path(config.download.folder if config.data.registered else config.data.folder)
-
-
-def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    chunk: list[Pair] = []
-    characters = 0
-    for pair in pairs:
-        chunk.append(pair)
-        characters += len(pair[0]) + len(pair[1])
-        if len(chunk) == PAIRS_IN_CHUNK or characters > CHARACTERS_IN_CHUNK:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
 
 
 def _hold_out(

@@ -283,6 +283,35 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("shared), seen[:, 1:]", "shared), seen[:, :-1]"),
         ],
     },
+    "tests/data/own/test_hold_out.py": {
+        f"{PACKAGE}/data/own/hold_out.py": [
+            ("rows, ~ranks, valid", "rows, ranks, valid"),
+            ("(for_any_case == as_they_are)", "(for_any_case > 0)"),
+            ("free &= ~corpus.sharing(split, but_for_case=True)", "free &= True"),
+            ("and its_target not in targets", "and its_target"),
+            ("        side.update((digests[chosen] >> CASE).tolist())", "        pass"),
+            ("lines + np.uint32(counts[0])", "lines"),
+            ("return source | target", "return source & target"),
+        ],
+    },
+    "tests/planning/test_proposal.py": {
+        f"{PACKAGE}/planning/proposal.py": [
+            ("contaminated |= shares", "contaminated = shares"),
+            ("pairs * sum(tokens) / SEEN", "pairs * max(tokens) / SEEN"),
+            ("sentences.sharing(train)))", "train.sharing(sentences)))"),
+        ],
+        f"{PACKAGE}/planning/data.py": [
+            ('counted["train"] - sum(asked.values())', 'counted["train"]'),
+        ],
+    },
+    "tests/data/test_tables.py": {
+        f"{PACKAGE}/data/tables.py": [
+            ("-1 if index is None else index", "index or 0"),
+            ("batch.validate(full=True)", "batch.validate()"),
+            ("rows += len(batch)", "rows = len(batch)"),
+            ("if stream.read() != _STREAM_END:", "if not stream:"),
+        ],
+    },
     BATCHING: {
         f"{PACKAGE}/data/batching.py": [
             (

@@ -208,6 +208,8 @@ def command(number: int, places: list[str], seed: int = 16) -> list[str]:
         ],
         "plan": lambda: ["--on", chance.choice(["8 x H100", "x", value(), f"{value()} x P100", ""]),
                          *(["--mfu", value()] * chance.choice((0, 1)))],
+        "init": lambda: [place(), *([place()] * chance.choice((0, 1))), "--force",
+                         *(["--from", language(), "--to", language()] * chance.choice((0, 1)))],
         "translate": lambda: [place(), *(["--n-best", value()] * chance.choice((0, 1))),
                               "--weights", place(), "--vocabulary", place()],
         "attend": lambda: [place(), *(["--target", place()] * chance.choice((0, 1))),

@@ -68,6 +68,8 @@ CORE_MAY_USE = {
     "fsspec",
     "numpy",
     "obstore",
+    # Parquet and Arrow files of one's own; MLflow brings it.
+    "pyarrow",
     "regex",
     "requests",
     "sacrebleu",

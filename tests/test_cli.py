@@ -60,10 +60,11 @@ def test_an_edited_params_is_overwritten_by_force_alone(
     # Of before there were the keys that are comments now, some of them, and a section of its own.
     start, end = written.index("# TYPES OF LAYER"), written.index("# WHERE IT RUNS")
     for before in (
-        re.sub("(?m)^  # .*\n", "", written),
+        re.sub("(?m)^ +# .*\n", "", written),
         re.sub("(?m)^  # norm_kind.*\n", "", written),
+        re.sub("(?m)^    # valid_pairs.*\n", "", written),
         written[:start] + written[end:],
-        re.sub("(?m)^  # .*\n", "", written[:start] + written[end:]),
+        re.sub("(?m)^ +# .*\n", "", written[:start] + written[end:]),
         # And of before the help of another key was reworded.
         *(written.replace(f"# {now}\n", f"# {before}\n") for now, before in _reworded()),
     ):

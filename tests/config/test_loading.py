@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import subprocess
 from pathlib import Path
@@ -46,9 +47,10 @@ def test_dump_and_parse_are_inverse(name: str) -> None:
     assert configuration.dump(configuration.parse(text)) == text
     written = configuration.to_dict(config)
     for key, default in configuration.DEFAULTS.items():
-        section, _, name = key.partition(".")
-        if written[section].get(name, "none") == default:
-            del written[section][name]
+        *path, name = key.split(".")
+        section = functools.reduce(dict.__getitem__, path, written)
+        if section.get(name, "none") == default:
+            del section[name]
     # A section of comments alone is none to YAML.
     written = {section: values or None for section, values in written.items()}
     assert yaml.safe_load(text) == written

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from seq2sweep import config as configuration
@@ -291,6 +293,96 @@ def test_the_plan_counts_what_prepare_reads(
     counted = {split: metrics[split]["read"] for split in SPLITS}
     assert counted == {"train": 6, "valid": 3, "test": 2}
     assert known_pairs(config) == known_pairs(config, Path("data/raw")) == counted
+
+
+HELD_OUT = {
+    "data.files.valid": [],
+    "data.files.test": [],
+    "data.files.valid_pairs": 5,
+    "data.files.test_pairs": 7,
+}
+
+
+def repeating(count: int) -> list[tuple[str, str]]:
+    """Pairs of which some repeat one another, a sentence of it, or it in capitals."""
+    pairs = [(f"Satz {'abcdefghij'[n % 10] * (n + 1)}", f"s {n}") for n in range(count)]
+    others = [(pairs[n][0], f"neu {n}") for n in range(0, count, 3)]
+    return pairs + pairs[::2] + others + [(s.upper(), t) for s, t in pairs[::9]]
+
+
+def text_files(folder: Path, pairs: list[tuple[str, str]]) -> None:
+    for side, name in enumerate(("train.en", "train.de.gz")):
+        put(folder, name, "".join(f"{pair[side]}\n" for pair in pairs).encode())
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_no_held_out_sentence_is_on_two_sides(tmp_path: Path, lowercase: bool) -> None:
+    pairs = repeating(60)
+    text_files(tmp_path, pairs)
+    set_params(tmp_path, FILES | HELD_OUT | {"prepare.lowercase": lowercase})
+    assert "train 117, valid 5, test 7" in succeed("download", tmp_path)
+    assert sorted(path.name for path in (tmp_path / "data/raw").iterdir()) == [
+        "provenance.json",
+        *(f"{split}.{side}.txt" for split in ("test", "valid") for side in SIDES),
+    ]
+    succeed("prepare", tmp_path)
+    texts = {
+        (split, side): text_of(tmp_path, f"clean/{split}.{side}.txt")
+        for split in SPLITS
+        for side in SIDES
+    }
+    for side in SIDES:
+        sets = {split: {text.lower() for text in texts[split, side]} for split in SPLITS}
+        assert [len(sets[split]) for split in ("valid", "test")] == [5, 7]
+        for one, other in (("train", "valid"), ("train", "test"), ("valid", "test")):
+            assert not sets[one] & sets[other]
+    known = {pair if not lowercase else tuple(text.lower() for text in pair) for pair in pairs}
+    for split in SPLITS:
+        assert set(zip(*(texts[split, side] for side in SIDES), strict=True)) <= known
+    metrics = read(tmp_path / "metrics/prepare.json")
+    assert [metrics[split]["kept"] for split in ("valid", "test")] == [5, 7]
+    assert metrics["train"]["dropped"]["contamination"] >= 12
+    path = tmp_path / "data/raw/valid.target.txt"
+    path.write_bytes(path.read_bytes().replace(b"s", b"t", 1))
+    assert "valid.target.txt is not what the download stage read" in refuse("prepare", tmp_path)
+
+
+def test_another_size_of_validation_leaves_the_test_set_alone(tmp_path: Path) -> None:
+    text_files(tmp_path, repeating(60))
+    found = []
+    for pairs in (5, 6):
+        set_params(tmp_path, FILES | HELD_OUT | {"data.files.valid_pairs": pairs})
+        succeed("download", tmp_path)
+        found.append([text_of(tmp_path, f"raw/{s}.source.txt") for s in ("valid", "test")])
+    (first_valid, first_test), (valid, test) = found
+    assert test == first_test
+    assert set(first_valid) < set(valid)
+
+
+def test_tables_are_read_as_texts_are(tmp_path: Path) -> None:
+    """Two shards of Parquet with a struct, and what is held out of them."""
+    pairs = repeating(60)
+    names = ["t-*.parquet:translation.en", "t-*.parquet:translation.de"]
+    (tmp_path / "own").mkdir()
+    for number, part in enumerate((pairs[:40], pairs[40:])):
+        rows = [{"en": source, "de": target} for source, target in part]
+        pq.write_table(pa.table({"translation": rows}), tmp_path / f"own/t-{number}.parquet")
+    set_params(tmp_path, FILES | HELD_OUT | {"data.files.train": names})
+    assert "train 117, valid 5, test 7" in succeed("download", tmp_path)
+    splits = read(tmp_path / "data/raw/provenance.json")["splits"]
+    about = [(entry["name"], entry["lines"], entry["target"]["file"]) for entry in splits["train"]]
+    assert about == [("train 1", 40, "t-0.parquet"), ("train 2", 77, "t-1.parquet")]
+    assert splits["train"][0]["source"]["member"] == "translation.en"
+    succeed("prepare", tmp_path)
+    clean = sums(tmp_path)
+    text_files(tmp_path, pairs)
+    set_params(tmp_path, FILES | HELD_OUT)
+    for stage in ("download", "prepare"):
+        succeed(stage, tmp_path)
+    again = sums(tmp_path)
+    files = [name for name in clean if name.startswith("data/clean/")]
+    assert len(files) == 9
+    assert [again[name] for name in files] == [clean[name] for name in files]
 
 
 def test_lowercase_reaches_every_split(tmp_path: Path) -> None:

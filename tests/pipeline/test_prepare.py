@@ -87,7 +87,7 @@ def training_pairs() -> dict[str, list[tuple[str, str]]]:
 def provenance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A project folder, in which the tests run, with an archive and files in downloads."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(prepare, "PAIRS_IN_CHUNK", 64)
+    monkeypatch.setattr(reading, "PAIRS_IN_CHUNK", 64)
     root = tmp_path / "downloads"
     members = {
         f"training/{name}.{language}": [pair[side] for pair in pairs]
@@ -203,20 +203,20 @@ def test_processes_and_chunks_do_not_change_a_byte(
     assert len(expected) == 12
     prepare.prepare(config_of(), provenance, parallel.Processes(2))
     assert outputs() == expected
-    monkeypatch.setattr(prepare, "PAIRS_IN_CHUNK", 5_000)
+    monkeypatch.setattr(reading, "PAIRS_IN_CHUNK", 5_000)
     prepare.prepare(config_of(), provenance, parallel.serial)
     assert outputs() == expected
-    monkeypatch.setattr(prepare, "CHARACTERS_IN_CHUNK", 100)
+    monkeypatch.setattr(reading, "CHARACTERS_IN_CHUNK", 100)
     prepare.prepare(config_of(), provenance, parallel.serial)
     assert outputs() == expected
 
 
 def test_chunks_are_bounded_by_pairs_and_by_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "PAIRS_IN_CHUNK", 3)
-    monkeypatch.setattr(prepare, "CHARACTERS_IN_CHUNK", 10)
+    monkeypatch.setattr(reading, "PAIRS_IN_CHUNK", 3)
+    monkeypatch.setattr(reading, "CHARACTERS_IN_CHUNK", 10)
     pairs = [("", "")] * 4 + [("x" * 6, "y" * 6)] * 2 + [("a", "b")] * 3
-    assert [len(chunk) for chunk in prepare._chunks(pairs)] == [3, 2, 1, 3]
-    assert list(prepare._chunks([])) == []
+    assert [len(chunk) for chunk in reading.chunks(pairs)] == [3, 2, 1, 3]
+    assert list(reading.chunks([])) == []
 
 
 @pytest.mark.parametrize(("pairs", "many"), [(100_000, False), (100_001, True)])
@@ -294,7 +294,9 @@ def test_where_the_text_is_depends_on_the_dataset(dataset: str, folder: str) -> 
     own = {"data.dataset": dataset, "data.folder": "own"}
     if dataset == "files":
         own |= {f"data.files.{split}": [f"{split}.en", f"{split}.de"] for split in files.SPLITS}
-    assert prepare._root(config_of(**own)) == Path(folder)
+    assert prepare._root(config_of(**own), "train") == Path(folder)
+    held_out = "data/raw" if dataset == "files" else folder
+    assert prepare._root(config_of(**own), files.HELD_OUT) == Path(held_out)
 
 
 def test_phenomena_are_copied_and_counted(provenance: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ import pytest
 from seq2sweep import cli, console, presets
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
+from seq2sweep.data.archives import Text
 from seq2sweep.data.sources import REGISTRY
 from seq2sweep.errors import UserError
 from seq2sweep.planning import data as plan_module
@@ -190,7 +191,10 @@ def test_counting_takes_no_memory(tmp_path: Path) -> None:
                 stream.write((f"{n} " + "word " * 20 + "\n").encode() * 10_000)
     tracemalloc.start()
     try:
-        assert plan_module._count(tmp_path, "train", ("a.gz", "b.gz")) == 150_000
+        assert (
+            plan_module._count("train", [(Text(tmp_path / "a.gz"), Text(tmp_path / "b.gz"))])
+            == 150_000
+        )
         assert tracemalloc.get_traced_memory()[1] < 4e6
     finally:
         tracemalloc.stop()

@@ -17,6 +17,9 @@ EXAMPLES = (
     "seq2sweep preset",
     "seq2sweep preset base",
     "seq2sweep preset phrasebook --set model.heads=8 --set train.steps=1200",
+    "seq2sweep init corpora/mine --from en --to de",
+    "seq2sweep init corpora/mine/news.en corpora/mine/news.de",
+    "seq2sweep init corpora/mine/news.parquet:en corpora/mine/news.parquet:de",
     "seq2sweep plan",
     "seq2sweep plan --on '8 x H100' --mfu 0.35",
     "seq2sweep plan --json",
@@ -54,15 +57,61 @@ def _preset(options: argparse.Namespace) -> None:
         return
     preset = presets.load(options.name)
     config = configuration.with_changes(preset.config, changes(options.set), "--set")
-    if PARAMS.exists() and not options.force and not presets.is_unchanged(PARAMS):
-        raise UserError(
-            f"{PARAMS} differs from every preset, and its changes would be lost: copy it "
-            "elsewhere, or add --force to overwrite it"
-        )
+    _keep_edited(options.force)
     write_whole(PARAMS, configuration.dump(config))
     print(f"{PARAMS} is now {preset.name}; `dvc repro` runs it")
     if not options.set:
         print(f"    {preset.expectation}")
+
+
+def _keep_edited(force: bool) -> None:
+    """Raise UserError where params.yaml holds what nothing else does."""
+    if PARAMS.exists() and not force and not presets.is_unchanged(PARAMS):
+        raise UserError(
+            f"{PARAMS} differs from every preset, and its changes would be lost: copy it "
+            "elsewhere, or add --force to overwrite it"
+        )
+
+
+def _add_init(commands: Commands) -> None:
+    init = commands.add_parser(
+        "init", help="write params.yaml for your own text: splits, sizes and steps, with reasons"
+    )
+    init.add_argument(
+        "source",
+        help="a text, one sentence a line (plain or .gz), or TABLE:COLUMN of a .parquet or .arrow "
+        "file; or, alone, a folder with both sides, such a table, or the beginning of both names",
+    )
+    init.add_argument("target", nargs="?", help="its translation, line by line")
+    init.add_argument(
+        "--from", dest="origin", metavar="LANGUAGE", help="of the source, where no name says it"
+    )
+    init.add_argument("--to", metavar="LANGUAGE", help="of the target")
+    init.add_argument(
+        "--force", action="store_true", help="also over a params.yaml that was edited"
+    )
+
+
+def _init(options: argparse.Namespace) -> None:
+    from seq2sweep.data.own.discovery import find
+    from seq2sweep.planning.plan import plan
+    from seq2sweep.planning.proposal import propose
+    from seq2sweep.planning.render import as_time
+
+    _keep_edited(options.force)
+    found = find(options.source, options.target, (options.origin, options.to))
+    made = propose(found, Path())
+    write_whole(PARAMS, configuration.dump(made.config))
+    data = made.config.data
+    print(f"{data.folder}, {data.source} to {data.target}", *made.lines, sep="\n")
+    try:
+        planned = plan(Path())
+    except (UserError, OperationalError) as error:
+        print(f"  the plan fails: {error}")
+    else:
+        seconds, device = planned["total"]["seconds"], planned["device"]
+        print(f"  time   about {as_time(seconds)} in all on {device['count']} x {device['name']}")
+    print(f"{PARAMS} holds this; `seq2sweep plan` says more, `dvc repro` runs it")
 
 
 def _add_plan(commands: Commands) -> None:
@@ -191,6 +240,7 @@ def _ui(options: argparse.Namespace) -> None:
 
 COMMANDS = {
     "preset": (_add_preset, _preset),
+    "init": (_add_init, _init),
     "plan": (_add_plan, _plan),
     "doctor": (_add_doctor, _doctor),
     "submit": (_add_submit, _submit),

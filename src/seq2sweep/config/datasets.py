@@ -49,10 +49,21 @@ class PhrasebookConfig:
 @dataclass(frozen=True)
 class FilesConfig:
     train: tuple[str, ...] = field(
-        "[source, target]: aligned text, plain or .gz, inside data.folder"
+        "[source, target]: aligned text, plain or .gz, or TABLE:COLUMN of Parquet or of datasets, "
+        "inside data.folder"
     )
     valid: tuple[str, ...] = field("the same for validation")
     test: tuple[str, ...] = field("the same for the final score")
+    valid_pairs: int = field(
+        "pairs of train that are held out for validation, where valid is []", at_least=0, default=0
+    )
+    test_pairs: int = field("the same for the final score, where test is []", at_least=0, default=0)
+
+    @property
+    def held_out(self) -> dict[str, int]:
+        """The pairs of train that another split gets, by split."""
+        asked = {"valid": self.valid_pairs, "test": self.test_pairs}
+        return {split: pairs for split, pairs in asked.items() if pairs}
 
     def problems(self, trees: bool) -> Iterator[str]:
         """Asked of dataset `files` alone: two texts a split, or any number of files of trees; each
@@ -60,6 +71,11 @@ class FilesConfig:
         named: dict[str, str] = {}
         for split in ("train", "valid", "test"):
             key, files = f"data.files.{split}", getattr(self, split)
+            if split in self.held_out:
+                if files or trees:
+                    rule = "0 for data.target trees" if trees else f"0, or {key} []"
+                    yield must(f"{key}_pairs", rule, self.held_out[split])
+                continue
             if trees and not files:
                 yield must(key, "files of trees", list(files))
             elif not trees and len(files) != 2:

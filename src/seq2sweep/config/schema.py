@@ -168,6 +168,7 @@ class Config:
 
     def problems(self) -> Iterator[str]:
         """What sections ask of each other."""
+        yield from self._problems_of_held_out()
         yield from self._problems_of_trees()
         yield from self._problems_of_self_training()
         yield from self._problems_of_objectives()
@@ -197,6 +198,13 @@ class Config:
                 f"sweep.objectives names {', '.join(foreign)}, by which data.target "
                 f"{self.data.target} is not scored: it is by {self.data.score}"
             )
+
+    def _problems_of_held_out(self) -> Iterator[str]:
+        """What is held out of training must not be trained on."""
+        held_out = self.data.files.held_out if self.data.dataset == "files" else {}
+        if held_out and "contamination" not in self.prepare.drop:
+            rule = "with contamination, as data.files holds some of train out"
+            yield must("prepare.drop", rule, list(self.prepare.drop))
 
     def _problems_of_self_training(self) -> Iterator[str]:
         """Two parsers that are the same agree on everything."""

@@ -28,6 +28,8 @@ BOMB_BYTES, BOMB_RATIO = 64 << 20, 100
 
 Text shrinks to a third or a quarter; only runs of one character shrink a hundredfold.
 """
+LONGEST_LINE = 16 << 20
+"""Bytes of the longest line that is still taken for a sentence."""
 LONGEST_HEADER = 1 << 20
 """Bytes of a tar header extension (a long name, say) that are read into memory."""
 SHOWN_MEMBERS = 5

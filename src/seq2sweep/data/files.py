@@ -12,6 +12,8 @@ from seq2sweep.storage.atomic import sha256, write_json
 
 SPLITS = ("train", "valid", "test")
 SIDES = ("source", "target")
+HELD_OUT = "held out"
+"""The name of a corpus that the download stage has taken out of train, and written itself."""
 PHENOMENA = "test.phenomena.txt"
 RECEIPT = "receipt.json"
 """What training says of the weights it leaves, beside them."""

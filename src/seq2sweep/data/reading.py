@@ -15,14 +15,15 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from seq2sweep.data import sgml
-from seq2sweep.data.archives import Text, open_text
+from seq2sweep.data import sgml, tables
+from seq2sweep.data.archives import LONGEST_LINE, Text, open_text
 from seq2sweep.errors import UserError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLOCK = 1 << 16
-LONGEST_LINE = 16 << 20
-"""Bytes of the longest line that is still taken for a sentence."""
+PAIRS_IN_CHUNK = 5_000
+CHARACTERS_IN_CHUNK = 8_000_000
+"""Bounds memory where lines are of a hostile length; five times what 5 000 pairs have."""
 
 
 def read_lines(text: Path | Text) -> Iterator[str]:
@@ -67,9 +68,13 @@ def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
 def read_pairs(source: Path | Text, target: Path | Text) -> Iterator[tuple[str, str]]:
     """Pairs of two aligned texts; UserError with both counts when they differ in lines.
 
-    Two SGML test sets are aligned by document and segment id, in the order of the source.
+    Two SGML test sets are aligned by document and segment id, in the order of the source. Of a
+    Parquet or Arrow file the members are columns (`tables`).
     """
     source, target = _as_text(source), _as_text(target)
+    if tables.is_table(source.path) or tables.is_table(target.path):
+        yield from tables.read_pairs(source, target)
+        return
     if _is_sgml(source) and _is_sgml(target):
         yield from sgml.aligned(_segments(source), str(source), _segments(target), str(target))
         return
@@ -81,6 +86,20 @@ def read_pairs(source: Path | Text, target: Path | Text) -> Iterator[tuple[str, 
                 "line i of both must be the same sentence"
             )
         yield pair
+
+
+def chunks(pairs: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """The pairs, many at a time, so that other processes can work on them."""
+    chunk: list[tuple[str, str]] = []
+    characters = 0
+    for pair in pairs:
+        chunk.append(pair)
+        characters += len(pair[0]) + len(pair[1])
+        if len(chunk) == PAIRS_IN_CHUNK or characters > CHARACTERS_IN_CHUNK:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
 
 
 class TextSum:

@@ -8,14 +8,14 @@ to find out that a disk is too small or a night too short.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from seq2sweep import console
-from seq2sweep.config import Config
-from seq2sweep.data import download, files, reading, sources
-from seq2sweep.data.archives import Text
+from seq2sweep.config import Config, DataConfig
+from seq2sweep.data import download, files, sources
+from seq2sweep.data.own import own_files
 from seq2sweep.data.treebank import corpora
 from seq2sweep.data.treebank.trees import read_trees
 from seq2sweep.errors import UserError
@@ -136,18 +136,19 @@ def known_pairs(config: Config, raw: Path | None = None) -> dict[str, int]:
     user's own files are read through as that stage reads them, one line at a time.
     Raises UserError for a data set that cannot be.
     """
+    data = config.data
     if raw is not None:
         splits = read_json(raw / "provenance.json")["splits"]
-        return {split: sum(text["lines"] for text in texts) for split, texts in splits.items()}
-    data = config.data
+        lines = {split: sum(text["lines"] for text in texts) for split, texts in splits.items()}
+        return _held_out(data, lines) if data.dataset == "files" else lines
     if data.task == "parsing" and not data.registered and data.dataset != "phrasebook":
         return _count_trees(config)
     if data.dataset == "phrasebook":
         sources.check_phrasebook(data.phrasebook)
         return {split: getattr(data.phrasebook, split) for split in files.SPLITS}
     if data.dataset == "files":
-        folder = Path(data.folder)
-        return {split: _count(folder, split, getattr(data.files, split)) for split in files.SPLITS}
+        corpora = own_files.named(data).items()
+        return _held_out(data, {split: _count(split, each) for split, each in corpora})
     return {"train": _of_registry(config).pairs}
 
 
@@ -156,13 +157,24 @@ def _of_registry(config: Config) -> sources.Dataset:
     return sources.load(Path(data.folder), data.dataset, data.source, data.target)
 
 
-def _count(folder: Path, split: str, names: tuple[str, ...]) -> int:
-    """Pairs of two files, plain or packed."""
-    source, target = (folder / name for name in names)
-    for path in (source, target):
-        if not path.exists():
-            raise UserError(f"{path} is missing: check data.folder and data.files.{split}")
-    pairs = reading.read_pairs(Text(source), Text(target))
+def _held_out(data: DataConfig, counted: Mapping[str, int]) -> dict[str, int]:
+    """Pairs of the splits when some of those of train are held out for others."""
+    asked = data.files.held_out
+    left = counted["train"] - sum(asked.values())
+    if left <= 0:
+        raise UserError(
+            f"data.files holds {sum(asked.values()):,} pairs out of {counted['train']:,} for "
+            "training: lower data.files.valid_pairs and data.files.test_pairs"
+        )
+    return {**counted, "train": left, **asked}
+
+
+def _count(split: str, corpora: Sequence[own_files.Corpus]) -> int:
+    """Pairs of a split, read through."""
+    for text in (text for texts in corpora for text in texts):
+        if not text.path.exists():
+            raise UserError(f"{text.path} is missing: check data.folder and data.files.{split}")
+    pairs = own_files.pairs(corpora)
     return sum(1 for _ in console.progress(pairs, f"count {split}", "pairs"))
 
 

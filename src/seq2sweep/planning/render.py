@@ -25,7 +25,7 @@ def overview(plan: dict[str, Any]) -> str:
         "number": lambda value, decimals=0: f"{value:,.{decimals}f}",
         "size": lambda count: tqdm.format_sizeof(count, "B"),  # in powers of 1000: `1.70GB`
         "span": _span,
-        "time": _time,
+        "time": as_time,
     }
     currency = plan["total"]["currency"]
 
@@ -44,7 +44,8 @@ def _columns(text: str, aligned: str) -> str:
     return "".join(f"{indent}{line}\n" for line in console.columns(rows, sides))
 
 
-def _time(seconds: float | None) -> str:
+def as_time(seconds: float | None) -> str:
+    """`1h02m`, or days."""
     if seconds is None:
         return "unknown"
     return f"{seconds / 86400:,.1f} days" if seconds >= 2 * 86400 else console.duration(seconds)
@@ -54,11 +55,11 @@ def _span(total: dict[str, Any]) -> str:
     """The time of all, and between what and what it may be."""
     seconds = total["seconds"]
     if seconds is None or not (total["at_most"] or total["about"]):
-        return _time(seconds)
+        return as_time(seconds)
     least, most = total["least_seconds"] if total["at_most"] else seconds, seconds
     reasons = ["trials may be stopped early"] * total["at_most"]
     if total["about"]:
         least, most = least / 2, most * 2
         reasons.append("rates may be off by a factor of two")
-    span = f"from {_time(least)} to {_time(most)}"
-    return f"{_time(seconds)}, {span}: {', and '.join(reasons)}"
+    span = f"from {as_time(least)} to {as_time(most)}"
+    return f"{as_time(seconds)}, {span}: {', and '.join(reasons)}"

@@ -31,6 +31,7 @@ DECISIVE = (
 _ROW_PREFIX = "table3-"
 
 EARLIER_COMMENTS = {
+    "[source, target]: aligned text, plain or .gz, inside data.folder": "data.files.train",
     "phrasebook (built in), files (your own), or one that data.folder's registry describes: "
     "wmt14-en-de, wmt14-en-fr, multi30k": "data.dataset",
     "language translated into, a code such as de": "data.target",
@@ -119,7 +120,8 @@ def _as_before(written: str, text: str) -> str:
         if f"{section}:" not in lines:
             written = re.sub(rf"\n# .*\n{section}:\n(?: .*\n)*", "", written)
     present = set(lines)
-    kept = [line for line in written.split("\n") if not line.startswith("  # ") or line in present]
+    idle = re.compile(" +# ")
+    kept = [line for line in written.split("\n") if not idle.match(line) or line in present]
     return "\n".join(kept)
 
 

@@ -1,0 +1,196 @@
+"""Which file is whose side of which split, and what is asked where names do not say it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+
+from seq2sweep.data.own.discovery import Found, find
+from seq2sweep.errors import UserError
+
+UNKNOWN = (None, None)
+EN_DE = ("en", "de")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def folder(*names: str, at: str = "own") -> str:
+    for name in names:
+        path = Path(at, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"a\n")
+    return at
+
+
+def table(name: str, *columns: str) -> None:
+    """Columns of text; `translation.en` is inside of a struct."""
+    values: dict[str, pa.Array] = {}
+    structs: dict[str, list[str]] = {}
+    for column in columns:
+        outer, _, inner = column.partition(".")
+        if inner:
+            structs.setdefault(outer, []).append(inner)
+        else:
+            values[outer] = pa.array(["a"])
+    for outer, inners in structs.items():
+        values[outer] = pa.array([dict.fromkeys(inners, "a")])
+    path, content = Path("own", name), pa.table(values)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        pq.write_table(content, path)
+        return
+    with pyarrow.ipc.new_stream(path, content.schema) as writer:
+        writer.write_table(content)
+    (path.parent / "state.json").write_text(json.dumps({"_data_files": [{"filename": path.name}]}))
+
+
+def refused(message: str, *asked: object) -> None:
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        find(*asked)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+MULTI30K = [f"{stem}.{code}.gz" for stem in ("train", "val", "test_2016_flickr") for code in EN_DE]
+
+
+def test_a_folder_by_the_words_of_its_names() -> None:
+    where = folder(*MULTI30K, "README.md", "LICENSE", "deep/train.en", "notes.py")
+    files = {
+        "train": ("train.en.gz", "train.de.gz"),
+        "valid": ("val.en.gz", "val.de.gz"),
+        "test": ("test_2016_flickr.en.gz", "test_2016_flickr.de.gz"),
+    }
+    assert find(where, None, EN_DE) == Found(Path("own"), EN_DE, files)
+    back = find(where, None, ("de", None))
+    assert back.languages == ("de", "en")
+    assert back.files["valid"] == ("val.de.gz", "val.en.gz")
+    refused(
+        "own has de, en: say what is translated into what, such as --from de", where, None, UNKNOWN
+    )
+    refused("own has no fr: it has de, en", where, None, ("fr", "de"))
+
+
+@pytest.mark.parametrize("name", ["train", "news-commentary-v9.de-en", "Training_2"])
+def test_one_pair_of_texts_is_for_training(name: str) -> None:
+    where = folder(f"{name}.en", f"{name}.de", "other.en")
+    expected = {"train": (f"{name}.en", f"{name}.de")}
+    assert find(where, None, EN_DE).files == expected
+    assert find(f"own/{name}", None, EN_DE).files == expected
+    assert find(f"own/{name}.en", f"own/{name}.de", UNKNOWN) == Found(
+        Path("own").absolute(), EN_DE, expected
+    )
+
+
+def test_what_is_of_no_split_is_said() -> None:
+    where = folder("train.en", "train.de", "more.en", "more.de", "test.en", "test.fr")
+    found = find(where, None, EN_DE)
+    assert (list(found.files), found.unused) == (["train"], ("more",))
+
+
+def test_two_answers_are_one_too_many() -> None:
+    where = folder("dev.en", "dev.de", "train.en", "train.de", "valid.en", "valid.de")
+    refused("dev and valid are both valid by their names", where, None, EN_DE)
+    where = folder("train.en", "train.en.gz", "train.de", at="both")
+    refused("both has train.en and train.en.gz: remove one", where, None, EN_DE)
+    where = folder("a.en", "a.de", "b.en", "b.de", at="neither")
+    refused("none of a, b is train by its name", where, None, EN_DE)
+    where = folder("test.en", "test.de", at="only")
+    refused("none of test is train by its name", where, None, EN_DE)
+
+
+def test_two_files_say_their_languages_or_are_asked() -> None:
+    folder("a.en.gz", "deep/b.pt-BR", "c.txt", "a.sgm")
+    found = find("own/a.en.gz", "own/deep/b.pt-BR", UNKNOWN)
+    assert found.languages == ("en", "pt-BR")
+    assert found.files == {"train": ("a.en.gz", "deep/b.pt-BR")}
+    refused(
+        "own/c.txt does not say its language: add --to LANGUAGE",
+        "own/a.en.gz",
+        "own/c.txt",
+        UNKNOWN,
+    )
+    assert find("own/c.txt", "own/a.en.gz", ("fr", None)).languages == ("fr", "en")
+    refused("own/a.en.gz is named twice", "own/a.en.gz", "own/a.en.gz", UNKNOWN)
+    refused("own/x.en is missing", "own/x.en", "own/c.txt", EN_DE)
+    refused("own is a folder: name two files", "own", "own/c.txt", EN_DE)
+
+
+def test_nothing_there_is_said() -> None:
+    folder("a.en")
+    Path("empty").mkdir()
+    refused("empty has no two texts of one name in two languages", "empty", None, EN_DE)
+    refused("own has no two texts", "own", None, EN_DE)
+    for name in ("nowhere", "own/a", "own/a.en", "nowhere/deep", ""):
+        with pytest.raises(UserError):
+            find(name, None, EN_DE)
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def test_columns_are_found_by_their_languages() -> None:
+    table("a.parquet", "translation.en", "translation.de", "source")
+    files = {"train": ("a.parquet:translation.en", "a.parquet:translation.de")}
+    assert find("own/a.parquet", None, ("en", None)) == Found(Path("own"), EN_DE, files)
+    refused("has en, de: say what is translated into what", "own/a.parquet", None, UNKNOWN)
+    refused("has no fr: it has en, de", "own/a.parquet", None, ("en", "fr"))
+    table("b.parquet", "src", "tgt", "number")
+    files = {"train": ("b.parquet:src", "b.parquet:tgt")}
+    assert find("own/b.parquet", None, EN_DE).files == files
+    refused("with columns src, tgt, number, has no language", "own/b.parquet", None, UNKNOWN)
+    named = find("own/b.parquet:src", "own/b.parquet:tgt", EN_DE)
+    assert named == Found(Path("own").absolute(), EN_DE, files)
+    refused(
+        "own/b.parquet:src does not say its language",
+        "own/b.parquet:src",
+        "own/b.parquet:tgt",
+        UNKNOWN,
+    )
+    table("c.parquet", "translation.en", "translation.de")
+    both = find("own/c.parquet:translation.de", "own/c.parquet:translation.en", UNKNOWN)
+    assert both.languages == ("de", "en")
+
+
+def test_a_folder_of_shards() -> None:
+    for name in (
+        "train-00000-of-00002",
+        "train-00001-of-00002",
+        "validation-00000-of-00001",
+        "test",
+    ):
+        table(f"{name}.parquet", "en", "de")
+    assert find("own", None, EN_DE).files == {
+        "train": ("train-*-of-*.parquet:en", "train-*-of-*.parquet:de"),
+        "valid": ("validation-*-of-*.parquet:en", "validation-*-of-*.parquet:de"),
+        "test": ("test.parquet:en", "test.parquet:de"),
+    }
+
+
+def test_folders_of_save_to_disk() -> None:
+    table("one/data-00000-of-00001.arrow", "en", "de")
+    assert find("own/one", None, EN_DE) == Found(
+        Path("own/one"), EN_DE, {"train": (".:en", ".:de")}
+    )
+    named = find("own/one:en", "own/one:de", UNKNOWN)
+    assert named == Found(Path("own/one").absolute(), EN_DE, {"train": (".:en", ".:de")})
+    for split in ("train", "validation"):
+        table(f"two/{split}/data-00000-of-00001.arrow", "en", "de")
+    listed = Path("own/two/dataset_dict.json")
+    listed.write_text(json.dumps({"splits": ["train", "validation"]}))
+    assert find("own/two", None, EN_DE).files == {
+        "train": ("train:en", "train:de"),
+        "valid": ("validation:en", "validation:de"),
+    }
+    listed.write_text(json.dumps({"splits": ["../one"]}))
+    refused("names '../one', which is no saved data set", "own/two", None, EN_DE)
+    listed.write_text("[]")
+    refused("is damaged: call save_to_disk again", "own/two", None, EN_DE)

@@ -1,0 +1,301 @@
+"""`seq2sweep init`: counts, splits, sizes with reasons, and params.yaml that plan understands."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.cli import main
+from seq2sweep.data.own import hold_out
+from seq2sweep.data.own.discovery import find
+from seq2sweep.data.own.hold_out import Sentences
+from seq2sweep.errors import UserError
+from seq2sweep.planning import proposal
+from seq2sweep.planning.data import known_pairs
+from seq2sweep.planning.plan import plan
+
+Pairs = list[tuple[str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+
+
+def words(number: int) -> str:
+    return " ".join("abcdefghij"[int(digit)] * 3 for digit in str(number + 1000))
+
+
+def pairs(count: int, start: int = 0) -> Pairs:
+    return [(f"Src {words(n)}.", f"Tgt {words(n)}.") for n in range(start, start + count)]
+
+
+def write(stem: str, some: Pairs, folder: str = "corpora/mine") -> None:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for side, code in enumerate(("en", "de")):
+        text = "".join(f"{pair[side]}\n" for pair in some)
+        Path(folder, f"{stem}.{code}").write_text(text, encoding="utf-8")
+
+
+def init(*arguments: str) -> int:
+    return main(["init", "corpora/mine", "--from", "en", "--to", "de", "--force", *arguments])
+
+
+def test_pairs_with_repeated_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    some = pairs(400)
+    some += some[:50] + [(some[n][0], f"Another {n}.") for n in range(100, 130)] + [("", "leer")]
+    random.Random(1).shuffle(some)
+    write("train", some)
+    assert init() == 0
+    out = capsys.readouterr().out
+    assert "train.en and train.de: 481 pairs, 480 of them clean, 50 of those repeated" in out
+    assert out.startswith("corpora/mine, en to de\n")
+    assert "20 pairs held out of train" in out
+    config = configuration.load(Path("params.yaml"))
+    assert (config.data.dataset, config.data.folder) == ("files", "corpora/mine")
+    assert config.data.files.train == ("train.en", "train.de")
+    assert config.data.files.held_out == {"valid": 20, "test": 20}
+    # What is left is what prepare keeps: different pairs without a sentence of the others.
+    places = hold_out.held_out(hold_out.sentences(some, "en", "de"), 20, 20)
+    out_of = [some[place] for found in places.values() for place in found]
+    sides = [{pair[side] for pair in out_of} for side in (0, 1)]
+    left = {p for p in some if p[0] and p[0] not in sides[0] and p[1] not in sides[1]}
+    assert f"and {len(left):,} different ones are left" in out
+    lost = sum(p[0] in sides[0] or p[1] in sides[1] for p in some) - 40
+    also = [
+        int(line.split(" and ")[1].split()[0]) for line in out.splitlines() if "left out" in line
+    ]
+    assert sum(also) == lost > 0
+
+
+def test_plan_knows_the_counts_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    write("train", pairs(600))
+    assert init() == 0
+    assert "  time   about " in capsys.readouterr().out
+    config = configuration.load(Path("params.yaml"))
+    assert known_pairs(config) == {"train": 540, "valid": 30, "test": 30}
+    planned = plan(Path())
+    assert (planned["data"]["pairs"], planned["data"]["counted"]) == (540, True)
+    assert planned["total"]["seconds"] > 0
+    assert main(["plan"]) == 0
+    assert "540 training pairs" in capsys.readouterr().out
+
+
+def test_files_of_splits_are_used_and_their_leaks_told(capsys: pytest.CaptureFixture[str]) -> None:
+    train, valid, test = pairs(300), pairs(30, 1000), pairs(40, 2000)
+    valid[:3] = [train[7], (train[8][0], "Anders."), (test[5][0], "Noch anders.")]
+    write("train", [*train, train[7]])
+    write("dev", valid)
+    write("test", test)
+    assert init() == 0
+    out = capsys.readouterr().out
+    assert "2 of them with a sentence that train has: training leaves out its 3 with one" in out
+    assert "1 pairs of valid have a sentence that test has: remove them from valid, or set" in out
+    assert out.count("with a sentence") == 1
+    files = configuration.load(Path("params.yaml")).data.files
+    assert (files.valid, files.test) == (("dev.en", "dev.de"), ("test.en", "test.de"))
+    assert files.held_out == {}
+    assert "and 298 different ones are left" in out
+
+
+def test_what_is_missing_of_the_splits_is_held_out(capsys: pytest.CaptureFixture[str]) -> None:
+    write("train", pairs(300))
+    write("test", [*pairs(30, 1000), *pairs(2)])
+    assert init() == 0
+    assert "valid  15 pairs held out of train" in capsys.readouterr().out
+    config = configuration.load(Path("params.yaml"))
+    assert config.data.files.held_out == {"valid": 15}
+    assert known_pairs(config) == {"train": 285, "valid": 15, "test": 32}
+
+
+def sized(count: int, characters: float = 43.0) -> configuration.Config:
+    nothing = np.empty(0, np.uint64)
+    train = Sentences(nothing, nothing, np.empty(0, np.uint32), 0, (characters, characters))
+    changes, lines = proposal._sized(count, train)
+    assert len(lines) == 3
+    config = presets.load(changes.pop("preset")).config
+    return configuration.with_changes(config, changes)
+
+
+def test_sizes_follow_the_data() -> None:
+    tiny, small, middle, large = (sized(n) for n in (500, 29_000, 300_000, 4_500_000))
+    base, multi30k = presets.load("base").config, presets.load("multi30k-en-de").config
+    assert small.model == multi30k.model == tiny.model
+    assert large.model == base.model
+    assert middle.model == presets.load("table3-C-d_model-256").config.model
+    # 11 tokens a sentence, on both sides, each piece a hundred times.
+    assert (tiny.vocabulary.size, small.vocabulary.size) == (proposal.LEAST_PIECES, 6000)
+    assert sized(10_000).vocabulary.size == 2200
+    assert (middle.vocabulary.size, large.vocabulary.size) == (37_000, 37_000)
+    assert [c.train.steps for c in (tiny, small, middle, large)] == [2000, 2000, 16_000, 40_000]
+    assert sized(90_000).train.steps == 2300  # no more than the preset has
+    assert sized(4_500_000, 4.3 * 27).train.steps == base.train.steps
+    for config in (tiny, small, middle, large):
+        assert (config.cluster.workers, config.cluster.gpus_per_worker) == (2, 0)
+        assert config.train.tokens_per_pass <= 4000
+        assert config.sweep.method == "none"
+
+
+def test_devices_are_those_that_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    config = sized(2_000_000)
+    assert (config.cluster.workers, config.cluster.gpus_per_worker) == (4, 1)
+    assert config.train.tokens_per_pass == presets.load("base").config.train.tokens_per_pass
+
+
+@pytest.mark.parametrize(
+    ("number", "rounded"), [(0, 0), (7.4, 7), (99, 99), (123, 120), (1987, 2000)]
+)
+def test_two_digits_count(number: float, rounded: int) -> None:
+    assert proposal._rounded(number) == rounded
+
+
+# --- refused -------------------------------------------------------------------------------------
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line that refuses; nothing is written."""
+    before = Path("params.yaml").read_bytes()
+    assert main(["init", *arguments, "--force"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("seq2sweep init: ")
+    assert Path("params.yaml").read_bytes() == before
+    return line
+
+
+def test_an_edited_params_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    write("train", pairs(100))
+    Path("params.yaml").write_text("mine: 1\n")
+    assert main(["init", "corpora/mine", "--from", "en", "--to", "de"]) == 2
+    assert "would be lost: copy it elsewhere, or add --force" in capsys.readouterr().err
+    assert Path("params.yaml").read_text() == "mine: 1\n"
+    Path("params.yaml").unlink()
+    assert main(["init", "corpora/mine", "--from", "en", "--to", "de"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        (b"a\nb\nc\n", b"a\nb\n", "train.en has 3 lines but corpora/mine/train.de has 2 lines"),
+        (b"", b"", "train.en is empty"),
+        (
+            b"a\n",
+            b"b\n",
+            "train.en and train.de have 1 different sentences: to hold some out there",
+        ),
+        (b"a\nb\nc\n", b"d\ne\nf\n", "must be 4 on each side, or files of each split"),
+        (b"a\n\xff\n", b"b\nc\n", "train.en line 2: not UTF-8 at byte 1"),
+        (b"x" * (17 << 20), b"b\n", "train.en line 1 is longer than 16 MiB"),
+        (b"a\nb\nc\n", b"a\nb\nc\n", "train.en and train.de hold the same text"),
+        (b"\n \n\0\n", b"a\nb\nc\n", "none of 3 pairs of train.en and train.de can be trained on"),
+        (b"a\nb\nc\nd\n", b"x\nx\nx\nx\n", "have 1 different sentences"),
+    ],
+)
+def test_texts_that_cannot_be_used(
+    source: bytes, target: bytes, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("train", [])
+    Path("corpora/mine/train.en").write_bytes(source)
+    Path("corpora/mine/train.de").write_bytes(target)
+    assert message in refused(capsys, "corpora/mine", "--from", "en", "--to", "de")
+
+
+def test_odd_lines_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """CRLF, a byte order mark, NUL, U+2028 and a last line without an end."""
+    write("train", [])
+    lines = [f"{source}\u2028\0" for source, _ in pairs(60)]
+    Path("corpora/mine/train.en").write_text("\ufeff" + "\r\n".join(lines), encoding="utf-8")
+    text = "".join(f"{target}\n" for _, target in pairs(60))
+    Path("corpora/mine/train.de").unlink()
+    Path("corpora/mine/train.de.gz").write_bytes(gzip.compress(text.encode()))
+    assert init() == 0
+    assert "60 pairs, 60 of them clean, 0 of those repeated" in capsys.readouterr().out
+
+
+def test_gzip_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    write("train", pairs(50))
+    Path("corpora/mine/train.de").rename("corpora/mine/train.de.gz")
+    asked = "corpora/mine", "--from", "en", "--to", "de"
+    assert "train.de.gz: not valid gzip, it looks like plain text" in refused(capsys, *asked)
+
+
+def test_a_folder_that_dvc_writes_into_is_no_corpus(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("dvc.yaml").write_text("stages: {download: {cmd: x, outs: [data/raw]}}\n")
+    write("train", pairs(100), ".")
+    write("train", pairs(100), "data")
+    for where in (".", "data", str(Path.cwd())):
+        line = refused(capsys, where, "--from", "en", "--to", "de")
+        assert "DVC watches all of data.folder: move the corpus into a folder of its own" in line
+    assert "train.en is missing" in refused(capsys, "nowhere/train.en", "train.de")
+
+
+def test_a_corpus_elsewhere_is_named_in_full(
+    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = tmp_path_factory.mktemp("away")
+    write("train", pairs(100), str(away))
+    for number in range(proposal.MANY_ENTRIES):
+        (away / f"other{number}").touch()
+    made = proposal.propose(find(str(away / "train"), None, ("en", "de")), Path())
+    assert made.config.data.folder == str(away.resolve())
+    assert any("and DVC watches them all" in line for line in made.lines)
+    inside = os.path.relpath(away)
+    assert main(["init", f"{inside}/train.en", f"{inside}/train.de", "--force"]) == 0
+    assert configuration.load(Path("params.yaml")).data.folder == str(away.resolve())
+
+
+# --- the keys ------------------------------------------------------------------------------------
+
+
+FILES = {"data.dataset": "files", "data.files.train": ["a", "b"], "data.files.valid": ["c", "d"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "data.files.test must be two files, [source, target], not []"),
+        (
+            {"data.files.test_pairs": 5, "data.files.valid_pairs": 5},
+            "data.files.valid_pairs must be 0, or data.files.valid [], not 5",
+        ),
+        ({"data.files.test_pairs": -1}, "data.files.test_pairs must be at least 0"),
+        (
+            {"data.files.test_pairs": 5, "prepare.drop": ["empty"]},
+            "prepare.drop must be with contamination, as data.files holds some of train out",
+        ),
+        (
+            {
+                "data.files.test_pairs": 5,
+                "data.target": "trees",
+                "model.target_symbols": 9,
+                "model.tie_embeddings": False,
+            },
+            "data.files.test_pairs must be 0 for data.target trees, not 5",
+        ),
+    ],
+)
+def test_keys_that_contradict_each_other(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        configuration.with_changes(presets.load("phrasebook").config, FILES | changes)
+    assert message in str(caught.value)
+
+
+def test_more_than_there_is_cannot_be_planned() -> None:
+    write("train", pairs(10))
+    files = {"data.files.train": ["train.en", "train.de"], "data.files.valid": []}
+    asked = {"data.files.valid_pairs": 9, "data.files.test_pairs": 1, "data.folder": "corpora/mine"}
+    config = configuration.with_changes(presets.load("phrasebook").config, FILES | files | asked)
+    with pytest.raises(UserError, match="holds 10 pairs out of 10 for training"):
+        known_pairs(config)
+
+
+def test_held_out_pairs_are_nothing_for_another_dataset() -> None:
+    asked = {"data.files.valid_pairs": 9, "prepare.drop": []}
+    configuration.with_changes(presets.load("phrasebook").config, asked)
