@@ -74,6 +74,8 @@ def score_model(
         console.say(f"only {len(chosen)} checkpoints were kept: those are averaged")
     data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
     lineage = stage.lineage(config, header, model=model)
+    made_by = "evaluate" if model == stage.MODEL else model.name
+    source = stage.source(made_by, header, stage.SCORING)
     with (
         RelayThread(*destination(config, Path.cwd())) as relay,
         # Under the training's run, unless that was deleted.
@@ -105,6 +107,15 @@ def score_model(
         if not config.data.private:
             columns, *rows = [line.split("\t") for line in result.table.splitlines()]
             run.table("translations.json", columns, rows)
+        scores = shown(metrics, config) | {"translations": metrics["made_from"]["translations"]}
+        del scores["decode_tokens_per_second"]
+        source.record(
+            run,
+            config,
+            trained=receipt.get("trained", {}),
+            weights=receipt["checkpoints"],
+            scores=scores,
+        )
     console.say(
         TASKS[config.data.task].in_words(metrics)
         + f", perplexity {metrics['perplexity']:.3f}, "

@@ -24,6 +24,7 @@ from seq2sweep.tracking.lineage import code as lineage_code
 from seq2sweep.tracking.lineage import hardware, lineage_tags
 
 if TYPE_CHECKING:
+    from seq2sweep.reproduce.run_record import Source
     from seq2sweep.runs.warm_start import Origin
 
 CHANGES_NO_RESULT = "how a stage starts and ends"
@@ -141,6 +142,21 @@ def origin(header: dict[str, Any], config: configuration.Config | None = None) -
         "code": code_fingerprint.of_parts(code),
     }
     return Origin(identity, code, config.train.log_every if config else 1)
+
+
+def source(name: str, header: dict[str, Any], program: str = TRAINING) -> Source:
+    """What a stage computes from, to be recorded with its runs: call it when the stage begins.
+
+    header: of the encoded data; program: the module that computes.
+    """
+    from seq2sweep.reproduce.run_record import Source  # here: torch takes a second to load
+
+    identity = {
+        "data": header["fingerprint"],
+        "vocabulary": header["vocabulary"]["fingerprint"],
+        "code": code_fingerprint.of_parts(code_of(program)),
+    }
+    return Source.of(Path.cwd(), name, identity)
 
 
 def training_header(config: configuration.Config, encoded: Path = ENCODED) -> dict[str, Any]:

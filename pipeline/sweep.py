@@ -48,9 +48,11 @@ from seq2sweep.report.sweep_report import (
     summarise,
     whole,
 )
-from seq2sweep.runs.layout import run_folder
+from seq2sweep.reproduce.run_record import Source
+from seq2sweep.runs.layout import checkpoint_step, run_folder
 from seq2sweep.runs.warm_start import begin_sweep, run_name
 from seq2sweep.serving.packaging import flavor, write_package
+from seq2sweep.storage.atomic import sha256
 from seq2sweep.sweep import contest
 from seq2sweep.sweep.contest import Entrant
 from seq2sweep.sweep.search import Proposal, search
@@ -99,7 +101,7 @@ def work(config: Config) -> None:
     for variant in refused:
         console.say(f"{variant.name}: refused ({variant.cause})")
     started = time.perf_counter()
-    lineage = stage.lineage(wanted, header)
+    lineage, source = stage.lineage(wanted, header), stage.source("sweep", header)
     with (
         RelayThread(*destination(config, Path.cwd())) as relay,
         Recorder(
@@ -118,8 +120,9 @@ def work(config: Config) -> None:
         run_ids = {name: relay.run_id(run) for name, run in recorder.runs.items()}
         refused += refused_of(proposals)
         refused += [one.refused for one in entrants if one.refused and one.refused not in refused]
-        shared = sharing([*results, *(trial for one in entrants for trial in one.tries)])
-        recorder.tell_sharing(shared)
+        every = [*results, *(trial for one in entrants for trial in one.tries)]
+        recorder.tell_sharing(shared := sharing(every))
+        record_trials(source, recorder, every)
         seconds = time.perf_counter() - started
         size = recorder.vocabulary_size
         trials = [describe(r, size, run_ids, shared[r.variant.name]) for r in results]
@@ -184,6 +187,30 @@ def record(
     title = f"Variants: {SCORES[config.data.score].label} over FLOPs"
     run.view(VARIANTS, title, compared(SCORES[config.data.score], varied))
     run.describe(described_sweep(report, words, title))
+
+
+def record_trials(source: Source, recorder: SweepRecorder, results: Sequence[TrialResult]) -> None:
+    """Give each trial's run what it takes to train that trial alone again."""
+    for result in results:
+        config, store, checkpoint = result.variant.config, result.store, result.checkpoint
+        names = SCORES[config.data.score].metrics
+        scores = {name: result.metrics[name] for name in names if name in result.metrics}
+        if scores:
+            scores["translations"] = sha256(result.translations)
+        weights = []
+        if checkpoint is not None:
+            sums = store.retried(functools.partial(store.sums, checkpoint.name))
+            step = checkpoint_step(checkpoint)
+            weights.append({"step": step, "sha256": sums["model.safetensors"]})
+        source.record(
+            recorder.runs[result.variant.name],
+            config,
+            trained=result.metrics,
+            weights=weights,
+            curves=result.journal,
+            scores=scores,
+            stopped_early=result.status == "stopped early",
+        )
 
 
 def record_best(

@@ -21,6 +21,7 @@ from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.train_driver import run_training
 from seq2sweep.config import Config
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
+from seq2sweep.decode.exported_weights import read_receipt
 from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.jobs import entrypoint
@@ -92,6 +93,8 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
     if line is not None:
         console.say(line)
     lineage = stage.lineage(config, header, encoded=encoded)
+    # Another seed of the stage train is all that a teacher is.
+    source = stage.source("train" if name == "teacher" else name, header)
     with (
         RelayThread(*destination(config, Path.cwd())) as relay,
         open_run(relay.root, config, folder, lineage, header, about) as run,
@@ -113,6 +116,8 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         run.describe(described(config, metrics, about))
         run.artifact(exported_to / RECEIPT)
         run.text("environment.txt", environment())
+        weights, curves = read_receipt(exported_to)["checkpoints"], folder / JOURNAL_NAME
+        source.record(run, config, trained=status.summary, weights=weights, curves=curves)
     peak = metrics["peak_rss_bytes"]
     console.say(
         f"trained {metrics['steps']} steps in {console.duration(metrics['wall_seconds'])}, "

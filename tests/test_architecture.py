@@ -49,6 +49,7 @@ LAYERS = {
     "seq2sweep.jobs": 14,
     "seq2sweep.planning": 15,
     "seq2sweep.compare": 15,
+    "seq2sweep.reproduce": 15,
     "seq2sweep.commands": 16,
     "seq2sweep.cli": 17,
     "pipeline": 17,

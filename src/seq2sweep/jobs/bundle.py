@@ -92,9 +92,9 @@ def collect(project: Path) -> Upload:
     there = [path for path in listed.keys() - left_out if (project / path).exists()]
     sizes = {path: (project / path).stat().st_size for path in sorted(there)}
     _check_size(sizes)
-    _refuse([f"{path} (by its name)" for path in sizes if _is_secret_by_name(path)])
+    _refuse([f"{path} (by its name)" for path in sizes if is_secret_by_name(path)])
     files = {path: (project / path).read_bytes() for path in sizes}
-    _refuse([f"{path} ({what})" for path in files if (what := _secret_in(files[path]))])
+    _refuse([f"{path} ({what})" for path in files if (what := secret_in(files[path]))])
     return Upload(files, left_out)
 
 
@@ -154,13 +154,14 @@ def _refuse(found: list[str]) -> None:
         )
 
 
-def _is_secret_by_name(path: str) -> bool:
+def is_secret_by_name(path: str) -> bool:
+    """Whether a file of this name usually holds one."""
     name = PurePosixPath(path).name.lower()
     secret = any(fnmatchcase(name, pattern) for pattern in SECRET_NAMES)
     return secret and not name.endswith(HARMLESS_ENDINGS)
 
 
-def _secret_in(content: bytes) -> str | None:
+def secret_in(content: bytes) -> str | None:
     """What a file holds and in which line, such as `an AWS key in line 3`; never the secret."""
     for what, pattern in SECRET_CONTENT.items():
         found = re.search(pattern, content)

@@ -89,6 +89,9 @@ class RemoteRunStore(RunStore):
     def newest_checkpoint(self) -> Path | None:
         return next(filter(is_regular, reversed(self.uploaded())), None)
 
+    def sums(self, name: str) -> dict[str, str]:
+        return dict(json.loads(self.objects.read(f"{name}/{MANIFEST}") or b"{}")["sha256"])
+
     @contextlib.contextmanager
     def driving(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:

@@ -7,6 +7,7 @@ of a run in an object store (remote_run_store.py) each machine has a folder of i
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from seq2sweep.runs.watchdog import hang_logs, keep_log
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.storage.locks import only_user, only_writer
 from seq2sweep.storage.retry import repeating, with_retries
+from seq2sweep.train.checkpointing import MANIFEST
 
 CHANGES_NO_RESULT = "where files are kept"
 
@@ -101,6 +103,11 @@ class RunStore:
     def newest_checkpoint(self) -> Path | None:
         """The newest whole one that no interruption left; perhaps not in this folder: `fetch`."""
         return layout.newest_checkpoint(self.folder)
+
+    def sums(self, name: str) -> dict[str, str]:
+        """sha256 (hex) of the files of a checkpoint, by name, as its manifest has them."""
+        content = json.loads((self.folder / name / MANIFEST).read_text(encoding="utf-8"))
+        return dict(content["sha256"])
 
     @contextlib.contextmanager
     def driving(self) -> Iterator[None]:

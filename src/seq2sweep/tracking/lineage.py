@@ -208,14 +208,15 @@ def environment() -> str:
 def hardware() -> dict[str, str]:
     """Processor, cores, memory and GPUs of this machine."""
     return {
-        "hardware.cpu": _processor(),
+        "hardware.cpu": processor(),
         "hardware.cores": str(os.cpu_count() or UNKNOWN),
         "hardware.memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
         "hardware.gpu": _gpus(),
     }
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of this machine's processor."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

@@ -1,0 +1,110 @@
+"""The project as git has it: what differs from its commit, and a worktree of a commit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from seq2sweep.config import DECISIVE
+from seq2sweep.errors import UserError
+
+PARAMS = "params.yaml"
+CODE = tuple(path for path in DECISIVE if path != PARAMS)
+"""What a patch holds; the values of params.yaml are recorded themselves, without secrets."""
+# Whatever the user's own settings of `git diff` are.
+DIFF = (
+    "diff --binary --no-color --no-ext-diff --no-textconv --no-renames --unified=3 "
+    "--src-prefix=a/ --dst-prefix=b/ HEAD --"
+).split()
+
+
+class GitError(Exception):
+    """git failed; the message is the last line of what it said."""
+
+
+def git(folder: Path, *arguments: str, given: bytes = b"", index: Path | None = None) -> bytes:
+    """What git prints in a folder; given: its standard input; index: in the place of the usual one.
+
+    Raises GitError.
+    """
+    # Inside a hook, git's own variables point at another repository or index.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    if index is not None:
+        environment["GIT_INDEX_FILE"] = str(index)
+    command = ["git", "--no-optional-locks", "--literal-pathspecs", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(command, input=given, capture_output=True, env=environment)
+    except OSError as error:
+        raise GitError(str(error)) from None
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise GitError(said[-1] if said else f"git {arguments[0]} failed")
+    return done.stdout
+
+
+def changes(project: Path) -> bytes:
+    """How the files that determine a result, params.yaml apart, differ from the commit, as a patch.
+
+    Files that git does not know yet are in it. The index stays as it is. Raises GitError.
+    """
+    new = git(project, "ls-files", "-z", "--others", "--exclude-standard", "--", *CODE)
+    with TemporaryDirectory(prefix="seq2sweep-") as name:
+        index = Path(name) / "index"
+        usual = project / os.fsdecode(git(project, "rev-parse", "--git-path", "index")).strip()
+        if usual.exists():
+            shutil.copyfile(usual, index)
+        for path in filter(None, os.fsdecode(new).split("\0")):
+            git(project, "add", "--intent-to-add", "--", path, index=index)
+        return git(project, *DIFF, *CODE, index=index)
+
+
+def files_of(project: Path, patch: bytes) -> list[str]:
+    """The files that a patch changes, from the project's folder on. Raises GitError."""
+    if not patch.strip():
+        return []
+    table = os.fsdecode(git(project, "apply", "--numstat", "-z", "-", given=patch))
+    return sorted(line.split("\t", 2)[2] for line in table.split("\0") if line.count("\t") >= 2)
+
+
+def origin(project: Path) -> str | None:
+    """The address of the remote `origin`, if there is one."""
+    try:
+        return os.fsdecode(git(project, "remote", "get-url", "origin")).strip()
+    except GitError:
+        return None
+
+
+def add_worktree(project: Path, folder: Path, commit: str, come_from: str | None) -> Path:
+    """Make a worktree of a commit at `folder`; gives the project's folder in it.
+
+    come_from: where the commit can be fetched from, as far as is known. Raises UserError where the
+    commit, or git, is not there.
+    """
+    try:
+        inside = os.fsdecode(git(project, "rev-parse", "--show-prefix")).strip()
+    except GitError as error:
+        raise UserError(
+            f"{project.resolve()} is no git repository ({error}): run this in a clone of the "
+            "project that the run is of"
+        ) from None
+    try:
+        git(project, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+    except GitError:
+        raise UserError(
+            f"the run's commit {commit} is not in this repository: "
+            f"git fetch {come_from or 'REMOTE'}, then run this again"
+        ) from None
+    git(project, "worktree", "prune")
+    try:
+        git(project, "worktree", "add", "--quiet", "--detach", str(folder.resolve()), commit)
+    except GitError as error:
+        raise UserError(f"git makes no worktree at {folder}: {error}") from None
+    return folder / inside
+
+
+def remove_worktree(project: Path, folder: Path) -> None:
+    """Remove one with all that it holds. Raises GitError."""
+    git(project, "worktree", "remove", "--force", "--force", str(folder.resolve()))

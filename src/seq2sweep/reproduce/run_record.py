@@ -1,0 +1,180 @@
+"""What is recorded of a run so that it can be made again, and what came out, to compare with.
+
+MLflow has it as the run's folder `reproduce` (FILES): the resolved params.yaml, of a trial with its
+changes; dvc.lock with the sums of the data; every installed package; what differs from the commit,
+as a patch; and record.json with the rest. Addresses and secrets are in none of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+import torch
+
+from seq2sweep import config as configuration
+from seq2sweep import console, hardware
+from seq2sweep.config import Config
+from seq2sweep.config.execution import HOME
+from seq2sweep.jobs import bundle
+from seq2sweep.redaction import redact
+from seq2sweep.reproduce import git_tree
+from seq2sweep.runs import journal
+from seq2sweep.tracking import lineage
+from seq2sweep.tracking.recorder import Recorder, clean_tags
+
+FOLDER = "reproduce"
+PARAMS, LOCK, PACKAGES, PATCH, RECORD = FILES = (
+    "params.yaml",
+    "dvc.lock",
+    "constraints.txt",
+    "changes.patch",
+    "record.json",
+)
+LARGEST_PATCH = 2**20
+"""Bytes of a patch that is recorded; code is far smaller."""
+MOST_POINTS = 2_000
+"""Of a curve; more are thinned out evenly, as they are of the run that is compared with it."""
+CURVES = {"logged": ("loss", "gradient_norm"), "validated": ("valid_loss",)}
+"""What is compared step by step, by the kind of journal entry. Both are means since the last one:
+they tell of every update."""
+VARIABLES = (
+    "OMP_ KMP_ GOMP_ MKL_ OPENBLAS_ DNNL_ ONEDNN_ ATEN_ TORCH_ PYTORCH_ CUBLAS_ CUDNN_ NCCL_"
+)
+"""How names of environment variables begin that can change how numbers are computed."""
+NO_ADDRESSES: Mapping[str, Any] = {
+    "cluster.address": None,
+    "cluster.job_server": None,
+    "cluster.job_environment": [],
+    "cluster.storage": HOME,
+    "download.mirrors": {},
+    "tracking.uri": None,
+}
+"""Values in place of those that say where something is: no result depends on them."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a stage computes from, as it is when the stage begins.
+
+    about: what record.json says of it; files: content by name, of FILES.
+    """
+
+    about: dict[str, Any]
+    files: dict[str, bytes]
+
+    @classmethod
+    def of(cls, project: Path, stage: str, identity: Mapping[str, str]) -> Self:
+        """identity: fingerprints of data and code, by name.
+
+        Changes that cannot be recorded are told on the console, and no error.
+        """
+        code = lineage.code(project)
+        patch, missing = _changes(project, code)
+        if missing:
+            console.say(
+                f"the changes of this tree are not recorded ({missing}): commit them, or "
+                "`seq2sweep reproduce` will not know them"
+            )
+        address = git_tree.origin(project)
+        about = {
+            "stage": stage,
+            "commit": code["git.commit"],
+            "origin": address and clean_tags({"origin": address})["origin"],
+            "changes_missing": missing,
+            "identity": dict(identity),
+            "machine": _machine(),
+        }
+        lock = project / LOCK
+        files = {
+            LOCK: lock.read_bytes() if lock.is_file() else b"",
+            PACKAGES: lineage.environment().encode(),
+            PATCH: patch,
+        }
+        return cls(about, files)
+
+    def record(
+        self,
+        run: Recorder,
+        config: Config,
+        *,
+        trained: Mapping[str, Any],
+        weights: Sequence[Mapping[str, Any]],
+        curves: Path | None = None,
+        scores: Mapping[str, Any] | None = None,
+        stopped_early: bool = False,
+    ) -> None:
+        """Give a run its folder, when it has ended.
+
+        config: of this run alone. trained: figures with `hardware.ORIGIN`. weights: `step` and
+        `sha256` of each checkpoint that was kept. curves: the journal. scores: numbers by name, and
+        sums of texts.
+        """
+        outcome = {
+            "weights": {str(entry["step"]): entry["sha256"] for entry in weights},
+            "curves": _curves(curves) if curves else {},
+            "scores": dict(scores or {}),
+            "stopped_early": stopped_early,
+        }
+        values = {key: trained.get(key) for key in hardware.ORIGIN}
+        text = json.dumps({**self.about, "trained": values, "outcome": outcome}, indent=1)
+        params = configuration.dump(configuration.with_changes(config, NO_ADDRESSES))
+        files = {**self.files, PARAMS: params.encode(), RECORD: text.encode()}
+        with TemporaryDirectory(prefix="seq2sweep-") as name:
+            folder = Path(name) / FOLDER
+            folder.mkdir()
+            for file, content in files.items():
+                (folder / file).write_bytes(content)
+            run.artifact(folder)
+
+
+def _changes(project: Path, code: Mapping[str, str]) -> tuple[bytes, str | None]:
+    """The patch, and why it is missing where it is."""
+    try:
+        patch = git_tree.changes(project)
+        paths = git_tree.files_of(project, patch)
+    except git_tree.GitError as error:
+        # In a job, whose copy has no git, the commit alone is known.
+        dirty = code["git.dirty"] == "true" or code["git.commit"] == lineage.UNKNOWN
+        return b"", f"no git here: {redact(str(error))}" if dirty else None
+    if len(patch) > LARGEST_PATCH:
+        most = bundle.mebibytes(LARGEST_PATCH)
+        return b"", f"{bundle.mebibytes(len(patch))} of changes, and at most {most} are"
+    for path in paths:
+        if bundle.is_secret_by_name(path):
+            return b"", f"{path} looks like a secret by its name"
+    if secret := bundle.secret_in(patch):
+        return b"", f"what looks like a secret is in them: {secret} of `git diff HEAD`"
+    return patch, None
+
+
+def _machine() -> dict[str, str]:
+    """What else can change a sum's last digit, as far as this process knows."""
+    beginnings = tuple(VARIABLES.split())
+    variables = {k: v for k, v in os.environ.items() if k.startswith(beginnings)}
+    return {
+        "python": platform.python_version(),
+        "torch": f"{torch.__version__}, CUDA {torch.version.cuda or 'none'}",
+        "system": f"{platform.system()} {platform.machine()} {' '.join(platform.libc_ver())}",
+        "processor": lineage.processor(),
+        "cpu features": hardware.cpu_features(),
+        "threads of the stage": str(torch.get_num_threads()),
+        **clean_tags(variables),
+    }
+
+
+def _curves(path: Path) -> dict[str, list[list[float | None]]]:
+    """Step and value of each point, by metric."""
+    found: dict[str, list[list[float | None]]] = {}
+    for kind, names in CURVES.items():
+        for entry in journal.thinned(journal.entries(path, kind), MOST_POINTS):
+            for name in names:
+                if name in entry:
+                    found.setdefault(name, []).append([entry["step"], entry[name]])
+    return found
