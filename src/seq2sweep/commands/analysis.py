@@ -27,6 +27,8 @@ EXAMPLES = (
     "seq2sweep why output.de reference.de --to de",
     "seq2sweep why output.de wmt14/full --to de --from en --against paper",
     "seq2sweep why models/train --against base",
+    "seq2sweep reproduce 0f8e7d6c",
+    "seq2sweep reproduce 0f8e7d6c --set cluster.workers=1 --json",
     "seq2sweep table1",
     "seq2sweep table1 --set table1.lengths=[64,128] --set table1.widths=[64,128]",
 )
@@ -205,6 +207,56 @@ def _why(options: argparse.Namespace) -> None:
         other = against if against in (None, PAPER) else output(against)
         found = explain(given, other, more, bar.update)
     print_json(found) if options.json else print(overview(found))
+def _add_reproduce(commands: Commands) -> None:
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="make a recorded run again, from its record alone, and say whether it is identical",
+        description="In a git worktree of the run's commit, with the data that it had. Status 1 "
+        "unless all that is compared is identical. Run it again to resume.",
+    )
+    reproduce.add_argument(
+        "run", help="id of a training, an evaluation or a trial in MLflow, or how it begins"
+    )
+    reproduce.add_argument(
+        "--folder", type=Path, help="of the worktree, which stays (beside this one, by the id)"
+    )
+    reproduce.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="run it elsewhere than it ran, such as --set cluster.workers=1 (again for more)",
+    )
+    reproduce.add_argument(
+        "--trust-changes",
+        action="store_true",
+        help="of a run made from changed files, run those too where another project's store, or a "
+        "server, has them",
+    )
+    reproduce.add_argument("--json", action="store_true", help="the verdict as JSON")
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    from seq2sweep.reproduce.run_again import reproduce
+
+    about, verdict = reproduce(
+        Path.cwd(),
+        options.run,
+        folder=options.folder,
+        settings=changes(options.set),
+        trusted=options.trust_changes,
+        say=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    if options.json:
+        print_json(about | verdict.as_json())
+    else:
+        print(f"run {about['run']}, {about['stage']} at commit {about['commit'][:12]}")
+        print("\n".join(verdict.lines()))
+        print(
+            f"it stays in {about['folder']}, until: git worktree remove --force {about['folder']}"
+        )
+    if not verdict.identical:
+        raise OperationalError(f"run {about['run']} made again: {verdict.words}")
 
 
 def _add_table1(commands: Commands) -> None:
@@ -272,5 +324,6 @@ COMMANDS = {
     "score": (_add_score, _score),
     "compare": (_add_compare, _compare),
     "why": (_add_why, _why),
+    "reproduce": (_add_reproduce, _reproduce),
     "table1": (_add_table1, _table1),
 }

@@ -1,6 +1,6 @@
 """What is recorded of a run so that it can be made again, and what came out, to compare with.
 
-MLflow has it as the run's folder `reproduce` (FILES): the resolved params.yaml, of a trial with its
+MLflow has it as the run's folder `reproduce`: the resolved params.yaml, of a trial with its
 changes; dvc.lock with the sums of the data; every installed package; what differs from the commit,
 as a patch; and record.json with the rest. Addresses and secrets are in none of them.
 """
@@ -8,7 +8,6 @@ as a patch; and record.json with the rest. Addresses and secrets are in none of 
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,18 +24,19 @@ from seq2sweep.config.execution import HOME
 from seq2sweep.jobs import bundle
 from seq2sweep.redaction import redact
 from seq2sweep.reproduce import git_tree
+from seq2sweep.reproduce.stored_record import (
+    FOLDER,
+    LOCK,
+    PACKAGES,
+    PARAMS,
+    PATCH,
+    RECORD,
+    variables,
+)
 from seq2sweep.runs import journal
 from seq2sweep.tracking import lineage
 from seq2sweep.tracking.recorder import Recorder, clean_tags
 
-FOLDER = "reproduce"
-PARAMS, LOCK, PACKAGES, PATCH, RECORD = FILES = (
-    "params.yaml",
-    "dvc.lock",
-    "constraints.txt",
-    "changes.patch",
-    "record.json",
-)
 LARGEST_PATCH = 2**20
 """Bytes of a patch that is recorded; code is far smaller."""
 MOST_POINTS = 2_000
@@ -44,10 +44,6 @@ MOST_POINTS = 2_000
 CURVES = {"logged": ("loss", "gradient_norm"), "validated": ("valid_loss",)}
 """What is compared step by step, by the kind of journal entry. Both are means since the last one:
 they tell of every update."""
-VARIABLES = (
-    "OMP_ KMP_ GOMP_ MKL_ OPENBLAS_ DNNL_ ONEDNN_ ATEN_ TORCH_ PYTORCH_ CUBLAS_ CUDNN_ NCCL_"
-)
-"""How names of environment variables begin that can change how numbers are computed."""
 NO_ADDRESSES: Mapping[str, Any] = {
     "cluster.address": None,
     "cluster.job_server": None,
@@ -63,7 +59,7 @@ NO_ADDRESSES: Mapping[str, Any] = {
 class Source:
     """What a stage computes from, as it is when the stage begins.
 
-    about: what record.json says of it; files: content by name, of FILES.
+    about: what record.json says of it; files: content by name.
     """
 
     about: dict[str, Any]
@@ -156,16 +152,13 @@ def _changes(project: Path, code: Mapping[str, str]) -> tuple[bytes, str | None]
 
 def _machine() -> dict[str, str]:
     """What else can change a sum's last digit, as far as this process knows."""
-    beginnings = tuple(VARIABLES.split())
-    variables = {k: v for k, v in os.environ.items() if k.startswith(beginnings)}
     return {
         "python": platform.python_version(),
         "torch": f"{torch.__version__}, CUDA {torch.version.cuda or 'none'}",
         "system": f"{platform.system()} {platform.machine()} {' '.join(platform.libc_ver())}",
         "processor": lineage.processor(),
-        "cpu features": hardware.cpu_features(),
         "threads of the stage": str(torch.get_num_threads()),
-        **clean_tags(variables),
+        **clean_tags(variables()),
     }
 
 

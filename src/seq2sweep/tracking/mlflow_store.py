@@ -9,7 +9,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -165,25 +165,26 @@ class RunReader:
         """The id of the run that a run is under."""
         with self._reading():
             tags = self.client.get_run(run_id).data.tags
-        return tags.get("mlflow.parentRunId")
+        found = tags.get("mlflow.parentRunId")
+        return None if found is None else str(found)
 
-    def fetch(self, run_id: str, folder: str, names: Mapping[str, int], to: Path) -> list[str]:
-        """Copy files of a run's artifact folder to a folder here; gives the names of those there.
+    def fetch(self, run_id: str, folder: str, names: Collection[str], most: int, to: Path) -> None:
+        """Copy files of a run's artifact folder into a folder here, those that are there.
 
-        names: of files, with the most bytes that each may have. Raises UserError for a larger one.
+        most: bytes that each may have. Raises UserError for a larger one.
         """
+        to.mkdir(parents=True)
         with self._reading():
-            there = {file.path: file for file in self.client.list_artifacts(run_id, folder)}
-            found = {
-                name: there[f"{folder}/{name}"] for name in names if f"{folder}/{name}" in there
-            }
-            for name, file in found.items():
-                if file.is_dir or (file.file_size or 0) > names[name]:
+            for file in self.client.list_artifacts(run_id, folder):
+                name = file.path.removeprefix(f"{folder}/")
+                if name not in names:
+                    continue
+                if file.is_dir or (file.file_size or 0) > most:
                     raise UserError(
-                        f"run {run_id}: {file.path} is no file of at most {names[name]} bytes"
+                        f"run {run_id}: {folder}/{name} is no file of at most {most} bytes"
                     )
-                self.client.download_artifacts(run_id, file.path, str(to))
-        return list(found)
+                # Some stores put it below the folder's name, others do not.
+                Path(self.client.download_artifacts(run_id, file.path, str(to))).replace(to / name)
 
     def _search(self, filter_string: str) -> list[Any]:
         """The active runs of all experiments that a filter finds, the oldest first."""

@@ -1,0 +1,217 @@
+"""Make a recorded run again, from its record alone, in a worktree of its commit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+from seq2sweep import config as configuration
+from seq2sweep import yaml_text
+from seq2sweep.config import Config
+from seq2sweep.errors import UserError
+from seq2sweep.paths import read_bytes
+from seq2sweep.reproduce import verdict
+from seq2sweep.reproduce.stored_record import PARAMS, PATCH, StoredRecord, variables
+from seq2sweep.reproduce.worktree import STORE, Worktree
+from seq2sweep.tracking import lineage
+from seq2sweep.tracking.mlflow_store import RunReader, resolve_uri
+
+OF_WHOEVER_RUNS = ("address", "job_server", "job_environment", "max_failures", "hang_seconds")
+"""Keys of `cluster` that are those of the project here, not of the record."""
+SETTINGS = (
+    "cluster.workers",
+    "cluster.min_workers",
+    "cluster.cpus_per_worker",
+    "cluster.gpus_per_worker",
+    "cluster.fsdp",
+    "sweep.workers_per_trial",
+    "sweep.cpus_per_trial",
+    "sweep.gpus_per_trial",
+)
+"""What may be another than recorded: where it runs."""
+ALONE: Mapping[str, Any] = {
+    "method": "one_at_a_time",
+    "base": {},
+    "space": {},
+    "seeds": 1,
+    "budget": "steps",
+    "scheduler": "none",
+}
+"""Of `sweep`: one trial, whose values are those of the sections themselves."""
+
+
+def reproduce(
+    project: Path,
+    run_id: str,
+    *,
+    folder: Path | None = None,
+    settings: Mapping[str, Any],
+    trusted: bool = False,
+    say: Callable[[str], None],
+) -> tuple[dict[str, Any], verdict.Verdict]:
+    """Make a run again, and compare it with its record.
+
+    run_id: of a training, an evaluation or a trial of a sweep; its first characters will do.
+    folder: of the worktree; None: beside the project's. What an earlier call began there is
+    finished. settings: values of SETTINGS in place of those recorded. trusted: changes of code that
+    a store of others recorded are applied.
+
+    Returns the run's id, stage and commit with the folder, and the verdict. Raises UserError where
+    the run or something of its record is missing, OperationalError where a stage fails or the data
+    made again are not those recorded.
+    """
+    config = configuration.load(project / PARAMS)
+    store = RunReader(resolve_uri(config.tracking, project))
+    run = store.find(run_id)
+    with TemporaryDirectory(prefix="seq2sweep-") as name:
+        record = StoredRecord.fetch(store, run, Path(name) / "run")
+        other, remarks = _counterpart(store, record, Path(name) / "other")
+        _require_whole(record)
+        if store.uri != f"sqlite:///{project.resolve() / STORE}" and not trusted:
+            _require_no_changes(record)
+        params = _params(record, other, config, settings)
+        place = folder or project.resolve().with_name(f"{project.resolve().name}-{run[:8]}")
+        texts = [record.content["commit"], params, lineage.environment(), str(variables())]
+        texts += [read_bytes(record.folder / PATCH).hex(), run]
+        key = hashlib.sha256("\0".join(texts).encode()).hexdigest()
+        tree = Worktree.make(project, place.resolve(), record, params, key, say)
+        stages = [record.stage]
+        if record.stage == "evaluate" or other is not None:
+            stages = ["train", "evaluate"]
+        for line in _libraries(record):
+            say(line)
+        tree.bring_data(stages, say)
+        for stage in stages:
+            say(f"{stage} runs in {tree.project}")
+            tree.dvc("repro", "--force", "--single-item", "--no-run-cache", "--no-commit", stage)
+        pairs = [
+            (one.content, tree.record(one.stage, Path(name) / f"again-{one.stage}").content)
+            for one in (record, other)
+            if one is not None
+        ]
+    pairs.sort(key=lambda pair: pair[0]["stage"] == "evaluate")  # the training first
+    if record.content["outcome"]["stopped_early"]:
+        remarks.append("the scheduler stopped this trial early: it is compared as far as that")
+    found = verdict.Verdict(
+        verdict.parts_of(pairs), verdict.causes(record.content, pairs[-1][1]), remarks
+    )
+    about = {"run": run, "stage": record.stage, "commit": record.content["commit"]}
+    return about | {"folder": str(tree.root)}, found
+
+
+def _counterpart(
+    store: RunReader, record: StoredRecord, folder: Path
+) -> tuple[StoredRecord | None, list[str]]:
+    """The evaluation of a training, or the training of an evaluation, if it is of the same code;
+    and what is to be said of it."""
+    if record.stage == "train":
+        ids, wanted = store.children(record.run_id), "evaluate"
+    elif record.stage == "evaluate":
+        parent = store.parent(record.run_id)
+        ids, wanted = [parent] if parent else [], "train"
+    else:
+        return None, []
+    for run_id in ids:
+        try:
+            found = StoredRecord.fetch(store, run_id, folder / run_id)
+        except UserError:
+            continue  # of an earlier version
+        if found.stage == wanted:
+            if _code(found) == _code(record):
+                return found, []
+            return None, [f"{run_id}, of stage {wanted}, is of other code and is not compared"]
+    return None, [f"no run of the stage {wanted} is recorded for it"]
+
+
+def _code(record: StoredRecord) -> tuple[Any, ...]:
+    """The same for two records of the same code."""
+    content = record.content
+    return content["commit"], content["changes_missing"], read_bytes(record.folder / PATCH)
+
+
+def _require_whole(record: StoredRecord) -> None:
+    """Raise UserError where the code of a run is not known."""
+    if record.content["commit"] == lineage.UNKNOWN:
+        raise UserError(f"run {record.run_id} was made outside of git: its commit is not known")
+    if missing := record.content["changes_missing"]:
+        raise UserError(
+            f"run {record.run_id} was made from changed files, and its changes were not recorded "
+            f"({missing}): only a run of committed files can be made again"
+        )
+
+
+def _require_no_changes(record: StoredRecord) -> None:
+    patch = read_bytes(record.folder / PATCH)
+    if patch.strip():
+        raise UserError(
+            f"run {record.run_id} was made from changed files, and its changes are code that would "
+            f"run here, from a store that is not this project's {STORE}: look at {PATCH} of the "
+            "run, and add --trust-changes if you know whose they are"
+        )
+
+
+def _params(
+    record: StoredRecord, other: StoredRecord | None, config: Config, settings: Mapping[str, Any]
+) -> str:
+    """params.yaml for the worktree: values of the record, places of the project here.
+
+    config: of the project here. Raises UserError.
+    """
+    values, here = _sections(record), configuration.to_dict(config)
+    if other is not None and record.stage == "train":
+        values["evaluate"] = _sections(other)["evaluate"]
+    cluster, storage = values["cluster"], config.cluster.storage
+    cluster |= {key: here["cluster"][key] for key in OF_WHOEVER_RUNS}
+    # Not where the run itself is, which is finished.
+    if configuration.is_address(storage) or Path(storage).is_absolute():
+        storage = f"{storage.rstrip('/')}/reproduce-{record.run_id[:12]}"
+    cluster["storage"] = storage
+    values["download"] = here["download"]
+    values["tracking"] = {"uri": f"sqlite:///{STORE}", "experiment": "reproduce"}
+    trained = record.content["trained"]
+    workers, threads = trained.get("workers"), trained.get("threads")
+    if record.stage == "sweep":
+        values["sweep"] |= ALONE
+    elif isinstance(workers, int) and isinstance(threads, int):
+        cluster["workers"] = workers
+        elsewhere = config.cluster.address or config.cluster.job_server
+        if elsewhere or workers * threads <= (os.cpu_count() or 1):
+            cluster["cpus_per_worker"] = threads
+    for key, value in settings.items():
+        if key not in SETTINGS:
+            raise UserError(f"--set {key}: only where it runs can be set: {', '.join(SETTINGS)}")
+        section, _, last = key.partition(".")
+        values[section][last] = value
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def _sections(record: StoredRecord) -> dict[str, dict[str, Any]]:
+    """params.yaml of a record. Raises UserError."""
+    name = f"{PARAMS} of run {record.run_id}"
+    try:
+        values = yaml_text.read_yaml(read_bytes(record.folder / PARAMS).decode())
+    except yaml_text.ERRORS as error:
+        raise UserError(yaml_text.problem(error, name)) from None
+    for section in ("cluster", "sweep", "evaluate"):
+        if not isinstance(values, dict) or not isinstance(values.get(section), dict):
+            raise UserError(f"{name} has no section {section}: choose another run")
+    return dict(values)
+
+
+def _libraries(record: StoredRecord) -> list[str]:
+    """A line of the libraries that differ here, if there are any."""
+    pairs = (line.partition("==")[::2] for line in lineage.environment().splitlines())
+    unlike = verdict.packages(record.content["packages"], dict(pairs))
+    if not unlike:
+        return []
+    more = f" and {len(unlike) - 3} more" if len(unlike) > 3 else ""
+    return [
+        f"other libraries than recorded: {'; '.join(unlike[:3])}{more}; to have the same, install "
+        f"the constraints.txt of the run (pip install --no-deps -r) in an environment of its own"
+    ]

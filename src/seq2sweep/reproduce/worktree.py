@@ -1,0 +1,213 @@
+"""A git worktree in which a run is made again: its code, parameters and data, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.jobs import bundle, dvc_stages
+from seq2sweep.paths import read_bytes, read_json
+from seq2sweep.reproduce import git_tree
+from seq2sweep.reproduce.stored_record import FILES, LOCK, PARAMS, PATCH, RESULTS, StoredRecord
+from seq2sweep.storage.atomic import whole_folder, write_whole
+from seq2sweep.tracking.mlflow_store import RunReader
+
+KEPT = Path("runs") / "record"
+"""Where it has the record: git and DVC ignore `runs`."""
+BEGUN = "begun"
+"""File there: what it was made for."""
+STORE = "mlflow.db"
+CODE_FILE = dvc_stages.CODE_FILE
+PATIENCE_SECONDS = 120.0
+"""For a stage that is to save and leave."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Worktree:
+    """root: of the worktree; project: the project's folder in it, usually the same."""
+
+    root: Path
+    project: Path
+
+    @classmethod
+    def make(
+        cls, project: Path, root: Path, record: StoredRecord, params: str, key: str, say: Say
+    ) -> Worktree:
+        """A worktree of a record's commit with its changes and these params.yaml; the one that is
+        there already, if it was made for the same `key`. Raises UserError."""
+        if root.exists():
+            found = [path for path in root.rglob(str(KEPT / BEGUN)) if path.read_text() == key]
+            if found:
+                say(f"resumes in {root}")
+                return cls(root, found[0].parents[len(KEPT.parts)])
+            raise UserError(
+                f"{root} is there, and not of this run with these settings and libraries: remove "
+                f"it (git worktree remove --force {root}), or name another --folder"
+            )
+        address = record.content["origin"]
+        place = git_tree.add_worktree(project, root, record.content["commit"], address)
+        made = cls(root, place)
+        try:
+            made._fill(project, record, params, key, say)
+        except BaseException:
+            with contextlib.suppress(git_tree.GitError):
+                git_tree.remove_worktree(project, root)
+            raise
+        return made
+
+    def _fill(self, project: Path, record: StoredRecord, params: str, key: str, say: Say) -> None:
+        patch = read_bytes(record.folder / PATCH)
+        try:
+            paths = git_tree.files_of(self.root, patch)
+            if paths:
+                inside = self.project.relative_to(self.root)
+                code = [inside / path for path in git_tree.CODE]
+                for path in paths:
+                    if not any(Path(path).is_relative_to(place) for place in code):
+                        raise UserError(f"{PATCH} of the run changes {path}, which is no code")
+                shown = ", ".join(paths[:5]) + f" and {len(paths) - 5} more" * (len(paths) > 5)
+                say(f"applies changes of {bundle.mebibytes(len(patch))} to {shown}")
+                git_tree.git(self.root, "apply", "--whitespace=nowarn", "-", given=patch)
+        except git_tree.GitError as error:
+            raise UserError(f"{PATCH} of the run cannot be applied: {error}") from None
+        write_whole(self.project / PARAMS, params)
+        shutil.copyfile(record.folder / LOCK, self.project / LOCK)
+        settings = Path(".dvc") / "config.local"  # remotes with what they ask for
+        if (project / settings).is_file():
+            shutil.copy(project / settings, self.project / settings)
+        cache = self._ask(project, "cache", "dir").strip()
+        self._ask(self.project, "config", "--local", "cache.dir", str(project / cache))
+        with whole_folder(self.project / KEPT) as kept:
+            for name in FILES:
+                shutil.copyfile(record.folder / name, kept / name)
+            (kept / BEGUN).write_text(key)
+
+    def bring_data(self, stages: Sequence[str], say: Say) -> None:
+        """Have what these stages read: from DVC's cache, else a remote, else made again.
+
+        Raises OperationalError where it cannot be had, or is not what was recorded.
+        """
+        self.call("-m", "pipeline.fingerprint")
+        made_by = {
+            out: stage
+            for name in stages
+            for out, stage in dvc_stages.inputs(self.project, name).items()
+            if stage not in stages and out != CODE_FILE
+        }
+        recorded = dvc_stages.sums(self.project / KEPT)
+        for out in made_by:
+            if not re.fullmatch(r"[0-9a-f]{32}(\.dir)?", str(recorded.get(out))):
+                raise UserError(f"{LOCK} of the run has no sum of {out}: choose another run")
+        if self._has(made_by, "checkout", recorded):
+            say(f"{', '.join(made_by)}: from the cache of DVC")
+        elif self._ask(self.project, "remote", "list").strip() and self._has(
+            made_by, "pull", recorded
+        ):
+            say(f"{', '.join(made_by)}: from the remote of DVC")
+        else:
+            say(f"{', '.join(made_by)}: neither in the cache nor in a remote of DVC; made again")
+            self.dvc("repro", *dict.fromkeys(made_by.values()))
+        found = dvc_stages.sums(self.project)
+        if unlike := [out for out in made_by if found.get(out) != recorded[out]]:
+            named = "; ".join(
+                f"{out} has the sum {found.get(out)}, recorded is {recorded[out]}" for out in unlike
+            )
+            raise OperationalError(
+                f"the data that were made again are not those of the run, so nothing was trained: "
+                f"{named}: bring those (dvc pull, or the downloads of that time) to {self.project}"
+            )
+
+    def _has(self, made_by: dict[str, str], how: str, recorded: dict[str, str]) -> bool:
+        """Whether `dvc checkout` or `dvc pull` brings all of them."""
+        with contextlib.suppress(OperationalError):
+            self._ask(self.project, how, *made_by)
+            return all((self.project / out).exists() for out in made_by)
+        return False
+
+    def record(self, stage: str, folder: Path) -> StoredRecord:
+        """What the stage has recorded in the worktree's own store; folder: for its files."""
+        content = read_json(self.project / RESULTS[stage])
+        if stage == "sweep":
+            content = content["trials"][0]
+        run_id = content["mlflow_run_id"]
+        if run_id is None:
+            raise OperationalError(f"{stage} has recorded no run: run this again")
+        return StoredRecord.fetch(RunReader(f"sqlite:///{self.project / STORE}"), run_id, folder)
+
+    # --- programs ---------------------------------------------------------------------------------
+
+    def dvc(self, *arguments: str) -> None:
+        """Run DVC, whose output goes where errors go."""
+        self.call("-m", "dvc", *arguments)
+
+    def call(self, *arguments: str) -> None:
+        """Run this Python with the worktree's own code; OperationalError where that fails.
+
+        An interruption is passed on, and its end waited for.
+        """
+        command = [sys.executable, *arguments]
+        with _interruptible():
+            process = subprocess.Popen(
+                command, cwd=self.project, env=self._environment(), stdout=2, start_new_session=True
+            )
+            try:
+                status = process.wait()
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGINT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(PATIENCE_SECONDS)
+                raise
+        if status != 0:
+            raise OperationalError(
+                f"{' '.join(arguments[1:])} failed in {self.project} with status {status}, as is "
+                "said above; run this again to resume"
+            )
+
+    def _ask(self, folder: Path, *arguments: str) -> str:
+        """What a short command of DVC prints; OperationalError where it fails."""
+        command = [sys.executable, "-m", "dvc", *arguments]
+        done = subprocess.run(
+            command, cwd=folder, env=self._environment(), capture_output=True, text=True
+        )
+        if done.returncode != 0:
+            said = done.stderr.strip().splitlines()
+            raise OperationalError(f"dvc {arguments[0]}: {said[-1] if said else 'failed'}")
+        return done.stdout
+
+    def _environment(self) -> dict[str, str]:
+        """The usual one, but that `python` and `seq2sweep` are this Python and the worktree's code,
+        and that nothing is recorded elsewhere."""
+        usual = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "GIT_"))}
+        folder = Path(sys.executable).parent
+        return usual | {
+            "PATH": f"{folder}{os.pathsep}{usual.get('PATH', os.defpath)}",
+            "PYTHONPATH": str((self.project / "src").resolve()),
+        }
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM is as Ctrl-C inside."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

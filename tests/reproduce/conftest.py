@@ -1,0 +1,3 @@
+"""Fixtures of these tests."""
+
+from tests.reproduce.repository import project as project

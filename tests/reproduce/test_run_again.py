@@ -1,0 +1,343 @@
+"""A run is made again with its own values, in its own place, and only from code that is trusted."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep.cli import main
+from seq2sweep.config import Config
+from seq2sweep.errors import UserError
+from seq2sweep.reproduce import run_again
+from seq2sweep.reproduce.run_again import reproduce
+from seq2sweep.reproduce.stored_record import StoredRecord
+from seq2sweep.sweep.variants import variants
+from tests.reproduce.test_stored_record import CONTENT
+
+TRAINING, EVALUATION, TRIAL = "a" * 32, "e" * 32, "7" * 32
+
+
+class Store:
+    """Stands in for a store: folders of records by the ids of runs, and what is above them."""
+
+    def __init__(self, project: Path) -> None:
+        self.uri = f"sqlite:///{project}/mlflow.db"
+        self.records: dict[str, dict[str, str]] = {}
+        self.parents = {EVALUATION: TRAINING}
+
+    def add(self, run_id: str, config: Config, patch: str = "", **changes: Any) -> None:
+        content = copy.deepcopy(CONTENT) | changes
+        self.records[run_id] = {
+            "record.json": json.dumps(content),
+            "constraints.txt": "torch==2.13.0\n",
+            "params.yaml": configuration.dump(config),
+            "dvc.lock": "",
+            "changes.patch": patch,
+        }
+
+    def find(self, run_id: str) -> str:
+        (found,) = [known for known in self.records if known.startswith(run_id)]
+        return found
+
+    def children(self, run_id: str) -> list[str]:
+        return [child for child, above in self.parents.items() if above == run_id]
+
+    def parent(self, run_id: str) -> str | None:
+        return self.parents.get(run_id)
+
+    def fetch(self, run_id: str, folder: str, names: Any, most: int, to: Path) -> None:
+        to.mkdir(parents=True)
+        for name, text in self.records.get(run_id, {}).items():
+            (to / name).write_text(text)
+
+
+class Tree:
+    """Stands in for a worktree: keeps what it is made of and asked for, and gives its results."""
+
+    made: dict[str, Any]
+
+    def __init__(self, root: Path, results: dict[str, dict[str, str]]) -> None:
+        self.root = self.project = root
+        self.results = results
+        self.ran: list[str] = []
+
+    def bring_data(self, stages: list[str], say: Any) -> None:
+        self.ran += [f"data of {' '.join(stages)}"]
+
+    def dvc(self, *arguments: str) -> None:
+        assert arguments[:-1] == (
+            "repro", "--force", "--single-item", "--no-run-cache", "--no-commit"
+        )  # fmt: skip
+        self.ran += arguments[-1:]
+
+    def record(self, stage: str, folder: Path) -> StoredRecord:
+        folder.mkdir()
+        for name, text in self.results[stage].items():
+            (folder / name).write_text(text)
+        return StoredRecord.read("new", folder)
+
+
+@pytest.fixture
+def store(tmp_path: Path, tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """The store of a project, whose params.yaml has places of its own."""
+    here = {"cluster.max_failures": 9, "download.folder": "here", "tracking.experiment": "mine"}
+    config = configuration.with_changes(tiny_config, here)
+    (tmp_path / "params.yaml").write_text(configuration.dump(config))
+    made = Store(tmp_path)
+    monkeypatch.setattr(run_again, "RunReader", lambda uri: made)
+    monkeypatch.setattr(run_again.lineage, "environment", lambda: "torch==2.13.0\n")
+    return made
+
+
+@pytest.fixture
+def tree(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    """What Worktree.make gives; every stage's result is what the store has of it."""
+    stages = {"train": TRAINING, "evaluate": EVALUATION, "sweep": TRIAL}
+    results = {name: store.records.get(run_id, {}) for name, run_id in stages.items()}
+    found = Tree(tmp_path / "tree", results)
+
+    def make(project: Path, root: Path, record: Any, params: str, key: str, say: Any) -> Tree:
+        found.made = {"root": root, "params": params, "key": key}
+        found.results = {name: store.records.get(run_id, {}) for name, run_id in stages.items()}
+        return found
+
+    monkeypatch.setattr(run_again.Worktree, "make", make)
+    return found
+
+
+def again(tmp_path: Path, run_id: str, **more: Any) -> Any:
+    lines: list[str] = []
+    more = {"settings": {}, **more}
+    about, verdict = reproduce(tmp_path, run_id, say=lines.append, **more)
+    return about, verdict, lines
+
+
+def test_a_training_is_made_again_with_its_evaluation(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
+) -> None:
+    store.add(TRAINING, configuration.with_changes(tiny_config, {"train.seed": 5}))
+    other = configuration.with_changes(tiny_config, {"evaluate.beam": 7, "train.seed": 6})
+    store.add(EVALUATION, other, stage="evaluate")
+    about, verdict, _ = again(tmp_path, TRAINING[:8])
+    assert about == {
+        "run": TRAINING, "stage": "train", "commit": "a" * 40, "folder": str(tree.root)
+    }  # fmt: skip
+    assert verdict.identical
+    assert verdict.remarks == []
+    assert tree.ran == ["data of train evaluate", "train", "evaluate"]
+    assert tree.made["root"] == tmp_path.with_name(f"{tmp_path.name}-{TRAINING[:8]}")
+    values = configuration.parse(tree.made["params"])
+    assert (values.train.seed, values.evaluate.beam) == (5, 7)
+    assert values.model == tiny_config.model
+    assert values.cluster.max_failures == 9
+    assert values.download.folder == "here"
+    assert values.tracking.uri == "sqlite:///mlflow.db"
+
+
+def test_an_evaluation_is_made_again_with_its_training(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
+) -> None:
+    store.add(TRAINING, tiny_config)
+    other = configuration.with_changes(tiny_config, {"evaluate.beam": 7})
+    store.add(EVALUATION, other, stage="evaluate")
+    about, verdict, _ = again(tmp_path, EVALUATION)
+    assert about["stage"] == "evaluate"
+    assert tree.ran == ["data of train evaluate", "train", "evaluate"]
+    assert configuration.parse(tree.made["params"]).evaluate.beam == 7
+    assert [part.name for part in verdict.parts] == [
+        "weights of step 4", "loss at 2 steps", "bleu"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{"commit": "b" * 40}, {"changes_missing": "a secret"}, None])
+def test_an_evaluation_of_other_code_is_not_compared(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path, changes: dict[str, str] | None
+) -> None:
+    store.add(TRAINING, tiny_config)
+    if changes is not None:
+        store.add(EVALUATION, tiny_config, stage="evaluate", **changes)
+    _, verdict, _ = again(tmp_path, TRAINING)
+    assert tree.ran == ["data of train", "train"]
+    (remark,) = verdict.remarks
+    assert ("other code" in remark) is (changes is not None)
+
+
+def test_a_trial_is_made_again_alone(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
+) -> None:
+    sweep = {
+        "sweep.method": "grid", "sweep.space": {"model.dropout": [0.0, 0.3]}, "sweep.seeds": 2,
+        "sweep.base": {"train.warmup_steps": 5}, "sweep.scheduler": "asha",
+    }  # fmt: skip
+    config = configuration.with_changes(tiny_config, sweep)
+    trials, _ = variants(config)
+    assert len(trials) == 6
+    for trial in trials:
+        store.add(TRIAL, trial.config, stage="sweep")
+        again(tmp_path, TRIAL)
+        ((alone,), refused) = variants(configuration.parse(tree.made["params"]))
+        assert refused == []
+        # By this hash a sweep knows that a trial is trained already.
+        assert alone.fingerprint == trial.fingerprint
+        assert alone.config.evaluate == trial.config.evaluate
+    assert tree.ran[-2:] == ["data of sweep", "sweep"]
+
+
+def test_threads_and_workers_are_those_of_the_run_where_they_fit(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cluster(threads: int, **settings: Any) -> Any:
+        trained = {"workers": 3, "threads": threads}
+        store.add(TRAINING, tiny_config, trained=trained)
+        again(tmp_path, TRAINING, settings=settings)
+        found = configuration.parse(tree.made["params"]).cluster
+        return found.workers, found.cpus_per_worker
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert cluster(2) == (3, 2)
+    assert cluster(3) == (3, None)
+    assert cluster(2, **{"cluster.workers": 1, "cluster.cpus_per_worker": 4}) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("storage", "expected"),
+    [
+        ("runs", "runs"),
+        ("/shared/runs/", f"/shared/runs/reproduce-{TRAINING[:12]}"),
+        ("s3://bucket/x", f"s3://bucket/x/reproduce-{TRAINING[:12]}"),
+    ],
+)
+def test_the_finished_run_is_never_found_in_the_storage(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path, storage: str, expected: str
+) -> None:
+    config = configuration.with_changes(tiny_config, {"cluster.storage": storage})
+    (tmp_path / "params.yaml").write_text(configuration.dump(config))
+    store.add(TRAINING, tiny_config)
+    again(tmp_path, TRAINING)
+    assert configuration.parse(tree.made["params"]).cluster.storage == expected
+
+
+def test_another_question_has_another_key(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def key(**settings: Any) -> str:
+        again(tmp_path, TRAINING, settings=settings)
+        return str(tree.made["key"])
+
+    store.add(TRAINING, tiny_config)
+    keys = [key(), key(**{"cluster.workers": 1})]
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    keys.append(key())
+    monkeypatch.setattr(run_again.lineage, "environment", lambda: "torch==2.12.0\n")
+    keys.append(key())
+    store.add(TRAINING, tiny_config, patch=" \n")
+    keys.append(key())
+    assert len(set(keys)) == 5
+    assert keys[-1] == key()
+
+
+def test_changes_of_a_store_of_others_run_only_if_that_is_said(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
+) -> None:
+    store.add(TRAINING, tiny_config, patch="diff --git a/src/x b/src/x\n")
+    again(tmp_path, TRAINING)
+    for uri in ("http://host:5000", "postgresql+psycopg2://host/db", "sqlite:////elsewhere.db"):
+        store.uri = uri
+        with pytest.raises(UserError, match=r"code that would run here, .*--trust-changes"):
+            again(tmp_path, TRAINING)
+        again(tmp_path, TRAINING, trusted=True)
+    store.add(TRAINING, tiny_config)
+    again(tmp_path, TRAINING)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"commit": "unknown"}, "its commit is not known"),
+        ({"changes_missing": "an AWS key"}, r"its changes were not recorded \(an AWS key\)"),
+    ],
+)
+def test_what_the_record_lacks_is_one_line(
+    store: Store, tiny_config: Config, tmp_path: Path, changes: dict[str, str], said: str
+) -> None:
+    store.add(TRAINING, tiny_config, **changes)
+    with pytest.raises(UserError, match=said):
+        again(tmp_path, TRAINING)
+
+
+@pytest.mark.parametrize("name", ["record.json", "params.yaml", "changes.patch", "dvc.lock"])
+def test_a_file_that_is_missing_is_one_line(
+    store: Store, tiny_config: Config, tmp_path: Path, name: str
+) -> None:
+    store.add(TRAINING, tiny_config)
+    del store.records[TRAINING][name]
+    with pytest.raises(UserError, match=f"has no reproduce/{name}: "):
+        again(tmp_path, TRAINING)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "cluster: 5", "a: [", "sweep: {}\ncluster: {}\n"])
+def test_parameters_that_are_damaged_are_one_line(
+    store: Store, tiny_config: Config, tmp_path: Path, text: str
+) -> None:
+    store.add(TRAINING, tiny_config)
+    store.records[TRAINING]["params.yaml"] = text
+    with pytest.raises(UserError, match=r"params\.yaml of run a+"):
+        again(tmp_path, TRAINING)
+
+
+def test_libraries_that_differ_are_told_first(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
+) -> None:
+    store.add(TRAINING, tiny_config)
+    store.records[TRAINING]["constraints.txt"] = "torch==2.12.0\n"
+    _, verdict, lines = again(tmp_path, TRAINING)
+    assert lines[0].startswith("other libraries than recorded: torch: 2.12.0 recorded, 2.13.0 here")
+    assert verdict.causes == []  # in this test the run made again has the same record
+
+
+def test_the_command_prints_a_verdict_and_its_status_follows(
+    store: Store,
+    tree: Tree,
+    tiny_config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store.add(TRAINING, tiny_config)
+    assert main(["reproduce", TRAINING]) == 0
+    out, _ = capsys.readouterr()
+    assert "verdict: identical" in out
+    assert f"git worktree remove --force {tree.root}" in out
+    unlike = copy.deepcopy(CONTENT)
+    unlike["outcome"]["weights"]["4"] = "b" * 64
+    unlike["outcome"]["curves"]["loss"][0][1] = 1.500001
+    unlike["trained"]["threads"] = 2
+    changed = store.records[TRAINING] | {"record.json": json.dumps(unlike)}
+    monkeypatch.setattr(tree, "record", lambda stage, folder: _as_record(folder, changed))
+    assert main(["reproduce", TRAINING, "--json"]) == 1
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (found["identical"], found["digits"], found["first_step"]) == (False, 6, 2)
+    assert found["causes"] == ["threads: none recorded, 2 here"]
+    last = "run a+ made again: equal to 6 digits, not identical from step 2 on".replace(
+        "a+", TRAINING
+    )
+    assert err.splitlines()[-1] == f"seq2sweep reproduce: {last}"
+    assert main(["reproduce", TRAINING, "--set", "train.steps=5"]) == 2
+    assert "only where it runs can be set" in capsys.readouterr().err
+
+
+def _as_record(folder: Path, files: dict[str, str]) -> StoredRecord:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return StoredRecord.read("new", folder)

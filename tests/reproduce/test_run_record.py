@@ -1,0 +1,179 @@
+"""What a stage records is enough to make a run again, and holds no secret."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.reproduce import run_record
+from seq2sweep.reproduce.run_record import Source
+from seq2sweep.reproduce.stored_record import FILES, StoredRecord
+from seq2sweep.tracking import lineage
+from tests.reproduce.repository import git
+
+TRAINED = {"precision": "float32", "workers": 2, "threads": 1, "device": "CPU", "cpu_features": "x"}
+WEIGHTS = [{"step": 4, "sha256": "a" * 64, "file": "x"}, {"step": 8, "sha256": "b" * 64}]
+
+
+class Run:
+    """Stands in for a run of the outbox: keeps the folder that it is given."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def artifact(self, path: Path) -> None:
+        path.rename(self.folder / path.name)
+
+
+def recorded(project: Path, config: Config, to: Path, **more: Any) -> StoredRecord:
+    source = Source.of(project, "train", {"data": "d", "vocabulary": "v", "code": "c"})
+    to.mkdir()
+    run: Any = Run(to)
+    source.record(run, config, trained=TRAINED, weights=WEIGHTS, **more)
+    return StoredRecord.read("0" * 32, to / "reproduce")
+
+
+def test_all_of_it_is_recorded_and_read(project: Path, tiny_config: Config, tmp_path: Path) -> None:
+    (project / "dvc.lock").write_text("schema: '2.0'\n")
+    (project / "src/code.py").write_text("one = 2\n")
+    git(project, "remote", "add", "origin", "https://me:hunter2@host/project.git")
+    journal = tmp_path / "journal.jsonl"
+    lines: list[dict[str, Any]] = [
+        {"kind": "logged", "step": 2, "loss": 6.610524094125214, "gradient_norm": None, "x": 1},
+        {"kind": "validated", "step": 4, "valid_loss": 5.5},
+        {"kind": "logged", "step": 4, "loss": 6.0, "gradient_norm": 0.25},
+        {"kind": "checkpoint", "step": 4, "loss": 7.0},
+    ]
+    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    record = recorded(
+        project, tiny_config, tmp_path / "run", curves=journal, scores={"bleu": 12.5, "t": "e" * 64}
+    )
+    assert sorted(path.name for path in record.folder.iterdir()) == sorted(FILES)
+    content = record.content
+    assert content["commit"] == git(project, "rev-parse", "HEAD")
+    assert content["origin"] == "https://***@host/project.git"
+    assert content["identity"] == {"data": "d", "vocabulary": "v", "code": "c"}
+    assert content["trained"] == TRAINED
+    assert content["machine"]["processor"] == lineage.hardware()["hardware.cpu"]
+    assert content["outcome"] == {
+        "weights": {"4": "a" * 64, "8": "b" * 64},
+        "curves": {
+            "loss": [[2, 6.610524094125214], [4, 6.0]],
+            "gradient_norm": [[2, None], [4, 0.25]],
+            "valid_loss": [[4, 5.5]],
+        },
+        "scores": {"bleu": 12.5, "t": "e" * 64},
+        "stopped_early": False,
+    }
+    assert (record.folder / "dvc.lock").read_text() == "schema: '2.0'\n"
+    assert b"+one = 2" in (record.folder / "changes.patch").read_bytes()
+    assert (record.folder / "constraints.txt").read_text() == lineage.environment()
+    assert content["packages"]["torch"]
+    assert configuration.load(record.folder / "params.yaml") == tiny_config
+
+
+def test_the_changes_are_those_of_the_beginning(
+    project: Path, tiny_config: Config, tmp_path: Path
+) -> None:
+    source = Source.of(project, "train", {})
+    (project / "src/code.py").write_text("edited while it trains\n")
+    run: Any = Run(tmp_path)
+    source.record(run, tiny_config, trained=TRAINED, weights=WEIGHTS)
+    assert (tmp_path / "reproduce/changes.patch").read_bytes() == b""
+
+
+def test_no_address_is_recorded(project: Path, tiny_config: Config, tmp_path: Path) -> None:
+    secrets = {
+        "tracking.uri": "postgresql://me:hunter2@host/db",
+        "download.mirrors": {"https://a/": "https://hunter2/"},
+        "cluster.storage": "s3://hunter2/x",
+        "cluster.job_server": "http://hunter2:8265",
+    }
+    config = configuration.with_changes(tiny_config, secrets)
+    record = recorded(project, config, tmp_path / "run")
+    for name in FILES:
+        assert b"hunter2" not in (record.folder / name).read_bytes()
+    found = configuration.load(record.folder / "params.yaml")
+    sections = ("data", "prepare", "vocabulary", "model", "train", "evaluate", "sweep")
+    for section in sections:
+        assert getattr(found, section) == getattr(config, section)
+    assert dataclasses.asdict(found.cluster) | {"storage": ""} == dataclasses.asdict(
+        config.cluster
+    ) | {"storage": "", "job_server": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("src/a.py", 'KEY = "AKIA' + "A" * 16 + '"\n', "an AWS key in line 7"),
+        ("src/a.py", "get('https://me:hunter2@host')\n", "an address with a user or password"),
+        ("src/id_rsa", "x\n", "src/id_rsa looks like a secret by its name"),
+        ("src/large.bin", "\n".join(map(str, range(300_000))), "MiB of changes, and at most 1.0"),
+    ],
+)
+def test_changes_with_a_secret_or_too_large_are_told_and_left_out(
+    project: Path,
+    tiny_config: Config,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    text: str,
+    said: str,
+) -> None:
+    (project / name).write_text(text)
+    record = recorded(project, tiny_config, tmp_path / "run")
+    assert (record.folder / "changes.patch").read_bytes() == b""
+    assert said in record.content["changes_missing"]
+    (line,) = capsys.readouterr().out.splitlines()
+    assert said in line
+    assert "hunter2" not in line
+
+
+@pytest.mark.parametrize(
+    ("commit", "missing"), [("a" * 40, False), ("a" * 40 + "-dirty", True), (None, True)]
+)
+def test_a_job_without_git_knows_its_commit_alone(
+    tmp_path: Path,
+    tiny_config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+    commit: str | None,
+    missing: bool,
+) -> None:
+    monkeypatch.delenv("SEQ2SWEEP_COMMIT", raising=False)
+    if commit:
+        monkeypatch.setenv("SEQ2SWEEP_COMMIT", commit)
+    (tmp_path / "job").mkdir()
+    record = recorded(tmp_path / "job", tiny_config, tmp_path / "run")
+    assert record.content["commit"] == ("a" * 40 if commit else "unknown")
+    assert (record.content["changes_missing"] is not None) is missing
+
+
+def test_variables_that_change_sums_are_recorded_without_folders_of_this_machine(
+    project: Path, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    monkeypatch.setenv("TORCH_HOME", str(Path.home() / "torch"))
+    monkeypatch.setenv("HUNTER2", "hunter2")
+    machine = recorded(project, tiny_config, tmp_path / "run").content["machine"]
+    assert machine["MKL_CBWR"] == "COMPATIBLE"
+    assert machine["TORCH_HOME"] == "~/torch"
+    assert "HUNTER2" not in machine
+
+
+def test_long_curves_are_thinned(tmp_path: Path, project: Path, tiny_config: Config) -> None:
+    journal = tmp_path / "journal.jsonl"
+    most = 3 * run_record.MOST_POINTS
+    entries = ({"kind": "logged", "step": i, "loss": i / 7} for i in range(1, most + 1))
+    journal.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    curve = recorded(project, tiny_config, tmp_path / "run", curves=journal).content["outcome"][
+        "curves"
+    ]["loss"]
+    assert len(curve) <= run_record.MOST_POINTS + 1
+    assert curve[0] == [1, 1 / 7]
+    assert curve[-1] == [most, most / 7]

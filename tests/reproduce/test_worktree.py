@@ -1,0 +1,274 @@
+"""A worktree has the run's code, parameters and data, or there is one line of what is missing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.reproduce import git_tree
+from seq2sweep.reproduce.stored_record import StoredRecord
+from seq2sweep.reproduce.worktree import Worktree
+from tests.reproduce.repository import git
+
+STAGES = """
+stages:
+  encode:
+    cmd: x
+    outs: [data/encoded, data/vocabulary]
+  train:
+    cmd: x
+    params: [{code.json: [train]}]
+    deps: [data/encoded/train.json]
+    outs: [models/train]
+  evaluate:
+    cmd: x
+    deps: [data/encoded/test.json, data/vocabulary, models/train]
+    outs: [metrics/evaluate.json]
+"""
+LOCK = """
+schema: '2.0'
+stages:
+  encode:
+    cmd: x
+    outs:
+    - {path: data/encoded, hash: md5, md5: 0123456789abcdef0123456789abcdef.dir}
+    - {path: data/vocabulary, hash: md5, md5: fedcba9876543210fedcba9876543210.dir}
+"""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """What DVC is asked for; it knows a cache, and no remote."""
+    found: list[tuple[str, ...]] = []
+
+    def ask(self: Worktree, folder: Path, *arguments: str) -> str:
+        found.append(arguments)
+        return {"cache": "/a/cache\n"}.get(arguments[0], "")
+
+    monkeypatch.setattr(Worktree, "_ask", ask)
+    return found
+
+
+@pytest.fixture
+def record(project: Path, tmp_path: Path) -> StoredRecord:
+    folder = tmp_path / "record"
+    folder.mkdir()
+    (project / "dvc.yaml").write_text(STAGES)
+    git(project, "commit", "-qam", "stages")
+    content = {"commit": git(project, "rev-parse", "HEAD"), "origin": None, "stage": "train"}
+    texts = {"dvc.lock": LOCK, "params.yaml": "", "constraints.txt": "", "changes.patch": ""}
+    for name, text in {**texts, "record.json": json.dumps(content)}.items():
+        (folder / name).write_text(text)
+    return StoredRecord("0" * 32, content, folder)
+
+
+def make(project: Path, record: StoredRecord, key: str = "key", said: Any = None) -> Worktree:
+    say = [].append if said is None else said.append
+    return Worktree.make(project, project.parent / "again", record, "of: the run\n", key, say)
+
+
+def with_changes(project: Path, record: StoredRecord) -> None:
+    """Has the record's patch hold what differs from the commit, which is undone."""
+    (record.folder / "changes.patch").write_bytes(git_tree.changes(project))
+    git(project, "stash", "--include-untracked")
+
+
+def test_it_has_the_changes_and_the_parameters_of_the_run(
+    project: Path, record: StoredRecord, asked: Any
+) -> None:
+    (project / "src/code.py").write_text("one = 2\n")
+    (project / "src/new.py").write_text("new\n")
+    with_changes(project, record)
+    (project / "params.yaml").write_text("of: today\n")
+    said: list[str] = []
+    made = make(project, record, said=said)
+    assert (made.project / "src/code.py").read_text() == "one = 2\n"
+    assert (made.project / "src/new.py").read_text() == "new\n"
+    assert (made.project / "params.yaml").read_text() == "of: the run\n"
+    assert (made.project / "dvc.lock").read_text() == LOCK
+    assert said == ["applies changes of 0.0 MiB to src/code.py, src/new.py"]
+    assert ("config", "--local", "cache.dir", "/a/cache") in asked
+    # Nothing of it is in the tree where it is made.
+    assert (project / "src/code.py").read_text() == "one = 1\n"
+    assert git(project, "stash", "list")
+
+
+def test_it_is_resumed_for_the_same_and_refused_for_another(
+    project: Path, record: StoredRecord, asked: Any
+) -> None:
+    made = make(project, record)
+    (made.project / "runs" / "work").write_text("done")
+    said: list[str] = []
+    assert make(project, record, said=said) == made
+    assert said == [f"resumes in {made.root}"]
+    with pytest.raises(UserError, match=r"not of this run .*git worktree remove --force .*again"):
+        make(project, record, key="another")
+    assert (made.project / "runs" / "work").read_text() == "done"
+    git(project, "worktree", "remove", "--force", str(made.root))
+    (project.parent / "again").mkdir()
+    with pytest.raises(UserError, match="--folder"):
+        make(project, record)
+
+
+@pytest.mark.parametrize("path", [".dvc/config", "docs/page.md", "params.yaml", "src2/x.py"])
+def test_a_patch_of_what_is_no_code_is_refused(
+    project: Path, record: StoredRecord, asked: Any, path: str
+) -> None:
+    (record.folder / "changes.patch").write_text(
+        f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
+        "@@ -0,0 +1 @@\n+x\n"
+    )
+    with pytest.raises(UserError, match=f"changes {path}, which is no code"):
+        make(project, record)
+    assert not (project.parent / "again").exists()
+
+
+@pytest.mark.parametrize("path", ["../outside.py", ".git/hooks/post-checkout"])
+def test_a_patch_that_leaves_the_worktree_is_refused(
+    project: Path, record: StoredRecord, asked: Any, path: str
+) -> None:
+    (record.folder / "changes.patch").write_text(
+        f"diff --git a/src/{path} b/src/{path}\nnew file mode 100644\n--- /dev/null\n"
+        f"+++ b/src/{path}\n@@ -0,0 +1 @@\n+x\n"
+    )
+    with pytest.raises(UserError, match=r"changes\.patch of the run"):
+        make(project, record)
+    assert sorted(p.name for p in project.parent.iterdir()) == ["project", "record"]
+
+
+def test_what_cannot_be_applied_leaves_no_worktree(
+    project: Path, record: StoredRecord, asked: Any
+) -> None:
+    other = "diff --git a/src/code.py b/src/code.py\n--- a/src/code.py\n+++ b/src/code.py\n"
+    other += "@@ -1 +1 @@\n-two = 1\n+two = 2\n"
+    for patch in ("no patch at all\n", other):
+        (record.folder / "changes.patch").write_text(patch)
+        with pytest.raises(UserError, match=r"changes\.patch of the run cannot be applied: error"):
+            make(project, record)
+        assert not (project.parent / "again").exists()
+        assert len(git(project, "worktree", "list").splitlines()) == 1
+
+
+# --- data ----------------------------------------------------------------------------------------
+
+
+class Data:
+    """Stands in for DVC, which has the data in `place`, or makes them with other sums."""
+
+    def __init__(self, place: str, lock: str = LOCK) -> None:
+        self.place, self.lock, self.repro = place, lock, ()
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def ask(tree: Worktree, folder: Path, *arguments: str) -> str:
+            if arguments[0] in ("checkout", "pull"):
+                if arguments[0] != self.place:
+                    raise OperationalError("missing")
+                self._make(tree, arguments[1:])
+            return {"cache": "/a/cache", "remote": "mine\tx\n" * (self.place == "pull")}.get(
+                arguments[0], ""
+            )
+
+        def dvc(tree: Worktree, *arguments: str) -> None:
+            self.repro = arguments
+            self._make(tree, ("data/encoded", "data/vocabulary"))
+            (tree.project / "dvc.lock").write_text(self.lock)
+
+        monkeypatch.setattr(Worktree, "_ask", ask)
+        monkeypatch.setattr(Worktree, "dvc", dvc)
+        monkeypatch.setattr(Worktree, "call", lambda tree, *arguments: None)
+
+    def _make(self, tree: Worktree, outs: Any) -> None:
+        for out in outs:
+            (tree.project / out).mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("checkout", "from the cache of DVC"),
+        ("pull", "from the remote of DVC"),
+        ("repro", "neither in the cache nor in a remote of DVC; made again"),
+    ],
+)
+def test_data_come_from_the_nearest_place(
+    project: Path, record: StoredRecord, monkeypatch: pytest.MonkeyPatch, place: str, said: str
+) -> None:
+    data = Data(place)
+    data.install(monkeypatch)
+    lines: list[str] = []
+    made = make(project, record)
+    made.bring_data(["train", "evaluate"], lines.append)
+    # What the stages themselves make, models/train, is not brought.
+    assert lines == [f"data/encoded, data/vocabulary: {said}"]
+    assert data.repro == (("repro", "encode") if place == "repro" else ())
+
+
+def test_data_made_again_that_differ_are_told_before_anything_is_trained(
+    project: Path, record: StoredRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Data("repro", LOCK.replace("0123", "9999")).install(monkeypatch)
+    made = make(project, record)
+    message = r"data/encoded has the sum 9999\w+\.dir, recorded is 0123"
+    with pytest.raises(OperationalError, match=message):
+        made.bring_data(["train"], lambda line: None)
+
+
+@pytest.mark.parametrize("lock", ["", "schema: '2.0'\nstages: {}\n", LOCK.replace("0123", "../3")])
+def test_a_record_without_sums_of_the_data_is_one_line(
+    project: Path, record: StoredRecord, monkeypatch: pytest.MonkeyPatch, lock: str
+) -> None:
+    (record.folder / "dvc.lock").write_text(lock)
+    Data("checkout").install(monkeypatch)
+    made = make(project, record)
+    with pytest.raises(UserError, match=r"dvc\.lock (of the run has no sum of|is damaged)"):
+        made.bring_data(["train"], lambda line: None)
+
+
+# --- programs ------------------------------------------------------------------------------------
+
+
+def test_a_stage_has_the_code_of_the_worktree_and_no_other_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://host")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "where.py").write_text(
+        "import os; uri = os.environ.get('MLFLOW_TRACKING_URI', 'none')\n"
+        "open('out', 'w').write(uri + __file__)"
+    )
+    Worktree(tmp_path, tmp_path).call("-c", "import where")
+    assert (tmp_path / "out").read_text() == f"none{tmp_path}/src/where.py"
+
+
+def test_a_stage_that_fails_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(OperationalError, match=r"failed in .* with status 3, .*again to resume"):
+        Worktree(tmp_path, tmp_path).call("-c", "raise SystemExit(3)")
+
+
+def test_an_interruption_reaches_the_stage_and_is_waited_for(tmp_path: Path) -> None:
+    child = (
+        "import time, pathlib\ntry:\n  pathlib.Path('up').touch()\n  time.sleep(60)\n"
+        "except KeyboardInterrupt:\n  time.sleep(0.2)\n  pathlib.Path('saved').touch()"
+    )
+    code = (
+        "import pathlib\nfrom seq2sweep.reproduce.worktree import Worktree\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        f"try:\n  Worktree(folder, folder).call('-c', {child!r})\n"
+        "except KeyboardInterrupt:\n  raise SystemExit(75)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code])
+    end = time.monotonic() + 60
+    while not (tmp_path / "up").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 75
+    assert (tmp_path / "saved").exists()
