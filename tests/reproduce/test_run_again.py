@@ -124,13 +124,14 @@ def test_a_training_is_made_again_with_its_evaluation(
 ) -> None:
     store.add(TRAINING, configuration.with_changes(tiny_config, {"train.seed": 5}))
     other = configuration.with_changes(tiny_config, {"evaluate.beam": 7, "train.seed": 6})
-    store.add(EVALUATION, other, stage="evaluate")
+    # The code that scores is other code than that which trains.
+    store.add(EVALUATION, other, stage="evaluate", identity={"data": "of the test set"})
     about, verdict, _ = again(tmp_path, TRAINING[:8])
     assert about == {
         "run": TRAINING, "stage": "train", "commit": "a" * 40, "folder": str(tree.root)
     }  # fmt: skip
     assert verdict.identical
-    assert verdict.remarks == []
+    assert verdict.remarks == verdict.causes == []
     assert tree.ran == ["data of train evaluate", "train", "evaluate"]
     assert tree.made["root"] == tmp_path.with_name(f"{tmp_path.name}-{TRAINING[:8]}")
     values = configuration.parse(tree.made["params"])

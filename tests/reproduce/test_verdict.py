@@ -66,6 +66,7 @@ def test_nothing_to_compare_is_not_identical() -> None:
         (("outcome", "weights", "6"), "f" * 64, 6),
         (("outcome", "weights", "12"), "f" * 64, 12),
         (("outcome", "weights"), {"12": "a" * 64}, 6),
+        (("outcome", "weights"), {"12": "f" * 64, "6": "f" * 64}, 6),
         (("outcome", "curves", "loss", 1, 1), math.nextafter(5.942409467164316, 6), 12),
         (("outcome", "curves", "loss"), [[6, 6.610524094125214], [12, 5.942409467164316]], 18),
         (("outcome", "curves"), {"loss": RECORD["outcome"]["curves"]["loss"]}, 6),

@@ -98,9 +98,8 @@ def reproduce(
     pairs.sort(key=lambda pair: pair[0]["stage"] == "evaluate")  # the training first
     if record.content["outcome"]["stopped_early"]:
         remarks.append("the scheduler stopped this trial early: it is compared as far as that")
-    found = verdict.Verdict(
-        verdict.parts_of(pairs), verdict.causes(record.content, pairs[-1][1]), remarks
-    )
+    causes = [line for one, again in pairs for line in verdict.causes(one, again)]
+    found = verdict.Verdict(verdict.parts_of(pairs), list(dict.fromkeys(causes)), remarks)
     about = {"run": run, "stage": record.stage, "commit": record.content["commit"]}
     return about | {"folder": str(tree.root)}, found
 

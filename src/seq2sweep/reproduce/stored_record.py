@@ -88,7 +88,9 @@ class StoredRecord:
 
 def variables() -> dict[str, str]:
     """The environment variables that can change how numbers are computed, by their names."""
-    return {k: v for k, v in sorted(os.environ.items()) if k.startswith(tuple(_COMPUTES))}
+    found = {k: v for k, v in sorted(os.environ.items()) if k.startswith(tuple(_COMPUTES))}
+    found.pop("KMP_INIT_AT_FORK", None)  # torch sets it, when it is loaded
+    return found
 
 
 def _record(text: bytes, name: str) -> dict[str, Any]:
