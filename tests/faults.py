@@ -906,6 +906,34 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("for scores in (ours, theirs))", "for scores in (theirs, ours))"),
         ],
     },
+    # --- reproduce: what is the same, and of what code, data and place it is made again
+    "tests/reproduce/test_verdict.py": {
+        f"{PACKAGE}/reproduce/verdict.py": [
+            ("math.floor(-math.log10(relative))", "math.ceil(-math.log10(relative))"),
+            (
+                "if again.get(step) != recorded[step])",
+                "if again.get(step, 0) not in (0, recorded[step]))",
+            ),
+            ("return bool(self.parts) and all(", "return all("),
+        ],
+    },
+    "tests/reproduce/test_git_tree.py": {
+        f"{PACKAGE}/reproduce/git_tree.py": [
+            ('git(project, "add", "--intent-to-add", "--", path, index=index)', "pass"),
+        ],
+    },
+    "tests/reproduce/test_run_again.py": {
+        f"{PACKAGE}/reproduce/run_again.py": [
+            ('values["sweep"] |= ALONE', "pass"),
+            ('cluster["storage"] = storage', "pass"),
+        ],
+    },
+    "tests/reproduce/test_worktree.py": {
+        f"{PACKAGE}/reproduce/worktree.py": [
+            ("if path.read_text() == key]", "if path.read_text()]"),
+            ("if found.get(out) != recorded[out]]:", "if out not in found]:"),
+        ],
+    },
 }
 
 

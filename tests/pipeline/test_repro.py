@@ -349,6 +349,30 @@ def assert_rebuilt(project: Project, client: Any, runs: list[Any]) -> None:
         assert trial["params_sha256"] == configuration.fingerprint(rebuilt)
 
 
+@pytest.mark.parametrize("stage", ["sweep", pytest.param("train", marks=pytest.mark.thorough)])
+def test_a_run_is_made_again_from_its_id(project: Project, tmp_path: Path, stage: str) -> None:
+    trials = project.json("reports/sweep.json")["trials"]
+    (*_, trial) = [one for one in trials if one["status"] == "finished"]
+    training = project.json("metrics/train.json")
+    run_id = {"sweep": trial, "train": training}[stage]["mlflow_run_id"]
+    command = (sys.executable, "-m", "seq2sweep.cli", "reproduce", run_id[:12], "--json")
+    done = project.call(*command, "--folder", str(tmp_path / "again"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["run"] == run_id
+    assert found["identical"]
+    assert (found["causes"], found["remarks"]) == ([], [])
+    parts = set(found["parts"])
+    names = {"loss", "gradient_norm", "valid_loss"}
+    assert {name.split()[0] for name in parts} >= {*names, "weights", "translations", "chrf"}
+    # It was trained there, of code and parameters there, and nothing of the project is another.
+    (journal,) = (tmp_path / "again" / "runs").glob(
+        "train-*/journal.jsonl" if stage == "train" else "sweep-*/trials/*/journal.jsonl"
+    )
+    assert journal.stat().st_size > 0
+    assert project.call("git", "status", "--porcelain").stdout == "?? dvc.lock\n"
+
+
 def test_the_best_variant_translates_by_its_alias(
     project: Project,
     monkeypatch: pytest.MonkeyPatch,
