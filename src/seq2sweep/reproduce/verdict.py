@@ -38,12 +38,9 @@ class Part:
         """How the two compare."""
         if self.digits == EXACT:
             return "identical"
-        at = (
-            ""
-            if self.first_step is None
-            else f"; the first that differs is of step {self.first_step}"
-        )
-        return (f"equal to {self.digits:.0f} digits" if self.digits else "differs") + at
+        near = self.digits >= CLOSE_DIGITS
+        how = f"equal to {self.digits:.0f} digits" if near else "differs"
+        return how + ("" if self.first_step is None else f", first at step {self.first_step}")
 
 
 @dataclass(frozen=True)
