@@ -94,7 +94,9 @@ def test_it_has_the_changes_and_the_parameters_of_the_run(
     assert (made.project / "src/new.py").read_text() == "new\n"
     assert (made.project / "params.yaml").read_text() == "of: the run\n"
     assert (made.project / "dvc.lock").read_text() == LOCK
-    assert said == ["applies changes of 0.0 MiB to src/code.py, src/new.py"]
+    size = (record.folder / "changes.patch").stat().st_size
+    shown = "src/code.py, src/new.py"
+    assert said == [f"applies changes.patch of the run ({size} bytes) to {shown}"]
     assert ("config", "--local", "cache.dir", "/a/cache") in asked
     # Nothing of it is in the tree where it is made.
     assert (project / "src/code.py").read_text() == "one = 1\n"

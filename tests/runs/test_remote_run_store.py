@@ -22,9 +22,11 @@ from seq2sweep.runs.remote_run_store import STOP, RemoteRunStore, driver_store, 
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import hang_logs_here
 from seq2sweep.storage import lease
+from seq2sweep.storage.atomic import sha256
 from seq2sweep.storage.lease import LeaseLostError
 from seq2sweep.storage.object_store import ObjectStore, node_folder
 from seq2sweep.train import checkpointing, loop
+from seq2sweep.train.checkpointing import MANIFEST
 from tests.cluster.checkpoints import save
 from tests.conftest import Corpus
 
@@ -101,6 +103,17 @@ def test_another_machine_goes_on(machines: Machines, there: ObjectStore) -> None
     third.fetch(checkpoint_name(4))
     assert [path.name for path in third.folder.glob("step-*")] == [checkpoint_name(4)]
     checkpointing.verify(third.folder / checkpoint_name(4))
+
+
+def test_sums_of_a_checkpoint_are_known_without_its_files(machines: Machines) -> None:
+    first = machines.on("first")
+    with first.writing():
+        (written,) = train(first, 4)
+    expected = {path.name: sha256(path) for path in written.iterdir() if path.name != MANIFEST}
+    assert RunStore(first.folder).sums(checkpoint_name(4)) == expected
+    elsewhere = machines.on("second")
+    assert elsewhere.sums(checkpoint_name(4)) == expected
+    assert not (elsewhere.folder / checkpoint_name(4)).exists()
 
 
 def test_a_worker_beside_the_first_one_removes_nothing(machines: Machines) -> None:

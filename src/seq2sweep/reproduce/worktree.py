@@ -16,7 +16,7 @@ from types import FrameType
 from typing import NoReturn
 
 from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.jobs import bundle, dvc_stages
+from seq2sweep.jobs import dvc_stages
 from seq2sweep.paths import read_bytes, read_json
 from seq2sweep.reproduce import git_tree
 from seq2sweep.reproduce.stored_record import FILES, LOCK, PARAMS, PATCH, RESULTS, StoredRecord
@@ -79,7 +79,7 @@ class Worktree:
                     if not any(Path(path).is_relative_to(place) for place in code):
                         raise UserError(f"{PATCH} of the run changes {path}, which is no code")
                 shown = ", ".join(paths[:5]) + f" and {len(paths) - 5} more" * (len(paths) > 5)
-                say(f"applies changes of {bundle.mebibytes(len(patch))} to {shown}")
+                say(f"applies changes.patch of the run ({len(patch):,} bytes) to {shown}")
                 git_tree.git(self.root, "apply", "--whitespace=nowarn", "-", given=patch)
         except git_tree.GitError as error:
             raise UserError(f"{PATCH} of the run cannot be applied: {error}") from None
