@@ -107,20 +107,19 @@ def score_model(
         if not config.data.private:
             columns, *rows = [line.split("\t") for line in result.table.splitlines()]
             run.table("translations.json", columns, rows)
-        scores = shown(metrics, config) | {"translations": metrics["made_from"]["translations"]}
-        del scores["decode_tokens_per_second"]
-        source.record(
-            run,
-            config,
-            trained=receipt.get("trained", {}),
-            weights=receipt["checkpoints"],
-            scores=scores,
-        )
+        made_of = {"trained": receipt.get("trained", {}), "weights": receipt["checkpoints"]}
+        source.record(run, config, **made_of, scores=reproducible(metrics, config))
     console.say(
         TASKS[config.data.task].in_words(metrics)
         + f", perplexity {metrics['perplexity']:.3f}, "
         + f"{metrics['decode_tokens_per_second']:,.0f} tokens/s"
     )
+
+
+def reproducible(metrics: dict[str, Any], config: Config) -> dict[str, Any]:
+    """Of metrics/evaluate.json what the same weights, data and code give again."""
+    scores = shown(metrics, config) | {"translations": metrics["made_from"]["translations"]}
+    return {key: value for key, value in scores.items() if key != "decode_tokens_per_second"}
 
 
 def _receipt(config: Config, header: dict[str, Any], folder: Path) -> dict[str, Any]:

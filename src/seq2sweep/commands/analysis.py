@@ -207,6 +207,8 @@ def _why(options: argparse.Namespace) -> None:
         other = against if against in (None, PAPER) else output(against)
         found = explain(given, other, more, bar.update)
     print_json(found) if options.json else print(overview(found))
+
+
 def _add_reproduce(commands: Commands) -> None:
     reproduce = commands.add_parser(
         "reproduce",

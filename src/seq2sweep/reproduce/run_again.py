@@ -20,7 +20,8 @@ from seq2sweep.reproduce import verdict
 from seq2sweep.reproduce.stored_record import PARAMS, PATCH, StoredRecord, variables
 from seq2sweep.reproduce.worktree import STORE, Worktree
 from seq2sweep.tracking import lineage
-from seq2sweep.tracking.mlflow_store import RunReader, resolve_uri
+from seq2sweep.tracking.mlflow_store import resolve_uri
+from seq2sweep.tracking.run_reader import RunReader
 
 OF_WHOEVER_RUNS = ("address", "job_server", "job_environment", "max_failures", "hang_seconds")
 """Keys of `cluster` that are those of the project here, not of the record."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from seq2sweep.errors import UserError
 from seq2sweep.paths import mismatch, read_bytes
-from seq2sweep.tracking.mlflow_store import RunReader
+from seq2sweep.tracking.run_reader import RunReader
 
 FOLDER = "reproduce"
 PARAMS, LOCK, PACKAGES, PATCH, RECORD = FILES = (

@@ -21,7 +21,7 @@ from seq2sweep.paths import read_bytes, read_json
 from seq2sweep.reproduce import git_tree
 from seq2sweep.reproduce.stored_record import FILES, LOCK, PARAMS, PATCH, RESULTS, StoredRecord
 from seq2sweep.storage.atomic import whole_folder, write_whole
-from seq2sweep.tracking.mlflow_store import RunReader
+from seq2sweep.tracking.run_reader import RunReader
 
 KEPT = Path("runs") / "record"
 """Where it has the record: git and DVC ignore `runs`."""

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import mlflow
 import mlflow.artifacts
@@ -25,18 +24,8 @@ from mlflow.utils.environment import _PythonEnv
 from seq2sweep.config import Config
 from seq2sweep.data.files import MANIFEST
 from seq2sweep.errors import UserError
-from seq2sweep.tracking.mlflow_store import (
-    PARENT,
-    STORE_ERRORS,
-    Experiment,
-    destination,
-    reason,
-    refuses,
-    unusable,
-)
-
-SHORTEST_ID = 8
-"""Characters of a run's id that name it."""
+from seq2sweep.tracking.mlflow_store import reason, refuses, resolve_uri
+from seq2sweep.tracking.run_reader import RunReader
 
 
 def signature(beam: int, alpha: float) -> ModelSignature:
@@ -86,73 +75,61 @@ def _python_version() -> str:
 @contextlib.contextmanager
 def model_folder(name: str, config: Config, project: Path) -> Iterator[Path]:
     """The folder of a model: `models:/NAME@ALIAS`, `models:/NAME/VERSION`, `models:/m-...`, or the
-    id of a run, or the first 8 characters of it or more; of a training that of its newest
-    evaluation. What is kept elsewhere is downloaded, and removed when the block ends.
+    id of a run, or how it begins; of a training that of its newest evaluation.
 
-    Raises UserError when there is none, and when MLflow cannot be used.
+    What is kept elsewhere is downloaded, and removed when the block ends. Raises UserError when
+    there is none, and when MLflow cannot be used.
     """
-    _, uri, experiment, artifacts = destination(config, project)
-    opened = Experiment(uri, experiment, artifacts)
-    try:
-        place = _of_uri(opened, name) if name.startswith("models:/") else _of_run(opened, name)
-        local = place.startswith("file:") or "://" not in place
-        with TemporaryDirectory(prefix="seq2sweep-model-") as folder:
+    reader = RunReader(resolve_uri(config.tracking, project))
+    place = _of_uri(reader, name) if name.startswith("models:/") else _of_run(reader, name)
+    local = place.startswith("file:") or "://" not in place
+    with TemporaryDirectory(prefix="seq2sweep-model-") as folder:
+        with reader.reading():
             found = Path(
                 mlflow.artifacts.download_artifacts(
-                    artifact_uri=place, dst_path=None if local else folder, tracking_uri=uri
+                    artifact_uri=place, dst_path=None if local else folder, tracking_uri=reader.uri
                 )
             )
-            if not (found / MANIFEST).exists():
-                raise UserError(
-                    f"{name} is no model that this version of seq2sweep can load: evaluate it "
-                    "again, by `dvc repro -f evaluate`"
-                )
-            yield found
-    except STORE_ERRORS as error:
-        raise UserError(unusable(uri, error)) from None
+        if not (found / MANIFEST).exists():
+            raise UserError(
+                f"{name} is no model that this version of seq2sweep can load: evaluate it "
+                "again, by `dvc repro -f evaluate`"
+            )
+        yield found
 
 
-def _of_uri(experiment: Experiment, name: str) -> str:
+def _of_uri(reader: RunReader, name: str) -> str:
     """Where the files of a model are that is named as MLflow does. Raises UserError."""
-    client, rest = experiment.client, name.removeprefix("models:/")
-    try:
-        if "@" in rest:
-            registered, _, alias = rest.partition("@")
-            return str(client.get_model_version_by_alias(registered, alias).source)
-        if "/" in rest:
-            registered, _, version = rest.rpartition("/")
-            return str(client.get_model_version(registered, version).source)
-        return str(client.get_logged_model(rest).artifact_location)
-    except MlflowException as error:
-        if refuses(error):
-            raise UserError(f"{name}: MLflow has no such model ({reason(error)})") from None
-        raise
+    client, rest = reader.client, name.removeprefix("models:/")
+    with reader.reading():
+        try:
+            if "@" in rest:
+                registered, _, alias = rest.partition("@")
+                return str(client.get_model_version_by_alias(registered, alias).source)
+            if "/" in rest:
+                registered, _, version = rest.rpartition("/")
+                return str(client.get_model_version(registered, version).source)
+            return str(client.get_logged_model(rest).artifact_location)
+        except MlflowException as error:
+            if refuses(error):
+                raise UserError(f"{name}: MLflow has no such model ({reason(error)})") from None
+            raise
 
 
-def _of_run(experiment: Experiment, name: str) -> str:
+def _of_run(reader: RunReader, name: str) -> str:
     """Where the files of the newest model of a run, or of the runs below it, are."""
-    run_id = str(run_of(experiment, name).info.run_id)
-    below = experiment.search(f"tags.`{PARENT}` = '{run_id}'")
-    models = [
-        model
-        for one in (run_id, *(run.info.run_id for run in below))
-        for model in experiment.client.search_logged_models(
-            [experiment.id], filter_string=f"source_run_id = '{one}'"
-        )
-        if str(model.status) == "READY"
-    ]
+    run_id = reader.find(name)
+    ids = [run_id, *reader.children(run_id)]
+    with reader.reading():
+        experiment = reader.client.get_run(run_id).info.experiment_id
+        models = [
+            model
+            for one in ids
+            for model in reader.client.search_logged_models(
+                [experiment], filter_string=f"source_run_id = '{one}'"
+            )
+            if str(model.status) == "READY"
+        ]
     if not models:
         raise UserError(f"the run {run_id} has no model: name that of a training or an evaluation")
     return str(max(models, key=lambda model: model.creation_timestamp).artifact_location)
-
-
-def run_of(experiment: Experiment, name: str) -> Any:
-    """The run of an id, or of its first characters. Raises UserError."""
-    found = [run for run in experiment.search("") if run.info.run_id.startswith(name)]
-    if len(name) < SHORTEST_ID or len(found) != 1:
-        several = f"{len(found)} runs have" if len(found) > 1 else "no run of this experiment has"
-        raise UserError(
-            f"{several} an id that begins with {name!r}: give at least {SHORTEST_ID} characters of "
-            "one that `seq2sweep ui` shows, a model such as models:/NAME@ALIAS, or a folder"
-        )
-    return found[0]

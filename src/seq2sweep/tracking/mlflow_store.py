@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -79,7 +78,7 @@ class Experiment:
         location = artifacts.resolve().as_uri()
         try:
             if not remote:
-                _open_database(uri, location)
+                open_database(uri, location)
             # The registry's address is given too, else MLflow opens a default one for it.
             self.client: Any = MlflowClient(tracking_uri=uri, registry_uri=uri)
             self.id = _open_experiment(self.client, name, None if remote else location)
@@ -124,84 +123,7 @@ class Experiment:
         return list(self.client.search_runs([self.id], filter_string, order_by=order))
 
 
-class RunReader:
-    """Reads what a store has of runs of any experiment, and changes nothing there."""
-
-    def __init__(self, uri: str) -> None:
-        """uri: as `resolve_uri` gives it. Raises UserError when the store cannot be used."""
-        self.uri, self.is_server = uri, uri.partition("://")[0] in SERVERS
-        file = Path(uri.removeprefix("sqlite:///"))
-        if uri.startswith("sqlite:") and not file.is_file():
-            raise UserError(
-                f"there are no runs here, as {file} is missing: set tracking.uri or "
-                "$MLFLOW_TRACKING_URI to the store that has the run, such as "
-                "sqlite:////home/me/project/mlflow.db"
-            )
-        with self._reading():
-            if not self.is_server:
-                _open_database(uri, "")
-            self.client: Any = MlflowClient(tracking_uri=uri, registry_uri=uri)
-
-    def find(self, run_id: str) -> str:
-        """The id of the one run whose id begins like this. Raises UserError."""
-        if not re.fullmatch("[0-9a-f]{4,32}", run_id):
-            raise UserError(
-                f"{run_id[:80]!r} is no run id: give one as MLflow shows it, 32 of 0-9 and a-f, or "
-                "at least its first 4"
-            )
-        found = self._search(f"attributes.run_id LIKE '{run_id}%'")
-        if len(found) != 1:
-            several = f"those of {len(found)} runs begin so: give more of it"
-            none = f"{redact(self.uri)} has no such run, or it was deleted there"
-            raise UserError(f"run id {run_id}: {several if found else none}")
-        return str(found[0].info.run_id)
-
-    def children(self, run_id: str) -> list[str]:
-        """The ids of the runs right under a run, the newest first."""
-        found = self._search(f"tags.`mlflow.parentRunId` = '{run_id}'")
-        return [str(run.info.run_id) for run in reversed(found)]
-
-    def parent(self, run_id: str) -> str | None:
-        """The id of the run that a run is under."""
-        with self._reading():
-            tags = self.client.get_run(run_id).data.tags
-        found = tags.get("mlflow.parentRunId")
-        return None if found is None else str(found)
-
-    def fetch(self, run_id: str, folder: str, names: Collection[str], most: int, to: Path) -> None:
-        """Copy files of a run's artifact folder into a folder here, those that are there.
-
-        most: bytes that each may have. Raises UserError for a larger one.
-        """
-        to.mkdir(parents=True)
-        with self._reading():
-            for file in self.client.list_artifacts(run_id, folder):
-                name = file.path.removeprefix(f"{folder}/")
-                if name not in names:
-                    continue
-                if file.is_dir or (file.file_size or 0) > most:
-                    raise UserError(
-                        f"run {run_id}: {folder}/{name} is no file of at most {most} bytes"
-                    )
-                # Some stores put it below the folder's name, others do not.
-                Path(self.client.download_artifacts(run_id, file.path, str(to))).replace(to / name)
-
-    def _search(self, filter_string: str) -> list[Any]:
-        """The active runs of all experiments that a filter finds, the oldest first."""
-        with self._reading():
-            experiments = [e.experiment_id for e in self.client.search_experiments()]
-            order = ["attributes.start_time ASC"]
-            return list(self.client.search_runs(experiments, filter_string, order_by=order))
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            yield
-        except (*STORE_ERRORS, ImportError) as error:
-            raise UserError(unusable(self.uri, error)) from None
-
-
-def _open_database(uri: str, artifacts: str) -> None:
+def open_database(uri: str, artifacts: str) -> None:
     """Connect once, since MLflow would retry for minutes, and make a missing SQLite file.
 
     Making the tables takes seconds. Two processes at it at once, or one that is interrupted,
