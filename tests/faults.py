@@ -465,6 +465,23 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("engine(sentences, n_best=n_best, trees=trees)", "engine(sentences, n_best=n_best)"),
         ],
     },
+    # --- given translations
+    "tests/decode/test_forced.py": {
+        f"{PACKAGE}/decode/forced.py": [
+            ("places // width, found", "places % len(sums), found"),
+            ("return -torch.cat(found)", "return torch.cat(found)"),
+            ("int(bitext.target_lengths[i])", "int(bitext.source_lengths[i])"),
+            ("    model.eval()\n", "    model.train()\n"),
+        ],
+    },
+    "tests/evaluate/test_pair_scores.py": {
+        f"{PACKAGE}/evaluate/pair_scores.py": [
+            ("sorted(found, key=lambda entry: entry[0])", "found"),
+            ("translator.clean(lines)", "lines"),
+            ("done + int(lengths.argmax()) + 1", "int(lengths.argmax()) + 1"),
+            ("        done += len(pairs)\n", "        done += 2\n"),
+        ],
+    },
     # --- streaming: what is said before it is sure, or not as soon as it is
     "tests/decode/test_streaming.py": {
         f"{PACKAGE}/decode/streaming.py": [

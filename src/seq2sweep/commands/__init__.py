@@ -24,4 +24,4 @@ EXAMPLES = project.EXAMPLES + models.EXAMPLES + analysis.EXAMPLES
 
 def examples(name: str) -> list[str]:
     """Those that call a subcommand."""
-    return [line for line in EXAMPLES if f"seq2sweep {name}" in line]
+    return [line for line in EXAMPLES if f"seq2sweep {name} " in f"{line} "]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ EXAMPLES = (
     "seq2sweep translate news.en --tasks",
     "seq2sweep translate news.en --model my-model",
     "seq2sweep translate news.en --model models:/phrasebook-en-de@newest",
+    "seq2sweep score-pairs news.en news.de.gz --json",
     'seq2sweep attend "The cat sleeps on the old sofa."',
     'seq2sweep attend "The cat sleeps." --target "Die Katze schläft."',
     'seq2sweep attend "The cat sleeps." --out cat.svg --of encoder --layer 2 --head 3 --word cat',
@@ -95,6 +97,47 @@ def _translate(options: argparse.Namespace) -> None:
         for translation in translations:
             score = f"{number}\t{translation.score:.4f}\t" if options.n_best is not None else ""
             print(f"{score}{translation.text}")
+
+
+def _add_score_pairs(commands: Commands) -> None:
+    score_pairs = commands.add_parser(
+        "score-pairs",
+        help="how probable the trained model finds given translations: log-probabilities",
+        description="Of each line of TARGET given its line of SOURCE: the log-probability in nats, "
+        "summed over its tokens with the end of the sentence, their number, and the mean of a "
+        "token, with tabs between.",
+    )
+    for name in ("source", "target"):
+        score_pairs.add_argument(
+            name, metavar=name.upper(), type=Path, help="text, one sentence a line, plain or .gz"
+        )
+    score_pairs.add_argument("--json", action="store_true", help="a JSON object a line instead")
+    _add_trained(score_pairs)
+
+
+def _score_pairs(options: argparse.Namespace) -> None:
+    from seq2sweep.evaluate.pair_scores import count_pairs, scores_of
+    from seq2sweep.train.loss import perplexity
+
+    given = _opened(options), options.source, options.target
+    total, tokens = 0.0, 0
+    pairs = count_pairs(*given)
+    with tqdm(total=pairs, **console.bar("score", "pairs")) as bar:
+        for some in scores_of(*given):
+            for score in some:
+                total, tokens = total + score.log_probability, tokens + score.tokens
+            numbers = [(one.log_probability, one.tokens, one.mean) for one in some]
+            if options.json:
+                keys = "log_probability", "tokens", "mean"
+                lines = [json.dumps(dict(zip(keys, row, strict=True))) for row in numbers]
+            else:
+                lines = ["{:.6f}\t{}\t{:.6f}".format(*row) for row in numbers]
+            console.say("\n".join(lines))
+            bar.update(len(some))
+    print(
+        f"{pairs} pairs, {tokens} tokens, perplexity {perplexity(-total / tokens):.6g}",
+        file=sys.stderr,
+    )
 
 
 def _add_attend(commands: Commands) -> None:
@@ -279,6 +322,7 @@ def _opened(options: argparse.Namespace) -> Translator:
 
 COMMANDS = {
     "translate": (_add_translate, _translate),
+    "score-pairs": (_add_score_pairs, _score_pairs),
     "attend": (_add_attend, _attend),
     "export": (_add_export, _export),
     "serve": (_add_serve, _serve),
