@@ -474,6 +474,25 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("    model.eval()\n", "    model.train()\n"),
         ],
     },
+    "tests/decode/test_ensemble.py": {
+        f"{PACKAGE}/decode/ensemble.py": [
+            ("logsumexp(dim=0) - math.log(len(logs))", "mean(dim=0)"),
+            ("logsumexp(dim=0) - math.log(len(logs))", "logsumexp(dim=0)"),
+            (".log_softmax(dim=-1))", ")"),
+            ("int(min(", "int(max("),
+            (
+                "        for member in self.members:\n            member.keep(sentences)",
+                "        self.members[0].keep(sentences)",
+            ),
+            (
+                "        for member in self.members:\n            member.select(hypotheses)",
+                "        self.members[0].select(hypotheses)",
+            ),
+        ],
+        f"{PACKAGE}/decode/forced.py": [
+            ("for one in members]", "for one in members[:1]]"),
+        ],
+    },
     "tests/evaluate/test_pair_scores.py": {
         f"{PACKAGE}/evaluate/pair_scores.py": [
             ("sorted(found, key=lambda entry: entry[0])", "found"),

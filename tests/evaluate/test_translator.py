@@ -6,19 +6,22 @@ import dataclasses
 import gzip
 import io
 import json
+import math
 import pickle
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from seq2sweep import config as configuration
 from seq2sweep.cli import main
 from seq2sweep.config import Config
+from seq2sweep.data import utf8
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
@@ -229,6 +232,83 @@ def test_ctranslate2_says_what_our_search_says(
     ]
     assert main([*command, "--engine", "ctranslate2", "--tasks"]) == 2
     assert "leave out --engine" in capsys.readouterr().err
+
+
+def another(folder: Path, name: str, changes: dict[str, Any]) -> Path:
+    """A folder of other random weights, with other entries in sections of its receipt."""
+    other = folder.with_name(name)
+    shutil.copytree(folder, other)
+    receipt = json.loads((other / RECEIPT).read_text())
+    for entry in receipt["checkpoints"]:
+        file = other / CHECKPOINTS / entry["file"]
+        tensors = {key: tensor.flip(0) for key, tensor in load_file(file).items()}
+        save_file(tensors, file)
+        entry["sha256"] = sha256(file)
+    for section, values in changes.items():
+        receipt[section] |= values
+    (other / RECEIPT).write_text(json.dumps(receipt))
+    return other
+
+
+@pytest.mark.usefixtures("project")
+def test_the_commands_take_an_ensemble(
+    config: Config, folder: Path, tiny_corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = another(folder, "other", {})
+    opened = [Translator(each, tiny_corpus.vocabulary, config.evaluate) for each in (folder, other)]
+    opened[1].save(Path("saved"))
+    Path("lines").write_text("alpha beta\n\nROT\n", encoding="utf-8")
+
+    def printed(*arguments: str) -> list[list[str]]:
+        assert main([*arguments, "--vocabulary", str(tiny_corpus.vocabulary)]) == 0
+        return [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+
+    first, second = (["--weights", str(each)] for each in (folder, other))
+    command = ["translate", "lines", "--n-best", "2"]
+    both = printed(*command, *first, *second)
+    together = Translator.together(opened)
+    expected = together.translate(["alpha beta", "", "ROT"], 2)
+    assert [row[2] for row in both] == [one.text for best in expected for one in best]
+    assert printed(*command, *first) == printed(*command, *first, *first) != both
+    assert printed(*command, *second, *first) == both
+    assert printed(*command, *first, "--model", "saved") == both
+    assert together.steps == (20, 30, 20, 30)
+    assert len(set(together.weights)) == 4
+    assert Translator.together(opened[:1]) is opened[0]
+
+    command = ["score-pairs", "lines", "lines"]
+    one, two, mean = (printed(*command, *given) for given in (first, second, [*first, *second]))
+    assert len(mean) == 3
+    # Of the empty line, one token, the probabilities can be averaged by hand.
+    probabilities = [math.exp(float(rows[1][0])) for rows in (one, two, mean)]
+    assert probabilities[2] == pytest.approx(sum(probabilities[:2]) / 2, rel=1e-4)
+    assert probabilities[0] != pytest.approx(probabilities[1], rel=1e-2)
+
+
+@pytest.mark.usefixtures("project")
+def test_models_that_do_not_go_together_are_one_line(
+    folder: Path, tiny_corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare = json.loads((folder / RECEIPT).read_text())["config"]["prepare"]
+    cased = {"config": {"prepare": prepare | {"lowercase": False}}}
+    foreign = {"lineage": {"data.vocabulary": "another"}}
+    Path("lines").write_text("alpha\n")
+    for other, further, problem in (
+        (another(folder, "cased", cased), [], "model 2 was trained with prepare.lowercase False"),
+        (another(folder, "foreign", foreign), [], "was trained with another vocabulary"),
+        (folder, ["--engine", "ctranslate2"], "an ensemble goes with this program's own search"),
+    ):
+        command = ["translate", "lines", "--weights", str(folder), "--weights", str(other)]
+        assert main([*command, "--vocabulary", str(tiny_corpus.vocabulary), *further]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert problem in line
+
+
+def test_an_ensemble_has_one_vocabulary(config: Config, folder: Path, tiny_corpus: Corpus) -> None:
+    opened = [Translator(folder, tiny_corpus.vocabulary, config.evaluate) for _ in range(2)]
+    opened[1].vocabulary = Vocabulary(utf8.MODEL)
+    with pytest.raises(UserError, match="model 2 has another vocabulary than model 1"):
+        Translator.together(opened)
 
 
 @pytest.mark.usefixtures("project")

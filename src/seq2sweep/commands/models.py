@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from seq2sweep.evaluate.translator import Translator
 
 CLEAN = Path("data/clean")
+WEIGHTS = Path("models/train")
 
 EXAMPLES = (
     'echo "The cat sleeps." | seq2sweep translate',
     "seq2sweep translate news.en.gz --n-best 4",
     "seq2sweep translate news.en --tasks",
+    "seq2sweep translate news.en --weights models/train --weights ../other/models/train",
     "seq2sweep translate news.en --model my-model",
     "seq2sweep translate news.en --model models:/phrasebook-en-de@newest",
     "seq2sweep score-pairs news.en news.de.gz --json",
@@ -65,15 +67,17 @@ def _add_translate(commands: Commands) -> None:
         action="store_true",
         help="by Ray tasks on every CPU, or GPU, of cluster.address; without one, of this machine",
     )
-    _add_trained(translate)
+    _add_trained(translate, several=True)
 
 
 def _translate(options: argparse.Namespace) -> None:
     from seq2sweep.data.reading import lines_of, read_lines
 
-    if options.tasks and options.engine != "own":
-        raise UserError("--tasks goes with this program's own search only: leave out --engine")
-    translator = _opened(options)
+    several = len(options.model or ()) + len(options.weights or ()) > 1
+    for flag, used in (("--tasks", options.tasks), ("an ensemble", several)):
+        if used and options.engine != "own":
+            raise UserError(f"{flag} goes with this program's own search only: leave out --engine")
+    translator = _opened_together(options)
     beam = translator.config.beam
     n_best = options.n_best if options.n_best is not None else 1
     if not 1 <= n_best <= beam:
@@ -112,17 +116,19 @@ def _add_score_pairs(commands: Commands) -> None:
             name, metavar=name.upper(), type=Path, help="text, one sentence a line, plain or .gz"
         )
     score_pairs.add_argument("--json", action="store_true", help="a JSON object a line instead")
-    _add_trained(score_pairs)
+    _add_trained(score_pairs, several=True)
 
 
 def _score_pairs(options: argparse.Namespace) -> None:
     from seq2sweep.evaluate.pair_scores import count_pairs, scores_of
     from seq2sweep.train.loss import perplexity
 
-    given = _opened(options), options.source, options.target
+    given = _opened_together(options), options.source, options.target
     total, tokens = 0.0, 0
     pairs = count_pairs(*given)
-    with tqdm(total=pairs, **console.bar("score", "pairs")) as bar:
+    # On a terminal the scores themselves show how far it is.
+    bar = tqdm(total=pairs, disable=sys.stdout.isatty(), **console.bar("score", "pairs"))
+    with bar:
         for some in scores_of(*given):
             for score in some:
                 total, tokens = total + score.log_probability, tokens + score.tokens
@@ -132,7 +138,7 @@ def _score_pairs(options: argparse.Namespace) -> None:
                 lines = [json.dumps(dict(zip(keys, row, strict=True))) for row in numbers]
             else:
                 lines = ["{:.6f}\t{}\t{:.6f}".format(*row) for row in numbers]
-            console.say("\n".join(lines))
+            print("\n".join(lines), flush=True)
             bar.update(len(some))
     print(
         f"{pairs} pairs, {tokens} tokens, perplexity {perplexity(-total / tokens):.6g}",
@@ -284,16 +290,24 @@ def _serve(options: argparse.Namespace) -> None:
     serve(_opened(options), options.host, options.port, os.environ.get(TOKEN))
 
 
-def _add_trained(command: argparse.ArgumentParser) -> None:
+def _add_trained(command: argparse.ArgumentParser, several: bool = False) -> None:
+    """several: whether --model and --weights may come again, for an ensemble."""
+    again: dict[str, Any] = {"action": "append"} if several else {}
+    more = " (again for an ensemble, of one vocabulary)" if several else ""
     command.add_argument(
         "--model",
         metavar="MODEL",
+        **again,
         help="instead of --weights and --vocabulary, and with its own settings: a folder that "
         "`seq2sweep export FOLDER --format safetensors` wrote, a model of MLflow "
-        "(models:/NAME@ALIAS, models:/NAME/VERSION), or the id of a run",
+        f"(models:/NAME@ALIAS, models:/NAME/VERSION), or the id of a run{more}",
     )
     command.add_argument(
-        "--weights", type=Path, default=Path("models/train"), help="their folder (models/train)"
+        "--weights",
+        type=Path,
+        default=None if several else WEIGHTS,
+        **again,
+        help=f"their folder ({WEIGHTS}){more}",
     )
     command.add_argument(
         "--vocabulary",
@@ -305,19 +319,39 @@ def _add_trained(command: argparse.ArgumentParser) -> None:
 
 def _opened(options: argparse.Namespace) -> Translator:
     """What `_add_trained` asks for."""
+    if options.model is not None:
+        return _named(options.model)
+    return _trained(options.weights, options)
+
+
+def _opened_together(options: argparse.Namespace) -> Translator:
+    """What `_add_trained` asks for with `several`: as an ensemble where they are."""
+    from seq2sweep.evaluate.translator import Translator
+
+    names = options.model or ()
+    weights = options.weights or (() if names else (WEIGHTS,))
+    members = [*map(_named, names), *(_trained(folder, options) for folder in weights)]
+    return Translator.together(members)
+
+
+def _named(name: str) -> Translator:
+    """By a folder, or by a name of MLflow."""
     from seq2sweep.evaluate.translator import Translator  # here: torch takes seconds to load
 
-    if options.model is not None:
-        if not options.model.startswith("models:/") and Path(options.model).is_dir():
-            return Translator.open(Path(options.model))
-        from seq2sweep.tracking.logged_models import model_folder  # and MLflow
+    if not name.startswith("models:/") and Path(name).is_dir():
+        return Translator.open(Path(name))
+    from seq2sweep.tracking.logged_models import model_folder  # and MLflow
 
-        found = model_folder(options.model, configuration.load(PARAMS), Path.cwd())
-        kept = contextlib.ExitStack()  # until the end: an export copies the vocabulary
-        atexit.register(kept.close)
-        return Translator.open(kept.enter_context(found))
-    config = configuration.load(PARAMS)
-    return Translator(options.weights, options.vocabulary, config.evaluate)
+    found = model_folder(name, configuration.load(PARAMS), Path.cwd())
+    kept = contextlib.ExitStack()  # until the end: an export copies the vocabulary
+    atexit.register(kept.close)
+    return Translator.open(kept.enter_context(found))
+
+
+def _trained(weights: Path, options: argparse.Namespace) -> Translator:
+    from seq2sweep.evaluate.translator import Translator
+
+    return Translator(weights, options.vocabulary, configuration.load(PARAMS).evaluate)
 
 
 COMMANDS = {

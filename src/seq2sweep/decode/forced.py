@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from seq2sweep.data.batching import Batch, collate, passes
 from seq2sweep.data.bitext import Bitext
+from seq2sweep.decode.ensemble import log_mean, members_of
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.model.packing import Packing
 from seq2sweep.train.loss import CHUNK
@@ -54,14 +55,16 @@ def _log_probabilities(model: Architecture, batch: Batch, device: torch.device) 
     places, width = packings[1].places, packings[1].width
     target = batch.target_out.flatten()[places].to(device)
     given = batch.to(device)
-    found = model(
-        given.source,
-        given.target_in,
-        (packings[0].to(device), packings[1].to(device)),
-        lambda states, weight: _of_tokens(states, weight, target),
-    )
+    both = packings[0].to(device), packings[1].to(device)
+
+    def head(states: Tensor, weight: Tensor) -> Tensor:
+        return _of_tokens(states, weight, target)
+
+    # The mean of members' probabilities can be had token by token: no step needs the others.
+    members = members_of(model)
+    found = log_mean([one(given.source, given.target_in, both, head).double() for one in members])
     sums = torch.zeros(len(batch.source), dtype=torch.float64)
-    return sums.index_add_(0, places // width, found.double().cpu())
+    return sums.index_add_(0, places // width, found.cpu())
 
 
 def _of_tokens(states: Tensor, weight: Tensor, target: Tensor) -> Tensor:

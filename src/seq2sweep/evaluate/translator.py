@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from seq2sweep.data.treebank.linearisation import rebuild
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average, build
 from seq2sweep.decode.beam import Engine, Translation, translate
+from seq2sweep.decode.ensemble import Ensemble
 from seq2sweep.decode.exported_weights import choose, read_receipt
 from seq2sweep.decode.model_folder import read_model_folder, write_model_folder
 from seq2sweep.decode.streaming import Part, stream
@@ -100,6 +102,33 @@ class Translator:
             raise UserError(
                 f"{folder} is of another version of this program ({error}): export it again"
             ) from None
+        return self
+
+    @classmethod
+    def together(cls, members: Sequence[Translator]) -> Translator:
+        """An ensemble of the members, `decode.ensemble`, which searches as the first one does.
+
+        Raises UserError where one has another vocabulary, or normalises text in another way.
+        """
+        first = members[0]
+        for number, other in enumerate(members[1:], start=2):
+            if other.vocabulary.fingerprint != first.vocabulary.fingerprint:
+                raise UserError(
+                    f"model {number} has another vocabulary than model 1: an ensemble has one"
+                )
+            ours, theirs = (one.settings["prepare"] for one in (first, other))
+            for key in ("normalise", "lowercase"):
+                if theirs[key] != ours[key]:
+                    raise UserError(
+                        f"model {number} was trained with prepare.{key} {theirs[key]}, model 1 "
+                        f"with {ours[key]}: an ensemble reads one text"
+                    )
+        if len(members) == 1:
+            return first
+        self = copy.copy(first)
+        self.model = Ensemble([member.model for member in members])
+        self.steps = tuple(step for member in members for step in member.steps)
+        self.weights = tuple(sum for member in members for sum in member.weights)
         return self
 
     def _take(
