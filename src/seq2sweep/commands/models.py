@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import io
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ EXAMPLES = (
     'echo "The cat sleeps." | seq2sweep translate',
     "seq2sweep translate news.en.gz --n-best 4",
     "seq2sweep translate news.en --tasks",
+    "seq2sweep translate --interactive",
     "seq2sweep translate news.en --weights models/train --weights ../other/models/train",
     "seq2sweep translate news.en --model my-model",
     "seq2sweep translate news.en --model models:/phrasebook-en-de@newest",
@@ -67,6 +70,12 @@ def _add_translate(commands: Commands) -> None:
         action="store_true",
         help="by Ray tasks on every CPU, or GPU, of cluster.address; without one, of this machine",
     )
+    translate.add_argument(
+        "--interactive",
+        action="store_true",
+        help="translate each line as it is typed, word by word as the words become final; Ctrl-D "
+        "ends it",
+    )
     _add_trained(translate, several=True)
 
 
@@ -77,6 +86,11 @@ def _translate(options: argparse.Namespace) -> None:
     for flag, used in (("--tasks", options.tasks), ("an ensemble", several)):
         if used and options.engine != "own":
             raise UserError(f"{flag} goes with this program's own search only: leave out --engine")
+    if options.interactive:
+        if options.file or options.tasks or options.engine != "own" or options.n_best is not None:
+            raise UserError("--interactive goes without FILE, --n-best, --tasks and --engine")
+        _interact(options)
+        return
     translator = _opened_together(options)
     beam = translator.config.beam
     n_best = options.n_best if options.n_best is not None else 1
@@ -101,6 +115,42 @@ def _translate(options: argparse.Namespace) -> None:
         for translation in translations:
             score = f"{number}\t{translation.score:.4f}\t" if options.n_best is not None else ""
             print(f"{score}{translation.text}")
+
+
+def _interact(options: argparse.Namespace) -> None:
+    """Translate line by line until the end of the input, or Ctrl-C."""
+    if sys.stdin is None:
+        raise UserError("standard input is closed: there is nobody to type")
+    translator = _opened_together(options)
+    try:
+        for line in _typed():
+            if translator.vocabulary.symbols is not None:  # trees come whole
+                print(translator.translate([line])[0][0].text, end="")
+            else:
+                for part in translator.stream([line]):
+                    print(part.text, end="", flush=True)
+            print(flush=True)
+    except KeyboardInterrupt:
+        print()
+
+
+def _typed() -> Iterator[str]:
+    """The lines of standard input as they come; on a terminal with a prompt and a history."""
+    from seq2sweep.data.reading import lines_of
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        yield from lines_of(sys.stdin.buffer, "standard input")
+        return
+    with contextlib.suppress(ImportError):  # not every Python has it
+        import readline  # noqa: F401  # `input` then edits lines and remembers them
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+    while True:
+        try:
+            yield input("> ")
+        except EOFError:
+            print()
+            return
 
 
 def _add_score_pairs(commands: Commands) -> None:
