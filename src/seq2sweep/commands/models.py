@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import contextlib
 import io
 import json
@@ -11,22 +10,18 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.commands.shared import PARAMS, Commands
+from seq2sweep.commands.trained import add_trained, opened, opened_together
 from seq2sweep.errors import UserError
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.storage.atomic import write_whole
 
-if TYPE_CHECKING:
-    from seq2sweep.evaluate.translator import Translator
-
 CLEAN = Path("data/clean")
-WEIGHTS = Path("models/train")
 
 EXAMPLES = (
     'echo "The cat sleeps." | seq2sweep translate',
@@ -76,7 +71,7 @@ def _add_translate(commands: Commands) -> None:
         help="translate each line as it is typed, word by word as the words become final; Ctrl-D "
         "ends it",
     )
-    _add_trained(translate, several=True)
+    add_trained(translate, several=True)
 
 
 def _translate(options: argparse.Namespace) -> None:
@@ -91,7 +86,7 @@ def _translate(options: argparse.Namespace) -> None:
             raise UserError("--interactive goes without FILE, --n-best, --tasks and --engine")
         _interact(options)
         return
-    translator = _opened_together(options)
+    translator = opened_together(options)
     beam = translator.config.beam
     n_best = options.n_best if options.n_best is not None else 1
     if not 1 <= n_best <= beam:
@@ -121,7 +116,7 @@ def _interact(options: argparse.Namespace) -> None:
     """Translate line by line until the end of the input, or Ctrl-C."""
     if sys.stdin is None:
         raise UserError("standard input is closed: there is nobody to type")
-    translator = _opened_together(options)
+    translator = opened_together(options)
     try:
         for line in _typed():
             if translator.vocabulary.symbols is not None:  # trees come whole
@@ -166,14 +161,14 @@ def _add_score_pairs(commands: Commands) -> None:
             name, metavar=name.upper(), type=Path, help="text, one sentence a line, plain or .gz"
         )
     score_pairs.add_argument("--json", action="store_true", help="a JSON object a line instead")
-    _add_trained(score_pairs, several=True)
+    add_trained(score_pairs, several=True)
 
 
 def _score_pairs(options: argparse.Namespace) -> None:
     from seq2sweep.evaluate.pair_scores import count_pairs, scores_of
     from seq2sweep.train.loss import perplexity
 
-    given = _opened_together(options), options.source, options.target
+    given = opened_together(options), options.source, options.target
     total, tokens = 0.0, 0
     pairs = count_pairs(*given)
     # On a terminal the scores themselves show how far it is.
@@ -232,7 +227,7 @@ def _add_attend(commands: Commands) -> None:
     )
     attend.add_argument("--word", metavar="WORD", help="the attention of this word alone")
     attend.add_argument("--tokens", action="store_true", help="a figure by token, not by word")
-    _add_trained(attend)
+    add_trained(attend)
 
 
 def _attend(options: argparse.Namespace) -> None:
@@ -246,7 +241,7 @@ def _attend(options: argparse.Namespace) -> None:
         raise UserError(
             f"{len(options.sentences)} sentences but {len(options.target)} --target: give one each"
         )
-    translator = _opened(options)
+    translator = opened(options)
     pairs = attention_maps.pairs(translator, options.sentences, options.target)
     maps = [attention_maps.maps(translator.model, translator.vocabulary, pair) for pair in pairs]
     chosen = attention_maps.choose(
@@ -297,14 +292,14 @@ def _add_export(commands: Commands) -> None:
         metavar=("SOURCE", "TARGET"),
         help="sentences and their translations to check it with (the test set in data/clean)",
     )
-    _add_trained(export)
+    add_trained(export)
 
 
 def _export(options: argparse.Namespace) -> None:
     from seq2sweep.export import agreement, exporting
 
     form = exporting.chosen(options.format, options.quantize)
-    translator = _opened(options)
+    translator = opened(options)
     pairs = agreement.sentences(options.check, CLEAN)
     with tqdm(total=2 * len(pairs[0]), **console.bar("check", "sentences")) as bar:
         found = exporting.export(translator, form, options.folder, *pairs, bar.update)
@@ -329,7 +324,7 @@ def _add_serve(commands: Commands) -> None:
         "$SEQ2SWEEP_TOKEN, which every request must send then",
     )
     serve.add_argument("--port", type=int, default=8000, help="its port (8000); 0: any free one")
-    _add_trained(serve)
+    add_trained(serve)
 
 
 def _serve(options: argparse.Namespace) -> None:
@@ -337,71 +332,7 @@ def _serve(options: argparse.Namespace) -> None:
 
     if not 0 <= options.port < 2**16:
         raise UserError(f"--port is {options.port}: it must be from 0 to 65535")
-    serve(_opened(options), options.host, options.port, os.environ.get(TOKEN))
-
-
-def _add_trained(command: argparse.ArgumentParser, several: bool = False) -> None:
-    """several: whether --model and --weights may come again, for an ensemble."""
-    again: dict[str, Any] = {"action": "append"} if several else {}
-    more = " (again for an ensemble, of one vocabulary)" if several else ""
-    command.add_argument(
-        "--model",
-        metavar="MODEL",
-        **again,
-        help="instead of --weights and --vocabulary, and with its own settings: a folder that "
-        "`seq2sweep export FOLDER --format safetensors` wrote, a model of MLflow "
-        f"(models:/NAME@ALIAS, models:/NAME/VERSION), or the id of a run{more}",
-    )
-    command.add_argument(
-        "--weights",
-        type=Path,
-        default=None if several else WEIGHTS,
-        **again,
-        help=f"their folder ({WEIGHTS}){more}",
-    )
-    command.add_argument(
-        "--vocabulary",
-        type=Path,
-        default=Path("data/vocabulary"),
-        help="its folder (data/vocabulary)",
-    )
-
-
-def _opened(options: argparse.Namespace) -> Translator:
-    """What `_add_trained` asks for."""
-    if options.model is not None:
-        return _named(options.model)
-    return _trained(options.weights, options)
-
-
-def _opened_together(options: argparse.Namespace) -> Translator:
-    """What `_add_trained` asks for with `several`: as an ensemble where they are."""
-    from seq2sweep.evaluate.translator import Translator
-
-    names = options.model or ()
-    weights = options.weights or (() if names else (WEIGHTS,))
-    members = [*map(_named, names), *(_trained(folder, options) for folder in weights)]
-    return Translator.together(members)
-
-
-def _named(name: str) -> Translator:
-    """By a folder, or by a name of MLflow."""
-    from seq2sweep.evaluate.translator import Translator  # here: torch takes seconds to load
-
-    if not name.startswith("models:/") and Path(name).is_dir():
-        return Translator.open(Path(name))
-    from seq2sweep.tracking.logged_models import model_folder  # and MLflow
-
-    found = model_folder(name, configuration.load(PARAMS), Path.cwd())
-    kept = contextlib.ExitStack()  # until the end: an export copies the vocabulary
-    atexit.register(kept.close)
-    return Translator.open(kept.enter_context(found))
-
-
-def _trained(weights: Path, options: argparse.Namespace) -> Translator:
-    from seq2sweep.evaluate.translator import Translator
-
-    return Translator(weights, options.vocabulary, configuration.load(PARAMS).evaluate)
+    serve(opened(options), options.host, options.port, os.environ.get(TOKEN))
 
 
 COMMANDS = {
