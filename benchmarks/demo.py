@@ -27,7 +27,10 @@ from seq2sweep.report.findings import findings
 ROOT = Path(__file__).parents[1]
 DATA = ("fingerprint", "download", "prepare", "vocabulary", "encode")
 COMPARED = ("base", "heads=1 d_k=64 d_v=64")
-STAGES = (*DATA, "train", "evaluate", "teacher", "silver", "student", "sweep", "report")
+STAGES = (
+    *(*DATA, "train", "evaluate", "attention", "teacher", "silver", "student", "sweep", "table1"),
+    "report",
+)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.paths import mismatch, read_json
 from seq2sweep.presets.parsers import TEST_SECTIONS, TRAIN_SECTIONS
 from seq2sweep.report import page, samples
+from seq2sweep.report.attention import heads_table
 from seq2sweep.report.formats import table_files
 from seq2sweep.report.markdown import markdown_table
 from seq2sweep.report.paper_tables.table1_files import table1_files
@@ -35,6 +36,13 @@ SELF_TRAINING: Mapping[str, dict[str, Any]] = {
     "silver": dict.fromkeys(("gold", "parsed", "agreed"), int),
 }
 """What is shown of the metrics of that name."""
+ATTENTION: Mapping[str, Any] = {
+    "sentences": [int],
+    "measured": int,
+    **heads_table.SHAPE,
+    "alignment": (dict, type(None)),
+}
+"""The same of metrics/attention.json."""
 
 
 def work(config: Config) -> None:
@@ -53,6 +61,7 @@ def work(config: Config) -> None:
         lineage=receipt["lineage"],
         sweep=read_sweep(stage.REPORTS / "sweep.json"),
         table1=read_table1(stage.REPORTS / "table1.json"),
+        attention=read_attention(stage.METRICS / "attention.json"),
         model=model,
         parser=parser(config, evaluate, model, train["parameters"]),
     )
@@ -131,9 +140,18 @@ def read_sweep(path: Path) -> dict[str, object] | None:
     if not path.exists():
         return None
     content: dict[str, object] = read_json(path)
-    if wrong := length_scores.problem(content):
+    if wrong := length_scores.problem(content) or heads_table.problem(content):
         raise UserError(f"{path} is damaged ({wrong}): remove it and run `dvc repro`")
     return None if content.get("method") == "none" else content
+
+
+def read_attention(path: Path) -> dict[str, Any]:
+    """What the stage attention found, or why it found nothing."""
+    content: dict[str, Any] = read_json(path)
+    shape = {"reason": str} if content.get("reason") else ATTENTION
+    if wrong := mismatch(content, shape):
+        raise UserError(f"{path} is damaged ({wrong}): remove it and run `dvc repro`")
+    return content
 
 
 def read_table1(path: Path) -> dict[str, Any]:

@@ -117,8 +117,7 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 TRAINING = "seq2sweep.train.loop"
-SCORING = "seq2sweep.evaluate.evaluation"
-"""The modules whose code computes weights from data, and scores from weights."""
+"""The module whose code computes weights from data."""
 
 
 def code_of(program: str) -> dict[str, str]:

@@ -29,7 +29,7 @@ from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError
-from seq2sweep.evaluate.evaluation import score_checkpoint
+from seq2sweep.evaluate.attention.trial_heads import score_with_heads
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.presets.rivals import select as rows_of_table2
 from seq2sweep.report.aggregate import aggregate
@@ -348,9 +348,9 @@ def train(
         project=Path.cwd(),
         name=name,
         score=functools.partial(
-            score_checkpoint, clean=stage.CLEAN.resolve(), vocabulary=stage.VOCABULARY.resolve()
+            score_with_heads, clean=stage.CLEAN.resolve(), vocabulary=stage.VOCABULARY.resolve()
         ),
-        scorer=code_fingerprint.of_parts(stage.code_of(stage.SCORING)),
+        scorer=code_fingerprint.of_parts(stage.code_of(score_with_heads.__module__)),
     )
     with ray_session(config.cluster):
         if config.sweep.method not in ("optuna", "table2"):

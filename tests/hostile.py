@@ -226,7 +226,7 @@ def command(number: int, places: list[str], seed: int = 16) -> list[str]:
     }  # fmt: skip
     stages = (
         *("download", "prepare", "vocabulary", "encode", "train", "evaluate", "teacher", "silver"),
-        *("student", "sweep", "report"),
+        *("student", "sweep", "attention", "report"),
     )
     name = chance.choice([*lines, "stage", "stage", "score", "compare", "translate"])
     if name == "stage":

@@ -60,6 +60,8 @@ TINY: dict[str, Any] = {
     "table1.lengths": [8, 16, 32],
     "table1.widths": [8, 16],
     "table1.repeats": 3,
+    "attention.measured": 20,
+    "attention.sentences": 3,
 }
 
 
@@ -127,7 +129,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     ran, made.output = made.repro()  # type: ignore[attr-defined]
     assert ran == [
         *("fingerprint", "download", "prepare", "vocabulary", "encode"),
-        *("train", "evaluate", "teacher", "silver", "student", "sweep", "table1", "report"),
+        *("train", "evaluate", "attention", "teacher", "silver", "student", "sweep", "table1"),
+        "report",
     ]
     return made
 
@@ -450,7 +453,7 @@ def test_nothing_runs_again_without_a_reason(project: Project) -> None:
     project.set({"evaluate.beam": 2})
     assert project.repro("evaluate")[0] == ["fingerprint", "evaluate"]
     assert project.json("metrics/evaluate.json")["beam"] == 2
-    assert project.repro("--dry")[0] == ["silver", "student", "sweep", "report"]
+    assert project.repro("--dry")[0] == ["attention", "silver", "student", "sweep", "report"]
     # Once seen, never computed again: DVC's run cache brings it back.
     project.set({})
     assert project.repro()[0] == ["fingerprint"]
@@ -470,11 +473,47 @@ def test_types_of_layer_are_measured_once_for_their_settings(project: Project) -
     assert f"Measured {first['about']['date']}" in page
 
 
+def test_what_the_model_attends_to_is_a_page(project: Project) -> None:
+    found = project.json("metrics/attention.json")
+    assert (found["measured"], found["heads"], len(found["of_heads"])) == (20, 6, 6)
+    assert len(found["sentences"]) == 3
+    text = (project.folder / "reports/attention.html").read_text(encoding="utf-8")
+    assert not re.search(r"(src|href)=.https?:", text)
+    page = (project.folder / "reports/index.html").read_text(encoding="utf-8")
+    assert '<a href="attention.html">' in page
+    client = mlflow.MlflowClient(f"sqlite:///{project.folder}/mlflow.db")
+    run = client.get_run(found["mlflow_run_id"])
+    parent = project.json("metrics/train.json")["mlflow_run_id"]
+    assert run.data.tags["mlflow.parentRunId"] == parent
+    logged = Path(client.download_artifacts(run.info.run_id, "attention/index.html"))
+    assert logged.read_text(encoding="utf-8") == text
+    assert run.data.metrics["heads/removable"] == pytest.approx(found["removable"])
+    of_training = client.get_run(parent).data.metrics
+    assert of_training["heads/positional"] == found["positional"]
+    for trial in project.json("reports/sweep.json")["trials"][:-1]:
+        of_trial = client.get_run(trial["mlflow_run_id"]).data.metrics
+        assert of_trial["heads/removable"] == pytest.approx(trial["heads"]["removable"])
+        assert trial["heads"]["heads"] == 3 * trial["model"]["heads"]
+
+
+def test_another_setting_of_attention_scores_nothing_again(project: Project) -> None:
+    project.set({"attention.measured": 10})
+    assert project.repro()[0] == ["fingerprint", "attention", "report"]
+    assert project.json("metrics/attention.json")["measured"] == 10
+    project.set({"attention.sentences": 0})
+    assert project.repro()[0] == ["fingerprint", "attention", "report"]
+    said = "No attention maps: <code>attention.sentences</code> is 0."
+    for name in ("index.html", "attention.html"):
+        assert said in (project.folder / "reports" / name).read_text(encoding="utf-8")
+    project.set({})
+    assert project.repro()[0] == ["fingerprint"]
+
+
 def test_a_params_file_without_the_section_is_measured_too(project: Project) -> None:
     params = project.folder / "params.yaml"
     whole = params.read_text(encoding="utf-8")
     start = whole.index("# TYPES OF LAYER")
-    end = whole.index("# WHERE IT RUNS")
+    end = whole.index("# ATTENTION MAPS")
     params.write_text(whole[:start] + whole[end:], encoding="utf-8")
     assert project.repro("--dry", "table1")[0] == ["fingerprint"]
     done = project.call("dvc", "repro", "fingerprint")
@@ -529,7 +568,7 @@ def test_another_test_set_trains_nothing_again(project: Project) -> None:
     ran, _ = project.repro("evaluate")
     assert ran == ["fingerprint", "download", "prepare", "encode", "evaluate"]
     # What self-training parses must not be in it: that is looked at again, in a second.
-    assert project.repro("--dry")[0] == ["silver", "student", "report"]
+    assert project.repro("--dry")[0] == ["attention", "silver", "student", "report"]
     assert project.json("metrics/evaluate.json")["sentences"] == 50
 
 

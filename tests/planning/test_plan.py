@@ -95,3 +95,20 @@ def parameters_kept(made: dict[str, Any]) -> float:
     """Parameters in the checkpoints that the trials keep."""
     keep = preset("phrasebook").train.keep_checkpoints
     return sum(keep * row["trainings"] * row["parameters"] for row in made["sweep"]["rows"])
+
+
+def test_heads_are_left_out_one_by_one(project: Path) -> None:
+    def seconds(**changes: Any) -> Any:
+        write(project, "phrasebook", **changes)
+        made = plan(project, on="1 x H100", mfu=0.4)
+        (parts,) = (s["parts"] for s in made["stages"] if s["stage"] == "attention")
+        return [part["seconds"] for part in parts if part["part"] == "heads"]
+
+    (whole,) = seconds()
+    # Two layers of an encoder, a decoder and its memory, four heads each: and one pass with all.
+    assert seconds(**{"model.heads": 8, "model.d_k": 16, "model.d_v": 16}) == [
+        pytest.approx(whole * (1 + 48) / (1 + 24))
+    ]
+    assert seconds(**{"attention.measured": 100}) == [pytest.approx(whole / 2)]
+    assert seconds(**{"attention.measured": 10**9}) == [pytest.approx(whole * 5)]
+    assert seconds(**{"attention.sentences": 0}) == [0.0]

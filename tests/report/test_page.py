@@ -67,7 +67,8 @@ def test_page_is_whole_and_self_contained(rendered: str) -> None:
     for tag, name, value in tags.attributes:
         if name in ("src", "href", "action", "data"):
             assert value is not None
-            assert value.startswith(("#", "data:")), (tag, name, value)
+            beside = (tag, value) == ("a", "attention.html")
+            assert beside or value.startswith(("#", "data:")), (tag, name, value)
     assert not re.search(r"@import|url\((?!#)", rendered)
     identifiers = [value for _, name, value in tags.attributes if name == "id"]
     assert len(identifiers) == len(set(identifiers))
@@ -253,6 +254,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = stage.REPORTS / "translations.tsv"
     path.write_text("\n".join(translations) + "\n", encoding="utf-8")
     stage.write_json(stage.REPORTS / "table1.json", given.table1)
+    stage.write_json(stage.METRICS / "attention.json", given.attention)
     return tmp_path
 
 
@@ -365,3 +367,23 @@ def test_inputs_are_left_unchanged() -> None:
     page.render(given)
     formats.csv_text(given.sweep)
     assert given.sweep == before
+
+
+def test_attention_is_linked_with_its_numbers(project: Path) -> None:
+    stage_report.work(preset())
+    text = (project / "reports/index.html").read_text(encoding="utf-8")
+    assert '<a href="attention.html">What the model attends to</a> on 3 test sentences' in text
+    assert "37.5" not in text.partition('id="attention"')[2].partition("</section>")[0]
+    assert "38\u202f%" in text
+    assert "Alignment error rate" not in text
+    path = stage.METRICS / "attention.json"
+    content = json.loads(path.read_text())
+    aligned = {"best_head": {"aer": 0.21212}, "mean": 0.5}
+    stage.write_json(path, content | {"alignment": aligned})
+    stage_report.work(preset())
+    text = (project / "reports/index.html").read_text(encoding="utf-8")
+    assert "0.212" in text
+    del content["positional"]
+    stage.write_json(path, content)
+    with pytest.raises(UserError, match=r"attention.json is damaged \(positional is missing\)"):
+        stage_report.work(preset())

@@ -37,7 +37,7 @@ KEYS = {
     *("steps", "valid_perplexity", "bleu", "bleu_paper", "chrf", "signature", "parameters"),
     *("flops", "mfu", "device_hours", "energy_kwh", "wall_seconds", "curve", "translations"),
     *("nodes", "mlflow_run_id", "params_sha256", *hardware.ORIGIN),
-    "shared_device",
+    *("shared_device", "heads"),
 }
 FIGURES = KEYS - {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),

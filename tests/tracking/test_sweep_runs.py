@@ -78,6 +78,7 @@ class Sweep:
 
     def score(self, name: str, bleu: float) -> None:
         figures = {"bleu": bleu, "bleu_paper": bleu + 1, "chrf": 50.0, "signature": "tok:13a"}
+        figures["heads"] = {"heads": 12, "positional": bleu / 4, "loss_without": None}
         self.recorder.hear("scored", self.trials[name], figures)
 
     def recorded(self, store: tuple[str, Path]) -> dict[str, Any]:
@@ -140,6 +141,10 @@ def test_three_levels_and_the_mean_of_the_seeds(sweep: Sweep, store: tuple[str, 
     assert (metrics["score/valid_bleu"], metrics["score/valid_bleu_paper"]) == (24.5, 25.5)
     assert metrics["score/valid_bleu_std"] == pytest.approx(4.5 / math.sqrt(4.5))
     assert "cost/mfu" not in metrics
+    assert {name for name in metrics if "heads/" in name} == {
+        *("heads/positional", "heads/positional_std")
+    }
+    assert metrics["heads/positional"] == pytest.approx(24.5 / 4)
     names = {name.removesuffix("_std") for name in metrics}
     assert names == runs["base seed=1"].data.metrics.keys()
     assert names == {name for name in metrics if not name.endswith("_std")}

@@ -8,8 +8,9 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -20,6 +21,9 @@ from seq2sweep.commands.trained import add_trained, opened, opened_together
 from seq2sweep.errors import UserError
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.storage.atomic import write_whole
+
+if TYPE_CHECKING:  # it imports torch, which takes seconds
+    from seq2sweep.evaluate.attention.attention_maps import Choice, Maps
 
 CLEAN = Path("data/clean")
 
@@ -231,7 +235,7 @@ def _add_attend(commands: Commands) -> None:
 
 
 def _attend(options: argparse.Namespace) -> None:
-    from seq2sweep.evaluate import attention_maps
+    from seq2sweep.evaluate.attention import attention_maps, head_numbers
     from seq2sweep.report.attention import attention_figure, attention_page
 
     kind = options.out.suffix.lower()
@@ -243,17 +247,17 @@ def _attend(options: argparse.Namespace) -> None:
         )
     translator = opened(options)
     pairs = attention_maps.pairs(translator, options.sentences, options.target)
-    maps = [attention_maps.maps(translator.model, translator.vocabulary, pair) for pair in pairs]
-    chosen = attention_maps.choose(
-        maps[0], options.of, options.layer, options.head, options.word, words=not options.tokens
+    model, vocabulary = translator.model, translator.vocabulary
+    first = attention_maps.maps(model, vocabulary, pairs[0])
+    chosen = choose(
+        first, options.of, options.layer, options.head, options.word, words=not options.tokens
     )
     if kind == ".svg":
-        text = attention_figure.draw(maps[0], *chosen, words=not options.tokens)
+        text = attention_figure.draw(first, *chosen, words=not options.tokens)
     else:
-        with tqdm(
-            total=attention_maps.head_count(translator.model), **console.bar("leave out", "heads")
-        ) as bar:
-            numbers = attention_maps.numbers(translator.model, maps, pairs, bar.update)
+        maps: list[Maps] = []
+        with tqdm(total=len(pairs) + first.heads, **console.bar("measure", "passes")) as bar:
+            numbers = head_numbers.measure(model, vocabulary, pairs, bar.update, maps.append)
         if kind == ".json":
             text = attention_page.as_json(maps, numbers)
         else:
@@ -262,6 +266,41 @@ def _attend(options: argparse.Namespace) -> None:
             text = attention_page.render(maps, numbers, about, chosen)
     write_whole(options.out, text)
     print(f"{options.out} shows what the model attends to")
+
+
+def choose(
+    one: Maps,
+    of: str,
+    number: int | None = None,
+    heads: Sequence[int] | None = None,
+    word: str | None = None,
+    *,
+    words: bool = True,
+) -> Choice:
+    """What `--of`, `--layer`, `--head` and `--word` ask for: of a kind of attention the layer of
+    this number, from 1, or the last; heads from 1, or all; the first row that is this word, or
+    token. UserError where there is none."""
+    from seq2sweep.evaluate.attention.attention_maps import KINDS, Choice
+
+    there = [i for i in range(len(one.weights)) if KINDS[of].format(i) in one.weights]
+    if not there:
+        raise UserError(f"this model has no attention of the kind {of}: choose another by --of")
+    layer = there[-1] if number is None else number - 1
+    if layer not in there:
+        shown = ", ".join(str(i + 1) for i in there)
+        raise UserError(f"--layer {number}: {of} attention has layers {shown}")
+    name = KINDS[of].format(layer)
+    count = len(one.weights[name])
+    for head in heads or ():
+        if not 1 <= head <= count:
+            raise UserError(f"--head {head}: the layer has heads 1 to {count}")
+    row, tokens = None, one.rows(name)
+    if word is not None:
+        texts = one.texts(tokens) if words else tokens
+        if word not in texts:
+            raise UserError(f"--word {word}: the words are {' '.join(texts)}")
+        row = texts.index(word)
+    return Choice(name, [head - 1 for head in heads or range(1, count + 1)], row)
 
 
 def _add_export(commands: Commands) -> None:

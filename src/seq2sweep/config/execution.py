@@ -191,6 +191,26 @@ class Table1Config:
 
 
 @dataclass(frozen=True)
+class AttentionConfig:
+    """Every key has a default."""
+
+    sentences: int = field(
+        "test sentences on the page, reports/attention.html; 0: no page, and nothing is measured",
+        rule=("from 0 to 100", lambda sentences: 0 <= sentences <= 100),
+        default=8,
+    )
+    measured: int = field(
+        "test sentences that each head is measured on, and left out of", at_least=1, default=200
+    )
+    alignments: str | None = field(
+        "gold word alignments of the test set, a file inside data.folder with a line a sentence: "
+        "0-0 1-2 3p4 (p: possible); null: none",
+        rule=NOT_EMPTY,
+        default=None,
+    )
+
+
+@dataclass(frozen=True)
 class ClusterConfig:
     address: str | None = field("null starts Ray on this machine; else a running cluster's address")
     job_server: str | None = field(

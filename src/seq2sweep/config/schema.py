@@ -20,6 +20,7 @@ from seq2sweep.config.datasets import (
     VocabularyConfig,
 )
 from seq2sweep.config.execution import (
+    AttentionConfig,
     ClusterConfig,
     SweepConfig,
     Table1Config,
@@ -139,6 +140,9 @@ class Config:
     table1: Table1Config = field(
         "TYPES OF LAYER TO MEASURE (section 4 and Table 1 of the paper)", default=Table1Config()
     )
+    attention: AttentionConfig = field(
+        "ATTENTION MAPS (figures 3 to 5), and each head in numbers", default=AttentionConfig()
+    )
     cluster: ClusterConfig = field("WHERE IT RUNS; a change retrains nothing")
     tracking: TrackingConfig = field("WHERE RESULTS ARE RECORDED; a change retrains nothing")
     parsing: ParsingConfig = field(
@@ -230,5 +234,7 @@ class Config:
             yield must("model.target_symbols", rule, symbols)
         if symbols and not trees:
             yield must("model.target_symbols", "0 unless data.target is trees", symbols)
+        if trees and self.attention.alignments is not None:
+            yield must("attention.alignments", "null for data.target trees", "a file")
         if symbols and self.model.tie_embeddings:
             yield must("model.tie_embeddings", "false for data.target trees", True)

@@ -29,6 +29,7 @@ OPTIONAL_SECTIONS = {
     "teacher": "self_training",
     "silver": "self_training",
     "table1": "table1",
+    "attention": "attention",
 }
 """Stages that read a section that params.yaml may leave out, and which."""
 DATA = "data/"

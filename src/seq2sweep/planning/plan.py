@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
-from seq2sweep.config import Config
+from seq2sweep.config import Config, TransformerConfig
 from seq2sweep.errors import UserError
 from seq2sweep.hardware import paper_rule
+from seq2sweep.model import flops
 from seq2sweep.planning import data, machine, stages, sweeps
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import advice, memory
@@ -100,7 +101,7 @@ def _parts(
     if speed is None or decoder is None:
         unknown = Part("work", None, "the devices are not here")
         taught = SELF_TRAINING if config.self_training.sentences else ()
-        for name in ("train", "evaluate", *taught):
+        for name in ("train", "evaluate", "attention", *taught):
             parts[name].append(unknown)
     else:
         trained = training_parts(config, whole, speed, here.workers)
@@ -110,6 +111,7 @@ def _parts(
         scored = Part("decoding and scores", decoding, f"{len(load.test[0]):,} sentences")
         parts["train"] += trained
         parts["evaluate"].append(scored)
+        parts["attention"].append(_heads(config, load, decoder))
         if config.self_training.sentences:
             loading = Part("Ray and torch", START_SECONDS["train"], "stated")
             parts["teacher"] += [loading, *trained]
@@ -120,6 +122,17 @@ def _parts(
     parts["sweep"].append(Part("trials", of_sweep.seconds, how))
     parts["table1"].append(Part("timings", timing_seconds(config.table1), "at rates elsewhere"))
     return parts
+
+
+def _heads(config: Config, load: Workload, decoder: Speed) -> Part:
+    """Of the test sentences that heads are measured on: a pass with all heads, and one without each
+    of them, which only the Transformer's can be."""
+    asked, model = config.attention, config.model
+    share = min(1.0, asked.measured / len(load.test[0])) if asked.sentences else 0.0
+    heads = 3 * model.layers * model.heads if isinstance(model, TransformerConfig) else 0
+    computed = share * flops.forward_flops(model, load.vocabulary_size, *load.test)
+    seconds = (1 + heads) * computed / decoder.flops_per_second
+    return Part("heads", seconds, f"{heads} heads at most, left out one by one")
 
 
 def _parsing(config: Config, load: Workload, decoder: Speed) -> Part:

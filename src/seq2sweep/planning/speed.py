@@ -46,6 +46,7 @@ START_SECONDS = {
     "student": 2.0,
     "sweep": 22.0,
     "table1": 4.0,
+    "attention": 8.0,
     "report": 5.0,
 }
 """Of a stage, its end and DVC's part included: Python, torch, Ray and its workers, MLflow; on 2

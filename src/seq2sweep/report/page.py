@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import jinja2
-from markupsafe import Markup, escape
 
 from seq2sweep import console
 from seq2sweep.report import plots, samples, sweep_plots
 from seq2sweep.report.aggregate import aggregate, most_seeds
-from seq2sweep.report.number_format import (
-    MISSING,
-    fixed,
-    millions,
-    percent,
-    plain,
-    powers,
-    signed,
-    whole,
-)
+from seq2sweep.report.attention import heads_table
+from seq2sweep.report.number_format import MISSING, fixed, percent, plain, powers, whole
 from seq2sweep.report.paper_tables import table1 as layer_types
 from seq2sweep.report.paper_tables import table2 as architectures
 from seq2sweep.report.paper_tables.table4 import Parser
 from seq2sweep.report.pareto import objectives
 from seq2sweep.report.positions import length_scores, position_plots
 from seq2sweep.report.table import NONE_YET, Tables, tables
+from seq2sweep.report.templates import environment
 from seq2sweep.report.trees import parsing_scores
 
 _STATUSES = ("finished", "stopped early", "failed", "refused")
@@ -67,6 +55,7 @@ class Results:
     table1: Mapping[str, Any] | None = None
     model: Mapping[str, Any] | None = None
     parser: Parser | None = None
+    attention: Mapping[str, Any] | None = None
 
 
 def render(results: Results) -> str:
@@ -81,6 +70,7 @@ def render(results: Results) -> str:
             train=results.train,
             evaluate=results.evaluate,
             curves=_curves(results.curves),
+            attention=results.attention,
             positions=position_plots.section(results.model),
             sweep=_sweep(results),
             table1=results.table1 and layer_types.section(results.table1),
@@ -149,27 +139,6 @@ def render_tables(tables: Tables | None, dataset: str) -> str:
 def render_alone(title: str, section: Mapping[str, Any]) -> str:
     """A table of the paper alone, from `section` of table1, table2 or table4."""
     return environment().get_template("alone.html").render(title=title, section=section)
-
-
-def environment() -> jinja2.Environment:
-    """Of all templates of the report."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "code": _code,
-        **{made.__name__: made for made in (fixed, millions, percent, powers, signed, whole)},
-    }
-    return environment
-
-
-def _code(text: str) -> Markup:
-    """A sentence of the tables; what stands in `backticks` becomes <code>."""
-    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _facts(results: Results, more: Mapping[str, str]) -> dict[str, str]:
@@ -243,6 +212,7 @@ def _sweep(results: Results) -> dict[str, Any] | None:
         ),
         "time": console.duration(sweep["wall_seconds"]),
         "scatter": sweep_plots.objectives(variants, objectives(sweep)),
+        "heads": heads_table.section(sweep, variants),
         "effects": sweep_plots.effects(variants),
         "by_length": position_plots.scores_by_length(variants, length_scores.read(sweep)),
         "curves": sweep_plots.validation_losses(variants),

@@ -60,6 +60,7 @@ def describe(
     }
     if result.status != "failed":
         entry["translations"] = _translations(result)
+        entry["heads"] = result.metrics.get("heads")
         entry |= {name: result.metrics.get(name) for name in (*score.metrics, *FIGURES)}
         entry["valid_perplexity"] = validated[-1]["valid_perplexity"] if validated else None
         entry["parameters"] = flops.parameter_count(variant.config.model, vocabulary_size)
@@ -102,6 +103,7 @@ def _entry(
         "shared_device": None,
         "curve": [],
         "translations": None,
+        "heads": None,
         "mlflow_run_id": None,
     }
 

@@ -181,6 +181,7 @@ class SweepRecorder:
         score = SCORES[variant.config.data.score]
         found = known(figures, tuple(score.metrics))
         scores = named(SCORE, {f"valid_{name}": value for name, value in found.items()})
+        scores |= head_metrics(figures.get("heads"))
         for run in {self.runs[variant.name], self.variant_run(variant.variant)}:
             run.tag({f"{score.name}.signature": figures["signature"]})
         run, trial = self.runs[variant.name], self.ended[variant.name]
@@ -326,6 +327,12 @@ def variant_tags(variant: Variant) -> dict[str, str]:
         "method": sweep.method,
     }
     return {key: value for key, value in tags.items() if value}
+
+
+def head_metrics(found: Mapping[str, Any] | None) -> dict[str, float]:
+    """What `evaluate.attention.head_numbers.summary` says, as MLflow shows it."""
+    names = ("cross_attention_entropy", "positional", "loss_without", "removable")
+    return {f"heads/{name}": value for name, value in known(dict(found or {}), names).items()}
 
 
 def budget(sweep: SweepConfig, steps: int) -> str:

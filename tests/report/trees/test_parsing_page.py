@@ -160,6 +160,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     stage.write_json(stage.METRICS / "evaluate.json", given.evaluate)
     for name in ("semi_supervised", "silver"):
         stage.write_json(stage.METRICS / f"{name}.json", {})
+    nothing = {"reason": "No attention maps: `attention.sentences` is 0."}
+    stage.write_json(stage.METRICS / "attention.json", nothing)
     model = {"lineage": given.lineage, "config": {"model": given.model}}
     stage.write_json(stage.MODEL / "receipt.json", model)
     (stage.METRICS / "curves.csv").write_text("step,loss\n1,2\n", encoding="utf-8")
@@ -182,7 +184,9 @@ def config(dataset: str = "craft", **sections: tuple[int, ...]) -> configuration
 
 def test_stage_writes_what_dvc_expects(project: Path) -> None:
     stage_report.work(config())
-    assert "F1 by label" in (project / "reports/index.html").read_text(encoding="utf-8")
+    text = (project / "reports/index.html").read_text(encoding="utf-8")
+    assert "F1 by label" in text
+    assert "No attention maps: <code>attention.sentences</code> is 0." in text
     declared = Path(stage_report.__file__).parents[1] / "dvc.yaml"
     outs = yaml.safe_load(declared.read_text(encoding="utf-8"))["stages"]["report"]["outs"]
     given = {f"reports/{name}" for name in ("translations.tsv", "sweep.json", "table1.json")}

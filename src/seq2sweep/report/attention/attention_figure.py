@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from markupsafe import escape
 
-from seq2sweep.evaluate.attention_maps import Maps
+from seq2sweep.evaluate.attention.attention_maps import Maps
 
 ROW, COLUMN, MARGIN, SIZE = 18, 170, 12, 13
 FAINTEST = 0.02

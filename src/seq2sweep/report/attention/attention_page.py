@@ -9,35 +9,24 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from seq2sweep.evaluate.attention_maps import Choice, Maps
+from seq2sweep.evaluate.attention.attention_maps import KINDS, Choice, Maps, place
+from seq2sweep.evaluate.attention.head_numbers import NUMBERS
 from seq2sweep.report.number_format import MISSING, fixed, percent, signed
-from seq2sweep.report.page import environment
+from seq2sweep.report.templates import environment
 
-COLUMNS = {
-    "entropy": "entropy",
-    "distance": "distance",
-    "previous": "previous",
-    "same": "same",
-    "next": "next",
-    "ends": "ends",
-    "punctuation": "punctuation",
-    "diagonal": "diagonal",
-    "loss_without": "loss without",
-}
-"""Of the table of heads: what attention_maps calls a number, and its heading."""
-SHARES = ("previous", "same", "next", "ends", "punctuation", "diagonal")
+MOST_BYTES = 1_000_000
+"""Of the page of a training, which a browser and a mail still take."""
+TITLES = dict(zip(KINDS, ("Encoder", "Decoder", "Decoder to source"), strict=True))
+SHARES = {"previous", "same", "next", "ends", "punctuation", "diagonal", "aer"}
+"""Numbers that are shares of one."""
 SIDES = ("source", "read", "predicted")
-KINDS = {
-    "encoder.{}.attention": "Encoder",
-    "decoder.{}.attention": "Decoder",
-    "decoder.{}.memory_attention": "Decoder to source",
-}
 
 
 def render(
@@ -46,14 +35,15 @@ def render(
     about: str,
     start: Choice | None = None,
 ) -> str:
-    """The page. numbers: of each head, from `attention_maps.numbers`; about: of which model; start:
+    """The page. numbers: of each head, from `head_numbers.measure`; about: of which model; start:
     what is shown first, the row by word."""
-    counts = {layer: len(weights) for layer, weights in maps[0].weights.items()}
+    counts = Counter(entry["layer"] for entry in numbers)
     data = {
         "pairs": [_pair(one) for one in maps],
         "layers": [
-            {"name": layer, "kind": _kind(layer), "number": _number(layer), "heads": count}
-            for layer, count in counts.items()
+            {"name": layer, "kind": TITLES[kind], "number": number + 1, "heads": counts[layer]}
+            for layer in counts
+            for kind, number in (place(layer),)
         ],
         "start": start._asdict() if start else {},
     }
@@ -65,8 +55,8 @@ def render(
         .render(
             about=about,
             data=Markup(text),  # JSON without a "<"
-            columns=COLUMNS.values(),
-            rows=[_row(entry) for entry in numbers],
+            columns=[name.replace("_", " ") for name in _columns(numbers)],
+            rows=[_row(entry, _columns(numbers)) for entry in numbers],
         )
     )
 
@@ -84,17 +74,38 @@ def as_json(maps: Sequence[Maps], numbers: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps({"pairs": pairs, "heads": [*numbers]}, ensure_ascii=False) + "\n"
 
 
+def render_none(reason: str) -> str:
+    """The page where there is nothing to show, and why."""
+    return environment().get_template("attention/none.html").render(reason=reason)
+
+
+def as_csv(numbers: Sequence[Mapping[str, Any]]) -> str:
+    """A line a head, layers and heads from 1, all numbers as they are."""
+    columns = [name for name in numbers[0] if name not in ("layer", "head")] if numbers else []
+    rows = [["layer", "head", *columns]]
+    for entry in numbers:
+        cells = ["" if entry[name] is None else str(entry[name]) for name in columns]
+        rows.append([layer_name(entry["layer"]).replace(",", ""), str(entry["head"] + 1), *cells])
+    return "".join(",".join(row) + "\n" for row in rows)
+
+
+def weight_bytes(layers: Iterable[str], source: int, target: int) -> int:
+    """What the weights of a sentence take on the page: of heads by their layers' names, of so many
+    tokens."""
+    cells = {"encoder": source**2, "decoder": target**2, "memory": source * target}
+    return sum(4 * cells[place(layer)[0]] // 3 for layer in layers)
+
+
 def layer_name(layer: str) -> str:
     """What people read: `Encoder, layer 5`; layers count from 1, as in the paper."""
-    return f"{_kind(layer)}, layer {_number(layer)}"
+    kind, number = place(layer)
+    return f"{TITLES[kind]}, layer {number + 1}"
 
 
-def _kind(layer: str) -> str:
-    return KINDS[layer.replace(f".{_number(layer) - 1}.", ".{}.")]
-
-
-def _number(layer: str) -> int:
-    return int(layer.split(".")[1]) + 1
+def _columns(numbers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The error rate is there where there is a gold alignment."""
+    aligned = any(entry.get("aer") is not None for entry in numbers)
+    return [*NUMBERS, "loss_without", *["aer"] * aligned]
 
 
 def _pair(one: Maps) -> dict[str, Any]:
@@ -112,9 +123,9 @@ def _bytes(weights: Any) -> str:
     return base64.b64encode(np.rint(weights * 255).astype(np.uint8).tobytes()).decode()
 
 
-def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _row(entry: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
     cells = []
-    for name in COLUMNS:
+    for name in columns:
         value = entry.get(name)
         if value is None:
             cells.append(MISSING)

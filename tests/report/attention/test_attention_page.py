@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from seq2sweep.evaluate import attention_maps
-from seq2sweep.evaluate.attention_maps import Choice, Maps
+from seq2sweep.evaluate.attention import head_numbers
+from seq2sweep.evaluate.attention.attention_maps import Choice, Maps
 from seq2sweep.report.attention import attention_figure, attention_page
 
 ENCODER, DECODER, MEMORY = (
@@ -42,7 +42,7 @@ def made(source: list[str] = SOURCE, target: list[str] = TARGET, heads: int = 3)
 
 
 def numbers(one: Maps) -> list[dict[str, Any]]:
-    return [entry | {"loss_without": -0.0123} for entry in attention_maps.heads([one])]
+    return [entry | {"loss_without": -0.0123} for entry in head_numbers.heads([one])]
 
 
 class Page(html.parser.HTMLParser):

@@ -1,0 +1,32 @@
+"""What `seq2sweep attend` shows by its options."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from seq2sweep.commands.models import choose
+from seq2sweep.errors import UserError
+from tests.evaluate.attention.test_attention_maps import maps
+
+# --- what is chosen ------------------------------------------------------------------------------
+
+
+def test_a_layer_heads_and_a_word_are_chosen() -> None:
+    weights = {f"{part}.{i}.attention": np.ones((2, 3, 3)) for part in ("encoder",) for i in (0, 1)}
+    one = maps(weights, ["▁a", "b", "</s>"], ["▁x", "</s>"])
+    assert choose(one, "encoder") == ("encoder.1.attention", [0, 1], None)
+    found = choose(one, "encoder", 1, [2], "ab")
+    assert found == ("encoder.0.attention", [1], 0)
+    by_token = choose(one, "encoder", 1, [2], "b", words=False)
+    assert by_token == ("encoder.0.attention", [1], 1)
+    for given, problem in (
+        ((one, "memory"), "has no attention of the kind memory"),
+        ((one, "encoder", 3), "--layer 3: encoder attention has layers 1, 2"),
+        ((one, "encoder", 0), "--layer 0"),
+        ((one, "encoder", 1, [3]), "--head 3: the layer has heads 1 to 2"),
+        ((one, "encoder", 1, [0]), "--head 0"),
+        ((one, "encoder", 1, None, "its"), "--word its: the words are ab </s>"),
+    ):
+        with pytest.raises(UserError, match=problem):
+            choose(*given)  # type: ignore[arg-type]

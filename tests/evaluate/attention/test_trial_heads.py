@@ -1,0 +1,55 @@
+"""What a trial of a sweep says of its heads, beside its scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.data.bitext import Bitext
+from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.evaluate.attention import head_numbers, trial_heads
+from seq2sweep.evaluate.evaluation import score_checkpoint
+from seq2sweep.model import building
+from tests.conftest import Corpus
+
+
+@pytest.mark.parametrize(
+    ("architecture", "heads"), [("transformer", 6), ("recurrent", 1), ("bytenet", 0)]
+)
+def test_a_trial_has_its_heads_beside_its_scores(
+    architecture: str,
+    heads: int,
+    tiny_corpus: Corpus,
+    tiny_config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changes: dict[str, Any] = {"evaluate.beam": 1, "evaluate.max_extra_tokens": 1}
+    if architecture != "transformer":
+        changes |= {"model.architecture": architecture, "model.layers": 2}
+    config = configuration.with_changes(tiny_config, changes)
+    torch.manual_seed(2)
+    model = building.build(config.model, tiny_corpus.size).eval()
+    weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+    save_file(weights, tmp_path / "model.safetensors")
+    given = (config, tmp_path, tiny_corpus.encoded)
+    folders = {"clean": tiny_corpus.clean, "vocabulary": tiny_corpus.vocabulary}
+    # Eight of the 40 sentences of the validation set.
+    monkeypatch.setattr(trial_heads, "SENTENCES", 8)
+    found = trial_heads.score_with_heads(*given, **folders)
+    said = found.pop("heads")
+    assert found == score_checkpoint(*given, **folders)
+    bitext = Bitext.open(tiny_corpus.encoded, "valid")
+    pairs = [head_numbers.pair(bitext, i) for i in range(0, 40, 5)]
+    pieces = Vocabulary.open(tiny_corpus.vocabulary)
+    expected = head_numbers.summary(head_numbers.measure(model, pieces, pairs))
+    assert said == {k: v if v is None else pytest.approx(v, abs=1e-6) for k, v in expected.items()}
+    assert said["heads"] == heads
+    assert (said["removable"] is None) == (architecture != "transformer")
+    assert (said["cross_attention_entropy"] is None) == (architecture == "bytenet")
