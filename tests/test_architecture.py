@@ -363,7 +363,9 @@ def test_names_of_exceptions_end_in_error(module: str, path: Path) -> None:
 def test_folders_hold_few_modules() -> None:
     count = Counter(module.rpartition(".")[0] for module, path in OWN if path.stem != "__init__")
     for folder, modules in count.items():
-        assert modules <= MOST_MODULES, folder
+        # The pipeline has one for each stage, what they share, and the summary.
+        most = len(_stages()) + 2 if folder == "pipeline" else MOST_MODULES
+        assert modules <= most, folder
 
 
 def test_no_module_of_the_library_has_the_name_of_another() -> None:
