@@ -155,14 +155,20 @@ def test_each_head_links_each_word_to_one() -> None:
 
 
 def test_the_mean_of_a_layer_is_of_weights() -> None:
-    """0.9 and 0.2 of two heads for a, 0.1 and 0.8 for b: each head has its own, the mean has a."""
+    """Two heads have a, one has b by more than any has a: most of the weight of all is on a."""
     aligner = Aligner([gold("0-0")])
-    weights = [[[0.9, 0.1, 0], [0, 0, 1]], [[0.2, 0.8, 0], [0, 0, 1]]]
+    heads = ([0.6, 0.3, 0.1], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1])
+    weights = [[of_x, [0.0, 0.0, 1.0]] for of_x in heads]
     aligner.hear(maps({MEMORY: weights}, ["▁a", "▁b", "</s>"], ["▁x", "</s>"]))
     found = aligner.result()
     assert found is not None
-    assert [aligner.of_head(MEMORY, head) for head in (0, 1)] == [0.0, 1.0]
+    assert [aligner.of_head(MEMORY, head) for head in range(3)] == [0.0, 0.0, 1.0]
     assert found["best_layer"]["aer"] == found["mean"] == 0.0
+
+
+def test_links_are_from_source_to_target() -> None:
+    weights = np.array([[0.1, 0.1, 0.8], [0.2, 0.5, 0.3]], np.float32)
+    assert word_alignment.strongest(weights) == links((2, 0), (1, 1))
 
 
 def test_pairs_that_nobody_aligned_are_passed_over() -> None:

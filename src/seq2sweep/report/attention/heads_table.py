@@ -51,7 +51,7 @@ def section(sweep: Mapping[str, Any], variants: Sequence[Variant]) -> dict[str, 
         reasons += [f"{variant.label}: {reason}"] * bool(reason)
     score = variants[0].score.label
     table = Table(
-        "What the heads of the variants do",
+        "Heads by variant",
         ("row", "h", "d_k", f"{score} (dev)", *HEADINGS),
         rows,
         [*NOTES, *([f"{MISSING}: {'; '.join(reasons)}."] * bool(reasons))],
