@@ -316,5 +316,8 @@ def test_the_longest_takes_half_of_the_room(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(attention, "ROOM", 240)
     # Of 240, 120 are for the longest, and 40 for each of three others.
     assert attention.choose(LENGTHS, TAGS, 3, lambda n, m: n * m) == [1, 2, 3]
+    # The longest may take 930, each other one 186: of c it is the second that fits.
+    monkeypatch.setattr(attention, "ROOM", 1860)
+    assert attention.choose(LENGTHS, TAGS, 5, lambda n, m: n * m) == [1, 7, 3, 5, 6]
     monkeypatch.setattr(attention, "ROOM", 10)
     assert attention.choose(LENGTHS, TAGS, 3, lambda n, m: n * m) == []

@@ -31,11 +31,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from seq2sweep.decode.beam import Translation
 from seq2sweep.decode.streaming import Part
 from seq2sweep.errors import UserError
-from seq2sweep.evaluate import attention_maps
+from seq2sweep.evaluate.attention import attention_maps, head_numbers
+from seq2sweep.evaluate.attention.attention_maps import Maps
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.redaction import redact
 from seq2sweep.report.attention import attention_page
-from seq2sweep.report.page import environment
+from seq2sweep.report.templates import environment
 from seq2sweep.serving.batcher import Batcher, FullError
 
 LARGEST_BODY = 2**20
@@ -190,10 +191,11 @@ class Answers:
         if longest > LONGEST_MAP:
             raise UserError(f"{longest} tokens are too many to draw: send at most {LONGEST_MAP}")
         model, vocabulary = self.translator.model, self.translator.vocabulary
-        maps = [attention_maps.maps(model, vocabulary, pair) for pair in pairs]
-        if not maps[0].weights:
+        maps: list[Maps] = []
+        numbers = head_numbers.measure(model, vocabulary, pairs, on_maps=maps.append)
+        if not numbers:
             raise UserError("this model has no attention to show")
-        return attention_page.render(maps, attention_maps.numbers(model, maps, pairs), "")
+        return attention_page.render(maps, numbers, "")
 
 
 def app(answers: Answers, token: str | None, hosts: frozenset[str]) -> ASGIApp:
