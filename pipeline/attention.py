@@ -14,7 +14,6 @@ from typing import Any
 from tqdm import tqdm
 
 from pipeline import stage
-from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.data import sources
@@ -27,6 +26,7 @@ from seq2sweep.evaluate.evaluation import Data
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.report.attention import attention_page
 from seq2sweep.storage.atomic import write_whole
+from seq2sweep.tracking.lineage import LINEAGE, document, parameters, tags
 from seq2sweep.tracking.mlflow_store import destination
 from seq2sweep.tracking.recorder import Recorder
 from seq2sweep.tracking.relay_thread import RelayThread
@@ -56,6 +56,7 @@ def work(config: Config) -> None:
         write_none(f"No attention maps: `model.architecture` {architecture} has no attention.")
         return
     receipt = read_receipt(stage.MODEL)
+    lineage = stage.lineage(config, bitext.header, model=stage.MODEL)
     with (
         RelayThread(*destination(config, Path.cwd())) as relay,
         Recorder(
@@ -63,10 +64,11 @@ def work(config: Config) -> None:
             f"attention, {len(chosen)} sentences",
             kind="attention",
             parent=receipt["run"],
-            params=configuration.flatten(config),
-            tags=stage.lineage(config, bitext.header, model=stage.MODEL),
+            params=parameters(config, "evaluate", "attention"),
+            tags=tags(lineage),
         ) as run,
     ):
+        run.text(LINEAGE, document(lineage, config))
         heads, aligned = measure(config, translator, bitext, chosen)
         page, shown = draw(config, translator, data, bitext, heads)
         relay.flush()
@@ -82,7 +84,7 @@ def work(config: Config) -> None:
         }
         write_whole(PAGE, page)
         stage.write_json(stage.METRICS / "attention.json", metrics)
-        record(run, metrics, translator.steps[-1])
+        record(run, metrics)
     console.say(in_words(metrics))
 
 
@@ -174,7 +176,7 @@ def choose(
     return [*dict.fromkeys([*found, *short])][:count]
 
 
-def record(run: Recorder, metrics: dict[str, Any], step: int) -> None:
+def record(run: Recorder, metrics: dict[str, Any]) -> None:
     """Give the run the page, all heads as a table, and the few numbers, which the training's run
     gets too."""
     with TemporaryDirectory() as name:
@@ -186,8 +188,8 @@ def record(run: Recorder, metrics: dict[str, Any], step: int) -> None:
     few = head_metrics(metrics)
     if metrics["alignment"]:
         few["heads/aer"] = metrics["alignment"]["best_head"]["aer"]
-    run.log(few, step)
-    run.log(few, step, on_parent=True)
+    run.log(few)
+    run.log(few, on_parent=True)
 
 
 def in_words(metrics: dict[str, Any]) -> str:

@@ -166,7 +166,7 @@ def test_what_mlflow_gets(project: Path, config: Config, runs: list[Run]) -> Non
         "heads/removable",
     ]
     assert few["heads/positional"] == found["positional"]
-    assert run.given["log"] == [((few, 8), {}), ((few, 8), {"on_parent": True})]
+    assert run.given["log"] == [((few,), {}), ((few,), {"on_parent": True})]
     table = list(csv.DictReader(io.StringIO(run.files["attention/heads.csv"])))
     assert len(table) == found["heads"]
     for row, entry in zip(table, found["of_heads"], strict=True):
