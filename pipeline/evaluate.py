@@ -75,7 +75,7 @@ def score_model(
     data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
     lineage = stage.lineage(config, header, model=model)
     made_by = "evaluate" if model == stage.MODEL else model.name
-    source = stage.source(made_by, header, stage.SCORING)
+    source = stage.source(made_by, header, evaluate_weights.__module__)
     with (
         RelayThread(*destination(config, Path.cwd())) as relay,
         # Under the training's run, unless that was deleted.

@@ -31,7 +31,6 @@ from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError
 from seq2sweep.evaluate.attention.trial_heads import score_with_heads
 from seq2sweep.evaluate.translator import Translator
-from seq2sweep.presets.rivals import select as rows_of_table2
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.formats import table_files
 from seq2sweep.report.pareto import cheapest
@@ -54,11 +53,11 @@ from seq2sweep.runs.warm_start import begin_sweep, run_name
 from seq2sweep.serving.packaging import flavor, write_package
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.sweep import contest
+from seq2sweep.sweep.console_lines import outline, say_choice, say_end, say_round
 from seq2sweep.sweep.contest import Entrant
 from seq2sweep.sweep.search import Proposal, search
 from seq2sweep.sweep.trial_record import OnTrial, TrialResult
 from seq2sweep.sweep.variants import (
-    Refused,
     Variant,
     as_scored,
     base_of,
@@ -273,39 +272,6 @@ def resolve(config: Config, d_model: int) -> hardware.Precision:
     return found
 
 
-def say_end(
-    results: Sequence[TrialResult], summary: dict[str, Any], refused: int, seconds: float
-) -> None:
-    """How the trials ended; OperationalError when all have failed.
-
-    refused: variants that were not trained.
-    """
-    best = summary["best"]
-    found = ""
-    if best:
-        score = SCORES[results[0].variant.config.data.score]
-        found = f"; best: {best['variant']}, {score.label} {best[score.name]:.2f} on valid"
-    console.say(
-        f"{summary['finished']} finished, {summary['stopped_early']} stopped early, "
-        f"{summary['failed']} failed"
-        + (f", {refused} refused" if refused else "")
-        + f" in {console.duration(seconds)}{found}"
-    )
-    failed = [result for result in results if result.status == "failed"]
-    if failed and len(failed) == len(results):
-        first = failed[0]
-        raise OperationalError(
-            f"all {len(failed)} trials failed, the first ({first.variant.name}) as: {first.cause}; "
-            f"their logs are in {first.journal.parent.parent}; run `dvc repro` again to resume"
-        )
-    if failed:
-        console.say("to try those that failed again: dvc repro --force --single-item sweep")
-    ended = [result.metrics for result in results if "device" in result.metrics]
-    warnings = {hardware.no_peak_warning(m["device"], m["precision"]) for m in ended}
-    for warning in sorted(filter(None, warnings)):
-        console.say(warning)
-
-
 def write_report(report: dict[str, Any]) -> dict[str, Any]:
     """Write reports/sweep.json and what metrics/ says of it; returns metrics/sweep.json."""
     summary = summarise(report)
@@ -370,48 +336,6 @@ def train(
             return results, [], entrants
         say = functools.partial(say_round, config)
         return *search(config, data, run_final, on_trial=recorder.hear, on_round=say), []
-
-
-def outline(config: Config, chosen: Sequence[Variant]) -> str:
-    """What will be trained, in a line."""
-    sweep = config.sweep
-    names = list(dict.fromkeys(variant.variant for variant in chosen))
-    seeds = f", with {sweep.seeds} seeds each" if sweep.seeds > 1 else ""
-    if sweep.method == "optuna":
-        return (
-            f"{names[0]} and {sweep.samples} variants{seeds}, proposed by Optuna {sweep.round} at "
-            f"a time for {' and '.join(sweep.objectives)}"
-        )
-    if sweep.method == "table2":
-        return (
-            f"{', '.join(['base', *rows_of_table2(sweep.rows)])} at equal FLOPs{seeds}, after "
-            f"{len(sweep.learning_rates)} tries of learning rates for each"
-        )
-    return f"{len(names)} variants{seeds}: {', '.join(names)}"
-
-
-def say_choice(entrants: Sequence[contest.Entrant]) -> None:
-    """Which learning rate each architecture found best, before it is trained with that."""
-    for one in entrants:
-        if one.refused is not None:
-            console.say(f"{one.name}: not trained ({one.refused.cause})")
-            continue
-        found = ", ".join(f"{contest.perplexity(result):,.2f}" for result in one.tries)
-        console.say(
-            f"{one.name}: learning rate {one.best:g} x the base's (validation perplexities of its "
-            f"tries: {found})"
-        )
-
-
-def say_round(config: Config, proposals: Sequence[Proposal]) -> None:
-    """What Optuna proposed, before it is trained."""
-    rounds = math.ceil(config.sweep.samples / config.sweep.round)
-    console.say(f"round {proposals[0].round} of {rounds}")
-    for proposal in proposals:
-        note = ": proposed before, not trained again" if proposal.repeats else ""
-        if isinstance(proposal.made, Refused):
-            note = f": refused ({proposal.made.cause})"
-        console.say(f"  #{proposal.number} {proposal.variant}{note}")
 
 
 if __name__ == "__main__":

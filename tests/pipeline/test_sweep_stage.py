@@ -13,6 +13,7 @@ from pipeline import stage, sweep
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.report.sweep_report import summarise
+from seq2sweep.sweep import console_lines
 from tests.report.made_up_results import sweep as made_up
 from tests.report.parsing_sweep import of_parsing
 
@@ -59,9 +60,15 @@ def test_mlflow_has_the_best_by_its_score(
 ) -> None:
     config = configuration.with_changes(tiny_config, TREES) if parses else tiny_config
     run, report = Run(), record(parses)
-    recorder: Any = SimpleNamespace(parent=run)
+    marked: dict[str, Run] = {}
+    recorder: Any = SimpleNamespace(
+        parent=run, variant_run=lambda name: marked.setdefault(name, Run())
+    )
     sweep.record(recorder, config, report, summarise(report))
-    assert (({f"valid_{score}": 36.9},), {"step": 300}) in run.given["log"]
+    assert (({f"score/valid_{score}": 36.9},), {}) in run.given["log"]
+    assert "layers 2" in marked
+    for one in marked.values():
+        assert one.given == {"tag": [(({"pareto_front": "yes"},), {})]}
     texts = {args[0]: args[1] for args, _ in run.given["text"]}
     assert ("F1 (dev)" in texts["table3.md"]) is parses
 
@@ -74,5 +81,5 @@ def test_the_best_is_said_with_its_score(
     result: Any = SimpleNamespace(
         variant=SimpleNamespace(config=config), status="finished", metrics={}
     )
-    sweep.say_end([result], summarise(record(parses)), 0, 60.0)
+    console_lines.say_end([result], summarise(record(parses)), 0, 60.0)
     assert f"; best: layers 2, {said} on valid" in capsys.readouterr().out
