@@ -350,7 +350,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/tracking/test_logged_models.py": {
         f"{PACKAGE}/tracking/logged_models.py": [
             ("return str(max(models", "return str(min(models"),
-            ("for one in (run_id, *(run.info.run_id for run in below))", "for one in (run_id,)"),
+            ("ids = [run_id, *reader.children(run_id)]", "ids = [run_id]"),
         ],
     },
     # --- evaluate

@@ -241,7 +241,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     stage.write_json(stage.METRICS / "prepare.json", given.prepare)
     stage.write_json(stage.METRICS / "train.json", given.train)
     stage.write_json(stage.METRICS / "evaluate.json", given.evaluate)
-    stage.write_json(stage.MODEL / "receipt.json", {"lineage": given.lineage})
+    stage.write_json(stage.MODEL / "receipt.json", {"run": "train-1", "lineage": given.lineage})
     stage.write_json(stage.REPORTS / "sweep.json", given.sweep)
     columns = list(given.curves[0])
     rows = [["" if row[c] is None else repr(row[c]) for c in columns] for row in given.curves]
@@ -346,7 +346,9 @@ def test_damaged_scores_by_length_are_one_line(project: Path, file: str) -> None
 def test_stage_shows_the_positions_of_the_model_that_was_trained(
     project: Path, config: Any, shown: bool
 ) -> None:
-    stage.write_json(stage.MODEL / "receipt.json", {"lineage": {}, "config": config})
+    stage.write_json(
+        stage.MODEL / "receipt.json", {"run": "train-1", "lineage": {}, "config": config}
+    )
     stage_report.work(preset())
     text = (project / "reports/index.html").read_text(encoding="utf-8")
     assert ('id="positions"' in text) is shown

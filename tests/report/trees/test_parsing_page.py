@@ -162,7 +162,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         stage.write_json(stage.METRICS / f"{name}.json", {})
     nothing = {"reason": "No attention maps: `attention.sentences` is 0."}
     stage.write_json(stage.METRICS / "attention.json", nothing)
-    model = {"lineage": given.lineage, "config": {"model": given.model}}
+    model = {"run": "train-1", "lineage": given.lineage, "config": {"model": given.model}}
     stage.write_json(stage.MODEL / "receipt.json", model)
     (stage.METRICS / "curves.csv").write_text("step,loss\n1,2\n", encoding="utf-8")
     stage.write_json(stage.REPORTS / "sweep.json", {"method": "none"})
