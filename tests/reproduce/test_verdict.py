@@ -134,6 +134,15 @@ def test_each_cause_is_named(path: tuple[Any, ...], to: Any, line: str) -> None:
     assert any(line in shown for shown in verdict(again).lines())
 
 
+def test_of_long_lists_the_words_that_differ_are_shown() -> None:
+    words = " ".join(f"avx512_{n}" for n in range(20))
+    one = changed("trained", "cpu_features", to=f"AVX512 {words}")
+    other = changed("trained", "cpu_features", to=f"AVX2 {words}")
+    assert causes(one, other) == ["cpu_features: AVX512 recorded, AVX2 here"]
+    fewer = changed("trained", "cpu_features", to=words)
+    assert causes(one, fewer) == ["cpu_features: AVX512 recorded, none besides here"]
+
+
 def test_what_computes_is_named_before_other_packages() -> None:
     again = changed("packages", to={"torch": "1", "absl-py": "1", "ray": "1"})
     assert [line.partition(":")[0] for line in causes(RECORD, again)] == ["ray", "torch", "absl-py"]

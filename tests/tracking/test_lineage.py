@@ -209,6 +209,17 @@ def test_the_environment_is_what_pip_would_install_again(
     assert hashlib.sha256(text.encode()).hexdigest() != lineage(project, example)[ENVIRONMENT]
 
 
+def test_of_a_package_that_is_there_twice_the_one_that_is_imported_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "numpy-0.1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert metadata.version("numpy") == "0.1"
+    assert "numpy==0.1\n" in environment()
+
+
 def test_nothing_private(project: Path, example: configuration.Config) -> None:
     secret = "postgresql://ada:hunter2@host/db"
     config = configuration.with_changes(example, {"tracking.uri": secret})

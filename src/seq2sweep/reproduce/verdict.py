@@ -15,6 +15,8 @@ CLOSE_DIGITS = 3
 """From so many on two runs are called equal to that many digits: 0.1 % and nearer."""
 LIBRARIES = ("torch", "numpy", "ray", "sentencepiece", "sacrebleu")
 """Named first of the packages that differ: these compute."""
+LONG = 60
+"""Characters of a text of which only the words that differ are shown."""
 EXACT = math.inf
 
 
@@ -217,7 +219,14 @@ def _unlike(
     """A line for each key of which the two have not the same."""
     for key in {**one, **other}:
         if one.get(key) != other.get(key):
-            yield form.format(key=key, one=one.get(key) or "none", other=other.get(key) or "none")
+            first, second = (str(values.get(key) or "none") for values in (one, other))
+            if len(first) > LONG < len(second):  # a list of words: those that differ
+                apart = set(first.split()) ^ set(second.split())
+                first, second = (
+                    " ".join(word for word in text.split() if word in apart) or "none besides"
+                    for text in (first, second)
+                )
+            yield form.format(key=key, one=first, other=second)
 
 
 def _number(value: float | None) -> str:

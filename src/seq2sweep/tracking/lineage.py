@@ -189,11 +189,14 @@ def _versions() -> dict[str, str]:
 
 
 def _installed() -> dict[str, str]:
-    """The version of each package, by its name in the form of PEP 503."""
-    return {
-        re.sub(r"[-_.]+", "-", package.name).lower(): package.version
-        for package in metadata.distributions()
-    }
+    """The version of each package, by its name in the form of PEP 503.
+
+    Of one that is there twice, that which Python imports: the first on its path.
+    """
+    found: dict[str, str] = {}
+    for package in metadata.distributions():
+        found.setdefault(re.sub(r"[-_.]+", "-", package.name).lower(), package.version)
+    return found
 
 
 def environment() -> str:
