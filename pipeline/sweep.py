@@ -124,7 +124,6 @@ def work(config: Config) -> None:
         record_trials(source, recorder, every)
         seconds = time.perf_counter() - started
         size = recorder.vocabulary_size
-        trials = [describe(r, size, run_ids, shared[r.variant.name]) for r in results]
         references = stage.CLEAN / files.text_name("valid", "target")
         report = whole(
             config,
@@ -135,7 +134,7 @@ def work(config: Config) -> None:
             wall_seconds=seconds,
             mlflow_run_id=relay.run_id(parent),
             trials=[
-                *trials,
+                *(describe(r, size, run_ids, shared[r.variant.name]) for r in results),
                 *(describe_refused(one, SCORES[config.data.score]) for one in refused),
             ],
             significance=significance(config, results, references),
