@@ -1,7 +1,7 @@
 """Several models as one: their probabilities are averaged at each step of a search.
 
 The arithmetic mean of probabilities, as fairseq (whose ConvS2S ensemble is a rival in Table 2) and
-Sockeye (by default) have it; others, such as Marian and OpenNMT-py, average log-probabilities. Of
+Sockeye (by default) have it; others, such as OpenNMT-py, average log-probabilities. Of
 the two only the first is a probability again, so that scores and perplexities stay what they are of
 one model: a word that one member excludes can still be said.
 """
