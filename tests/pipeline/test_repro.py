@@ -388,20 +388,20 @@ def test_the_best_variant_translates_by_its_alias(
     assert (found.tags["variant"], found.tags["valid_bleu"]) == (
         *(best["variant"], f"{best['bleu']:.2f}"),
     )
-    weights = mlflow.artifacts.download_artifacts(
+    model = mlflow.artifacts.download_artifacts(
         "models:/phrasebook-en-de@best-of-sweep", dst_path=str(tmp_path)
     )
     monkeypatch.chdir(project.folder)
-    assert translated(weights, tmp_path, capsys).count("\n") == 1
+    said = translated(model, tmp_path, capsys)
+    assert said.count("\n") == 1
+    assert translated("models:/phrasebook-en-de@best-of-sweep", tmp_path, capsys) == said
 
 
-def translated(weights: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """A sentence by downloaded weights and their vocabulary, in this process, which has torch."""
+def translated(model: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """A sentence by a downloaded model, in this process, which has torch."""
     (folder / "text").write_text("two beers\n")
-    vocabulary = f"{weights}/vocabulary"
     capsys.readouterr()
-    command = ["translate", str(folder / "text"), "--weights", weights, "--vocabulary", vocabulary]
-    assert main(command) == 0
+    assert main(["translate", str(folder / "text"), "--model", model]) == 0
     return capsys.readouterr().out
 
 
@@ -417,16 +417,19 @@ def test_the_models_files_are_the_weights_that_were_scored(
     downloaded = Path(
         mlflow.artifacts.download_artifacts(f"models:/{model.model_id}", dst_path=str(tmp_path))
     )
-    (file,) = (downloaded / "checkpoints").iterdir()
     chosen = sorted((project.folder / "models/train/checkpoints").iterdir())
     parts = [load_file(path) for path in chosen]
     assert len(parts) == 2 == len(evaluation["averaged_checkpoints"])
-    for name, tensor in load_file(file).items():
+    for name, tensor in load_file(downloaded / "model.safetensors").items():
         assert torch.equal(tensor, ((parts[0][name].double() + parts[1][name]) / 2).float())
     monkeypatch.chdir(project.folder)
     done = project.call("seq2sweep", "translate", given="two beers\n")
     assert done.returncode == 0, done.stderr
     assert done.stdout == translated(str(downloaded), tmp_path, capsys)
+    # By how the id of the evaluation begins, and by that of the training above it.
+    store = mlflow.MlflowClient().get_run(evaluation["mlflow_run_id"])
+    for run_id in (store.info.run_id[:12], store.data.tags["mlflow.parentRunId"]):
+        assert translated(run_id, tmp_path, capsys) == done.stdout
 
 
 def test_no_process_is_left(project: Project) -> None:

@@ -80,7 +80,7 @@ def test_stages_without_a_server_and_sync_with_it(server: MlflowServer, tmp_path
     assert [point.step for point in history] == [6, 12, 18, 24]
     found = of_kind["variant"].data.metrics.keys()
     assert {"score/valid_bleu", "train/loss", "cost/flops"} <= found
-    (version,) = client.search_model_versions("name = 'phrasebook-en-de'")
+    version = client.get_model_version_by_alias("phrasebook-en-de", "best-of-sweep")
     best = client.get_run(version.run_id)
     assert best.data.tags["variant"] == project.json("metrics/sweep.json")["best"]["variant"]
     (model,) = client.search_logged_models(
@@ -88,4 +88,6 @@ def test_stages_without_a_server_and_sync_with_it(server: MlflowServer, tmp_path
         filter_string=f"source_run_id = '{of_kind['evaluation'].info.run_id}'",
     )
     files = {Path(f.path).name for f in client.list_logged_model_artifacts(model.model_id)}
-    assert files == {"receipt.json", "checkpoints", "vocabulary"}
+    assert {"model.safetensors", "config.json", "manifest.json", "MLmodel", "code"} <= files
+    newest = client.get_model_version_by_alias("phrasebook-en-de", "newest")
+    assert newest.run_id == of_kind["evaluation"].info.run_id
