@@ -15,7 +15,7 @@ from seq2sweep.evaluate.bleu import corpus_bleu
 
 from .made_up_output import references, translations
 
-NEWSTEST = Path("/work/shared/data/newstest")
+NEWSTEST = Path(__file__).parents[4] / "shared/data/newstest"
 
 
 def score(texts: Texts) -> float:
