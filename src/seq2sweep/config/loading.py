@@ -63,9 +63,7 @@ def from_dict(values: Mapping[str, Any], name: str = "params.yaml") -> Config:
 
 def _problems(config: Config) -> Iterator[str]:
     for key, value, field in _entries(config):
-        for rule, holds in field.metadata["rules"]:
-            if value is not None and not holds(value):
-                yield must(key, rule, value)
+        yield from _broken(key, value, field)
     for part in (*vars(config).values(), config):
         if hasattr(part, "problems"):
             yield from part.problems()
@@ -77,10 +75,13 @@ def broken_rules(values: Any, prefix: str) -> Iterator[str]:
     prefix: `evaluate.` for messages.
     """
     for field in dataclasses.fields(values):
-        value = getattr(values, field.name)
-        for rule, holds in field.metadata["rules"]:
-            if value is not None and not holds(value):
-                yield must(prefix + field.name, rule, value)
+        yield from _broken(prefix + field.name, getattr(values, field.name), field)
+
+
+def _broken(key: str, value: Any, field: dataclasses.Field[Any]) -> Iterator[str]:
+    for rule, holds in field.metadata["rules"]:
+        if value is not None and not holds(value):
+            yield must(key, rule, value)
 
 
 def with_changes(config: Config, changes: Mapping[str, Any], name: str = "params.yaml") -> Config:

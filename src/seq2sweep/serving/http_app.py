@@ -19,7 +19,7 @@ import hmac
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
@@ -28,6 +28,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from seq2sweep.config import EvaluateConfig
 from seq2sweep.decode.beam import Translation
 from seq2sweep.decode.streaming import Part
 from seq2sweep.errors import UserError
@@ -84,14 +85,8 @@ class AttendRequest(BaseModel):
     target: str | None = None
 
 
-class Search(NamedTuple):
-    """Requests of the same are searched together."""
-
-    n_best: int
-    beam: int
-    alpha: float
-
-
+Search = tuple[int, EvaluateConfig]
+"""n_best and how to search; requests of the same are searched together."""
 T = TypeVar("T")
 
 
@@ -103,8 +98,7 @@ class Answers:
         self.batcher = Batcher(self._translate, largest_batch, MOST_WAITING)
 
     def _translate(self, lines: Any, search: Search) -> list[list[Translation]]:
-        n_best, beam, alpha = search
-        config = self.translator.searched(n_best, beam=beam, alpha=alpha)
+        n_best, config = search
         return self.translator.translate(lines, n_best, config=config)
 
     def about(self) -> dict[str, Any]:
@@ -121,11 +115,10 @@ class Answers:
             "about": self.translator.about,
         }
 
-    def search(self, asked: Asked, n_best: int = 1) -> Search:
+    def search(self, asked: Asked, n_best: int = 1) -> EvaluateConfig:
         """How to search. Raises UserError where that cannot be."""
         changes = asked.model_dump(include={"beam", "alpha"}, exclude_none=True)
-        config = self.translator.searched(n_best, **changes)
-        return Search(n_best, config.beam, config.alpha)
+        return self.translator.searched(n_best, **changes)
 
     def check(self, lines: list[str]) -> None:
         """Raises UserError for lines that cannot be translated as they are."""
@@ -149,16 +142,14 @@ class Answers:
         """POST /translate."""
         lines = [asked.text] if isinstance(asked.text, str) else asked.text
         self.check(lines)
-        search = self.search(asked, asked.n_best)
+        search = asked.n_best, self.search(asked, asked.n_best)
         found = await _answer(self.batcher.translate(lines, search)) if lines else []
         return JSONResponse({"translations": [[_shown(one) for one in best] for best in found]})
 
     async def stream(self, asked: StreamRequest) -> Response:
         """POST /stream. Each part is sought in its turn, with other requests between."""
         self.check([asked.text])
-        search = self.search(asked)
-        config = self.translator.searched(beam=search.beam, alpha=search.alpha)
-        parts = self.translator.stream([asked.text], config)
+        parts = self.translator.stream([asked.text], self.search(asked))
 
         async def next_part() -> Part | None:
             return await _answer(self.batcher.run(lambda: next(parts, None)))
