@@ -182,11 +182,12 @@ def test_the_best_continuations_are_those_of_a_sort(size: int, count: int) -> No
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("rows", [1, 3, 100])
+@pytest.mark.parametrize(("rows", "block"), [(1, 1), (3, 2), (5, 2), (100, 3), (100, 100)])
 def test_loss_of_states_is_that_of_their_logits(
-    rows: int, smoothing: float, monkeypatch: pytest.MonkeyPatch
+    rows: int, block: int, smoothing: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(losses.CHUNK, True, rows * 11)
+    monkeypatch.setitem(losses.BLOCK, True, block * 11)
     torch.manual_seed(0)
     weight = torch.randn(11, 4, dtype=torch.float64, requires_grad=True)
     states = torch.randn(8, 4, dtype=torch.float64, requires_grad=True)

@@ -63,6 +63,12 @@ def linear(
     return out
 
 
+def product_type(x: Tensor) -> torch.dtype:
+    """In which products with x are: autocast's where it is on."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
 def _serves(x: Tensor, weight: Tensor) -> bool:
     return (
         _LAYS_OUT

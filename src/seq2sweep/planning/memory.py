@@ -10,7 +10,7 @@ from seq2sweep.config import Config, target_size
 from seq2sweep.hardware import Precision
 from seq2sweep.model import flops
 from seq2sweep.planning.workload import Workload
-from seq2sweep.train.loss import CHUNK
+from seq2sweep.train.loss import BLOCK, CHUNK
 
 CONTEXT_BYTES = {"cpu": 0.56e9, "gpu": 1.0e9}
 """Of libraries, Ray's among them, kernels and what they work in, before there is any tensor; on a
@@ -66,9 +66,10 @@ def memory(
     source, target = bytes_per_token(config, load, precision, gpu=gpu)
     activations = tokens * (source + target)
     kind = "gpu" if gpu else "cpu"
-    # Some rows at a time: as products give them, in float32, their probabilities, and the gradient.
-    columns = target_size(config.model, load.vocabulary_size)
-    logits = min(tokens * columns, CHUNK[not gpu]) * 12.0
+    # Some rows at a time as products give them; of these some in float32, with probabilities.
+    numbers = tokens * target_size(config.model, load.vocabulary_size)
+    size = 2 if precision == "bf16" else 4
+    logits = float(min(numbers, CHUNK[not gpu]) * size + min(numbers, BLOCK[not gpu]) * 12)
     return Memory(
         weights=held,
         # Between passes gradients are not sent, and stay whole.

@@ -11,9 +11,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from seq2sweep.data.vocabulary import PAD
+from seq2sweep.model.products import product_type
 
-CHUNK = {True: 1 << 21, False: 1 << 26}
-"""Logits at a time, on a CPU (which fit its caches) and elsewhere (a quarter of a gigabyte)."""
+CHUNK = {True: 1 << 24, False: 1 << 26}
+"""Logits of one product, on a CPU and elsewhere: with enough rows it is at its fastest."""
+BLOCK = {True: 1 << 20, False: 1 << 26}
+"""How many of them at a time become loss and gradient, in float32: on a CPU they fit its caches."""
 
 
 def smoothed_cross_entropy(
@@ -40,9 +43,8 @@ def projected_cross_entropy(
     type. Gradients are made along with the loss, some rows at a time, and kept for the backward
     pass: the same products as without, none of them twice.
     """
-    device = states.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
-    with torch.autocast(device, enabled=False):
+    dtype = product_type(states)
+    with torch.autocast(states.device.type, enabled=False):
         loss, likelihood = _ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
             states, weight, target, smoothing, dtype, torch.is_grad_enabled()
         )
@@ -86,20 +88,26 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         narrow_states, narrow_weight = states.to(dtype), weight.to(dtype)
         state_gradients = torch.empty_like(narrow_states) if with_gradients else None
         weight_gradient = torch.zeros_like(weight, dtype=wide) if with_gradients else None
-        rows = max(1, CHUNK[states.device.type == "cpu"] // weight.size(0))
+        rows, block = (
+            max(1, sizes[states.device.type == "cpu"] // weight.size(0)) for sizes in (CHUNK, BLOCK)
+        )
         for start in range(0, len(states), rows):
             part = slice(start, start + rows)
             logits = F.linear(narrow_states[part], narrow_weight)
-            loss, likelihood, probabilities = _sums(logits, target[part], smoothing)
-            sums += torch.stack((loss, likelihood))
+            # Each block of logits makes room for its gradient.
+            for x, y in zip(logits.split(block), target[part].split(block), strict=True):
+                loss, likelihood, probabilities = _sums(x, y, smoothing)
+                sums[0] += loss
+                sums[1] += likelihood
+                if with_gradients:
+                    x.copy_(_gradient(probabilities, y, smoothing))
             if state_gradients is None or weight_gradient is None:
                 continue
-            narrow = _gradient(probabilities, target[part], smoothing).to(dtype)
-            state_gradients[part] = narrow @ narrow_weight
+            state_gradients[part] = logits @ narrow_weight
             if dtype == wide:
-                torch.addmm(weight_gradient, narrow.T, narrow_states[part], out=weight_gradient)
+                torch.addmm(weight_gradient, logits.T, narrow_states[part], out=weight_gradient)
             else:
-                weight_gradient += narrow.T @ narrow_states[part]
+                weight_gradient += logits.T @ narrow_states[part]
         if state_gradients is not None and weight_gradient is not None:
             context.save_for_backward(
                 state_gradients.to(states.dtype), weight_gradient.to(weight.dtype)
