@@ -26,7 +26,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., d_model] to [..., d_model]."""
-        out: Tensor = self.outer(dropout(F.relu(self.inner(x)), self.dropout, self.training))
+        inner = F.relu(self.inner(x), inplace=True)
+        out: Tensor = self.outer(dropout(inner, self.dropout, self.training))
         return out
 
     @staticmethod
