@@ -79,6 +79,8 @@ CORE_MAY_USE = {
     "sentencepiece",
     "torch",
     "tqdm",
+    # What compiles the kernel of the loss; torch brings it where there are GPUs.
+    "triton",
     "urllib3",
     "yaml",
 }

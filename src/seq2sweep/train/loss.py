@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.products import product_type
+from seq2sweep.train import fused_loss
 
 CHUNK = {True: 1 << 24, False: 1 << 26}
 """Logits of one product, on a CPU and elsewhere: with enough rows it is at its fastest."""
@@ -88,19 +89,11 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         narrow_states, narrow_weight = states.to(dtype), weight.to(dtype)
         state_gradients = torch.empty_like(narrow_states) if with_gradients else None
         weight_gradient = torch.zeros_like(weight, dtype=wide) if with_gradients else None
-        rows, block = (
-            max(1, sizes[states.device.type == "cpu"] // weight.size(0)) for sizes in (CHUNK, BLOCK)
-        )
+        rows = max(1, CHUNK[states.device.type == "cpu"] // weight.size(0))
         for start in range(0, len(states), rows):
             part = slice(start, start + rows)
             logits = F.linear(narrow_states[part], narrow_weight)
-            # Each block of logits makes room for its gradient.
-            for x, y in zip(logits.split(block), target[part].split(block), strict=True):
-                loss, likelihood, probabilities = _sums(x, y, smoothing)
-                sums[0] += loss
-                sums[1] += likelihood
-                if with_gradients:
-                    x.copy_(_gradient(probabilities, y, smoothing))
+            sums += _become_gradient(logits, target[part], smoothing, with_gradients)
             if state_gradients is None or weight_gradient is None:
                 continue
             state_gradients[part] = logits @ narrow_weight
@@ -121,6 +114,27 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     def backward(context: Any, loss_gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         states, weight = context.saved_tensors
         return states * loss_gradient, weight * loss_gradient, None, None, None, None
+
+
+def _become_gradient(
+    logits: Tensor, target: Tensor, smoothing: float, with_gradient: bool
+) -> Tensor:
+    """Sums [2] as `smoothed_cross_entropy` has them, float32 or wider.
+
+    The gradient takes the place of the logits [N, V], where one is asked for.
+    """
+    if fused_loss.serves(logits.device, logits.dtype):
+        return torch.stack(fused_loss.loss_and_gradient(logits, target, smoothing, with_gradient))
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    sums = logits.new_zeros(2, dtype=wide)
+    rows = max(1, BLOCK[logits.device.type == "cpu"] // logits.size(1))
+    for x, y in zip(logits.split(rows), target.split(rows), strict=True):
+        loss, likelihood, probabilities = _sums(x, y, smoothing)
+        sums[0] += loss
+        sums[1] += likelihood
+        if with_gradient:
+            x.copy_(_gradient(probabilities, y, smoothing))
+    return sums
 
 
 def _sums(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,45 @@
+# mypy: ignore-errors
+"""The kernel of `fused_loss`, in Triton's subset of Python."""
+
+import triton.language as tl
+
+
+def row(
+    logits, target, sums, count, size, stride, smoothing,
+    PAD: tl.constexpr, GRADIENT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Loss and likelihood of one row of logits to sums[0] and sums[1]; its gradient in its place.
+
+    With m the greatest logit, -log p(v) = m - logit(v) + log sum exp(logit - m).
+    """
+    number = tl.program_id(0)
+    base = logits + number.to(tl.int64) * stride
+    right = tl.load(target + number)
+    # Before the sums, at which threads wait for each other: later, a gradient may be there.
+    of_right = tl.load(base + right).to(tl.float32)
+    greatest = -float("inf")
+    total = 0.0
+    plain_sum = 0.0
+    for start in range(0, size, BLOCK):
+        places = start + tl.arange(0, BLOCK)
+        there = places < size
+        x = tl.load(base + places, mask=there, other=-float("inf")).to(tl.float32)
+        higher = tl.maximum(greatest, tl.max(x, axis=0))
+        total = total * tl.exp(greatest - higher) + tl.sum(tl.exp(x - higher), axis=0)
+        plain_sum += tl.sum(tl.where(there, x, 0.0), axis=0)
+        greatest = higher
+    surprise = tl.log(total)
+    likelihood = greatest - of_right + surprise
+    loss = (1 - smoothing) * likelihood + smoothing * (greatest - plain_sum / size + surprise)
+    real = right != PAD
+    tl.store(sums + number, tl.where(real, loss, 0.0))
+    tl.store(sums + count + number, tl.where(real, likelihood, 0.0))
+    if GRADIENT:
+        for start in range(0, size, BLOCK):
+            places = start + tl.arange(0, BLOCK)
+            there = places < size
+            x = tl.load(base + places, mask=there, other=0.0).to(tl.float32)
+            gradient = tl.exp(x - greatest) / total - smoothing / size
+            gradient = tl.where(places == right, gradient - (1 - smoothing), gradient)
+            gradient = tl.where(real, gradient, 0.0)
+            tl.store(base + places, gradient.to(logits.dtype.element_ty), mask=there)

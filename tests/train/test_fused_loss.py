@@ -1,0 +1,65 @@
+"""The kernel of the loss, interpreted on a CPU, and compiled for GPUs without one."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2sweep.data.vocabulary import PAD
+from seq2sweep.train import fused_loss
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None,
+    reason="triton is not installed: .ci/run installs it",
+)
+
+
+@needs_triton
+def test_it_is_exact_where_it_is_interpreted() -> None:
+    tests = Path(__file__).with_name("interpreted_loss.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+@needs_triton
+@pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.parametrize("element", ["bf16", "fp32"])
+@pytest.mark.parametrize("gradient", [True, False])
+def test_it_compiles_for_gpus(capability: int, element: str, gradient: bool) -> None:
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from seq2sweep.train import fused_loss_kernel
+
+    kinds = {"logits": f"*{element}", "target": "*i64", "sums": "*fp32", "smoothing": "fp32"}
+    kinds |= dict.fromkeys(("count", "size", "stride"), "i32")
+    constants = {"PAD": PAD, "GRADIENT": gradient, "BLOCK": fused_loss.BLOCK}
+    source = triton.compiler.ASTSource(
+        fn=triton.jit(fused_loss_kernel.row),
+        signature=kinds | dict.fromkeys(constants, "constexpr"),
+        constexprs=constants,
+    )
+    made = triton.compile(
+        source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 8}
+    )
+    assert made.asm["cubin"]
+    # Beside the two sums, a gradient is stored where one is asked for.
+    assert (made.asm["ptx"].count("st.global") > 2) == gradient
+
+
+def test_it_serves_on_gpus_alone_and_not_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_loss, "_is_right", lambda device: True)
+    assert not fused_loss.serves(torch.device("cpu"), torch.bfloat16)
+    assert fused_loss.serves(torch.device("cuda"), torch.bfloat16)
+    assert not fused_loss.serves(torch.device("cuda"), torch.float64)
