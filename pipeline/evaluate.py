@@ -45,7 +45,7 @@ from seq2sweep.tracking.lineage import (
     tags,
 )
 from seq2sweep.tracking.mlflow_store import destination
-from seq2sweep.tracking.recorder import COST, SCORE, UNFOLDED, Recorder, named
+from seq2sweep.tracking.recorder import COST, SCORE, Recorder, named
 from seq2sweep.tracking.relay_thread import RelayThread
 
 
@@ -86,7 +86,7 @@ def score_model(
             parent=receipt["run"],
             name=stage.evaluation_of(receipt),
             params=parameters(config, "evaluate"),
-            tags=tags(lineage) | UNFOLDED,
+            tags=tags(lineage),
         ) as run,
     ):
         run.text(LINEAGE, document(lineage, config))

@@ -32,9 +32,6 @@ LONGEST_DIGEST = 36
 
 RUN_PAGE = "RUN_PAGE"
 
-# MLflow's page of runs opens with such a run shown below the one that it belongs to.
-UNFOLDED = {"mlflow.runType": "evaluation"}
-
 # Above it a file is linked, not copied. Weights are never changed in place; a text file may be.
 COPIED_BYTES = 16 * 2**20
 

@@ -33,7 +33,6 @@ from seq2sweep.tracking.recorder import (
     CURVES,
     SCORE,
     TRAIN,
-    UNFOLDED,
     Recorder,
     clean_params,
     named,
@@ -133,7 +132,7 @@ class SweepRecorder:
                     kind="variant",
                     parent=above,
                     params=own,
-                    tags=known | UNFOLDED,
+                    tags=known,
                 )
                 without = ["train.seed"]
                 hashed = with_params(self.lineage, config, without=without)
@@ -147,7 +146,7 @@ class SweepRecorder:
             kind="trial" if several else "variant",
             parent=above,
             params=params,
-            tags=known | {"seed": str(variant.seed)} | ({} if several else UNFOLDED),
+            tags=known | {"seed": str(variant.seed)},
         )
         self.runs[variant.name] = run
         self._use_data(run, config)
