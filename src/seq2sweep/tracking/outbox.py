@@ -269,7 +269,7 @@ def _begun(folder: Path) -> tuple[float, str]:
     try:
         with (folder / RECORDS).open("rb") as stream:
             return float(json.loads(stream.readline())["time"]), folder.name
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError):
         return math.inf, folder.name
 
 

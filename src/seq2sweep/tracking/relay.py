@@ -8,7 +8,6 @@ else is a value under a key.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,6 +42,8 @@ from seq2sweep.tracking.recorder import CURVES, RUN_PAGE, Recorder
 
 # A store that answers, but fails at one record this often, has refused it.
 ATTEMPTS = 3
+# Of what another version of this program recorded, with other keys or values.
+SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError)
 # Of a curve in one request; MLflow takes 1000 metrics, and a point has at most eight.
 POINTS_AT_ONCE = 125
 
@@ -197,11 +198,9 @@ class _Delivery:
     def deliver(self, records: Sequence[Record]) -> None:
         """Apply each record and move the cursor; then deliver what is new in the journal."""
         for record in records:
-            files = [self.box.folder / name for name in record.content.get("files", ())]
-            self.relay.on_record(sum(map(_bytes, files)))
             try:
-                with self._telling_errors():
-                    self._apply(files, **record.content)
+                with self._telling_errors(f"a record {record.content['do']!r}"):
+                    self._apply(**record.content)
             except RefusedError as error:
                 if record.content["do"] == "start":
                     raise  # there is no run for the others
@@ -215,11 +214,12 @@ class _Delivery:
             self._follow_journal()
 
     @contextlib.contextmanager
-    def _telling_errors(self) -> Iterator[None]:
+    def _telling_errors(self, what: str = "a journal") -> Iterator[None]:
         """Tell a store that is away (UnavailableError) from one that cannot take a record.
 
         An error of a file of what is recorded is raised as it is, and that of a record that the
-        store does not take, or failed at ATTEMPTS times, as RefusedError.
+        store does not take, or failed at ATTEMPTS times, as RefusedError; so is one of what has
+        another shape than here. what: is delivered, in words.
         """
         relay = self.relay
         try:
@@ -243,12 +243,19 @@ class _Delivery:
             if relay.failures[place] >= ATTEMPTS:
                 raise RefusedError(reason(error)) from None
             raise UnavailableError(unusable(relay.uri, error)) from None
+        except SHAPE_ERRORS as error:
+            raise RefusedError(
+                f"{self.box.folder} holds {what} of another version ({reason(error)})"
+            ) from None
 
-    def _apply(self, kept: list[Path], do: str, on_parent: bool = False, **arguments: Any) -> None:
+    def _apply(
+        self, do: str, files: list[str] | None = None, on_parent: bool = False, **arguments: Any
+    ) -> None:
         """What a record does in MLflow; applying it again changes nothing."""
-        method: Any = None
+        kept = [self.box.folder / name for name in files or ()]
+        self.relay.on_record(sum(map(_bytes, kept)))
         if do in ("start", "attach", "end", "curves"):
-            method = getattr(self, f"_{do}")
+            method: Any = getattr(self, f"_{do}")
         elif do in Run.RECORDED:
             if self.cursor.run_id is None:
                 return  # attached to a run that this store does not have
@@ -259,21 +266,15 @@ class _Delivery:
                     return  # it was deleted in MLflow
                 run = Run(self.experiment, parent)
             method = getattr(run, do)
+        else:
+            raise ValueError("none that this version knows")
         if "markdown" in arguments:
             page = f"#/experiments/{self.experiment.id}/runs/{self.cursor.run_id}"
             arguments["markdown"] = arguments["markdown"].replace(RUN_PAGE, page)
-        if "files" in arguments:
-            arguments["files"] = kept
-            for path in kept:
-                if not path.exists():
-                    raise RefusedError(f"{path} is missing")
-        try:
-            inspect.signature(method).bind(**arguments)
-        except TypeError:
-            raise RefusedError(
-                f"{self.box.folder} holds a record {do!r} of another version"
-            ) from None
-        method(**arguments)
+        for path in kept:
+            if not path.exists():
+                raise RefusedError(f"{path} is missing")
+        method(**arguments, **({} if files is None else {"files": kept}))
 
     def _run(self) -> Run:
         return Run(self.experiment, str(self.cursor.run_id))
