@@ -112,6 +112,20 @@ def test_the_newest_model_of_a_training_is_used(
     )
 
 
+def test_of_a_sweep_the_best_variant_has_a_model(store: Store, tmp_path: Path) -> None:
+    sweep = Run.begin(store.experiment, "sweep.1", "sweep", started=9.0)
+    best, other = (
+        Run.begin(store.experiment, f"{name}.1", name, started=9.0, parent=sweep.id)
+        for name in ("dropout=0", "base")
+    )
+    store.log(best, tmp_path / "best")
+    expected = store.translator.translate(LINES)
+    for name in (best.id, best.id[:8], sweep.id):
+        assert opened(store, name, tmp_path).translate(LINES) == expected
+    with pytest.raises(UserError, match=f"the run {other.id} has no model: .* best variants"):
+        opened(store, other.id, tmp_path)
+
+
 def test_mlflow_loads_it_with_its_signature(store: Store, tmp_path: Path) -> None:
     place = store.experiment.client.get_logged_model(store.model_id).artifact_location
     loaded = mlflow.pyfunc.load_model(place)

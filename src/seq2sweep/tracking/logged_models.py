@@ -131,5 +131,8 @@ def _of_run(reader: RunReader, name: str) -> str:
             if str(model.status) == "READY"
         ]
     if not models:
-        raise UserError(f"the run {run_id} has no model: name that of a training or an evaluation")
+        raise UserError(
+            f"the run {run_id} has no model: evaluations have one, and the best variants of "
+            "sweeps; a training or a sweep stands for its newest"
+        )
     return str(max(models, key=lambda model: model.creation_timestamp).artifact_location)
