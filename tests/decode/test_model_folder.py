@@ -14,7 +14,7 @@ import torch
 
 from seq2sweep.cli import main
 from seq2sweep.config import Config
-from seq2sweep.data.vocabulary import JSON_NAME, MODEL_NAME
+from seq2sweep.data.vocabulary import JSON_NAME, MODEL_NAME, Vocabulary
 from seq2sweep.decode import model_folder
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
@@ -135,8 +135,9 @@ def test_settings_that_do_not_fit_are_refused(
 def test_sections_that_lack_are_not_written(
     tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus
 ) -> None:
+    vocabulary = Vocabulary.open(tiny_corpus.vocabulary)
     with pytest.raises(ValueError, match="config has no section data"):
-        model_folder.write_model_folder(tmp_path, {}, tiny_corpus.vocabulary, {}, {})
+        model_folder.write_model_folder(tmp_path, {}, vocabulary, {}, {})
 
 
 def test_the_command_needs_nothing_else(

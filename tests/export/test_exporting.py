@@ -17,7 +17,7 @@ import torch
 from seq2sweep import config as configuration
 from seq2sweep.cli import main
 from seq2sweep.config import Config
-from seq2sweep.data.vocabulary import MODEL_NAME
+from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.data.word_piece import dump
 from seq2sweep.decode import ctranslate
 from seq2sweep.errors import OperationalError, UserError
@@ -321,7 +321,7 @@ def test_transformers_alone_say_the_same_in_a_process_of_their_own(
 def test_a_vocabulary_that_is_not_of_sentence_pieces(made: Any, tmp_path: Path) -> None:
     model, _ = made()
     tokens = model.vocabulary.tokens(range(len(model.vocabulary)))
-    (model.vocabulary_folder / MODEL_NAME).write_bytes(dump(tokens))
+    model.vocabulary = Vocabulary(dump(tokens))
     assert "knows SentencePiece only" in str(to_marian.Marian().refuses(model))
     for other in (to_onnx.Onnx(), Safetensors(), Ctranslate2()):
         assert other.refuses(model) is None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,10 +67,8 @@ def _named(name: str) -> Translator:
         return Translator.open(Path(name))
     from seq2sweep.tracking.logged_models import model_folder  # and MLflow
 
-    found = model_folder(name, configuration.load(PARAMS), Path.cwd())
-    kept = contextlib.ExitStack()  # until the end: an export copies the vocabulary
-    atexit.register(kept.close)
-    return Translator.open(kept.enter_context(found))
+    with model_folder(name, configuration.load(PARAMS), Path.cwd()) as folder:
+        return Translator.open(folder)
 
 
 def _trained(weights: Path, options: argparse.Namespace) -> Translator:

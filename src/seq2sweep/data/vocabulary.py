@@ -68,13 +68,13 @@ class Vocabulary:
     def __init__(
         self, model: bytes, name: str = MODEL_NAME, symbols: Symbols | None = None
     ) -> None:
-        """`model` is what `train` gives; UserError names `name` if it is not.
+        """`model` is what `train` gives, and stays there; UserError names `name` if it is not.
 
         symbols: those of the target, where that is trees; else it shares the source's pieces.
         """
         self._engine: Any = _engine(model, name)
         """What cuts text into pieces and joins them."""
-        self._model, self._name, self.symbols = model, name, symbols
+        self.model, self._name, self.symbols = model, name, symbols
         both = model + symbols.dump() if symbols else model
         self.fingerprint = hashlib.sha256(both).hexdigest()
 
@@ -98,7 +98,13 @@ class Vocabulary:
         return vocabulary
 
     def __reduce__(self) -> tuple[type[Vocabulary], tuple[bytes, str, Symbols | None]]:
-        return Vocabulary, (self._model, self._name, self.symbols)
+        return Vocabulary, (self.model, self._name, self.symbols)
+
+    def write(self, folder: Path) -> None:
+        """Write the files that `open` reads into a folder, less the description beside them."""
+        (folder / MODEL_NAME).write_bytes(self.model)
+        if self.symbols is not None:
+            (folder / SYMBOLS_NAME).write_bytes(self.symbols.dump())
 
     def __len__(self) -> int:
         return len(self._engine)

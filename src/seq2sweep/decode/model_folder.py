@@ -2,7 +2,7 @@
 
 model.safetensors   weights, float32, of the checkpoints' mean
 config.json         `config`, sections of params.yaml as they were, and `about`, where it comes from
-vocabulary.model    as in data/vocabulary, with vocabulary.json and symbols.json where that has them
+vocabulary.model    as in data/vocabulary, with symbols.json where that has one
 manifest.json       sha256 (hex) of all these; written last
 
 A README.md beside them is for people: it may be edited, and has no sum.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +31,8 @@ FORMAT = 1
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 NEEDED = (CONFIG, WEIGHTS, MODEL_NAME)
-SOMETIMES = (JSON_NAME, SYMBOLS_NAME)
+SOMETIMES = (SYMBOLS_NAME, JSON_NAME)
+"""The last one in folders that earlier versions wrote."""
 SECTIONS = ("data", "prepare", "model", "evaluate")
 """Of params.yaml, that `config` must have."""
 SHAPE = {"config": {key: dict[str, Any]() for key in SECTIONS}, "about": dict[str, Any]()}
@@ -54,25 +54,21 @@ class ModelFolder:
 def write_model_folder(
     folder: Path,
     weights: Mapping[str, Tensor],
-    vocabulary: Path,
+    vocabulary: Vocabulary,
     config: Mapping[str, Any],
     about: Mapping[str, Any],
 ) -> None:
     """Fill a folder that is empty, or not there yet.
 
-    weights: of each parameter by its name. vocabulary: a folder such as data/vocabulary. config:
-    sections of params.yaml, SECTIONS among them; about: anything that JSON holds. Without its
-    manifest, which comes last, a folder is not read.
+    weights: of each parameter by its name. config: sections of params.yaml, SECTIONS among them;
+    about: anything that JSON holds. Without its manifest, which comes last, a folder is not read.
     """
     if missing := [name for name in SECTIONS if name not in config]:
         raise ValueError(f"config has no section {missing[0]}")
-    Vocabulary.open(vocabulary)  # as it was written
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: one.detach().float().cpu().contiguous() for name, one in weights.items()}
     save_file(tensors, folder / WEIGHTS)
-    for name in (MODEL_NAME, *SOMETIMES):
-        if (vocabulary / name).exists():
-            shutil.copyfile(vocabulary / name, folder / name)
+    vocabulary.write(folder)
     write_json(folder / CONFIG, {"config": dict(config), "about": dict(about)})
     sums = {name: sha256(folder / name) for name in _known(folder)}
     write_json(folder / MANIFEST, {"format": FORMAT, "sha256": sums})

@@ -40,7 +40,6 @@ class Translator:
     config: how to search. settings: sections of params.yaml with which the weights were trained,
     and `evaluate`, which is `config`. steps and weights: steps and sha256 sums of the checkpoints
     that are averaged. about: what made them: `run`, `lineage` and more, where it is known.
-    vocabulary_folder: where the vocabulary was read.
     """
 
     config: EvaluateConfig
@@ -49,7 +48,6 @@ class Translator:
     weights: tuple[str, ...]
     about: dict[str, Any]
     vocabulary: Vocabulary
-    vocabulary_folder: Path
     normaliser: Normaliser
     model: Architecture
 
@@ -76,7 +74,7 @@ class Translator:
         self.about = {**made_by, "lineage": lineage}
         try:
             files = average([entry.file for entry in chosen])
-            self._take(files, vocabulary, opened, receipt["config"], config)
+            self._take(files, opened, receipt["config"], config)
         except WRONG as error:
             raise UserError(
                 f"{weights} is of another version of this program ({error}): train again by "
@@ -97,7 +95,7 @@ class Translator:
             self.steps = tuple(held.about.get("steps", ()))
             self.weights = tuple(held.about.get("checkpoints", (held.sha256,)))
             kept = configuration.section(EvaluateConfig, held.config["evaluate"], "evaluate.")
-            self._take(held.weights, folder, held.vocabulary, held.config, config or kept)
+            self._take(held.weights, held.vocabulary, held.config, config or kept)
         except WRONG as error:
             raise UserError(
                 f"{folder} is of another version of this program ({error}): export it again"
@@ -134,13 +132,12 @@ class Translator:
     def _take(
         self,
         weights: dict[str, Tensor],
-        folder: Path,
         vocabulary: Vocabulary,
         settings: Mapping[str, Any],
         config: EvaluateConfig,
     ) -> None:
-        """weights: averaged. folder: of the vocabulary. settings: sections of params.yaml."""
-        self.config, self.vocabulary, self.vocabulary_folder = config, vocabulary, folder
+        """weights: averaged. settings: sections of params.yaml."""
+        self.config, self.vocabulary = config, vocabulary
         self.settings = {**settings, "evaluate": dataclasses.asdict(config)}
         prepare = settings["prepare"]
         self.normaliser = Normaliser(prepare["normalise"], prepare["lowercase"])
@@ -159,7 +156,7 @@ class Translator:
         """
         noted = {**self.about, "steps": self.steps, "checkpoints": self.weights, **(about or {})}
         weights = dict(self.model.named_parameters())
-        write_model_folder(folder, weights, self.vocabulary_folder, self.settings, noted)
+        write_model_folder(folder, weights, self.vocabulary, self.settings, noted)
 
     def translate(
         self,

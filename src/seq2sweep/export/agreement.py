@@ -16,7 +16,7 @@ from seq2sweep.data.vocabulary import BOS, EOS, PAD
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.translator import Translator
-from seq2sweep.export.protocol import Format, Opened
+from seq2sweep.export.protocol import Format, Opened, ShowsLogits
 
 SENTENCES = 300
 """Of a test set, evenly spaced: a few seconds."""
@@ -98,6 +98,7 @@ def compare(
     own, other = (by.score(by.counts(said).sum(axis=0)) for said in (ours, theirs))
     logits = None
     if form.bounds.logits is not None:
+        assert isinstance(opened, ShowsLogits), f"{form.title} shows no logits"
         few = slice(SENTENCES_OF_LOGITS)
         logits = _difference(translator, opened, sources[few], [one.pieces for one in best[few]])
     same = sum(a == b for a, b in zip(ours, theirs, strict=True))
@@ -106,7 +107,10 @@ def compare(
 
 @torch.no_grad()
 def _difference(
-    translator: Translator, opened: Opened, sources: Sequence[str], said: Sequence[Sequence[int]]
+    translator: Translator,
+    opened: ShowsLogits,
+    sources: Sequence[str],
+    said: Sequence[Sequence[int]],
 ) -> float:
     """Of logits after each token of what was said, padding left out."""
     encoded = translator.vocabulary.encode(translator.clean(sources))

@@ -8,15 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from seq2sweep.data.vocabulary import MODEL_NAME
 from seq2sweep.decode.beam import Penalty
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
-from seq2sweep.paths import read_bytes
 
 OnDone = Callable[[int], object]
 AT_ONCE = 32
@@ -44,8 +42,13 @@ class Opened(Protocol):
     def translate(self, lines: Sequence[str], on_done: OnDone) -> list[str]:
         """Of clean lines that are not empty. `on_done` hears how many more are done."""
 
+
+@runtime_checkable
+class ShowsLogits(Opened, Protocol):
+    """One of a format whose `Bounds.logits` is set."""
+
     def logits(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """[B, m, V] of tokens [B, n] and [B, m], padded; only where `Bounds.logits` is set."""
+        """[B, m, V] of tokens [B, n] and [B, m], padded."""
 
 
 class Format(ABC):
@@ -80,7 +83,7 @@ def of_one_length(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 def sentence_pieces(translator: Translator) -> bool:
     """Whether its vocabulary is a SentencePiece model; of the other kinds the file is JSON."""
-    return not read_bytes(translator.vocabulary_folder / MODEL_NAME).startswith(b"{")
+    return not translator.vocabulary.model.startswith(b"{")
 
 
 def needed(extra: str, *packages: str) -> list[Any]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
-
-from torch import Tensor
 
 from seq2sweep.data.vocabulary import MODEL_NAME
 from seq2sweep.decode import ctranslate
@@ -53,7 +50,7 @@ class Ctranslate2(Format):
         vocabulary = translator.vocabulary
         tokens = vocabulary.tokens(range(len(vocabulary)))
         ctranslate.export(translator.model, folder, tokens, self.quantize)
-        shutil.copyfile(translator.vocabulary_folder / MODEL_NAME, folder / MODEL_NAME)
+        (folder / MODEL_NAME).write_bytes(translator.vocabulary.model)
 
     def opened(self, folder: Path, translator: Translator) -> _Opened:
         vocabulary = translator.vocabulary
@@ -83,6 +80,3 @@ class _Opened:
             ):
                 found[i] = best
         return found
-
-    def logits(self, source: Tensor, target_in: Tensor) -> Tensor:
-        raise NotImplementedError

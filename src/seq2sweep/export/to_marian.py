@@ -8,7 +8,6 @@ every weight that reads or writes them: what the layers compute stays the same.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seq2sweep.data.vocabulary import BOS, EOS, MODEL_NAME, PAD, UNK
+from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export.protocol import Bounds, Format, OnDone, needed, of_one_length, sentence_pieces
 from seq2sweep.model.architecture.transformer import Transformer
@@ -174,7 +173,7 @@ def _generation(transformers: Any, translator: Translator, longest: int) -> Any:
 def _save_tokenizer(transformers: Any, translator: Translator, folder: Path) -> None:
     vocabulary = translator.vocabulary
     for side in ("source", "target"):
-        shutil.copyfile(translator.vocabulary_folder / MODEL_NAME, folder / f"{side}.spm")
+        (folder / f"{side}.spm").write_bytes(vocabulary.model)
     ids = {token: piece for piece, token in enumerate(vocabulary.tokens(range(len(vocabulary))))}
     (folder / "vocab.json").write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
     transformers.MarianTokenizer(

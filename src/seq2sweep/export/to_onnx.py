@@ -77,7 +77,7 @@ class Onnx(Format):
         settings["max_input_tokens"] = min(asked.max_input_tokens, longest)
         (folder / "search.json").write_text(json.dumps(settings, indent=2) + "\n")
         shutil.copyfile(onnx_search.__file__, folder / "translate.py")
-        shutil.copyfile(translator.vocabulary_folder / MODEL_NAME, folder / MODEL_NAME)
+        (folder / MODEL_NAME).write_bytes(translator.vocabulary.model)
 
     def opened(self, folder: Path, translator: Translator) -> _Opened:
         needed("onnx", "onnxruntime")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from torch import Tensor
-
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import card
 from seq2sweep.export.protocol import Bounds, Format, OnDone
@@ -39,6 +37,3 @@ class _Opened:
 
     def translate(self, lines: Sequence[str], on_done: OnDone) -> list[str]:
         return [best[0].text for best in self.translator.translate(lines, on_done=on_done)]
-
-    def logits(self, source: Tensor, target_in: Tensor) -> Tensor:
-        raise NotImplementedError
