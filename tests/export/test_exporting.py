@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import importlib.util
 import re
 import subprocess
@@ -17,6 +18,7 @@ import torch
 from seq2sweep import config as configuration
 from seq2sweep.cli import main
 from seq2sweep.config import Config
+from seq2sweep.data import utf8
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.data.word_piece import dump
 from seq2sweep.decode import ctranslate
@@ -130,6 +132,37 @@ def test_onnx_says_the_same_and_so_does_the_program_beside_it(
     lines = [*source, "", "alpha"]
     ours = [best[0].text for best in model.translate(lines)]
     assert by(["-I", "exported/translate.py"], lines, tmp_path) == ours
+
+
+@pytest.mark.parametrize("kind", ["word_piece", "bytes"])
+def test_the_program_beside_it_takes_tokens_of_other_vocabularies(
+    kind: str, tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    installed("onnx")
+    pieces = Vocabulary.open(tiny_corpus.vocabulary)
+    own = {"word_piece": dump(pieces.tokens(range(len(pieces)))), "bytes": utf8.MODEL}[kind]
+    (tmp_path / "own").mkdir()
+    Vocabulary(own).write(tmp_path / "own")
+    corpus = dataclasses.replace(tiny_corpus, vocabulary=tmp_path / "own")
+    config = configuration.with_changes(tiny_config, {"evaluate.beam": 4})
+    model = translator(tmp_path, config, corpus)
+    source, target = agreement.sentences(None, tiny_corpus.clean)
+    found = exporting.export(model, to_onnx.Onnx(), tmp_path / "exported", source, target)
+    assert found.same == 40
+    lines = [*source, "alpha"]
+    given = [" ".join(map(str, ids[:-1])) for ids in model.vocabulary.encode(lines)]
+    said = by(["-I", "exported/translate.py"], [*given, ""], tmp_path)
+    assert said.pop() == ""
+    decoded = model.vocabulary.decode([[*map(int, line.split())] for line in said])
+    assert decoded == [best[0].text for best in model.translate(lines)]
+    for wrong in ("alpha", "4 -1", "4 \u0665", str(len(model.vocabulary))):
+        refused = subprocess.run(
+            [sys.executable, "-I", "exported/translate.py"], input=f"4\n{wrong}\n", cwd=tmp_path,
+            capture_output=True, text=True, encoding="utf-8",
+        )  # fmt: skip
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr.startswith("line 2 must be token ids below ")
+        assert refused.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("quantize", ["int8", "int8_float32", "bfloat16"])

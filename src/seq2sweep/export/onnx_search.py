@@ -3,8 +3,8 @@
     python translate.py < lines > translations
 
 A line is a sentence, as clean text was that the model is trained on. Where vocabulary.model is no
-SentencePiece model, a line is token ids with blanks between, and so is what comes out. Beam search
-as in section 6.1 of "Attention Is All You Need", with what search.json says.
+SentencePiece model, a line is token ids with blanks between, and so is what comes out, both without
+the end. Beam search as in section 6.1 of "Attention Is All You Need", with what search.json says.
 
 encoder.onnx   source [B, n] int64, padded with 0 -> keys_i, values_i [B, h, n, d] of each layer i
 decoder.onnx   token [R], step [1], source [R, n] int64, keys_i and values_i [R, h, n, d] as above,
@@ -137,6 +137,17 @@ def log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     return found
 
 
+def _ids(line: str, number: int, size: int) -> list[int]:
+    """Of a line that has nothing else; size: of the vocabulary."""
+    words = line.split()
+    if not all(word.isascii() and word.isdecimal() and int(word) < size for word in words):
+        sys.exit(
+            f"line {number} must be token ids below {size}, with blanks between: vocabulary.model "
+            "is no SentencePiece model"
+        )
+    return [*map(int, words)]
+
+
 def main() -> None:
     """Translate standard input."""
     folder = Path(__file__).parent
@@ -151,9 +162,10 @@ def main() -> None:
     lines = [line.rstrip("\r\n") for line in sys.stdin]
     full = [i for i, line in enumerate(lines) if line.strip()]
     most = search.settings["max_input_tokens"]
+    size = search.decoder.get_outputs()[0].shape[1]
     encoded = {}
     for i in full:
-        ids = pieces.encode(lines[i]) if pieces else [*map(int, lines[i].split())]
+        ids = pieces.encode(lines[i]) if pieces else [*_ids(lines[i], i + 1, size), EOS]
         encoded[i] = ids if len(ids) <= most else [*ids[: most - 1], EOS]
     said = [""] * len(lines)
     full.sort(key=lambda i: len(encoded[i]))
