@@ -27,6 +27,7 @@ LAYERS = {
     "seq2sweep.yaml_text": 1,
     "seq2sweep.health": 2,
     "seq2sweep.redaction": 2,
+    "seq2sweep.ports": 2,
     "seq2sweep.hardware": 2,
     "seq2sweep.parallel": 2,
     "seq2sweep.code_fingerprint": 2,

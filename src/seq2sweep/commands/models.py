@@ -20,6 +20,7 @@ from seq2sweep.commands.shared import PARAMS, Commands
 from seq2sweep.commands.trained import add_trained, opened, opened_together
 from seq2sweep.errors import UserError
 from seq2sweep.parallel import Mapper, serial
+from seq2sweep.ports import port_number
 from seq2sweep.storage.atomic import write_whole
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
@@ -362,16 +363,15 @@ def _add_serve(commands: Commands) -> None:
         help="the address to listen on (127.0.0.1); any but this machine's own needs "
         "$SEQ2SWEEP_TOKEN, which every request must send then",
     )
-    serve.add_argument("--port", type=int, default=8000, help="its port (8000); 0: any free one")
+    serve.add_argument("--port", default="8000", help="its port (8000); 0: any free one")
     add_trained(serve)
 
 
 def _serve(options: argparse.Namespace) -> None:
     from seq2sweep.serving.http_server import TOKEN, serve
 
-    if not 0 <= options.port < 2**16:
-        raise UserError(f"--port is {options.port}: it must be from 0 to 65535")
-    serve(opened(options), options.host, options.port, os.environ.get(TOKEN))
+    port = port_number(options.port, least=0)
+    serve(opened(options), options.host, port, os.environ.get(TOKEN))
 
 
 COMMANDS = {

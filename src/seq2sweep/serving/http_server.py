@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import signal
-import socket
 import sys
 
 import uvicorn
@@ -13,6 +12,7 @@ import uvicorn
 from seq2sweep.console import say
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.ports import listening
 from seq2sweep.serving.http_app import Answers, app
 
 TOKEN = "SEQ2SWEEP_TOKEN"
@@ -32,7 +32,7 @@ def serve(translator: Translator, host: str, port: int, token: str | None) -> No
             "send, or leave --host out"
         )
     answers = Answers(translator)
-    with _listening(host, port) as listener:
+    with listening(host, port, "--port ") as listener:
         config = uvicorn.Config(
             app(answers, token or None, LOOPBACK),
             log_level="warning",
@@ -56,15 +56,3 @@ def _is_loopback(host: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there. Raises UserError."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        return socket.create_server(found[0][4][:2], family=found[0][0], backlog=512)
-    except OSError as error:
-        raise UserError(
-            f"cannot listen on {host}:{port} ({error.strerror}): end the program that has this "
-            f"port, or choose another: --port {port % 65535 + 1}"
-        ) from None

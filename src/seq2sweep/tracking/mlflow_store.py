@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from seq2sweep.config import Config, TrackingConfig
 from seq2sweep.console import say
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.health import Finding
+from seq2sweep.ports import listening, port_number
 from seq2sweep.redaction import redact
 from seq2sweep.tracking.outbox import outboxes_folder
 
@@ -305,7 +305,8 @@ def serve(config: Config, project: Path, port: str) -> None:
     It is opened here: making its tables is not the server's job. Raises UserError where nothing can
     listen at the port, and OperationalError when the server fails.
     """
-    number = _free(port)
+    number = port_number(port)
+    listening(HOST, number, "make ui PORT=").close()
     _, uri, name, artifacts = destination(config, project)
     experiment = Experiment(uri, name, artifacts)
     remote = uri.partition("://")[0] in SERVERS
@@ -329,20 +330,3 @@ def serve(config: Config, project: Path, port: str) -> None:
             raise OperationalError(
                 f"the MLflow server ended with status {status}: its log is above"
             )
-
-
-def _free(port: str) -> int:
-    """The port as a number. Raises UserError where nothing can listen there."""
-    if not port.isascii() or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise UserError(f"the port must be a number from 1 to 65535, not {port!r}")
-    with socket.socket() as listener:
-        # As servers do: connections of one that has ended a moment ago do not keep it.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((HOST, int(port)))
-        except OSError as error:
-            raise UserError(
-                f"cannot listen on {HOST}:{port} ({error.strerror}): end the program that has this "
-                f"port, or choose another: make ui PORT={int(port) % 65535 + 1}"
-            ) from None
-    return int(port)

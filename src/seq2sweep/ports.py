@@ -1,0 +1,32 @@
+"""Ports that servers of this machine listen on."""
+
+from __future__ import annotations
+
+import socket
+
+from seq2sweep.errors import UserError
+
+CHANGES_NO_RESULT = "where a server listens"
+
+
+def port_number(text: str, least: int = 1) -> int:
+    """A port as the user gives it. Raises UserError."""
+    if text.isascii() and text.isdecimal() and least <= int(text) < 2**16:
+        return int(text)
+    raise UserError(f"the port must be a number from {least} to 65535, not {text!r}")
+
+
+def listening(host: str, port: int, chosen_by: str) -> socket.socket:
+    """A socket that listens there; at port 0 on any that is free.
+
+    chosen_by: what the user puts before another port. Raises UserError.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # As servers do, it may have a port whose server has ended a moment ago.
+        return socket.create_server(found[0][4][:2], family=found[0][0], backlog=512)
+    except OSError as error:
+        raise UserError(
+            f"cannot listen on {host}:{port} ({error.strerror}): end the program that has this "
+            f"port, or choose another: {chosen_by}{port % 65535 + 1}"
+        ) from None
