@@ -112,13 +112,15 @@ def test_the_newest_model_of_a_training_is_used(
     )
 
 
-def test_of_a_sweep_the_best_variant_has_a_model(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", [False, True])
+def test_of_a_sweep_the_best_variant_has_a_model(seeds: bool, store: Store, tmp_path: Path) -> None:
     sweep = Run.begin(store.experiment, "sweep.1", "sweep", started=9.0)
     best, other = (
         Run.begin(store.experiment, f"{name}.1", name, started=9.0, parent=sweep.id)
         for name in ("dropout=0", "base")
     )
-    store.log(best, tmp_path / "best")
+    seed = Run.begin(store.experiment, "seed=1.1", "seed=1", started=9.0, parent=best.id)
+    store.log(seed if seeds else best, tmp_path / "best")
     expected = store.translator.translate(LINES)
     for name in (best.id, best.id[:8], sweep.id):
         assert opened(store, name, tmp_path).translate(LINES) == expected

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import mlflow
 import mlflow.artifacts
@@ -117,19 +118,22 @@ def _of_uri(reader: RunReader, name: str) -> str:
 
 
 def _of_run(reader: RunReader, name: str) -> str:
-    """Where the files of the newest model of a run, or of the runs below it, are."""
+    """Where the files of the newest model of a run are, or else of the runs below it."""
     run_id = reader.find(name)
-    ids = [run_id, *reader.children(run_id)]
     with reader.reading():
         experiment = reader.client.get_run(run_id).info.experiment_id
-        models = [
-            model
-            for one in ids
-            for model in reader.client.search_logged_models(
-                [experiment], filter_string=f"source_run_id = '{one}'"
-            )
-            if str(model.status) == "READY"
-        ]
+    ids, models = [run_id], list[Any]()
+    while ids and not models:
+        with reader.reading():
+            models = [
+                model
+                for one in ids
+                for model in reader.client.search_logged_models(
+                    [experiment], filter_string=f"source_run_id = '{one}'"
+                )
+                if str(model.status) == "READY"
+            ]
+        ids = [child for one in ids for child in reader.children(one)]
     if not models:
         raise UserError(
             f"the run {run_id} has no model: evaluations have one, and the best variants of "
