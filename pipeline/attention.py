@@ -26,10 +26,9 @@ from seq2sweep.evaluate.evaluation import Data
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.report.attention import attention_page
 from seq2sweep.storage.atomic import write_whole
-from seq2sweep.tracking.lineage import LINEAGE, document, parameters, tags
-from seq2sweep.tracking.mlflow_store import destination
+from seq2sweep.tracking.lineage import parameters
 from seq2sweep.tracking.recorder import Recorder
-from seq2sweep.tracking.relay_thread import RelayThread
+from seq2sweep.tracking.relay_thread import child_run
 from seq2sweep.tracking.sweep_runs import head_metrics
 
 PAGE = stage.REPORTS / "attention.html"
@@ -57,18 +56,14 @@ def work(config: Config) -> None:
         return
     receipt = read_receipt(stage.MODEL)
     lineage = stage.lineage(config, bitext.header, model=stage.MODEL)
-    with (
-        RelayThread(*destination(config, Path.cwd())) as relay,
-        Recorder(
-            relay.root,
-            f"attention, {len(chosen)} sentences",
-            kind="attention",
-            parent=receipt["run"],
-            params=parameters(config, "evaluate", "attention"),
-            tags=tags(lineage),
-        ) as run,
-    ):
-        run.text(LINEAGE, document(lineage, config))
+    with child_run(
+        config,
+        f"attention, {len(chosen)} sentences",
+        kind="attention",
+        parent=receipt["run"],
+        lineage=lineage,
+        params=parameters(config, "evaluate", "attention"),
+    ) as (relay, run):
         heads, aligned = measure(config, translator, bitext, chosen)
         page, shown = draw(config, translator, data, bitext, heads)
         relay.flush()

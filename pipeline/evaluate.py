@@ -36,17 +36,9 @@ from seq2sweep.parallel import Mapper, serial
 from seq2sweep.report.markdown import markdown_table
 from seq2sweep.serving.packaging import flavor, write_package
 from seq2sweep.storage.atomic import write_whole
-from seq2sweep.tracking.lineage import (
-    LINEAGE,
-    dataset_name,
-    document,
-    parameters,
-    registered_name,
-    tags,
-)
-from seq2sweep.tracking.mlflow_store import destination
+from seq2sweep.tracking.lineage import dataset_name, parameters, registered_name
 from seq2sweep.tracking.recorder import COST, SCORE, Recorder, named
-from seq2sweep.tracking.relay_thread import RelayThread
+from seq2sweep.tracking.relay_thread import child_run
 
 
 def work(config: Config) -> None:
@@ -76,20 +68,15 @@ def score_model(
     lineage = stage.lineage(config, header, model=model)
     made_by = "evaluate" if model == stage.MODEL else model.name
     source = stage.source(made_by, header, evaluate_weights.__module__)
-    with (
-        RelayThread(*destination(config, Path.cwd())) as relay,
-        # Under the training's run, unless that was deleted.
-        Recorder(
-            relay.root,
-            f"test, beam {config.evaluate.beam}, alpha {config.evaluate.alpha}",
-            kind="evaluation",
-            parent=receipt["run"],
-            name=stage.evaluation_of(receipt),
-            params=parameters(config, "evaluate"),
-            tags=tags(lineage),
-        ) as run,
-    ):
-        run.text(LINEAGE, document(lineage, config))
+    with child_run(
+        config,
+        f"test, beam {config.evaluate.beam}, alpha {config.evaluate.alpha}",
+        kind="evaluation",
+        parent=receipt["run"],
+        name=stage.evaluation_of(receipt),
+        lineage=lineage,
+        params=parameters(config, "evaluate"),
+    ) as (relay, run):
         sentences = header["sentences"]
         with (
             mapper(config.cluster) as shared_out,

@@ -25,6 +25,7 @@ from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model import building
 from seq2sweep.report.attention import attention_page
 from seq2sweep.storage.atomic import sha256
+from seq2sweep.tracking import relay_thread
 from seq2sweep.tracking.sweep_runs import head_metrics
 from tests.conftest import Corpus
 from tests.report.attention.test_attention_page import Page
@@ -64,8 +65,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
 
     relay = Run()
     relay.root, relay.run_id = Path("outbox"), lambda run: "an id"  # type: ignore[attr-defined]
-    monkeypatch.setattr(attention, "Recorder", open_run)
-    monkeypatch.setattr(attention, "RelayThread", lambda *given: relay)
+    monkeypatch.setattr(relay_thread, "Recorder", open_run)
+    monkeypatch.setattr(relay_thread, "RelayThread", lambda *given: relay)
     return found
 
 

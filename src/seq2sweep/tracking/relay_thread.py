@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from traceback import format_exception
 from types import TracebackType
@@ -17,10 +17,12 @@ from typing import Any, Self
 from tqdm import tqdm
 
 from seq2sweep import console
+from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError
 from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import write_whole
-from seq2sweep.tracking.mlflow_store import reason
+from seq2sweep.tracking.lineage import LINEAGE, document, tags
+from seq2sweep.tracking.mlflow_store import destination, reason
 from seq2sweep.tracking.recorder import Recorder
 from seq2sweep.tracking.relay import BUSY, Relay, UnavailableError
 
@@ -181,6 +183,36 @@ class RelayThread:
         left = self.relay.records_left()
         if left:
             _say(f'{left} record(s) are not in MLflow yet: "seq2sweep sync" records them')
+
+
+@contextlib.contextmanager
+def child_run(
+    config: Config,
+    title: str,
+    *,
+    kind: str,
+    parent: str,
+    lineage: Mapping[str, str],
+    params: Mapping[str, Any],
+    name: str | None = None,
+) -> Iterator[tuple[RelayThread, Recorder]]:
+    """A run that MLflow shows below a training's, unless that was deleted, and where it comes from;
+    it is delivered beside the block. Arguments as of `Recorder`; lineage: as `lineage_tags` has it.
+    """
+    with (
+        RelayThread(*destination(config, Path.cwd())) as relay,
+        Recorder(
+            relay.root,
+            title,
+            kind=kind,
+            parent=parent,
+            name=name,
+            params=params,
+            tags=tags(lineage),
+        ) as run,
+    ):
+        run.text(LINEAGE, document(lineage, config))
+        yield relay, run
 
 
 def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
