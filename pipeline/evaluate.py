@@ -20,7 +20,7 @@ from seq2sweep import console
 from seq2sweep.config import Config, ModelConfig
 from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import RECEIPT
-from seq2sweep.decode.exported_weights import choose, read_receipt
+from seq2sweep.decode.exported_weights import read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import (
     Data,
@@ -60,10 +60,10 @@ def score_model(
     """
     header = read_header(stage.ENCODED, "test")
     receipt = _receipt(config, header, model)
-    chosen = choose(model, config.evaluate)
-    wanted = config.evaluate.average_checkpoints
-    if len(chosen) < wanted and not config.evaluate.checkpoint_steps:
-        console.say(f"only {len(chosen)} checkpoints were kept: those are averaged")
+    translator = Translator(model, stage.VOCABULARY, config.evaluate)
+    found, wanted = len(translator.steps), config.evaluate.average_checkpoints
+    if found < wanted and not config.evaluate.checkpoint_steps:
+        console.say(f"only {found} checkpoints were kept: those are averaged")
     data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
     lineage = stage.lineage(config, header, model=model)
     made_by = "evaluate" if model == stage.MODEL else model.name
@@ -82,14 +82,13 @@ def score_model(
             mapper(config.cluster) as shared_out,
             tqdm(total=sentences, **console.bar("translate", "sentences")) as bar,
         ):
-            result = evaluate_weights(config, chosen, data, "test", bar.update, shared_out)
+            result = evaluate_weights(config, translator, data, "test", bar.update, shared_out)
         relay.flush()
         relay.say_page(run)
         metrics = result.metrics | beside(result) | {"mlflow_run_id": relay.run_id(run)}
         write_whole(table, result.table)
         stage.write_metrics(name, metrics, shown_by_dvc(metrics, config))
         files = [stage.METRICS / f"{name}.json", *[table] * (not config.data.private)]
-        translator = Translator(model, stage.VOCABULARY, config.evaluate)
         record(run, config, translator, header, metrics, files, model.parent, ending)
         if not config.data.private:
             columns, *rows = [line.split("\t") for line in result.table.splitlines()]

@@ -715,12 +715,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/evaluate/evaluation.py": [
             (
-                'result = evaluate(config, [checkpoint / "model.safetensors"]',
+                'result = evaluate(config, model, data, "valid")',
                 "import dataclasses\n\n"
                 "    config = dataclasses.replace(\n"
                 "        config, evaluate=dataclasses.replace(config.evaluate, beam=1)\n"
                 "    )\n"
-                '    result = evaluate(config, [checkpoint / "model.safetensors"]',
+                '    result = evaluate(config, model, data, "valid")',
             ),
         ],
         f"{PACKAGE}/evaluate/task.py": [

@@ -19,7 +19,6 @@ from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import CHECKPOINTS, PHENOMENA, RECEIPT, write_header, write_lines
 from seq2sweep.data.vocabulary import Vocabulary
-from seq2sweep.decode.exported_weights import choose
 from seq2sweep.errors import EXIT_FAILURE, EXIT_USER_ERROR, UserError
 from seq2sweep.evaluate import bleu
 from seq2sweep.evaluate.evaluation import (
@@ -30,6 +29,7 @@ from seq2sweep.evaluate.evaluation import (
     shown_by_dvc,
 )
 from seq2sweep.evaluate.task import TASKS
+from seq2sweep.evaluate.translator import Translator
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
@@ -140,7 +140,7 @@ def write_weights(config: Config, trained: Path) -> None:
     receipt = {
         "checkpoints": entries,
         "config": {section: values[section] for section in sections},
-        "lineage": {},
+        "lineage": {"data.vocabulary": Vocabulary.open(DATA.vocabulary).fingerprint},
     }
     (WEIGHTS / RECEIPT).write_text(json.dumps(receipt))
 
@@ -159,8 +159,8 @@ def metrics(
         (Path("data") / folder.name).parent.mkdir(exist_ok=True)
         folder.rename(Path("data") / folder.name)
     write_weights(config, trained)
-    chosen = choose(WEIGHTS, config.evaluate)
-    said = evaluate(config, [weights.file for weights in chosen], DATA, "test").translations
+    translator = Translator(WEIGHTS, DATA.vocabulary, config.evaluate)
+    said = evaluate(config, translator.model, DATA, "test").translations
     sources = DATA.lines("test", "source")
     pairs = enumerate(zip(said, sources, strict=True))
     mixed = [own if i % 2 else source for i, (own, source) in pairs]  # of another case
@@ -168,7 +168,7 @@ def metrics(
     write_lines(DATA.clean / PHENOMENA, ["long even" if i % 2 else "" for i in range(len(mixed))])
     write_header(DATA.clean, "test", len(mixed))
     write_encoded(DATA.encoded, "test", sources, mixed, Vocabulary.open(DATA.vocabulary))
-    found = evaluate_weights(config, chosen, DATA, "test")
+    found = evaluate_weights(config, translator, DATA, "test")
     store(found.metrics, found.table)
     return found.metrics
 
@@ -346,7 +346,8 @@ def test_each_setting_is_used(
     metrics: dict[str, Any], config: Config, changes: dict[str, Any]
 ) -> None:
     other = configuration.with_changes(config, changes)
-    found = evaluate_weights(other, choose(WEIGHTS, other.evaluate), DATA, "test")
+    translator = Translator(WEIGHTS, DATA.vocabulary, other.evaluate)
+    found = evaluate_weights(other, translator, DATA, "test")
     assert found.table != Path("reports/translations.tsv").read_text()
 
 

@@ -72,8 +72,9 @@ def data(project: Path, monkeypatch: pytest.MonkeyPatch) -> evaluation.Data:
 
 @pytest.fixture
 def found(data: evaluation.Data) -> evaluation.Evaluation:
-    weights = [Path("checkpoint/model.safetensors")]
-    return evaluation.evaluate(config(), weights, data, "test", beside=True)
+    weights = average([Path("checkpoint/model.safetensors")])
+    model = build(config().model, weights, len(Vocabulary.open(data.vocabulary)))
+    return evaluation.evaluate(config(), model, data, "test", beside=True)
 
 
 def test_every_tree_is_over_its_own_words_with_gold_tags(

@@ -15,7 +15,6 @@ import yaml
 from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.data.files import CHECKPOINTS
-from seq2sweep.decode.exported_weights import choose
 from seq2sweep.evaluate import evaluation
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import card
@@ -34,8 +33,7 @@ def project(
     made = translator(tmp_path, tiny_config, tiny_corpus)
     config = settings(tiny_config, "the paper's")
     data = evaluation.Data(tiny_corpus.clean, tiny_corpus.vocabulary, tiny_corpus.encoded)
-    chosen = choose(tmp_path / "weights", config.evaluate)
-    found = evaluation.evaluate_weights(config, chosen, data, "test")
+    found = evaluation.evaluate_weights(config, made, data, "test")
     Path("metrics").mkdir()
     Path("metrics/evaluate.json").write_text(json.dumps(found.metrics))
     Path("data").mkdir()

@@ -22,6 +22,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.decode.average import average, build
 from seq2sweep.evaluate.bleu import score
 from seq2sweep.evaluate.evaluation import Data, evaluate
 from seq2sweep.evaluate.scorers import BleuScorer
@@ -331,13 +332,15 @@ def test_each_trial(project: Finished) -> None:
 
 def test_trials_are_scored_as_they_say(project: Finished) -> None:
     greedy = configuration.with_changes(project.config, {"evaluate.beam": 1})
+    vocabulary = Vocabulary.open(project.data.vocabulary)
     other = 0
     for trial in trials(project):
         file = project.folder / trial["translations"]["file"]
         weights = file.parent / "step-00000044/model.safetensors"
-        found = evaluate(project.config, [weights], project.data, "valid").translations
+        model = build(project.config.model, average([weights]), len(vocabulary))
+        found = evaluate(project.config, model, project.data, "valid").translations
         assert file.read_text(encoding="utf-8").splitlines() == found
-        other += evaluate(greedy, [weights], project.data, "valid").translations != found
+        other += evaluate(greedy, model, project.data, "valid").translations != found
     assert other, "a smaller beam would not be noticed"
 
 

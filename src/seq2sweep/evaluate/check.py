@@ -12,9 +12,10 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import RECEIPT
-from seq2sweep.decode.exported_weights import choose, read_receipt
+from seq2sweep.decode.exported_weights import read_receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import Data, Evaluation, evaluate_weights, shown_by_dvc
+from seq2sweep.evaluate.translator import Translator
 from seq2sweep.paths import mismatch, read_json
 from seq2sweep.storage.atomic import sha256
 
@@ -65,9 +66,8 @@ def evaluate_project(
     config = _settings(project, stored)
     data = Data(project / "data/clean", project / "data/vocabulary", project / "data/encoded")
     on_start(read_header(data.encoded, stored["split"])["sentences"])
-    folder = project / WEIGHTS
-    chosen = choose(folder, config.evaluate)
-    found = evaluate_weights(config, chosen, data, stored["split"], on_done)
+    translator = Translator(project / WEIGHTS, data.vocabulary, config.evaluate)
+    found = evaluate_weights(config, translator, data, stored["split"], on_done)
     return found, list(_compared(project, config, stored, found.metrics))
 
 

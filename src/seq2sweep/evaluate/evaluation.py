@@ -21,11 +21,12 @@ from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average, build
 from seq2sweep.decode.beam import best_device
-from seq2sweep.decode.exported_weights import Weights
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.by_length import ScoresByLength
 from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.task import TASKS, Given
+from seq2sweep.evaluate.translator import Translator
+from seq2sweep.model.architecture import Architecture
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.storage import atomic
 from seq2sweep.train.step import choose_precision
@@ -79,29 +80,28 @@ class Evaluation:
 
 def evaluate_weights(
     config: Config,
-    chosen: Sequence[Weights],
+    translator: Translator,
     data: Data,
     split: str,
     on_done: Callable[[int], object] = lambda sentences: None,
     mapper: Mapper = serial,
 ) -> Evaluation:
-    """What the stage `evaluate` finds of weights that training left, `chosen` of them.
+    """What the stage `evaluate` finds of weights that training left, as `translator` has them.
 
     Its metrics are those of metrics/evaluate.json but for the run in MLflow: scores, perplexity and
     speed (`evaluate`), `averaged_checkpoints`, `phenomena` for test sets that have them,
     `by_length`, and `made_from`, by which weights, text and settings can be told from others.
     """
-    weights = [weights.file for weights in chosen]
-    result = evaluate(config, weights, data, split, on_done, mapper, beside=True)
+    result = evaluate(config, translator.model, data, split, on_done, mapper, beside=True)
     references, tags = data.lines(split, "target"), data.tags(split)
     table = translations_table(data.lines(split, "source"), references, result.translations, tags)
-    metrics = result.metrics | {"averaged_checkpoints": [weights.step for weights in chosen]}
+    metrics = result.metrics | {"averaged_checkpoints": [*translator.steps]}
     if tags is not None:
         of_task = TASKS[config.data.task]
         metrics["phenomena"] = of_task.by_phenomenon(result.translations, references, tags)
     metrics["by_length"] = _by_length(config, result.translations, references, data, split)
     metrics["made_from"] = {
-        "weights": [weights.sha256 for weights in chosen],
+        "weights": [*translator.weights],
         "translations": hashlib.sha256(table.encode()).hexdigest(),
         "test_set": files.test_set(data.clean, split),
         "evaluate": configuration.to_dict(config)["evaluate"],
@@ -171,7 +171,7 @@ def translations_table(
 
 def evaluate(
     config: Config,
-    checkpoints: Sequence[Path],
+    model: Architecture,
     data: Data,
     split: str,
     on_done: Callable[[int], object] = lambda sentences: None,
@@ -179,14 +179,13 @@ def evaluate(
     *,
     beside: bool = False,
 ) -> Evaluation:
-    """Average the weights of `checkpoints` (safetensors files), decode a split, score it.
+    """Decode a split with a model that is ready for it, and score what comes out.
 
     The mapper shares the decoding out. Perplexity is per piece, unsmoothed, on the reference;
     all scores come from one decode. beside: also what the task says beside them.
     """
     data.verify(split)
     vocabulary = Vocabulary.open(data.vocabulary)
-    model = build(config.model, average(checkpoints), len(vocabulary))
     device = best_device()
     task = TASKS[config.data.task]
     source, target = (data.lines(split, side) for side in files.SIDES)
@@ -226,7 +225,9 @@ def score_checkpoint(
     """
     data = Data(clean, vocabulary, encoded)
     shown_by = TASKS[config.data.task].SHOWN
-    result = evaluate(config, [checkpoint / "model.safetensors"], data, "valid")
+    weights = average([checkpoint / "model.safetensors"])
+    model = build(config.model, weights, len(Vocabulary.open(vocabulary)))
+    result = evaluate(config, model, data, "valid")
     metrics = SCORES[config.data.score].metrics
     return {name: _at(result.metrics, shown_by[name]) for name in metrics} | {
         "signature": signature(result.metrics, config),

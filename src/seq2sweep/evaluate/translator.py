@@ -58,7 +58,7 @@ class Translator:
         """
         receipt = read_receipt(weights)
         opened = Vocabulary.open(vocabulary)
-        if receipt["lineage"]["data.vocabulary"] != opened.fingerprint:
+        if receipt["lineage"].get("data.vocabulary") != opened.fingerprint:
             raise UserError(
                 f"{weights} was trained with another vocabulary than {vocabulary}: run "
                 "`dvc repro evaluate`, or give the folders that belong together"
