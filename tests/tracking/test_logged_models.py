@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import mlflow
 import pytest
 
 from seq2sweep import config as configuration
+from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.serving.packaging import flavor, write_package
+from seq2sweep.tracking import mlflow_store
 from seq2sweep.tracking.logged_models import model_folder
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import Experiment, destination
@@ -126,6 +129,30 @@ def test_of_a_sweep_the_best_variant_has_a_model(seeds: bool, store: Store, tmp_
         assert opened(store, name, tmp_path).translate(LINES) == expected
     with pytest.raises(UserError, match=f"the run {other.id} has no model: .* best variants"):
         opened(store, other.id, tmp_path)
+
+
+def test_a_run_whose_files_are_in_a_bucket_is_exported_and_nothing_of_them_stays(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, bucket: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    mlflow_store.open_database(uri, bucket)
+    mlflow.MlflowClient(uri, uri).create_experiment(
+        tiny_config.tracking.experiment, artifact_location=bucket
+    )
+    store = Store(tiny_config, tiny_corpus, tmp_path)
+    place = store.experiment.client.get_logged_model(store.model_id).artifact_location
+    assert place.startswith(bucket)
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(configuration.dump(store.config), encoding="utf-8")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    check = [str(tiny_corpus.clean / f"test.{side}.txt") for side in ("source", "target")]
+    asked = ["export", "exported", "--format", "safetensors", "--model", store.training.id]
+    assert main([*asked, "--check", *check]) == 0
+    assert "40 of 40 the same" in capsys.readouterr().out
+    assert Translator.open(Path("exported")).translate(LINES) == store.translator.translate(LINES)
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_mlflow_loads_it_with_its_signature(store: Store, tmp_path: Path) -> None:
