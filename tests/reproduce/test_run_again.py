@@ -77,9 +77,9 @@ class Tree:
         )  # fmt: skip
         self.ran += arguments[-1:]
 
-    def record(self, stage: str, folder: Path) -> StoredRecord:
+    def record_again(self, one: StoredRecord, folder: Path) -> StoredRecord:
         folder.mkdir()
-        for name, text in self.results[stage].items():
+        for name, text in self.results[one.stage].items():
             (folder / name).write_text(text)
         return StoredRecord.read("new", folder)
 
@@ -322,7 +322,7 @@ def test_the_command_prints_a_verdict_and_its_status_follows(
     unlike["outcome"]["curves"]["loss"][0][1] = 1.500001
     unlike["trained"]["threads"] = 2
     changed = store.records[TRAINING] | {"record.json": json.dumps(unlike)}
-    monkeypatch.setattr(tree, "record", lambda stage, folder: _as_record(folder, changed))
+    monkeypatch.setattr(tree, "record_again", lambda one, folder: _as_record(folder, changed))
     assert main(["reproduce", TRAINING, "--json"]) == 1
     out, err = capsys.readouterr()
     found = json.loads(out)

@@ -54,6 +54,23 @@ def test_a_record_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("stage", "scores", "file"),
+    [
+        ("train", {}, "metrics/train.json"),
+        ("evaluate", {"bleu": 1.0}, "metrics/evaluate.json"),
+        ("sweep", {"bleu": 1.0}, "reports/sweep.json"),
+        ("student", {}, "metrics/student.json"),
+        ("student", {"f1": 1.0}, "metrics/semi_supervised.json"),
+    ],
+)
+def test_a_stage_names_the_run_that_it_records_again(
+    stage: str, scores: dict[str, float], file: str, tmp_path: Path
+) -> None:
+    outcome = {**CONTENT["outcome"], "scores": scores}
+    assert read(tmp_path, CONTENT | {"stage": stage, "outcome": outcome}).result == file
+
+
+@pytest.mark.parametrize(
     "content",
     [
         "", "{", "[]", "null", "[" * 100_000, '{"stage": ' + "9" * 5000 + "}",

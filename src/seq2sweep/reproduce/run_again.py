@@ -92,7 +92,7 @@ def reproduce(
             say(f"{stage} runs in {tree.project}")
             tree.dvc("repro", "--force", "--single-item", "--no-run-cache", "--no-commit", stage)
         pairs = [
-            (one.content, tree.record(one.stage, Path(name) / f"again-{one.stage}").content)
+            (one.content, tree.record_again(one, Path(name) / f"again-{one.stage}").content)
             for one in (record, other)
             if one is not None
         ]

@@ -32,6 +32,8 @@ RESULTS = {
     "sweep": "reports/sweep.json",
 }
 """The stages whose runs can be made again, and the file that says which run they recorded."""
+SCORES = RESULTS | {"student": "metrics/semi_supervised.json"}
+"""The same of the run with the scores: that stage trains, and then scores."""
 SHAPE: dict[str, Any] = {
     "stage": str,
     "commit": str,
@@ -84,6 +86,11 @@ class StoredRecord:
     def stage(self) -> str:
         """Of dvc.yaml."""
         return str(self.content["stage"])
+
+    @property
+    def result(self) -> str:
+        """The file of a project that says which run the stage recorded there in the place of it."""
+        return (SCORES if self.content["outcome"]["scores"] else RESULTS)[self.stage]
 
 
 def variables() -> dict[str, str]:

@@ -19,7 +19,7 @@ from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.jobs import dvc_stages
 from seq2sweep.paths import read_bytes, read_json
 from seq2sweep.reproduce import git_tree
-from seq2sweep.reproduce.stored_record import FILES, LOCK, PARAMS, PATCH, RESULTS, StoredRecord
+from seq2sweep.reproduce.stored_record import FILES, LOCK, PARAMS, PATCH, StoredRecord
 from seq2sweep.storage.atomic import whole_folder, write_whole
 from seq2sweep.tracking.run_reader import RunReader
 
@@ -137,14 +137,14 @@ class Worktree:
             return all((self.project / out).exists() for out in made_by)
         return False
 
-    def record(self, stage: str, folder: Path) -> StoredRecord:
-        """What the stage has recorded in the worktree's own store; folder: for its files."""
-        content = read_json(self.project / RESULTS[stage])
-        if stage == "sweep":
+    def record_again(self, one: StoredRecord, folder: Path) -> StoredRecord:
+        """What is recorded in the place of one in the worktree's own store; folder: for its files."""
+        content = read_json(self.project / one.result)
+        if one.stage == "sweep":
             content = content["trials"][0]
         run_id = content["mlflow_run_id"]
         if run_id is None:
-            raise OperationalError(f"{stage} has recorded no run: run this again")
+            raise OperationalError(f"{one.stage} has recorded no run: run this again")
         return StoredRecord.fetch(RunReader(f"sqlite:///{self.project / STORE}"), run_id, folder)
 
     # --- programs ---------------------------------------------------------------------------------
