@@ -138,7 +138,7 @@ class Worktree:
         return False
 
     def record_again(self, one: StoredRecord, folder: Path) -> StoredRecord:
-        """What is recorded in the place of one in the worktree's own store; folder: for its files."""
+        """What the worktree's own store has in the place of one; folder: for its files."""
         content = read_json(self.project / one.result)
         if one.stage == "sweep":
             content = content["trials"][0]
