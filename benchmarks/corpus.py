@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,13 +41,23 @@ def make_as_asked(folder: Path, options: argparse.Namespace) -> None:
     make(folder, text, options.pairs, options.pieces)
 
 
-def make(folder: Path, text: Texts | None, count: int, size: int, split: str = "train") -> None:
+def make(
+    folder: Path,
+    text: Texts | None,
+    count: int,
+    size: int,
+    split: str = "train",
+    words: int = 0,
+) -> None:
     """Encode `text` (without: `count` made-up pairs) as a split in `folder`.
 
-    size: of the vocabulary, learned from the first split that is made there and kept.
+    size: of the vocabulary, learned from the first split that is made there and kept. words: pairs
+    that follow one another are joined until the target has so many; 0: they are not.
     """
     plain = {side: folder / f"{split}.{side}.txt" for side in SIDES}
     made = pairs(count) if text is None else reading.read_pairs(*text)
+    if words:
+        made = _joined(made, words)
     write_pairs(plain["source"], plain["target"], console.progress(made, "read text", "pairs"))
     model = folder / "vocabulary.model"
     if not model.exists():
@@ -58,6 +69,17 @@ def make(folder: Path, text: Texts | None, count: int, size: int, split: str = "
     pieces = vocabulary.Vocabulary(model.read_bytes())
     languages = {"source": "en", "target": "de"}
     bitext.write_split(folder, split, plain, pieces, languages, Processes(available_cpus()))
+
+
+def _joined(single: Iterable[tuple[str, str]], words: int) -> Iterator[tuple[str, str]]:
+    source: list[str] = []
+    target: list[str] = []
+    for pair in single:
+        source += pair[0].split()
+        target += pair[1].split()
+        if len(target) >= words:
+            yield " ".join(source), " ".join(target)
+            source, target = [], []
 
 
 def batches(folder: Path, tokens: int) -> tuple[Bitext, list[Ids]]:

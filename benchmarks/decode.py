@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import contenders, corpus
+from benchmarks.sizes import SIZES, SMOOTHING
 from seq2sweep import console
 from seq2sweep.parallel import available_cpus
 
@@ -39,6 +40,7 @@ ALPHA = 0.6
 EXTRA = 50
 """Pieces that a translation may have more than its source, at natural length."""
 WARM_UP = 400
+SIZE = SIZES["4x256"]
 
 Decode = Callable[[list[list[int]]], list[list[int]]]
 
@@ -56,7 +58,6 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=0, help="train so long; 0: untrained")
     parser.add_argument("--model", type=Path, help="a folder to keep what was learned in")
     parser.add_argument("--sentences", type=int, default=1000)
-    parser.add_argument("--pieces", type=int, default=8000, help="size of the vocabulary")
     parser.add_argument("--length", type=int, default=30, help="pieces of translations, if set")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each contender")
     parser.add_argument("--threads", type=int, default=available_cpus())
@@ -96,9 +97,9 @@ def make_model(folder: Path, options: argparse.Namespace) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     text = corpus.Texts(*options.text) if options.text else None
     learned = corpus.Texts(*options.learn_from) if options.learn_from else text
-    corpus.make(folder, learned, options.sentences, options.pieces)
-    corpus.make(folder, text, options.sentences, options.pieces, "test")
-    model = our_model(options.pieces)
+    corpus.make(folder, learned, options.sentences, SIZE.pieces)
+    corpus.make(folder, text, options.sentences, SIZE.pieces, "test")
+    model = our_model(SIZE.pieces)
     if options.updates:
         learn(model, folder, options.updates)
     if importlib.util.find_spec("ctranslate2") is not None:
@@ -122,11 +123,11 @@ def learn(model: Any, folder: Path, updates: int) -> None:
         batch = collate(data, groups[i % len(groups)])
         tokens = int(batch.target_out.ne(0).sum())
         step.accumulate(
-            model, [batch], update_target_tokens=tokens, smoothing=contenders.SMOOTHING,
+            model, [batch], update_target_tokens=tokens, smoothing=SMOOTHING,
             world_size=1, device=device,
-            precision=step.choose_precision("auto", device, contenders.SIZES["d_model"]),
+            precision=step.choose_precision("auto", device, SIZE.d_model),
         )  # fmt: skip
-        rate = optimizers.learning_rate(i + 1, contenders.SIZES["d_model"], WARM_UP)
+        rate = optimizers.learning_rate(i + 1, SIZE.d_model, WARM_UP)
         step.apply(model, optimizer, rate)
     model.eval()
 
@@ -151,7 +152,7 @@ def in_a_process_of_its_own(
     command = [
         *(sys.executable, "-m", "benchmarks.decode", "--turn", name, str(folder)),
         *("--sentences", str(options.sentences), "--length", str(length)),
-        *("--threads", str(options.threads), "--pieces", str(options.pieces)),
+        *("--threads", str(options.threads)),
     ]
     return contenders.told_by(command)
 
@@ -163,7 +164,7 @@ def our_model(size: int) -> Any:
     from seq2sweep.model.architecture.transformer import Transformer
 
     torch.manual_seed(1)
-    return Transformer(contenders.our_model_config(), size).eval()
+    return Transformer(SIZE.config(), size).eval()
 
 
 def saved_model(folder: Path, size: int) -> Any:
@@ -219,7 +220,7 @@ def ours(folder: Path, options: argparse.Namespace) -> Decode:
     from seq2sweep.train.allocator import keep_memory
 
     keep_memory()
-    model = saved_model(folder, options.pieces)
+    model = saved_model(folder, SIZE.pieces)
     step = model.step
 
     def until_length(pieces: Any, cache: Any) -> Any:
@@ -283,12 +284,13 @@ def marian(folder: Path, options: argparse.Namespace, bf16: bool = False) -> Dec
     import torch
     from transformers import MarianConfig, MarianMTModel
 
+    from benchmarks.toolkits import marian_config
     from seq2sweep.data.vocabulary import BOS, EOS, PAD
     from seq2sweep.decode.beam import _pad
     from seq2sweep.export import to_marian
 
-    model = MarianMTModel(contenders.marian_config(MarianConfig, options.pieces)).eval()
-    to_marian.fill(model, saved_model(folder, options.pieces))
+    model = MarianMTModel(marian_config(MarianConfig, SIZE)).eval()
+    to_marian.fill(model, saved_model(folder, SIZE.pieces))
     if bf16:
         model = model.to(torch.bfloat16)
 

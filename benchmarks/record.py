@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.sizes import SIZES
 from seq2sweep import presets
 from seq2sweep.code_fingerprint import of_code
 from seq2sweep.errors import UserError
@@ -26,6 +27,10 @@ from seq2sweep.tracking import lineage
 ROOT = Path(__file__).parents[1]
 FIGURES = Path("docs/figures")
 CORE = ("src/seq2sweep/model", "src/seq2sweep/train")
+TRAINING = (
+    *CORE,
+    *(f"benchmarks/{name}.py" for name in ("contenders", "handwritten", "sizes", "toolkits")),
+)
 TEXT = ("src/seq2sweep/data", "src/seq2sweep/decode", "src/seq2sweep/evaluate")
 
 
@@ -75,6 +80,10 @@ MEASURED = {
         ("python", "-m", "benchmarks.table1"),
         ("src/seq2sweep/table1", "src/seq2sweep/model", "src/seq2sweep/report/table1.py"),
     ),
+    **{
+        f"train_{size}": Measured(("python", "-m", "benchmarks.train", "--sizes", size), TRAINING)
+        for size in SIZES
+    },
     "verdicts": Measured(
         ("python", "-m", "benchmarks.verdicts"),
         (*CORE, *TEXT, "src/seq2sweep/cluster/tune_trial.py", "src/seq2sweep/report/findings.py"),

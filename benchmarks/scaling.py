@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import contenders, corpus
+from benchmarks import corpus
+from benchmarks.sizes import LEARNING_RATE, SIZES, SMOOTHING
 from seq2sweep import console
 from seq2sweep.parallel import available_cpus
 from seq2sweep.planning.speed import LAUNCH_SECONDS
@@ -144,7 +145,7 @@ def work(
     torch.set_num_threads(1)
     torch.manual_seed(1)
     dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=workers)
-    config = contenders.our_model_config()
+    config = SIZES["4x256"].config()
     data, groups = corpus.batches(folder, options.tokens)
     device = torch.device("cpu")
     model = Transformer(config, options.pieces).train()
@@ -162,10 +163,10 @@ def work(
         with contextlib.nullcontext() if exchanged else parallel.no_sync():
             step.accumulate(
                 parallel, [batch], update_target_tokens=int(data.target_lengths[ids].sum()),
-                smoothing=contenders.SMOOTHING, world_size=workers, precision=precision,
+                smoothing=SMOOTHING, world_size=workers, precision=precision,
                 device=device,
             )  # fmt: skip
-        step.apply(model, optimizer, contenders.LEARNING_RATE)
+        step.apply(model, optimizer, LEARNING_RATE)
         dist.barrier()
         if i >= 2 * WARM_UP:
             taken["with" if exchanged else "without"].append(time.perf_counter() - before)

@@ -1,188 +1,165 @@
 """Training speed against other toolkits: `python -m benchmarks.train`.
 
-The same model (4 + 4 layers, d_model 256, d_ff 1024, 4 heads, dropout 0.1, embeddings tied) on the
-same batches, each contender in a process of its own, in turns: this project's update, the loop over
-torch.nn.Transformer that anybody would write, Hugging Face's MarianMTModel and Joey NMT, the last
-two where they are installed (benchmarks/requirements.txt). `+malloc`: with the settings of the C
-library's allocator that our own workers have. Beside them the rate of plain matrix products.
-Prints a table and, with --json, writes all figures to a file.
+The same model on the same batches, at several sizes, each contender in a process of its own: this
+project's update, a loop written by hand, torch.nn.Transformer, and the toolkits that are installed
+(benchmarks/requirements.txt), all with the same settings of the C library's allocator, fused Adam,
+dropout in the same places, and padded batches in whatever way is fastest for each. They train in
+turns of some updates, the same for all; `times` are ours against an opponent: the median of the
+ratios of turns on the same batches. `products` multiplies the matrices alone: the floor.
+Prints JSON; `python -m benchmarks.tables` makes tables of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import json
 import platform
 import statistics
-import subprocess
-import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from benchmarks import contenders, corpus
+from benchmarks import corpus
+from benchmarks.processes import Contender
+from benchmarks.sizes import MADE_UP_PAIRS, SIZES
 from seq2sweep import console
 from seq2sweep.parallel import available_cpus
 
-CONTENDERS = [
-    (name, precision, keep)
-    for precision in ("float32", "bf16")
-    for name, keep in (
-        ("ours", True), ("plain", False), ("plain", True),
-        ("marian", False), ("marian", True), ("joey", False),
-    )
-]  # fmt: skip
-
-
-RIVALS = {
-    "recurrent": [("ours_recurrent", True), ("joey_recurrent", False), ("joey_recurrent", True)],
-    "convolutional": [
-        ("ours_convolutional", True),
-        ("fairseq_convolutional", False),
-        ("fairseq_convolutional", True),
-    ],
+OPPONENTS = {
+    "transformer": ["hand", "plain", "marian", "joey"],
+    "recurrent": ["joey_recurrent"],
+    "convolutional": ["fairseq_convolutional"],
 }
-"""Of `--architecture`, in float32 and bf16."""
+FLOOR = "products"
+WARM_UP = 2
+"""Updates of each contender before its first turn."""
 
-
-class Way(NamedTuple):
-    """A contender, its precision, and whether it has our settings of malloc."""
-
-    name: str
-    precision: str
-    keep: bool
-
-    def __str__(self) -> str:
-        malloc = "+malloc" if self.keep and not self.name.startswith("ours") else ""
-        return f"{self.name}{malloc} {self.precision}"
+Turns = list[dict[str, Any]]
+"""What a contender answered."""
 
 
 def main() -> None:
-    """Measure, print a table."""
+    """Measure, print JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    corpus.add_options(parser)
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each contender")
-    parser.add_argument("--updates", type=int, default=10, help="measured updates of a turn")
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--text", type=Path, nargs=2, metavar=("SOURCE", "TARGET"))
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each contender")
     parser.add_argument("--threads", type=int, default=available_cpus())
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="of these contenders alone")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="against these alone")
     parser.add_argument(
-        "--precisions", nargs="+", choices=("float32", "bf16"), default=("float32", "bf16"),
+        "--precisions", nargs="+", choices=("bf16", "float32"), default=("bf16", "float32"),
         help="a processor without bf16 emulates it, which takes minutes a turn",
     )  # fmt: skip
-    parser.add_argument("--json", type=Path, help="where to write all figures")
     parser.add_argument(
-        "--architecture", choices=["transformer", *RIVALS], default="transformer",
-        help="another model of 4 + 4 layers, d_model 256, against other toolkits' of its kind",
+        "--architecture", choices=OPPONENTS, default="transformer",
+        help="another model, of --sizes 4x256, against other toolkits' of its kind",
     )  # fmt: skip
     options = parser.parse_args()
-    contending = CONTENDERS
-    if options.architecture != "transformer":
-        contending = [
-            (name, precision, keep)
-            for precision in ("float32", "bf16")
-            for name, keep in RIVALS[options.architecture]
-        ]
-    ways = [
-        Way(*each)
-        for each in contending
-        if each[1] in options.precisions and (not options.only or each[0] in options.only)
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        corpus.make_as_asked(Path(folder), options)
-        found: dict[Way, list[dict[str, Any]]] = {way: [] for way in ways}
-        turns = [(turn, way) for turn in range(options.rounds) for way in ways]
-        for turn, way in console.progress(turns, "train", "turns", len(turns)):
-            found[way].append(run(way, Path(folder), options, turn * options.updates))
-        flops = flops_per_token(Path(folder), options.pieces, options.architecture)
-    products = {precision: product_rate(precision) for precision in options.precisions}
-    result = {
-        "flops_per_token": flops,
+    print(json.dumps({
         "machine": f"{platform.machine()}, {options.threads} threads of {available_cpus()} CPUs",
-        "products_flops_per_second": products,
-        "ways": {str(way): summary(turns) for way, turns in found.items()},
-    }
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
-    print(table(result))
+        "text": "of files" if options.text else "of the phrasebook, put together anew",
+        "sizes": {name: measure(name, options) for name in options.sizes},
+    }, indent=2))  # fmt: skip
 
 
-def run(way: Way, folder: Path, options: argparse.Namespace, first: int) -> dict[str, Any]:
-    """One turn of a contender."""
+def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """One size, in each precision."""
+    size = SIZES[name]
+    text = corpus.Texts(*options.text) if options.text and name != "demo" else None
+    with tempfile.TemporaryDirectory() as folder:
+        corpus.make(Path(folder), text, MADE_UP_PAIRS, size.pieces, words=size.words)
+        data, groups = corpus.batches(Path(folder), size.tokens)
+        return {
+            **dataclasses.asdict(size),
+            "tokens_of_a_sentence": float(data.target_lengths.mean()),
+            "batches": len(groups),
+            **{each: in_precision(each, name, folder, options) for each in options.precisions},
+        }
+
+
+def in_precision(
+    precision: str, name: str, folder: str, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Ours beside some opponents at a time, as many as memory is for."""
+    size, own = SIZES[name], "ours"
+    opponents = options.only or OPPONENTS[options.architecture]
+    if options.architecture == "transformer":
+        opponents = [FLOOR, *opponents]
+    else:
+        own += f"_{options.architecture}"
     command = [
-        *(sys.executable, "-m", "benchmarks.contenders", way.name, str(folder)),
-        *("--precision", way.precision, "--tokens", str(options.tokens)),
-        *("--updates", str(options.updates), "--first", str(first)),
-        *("--threads", str(options.threads)),
-        *(["--keep-memory"] if way.keep else []),
-    ]
-    return contenders.told_by(command)
+        *("--size", name, "--precision", precision, "--threads", str(options.threads)), folder
+    ]  # fmt: skip
+    our_turns: Turns = []
+    ways: dict[str, dict[str, Any]] = {}
+    for start in range(0, len(opponents), size.together):
+        some = [own, *opponents[start : start + size.together]]
+        found = in_turns(some, command, size.updates, options.rounds, f"{name} {precision}")
+        our_turns += found[own]
+        ways |= {each: against(found[own], found[each]) for each in some[1:]}
+    return summary(our_turns, ways)
 
 
-def summary(turns: list[dict[str, Any]]) -> dict[str, Any]:
-    """Medians over a contender's turns."""
-    absent = next((turn["absent"] for turn in turns if "absent" in turn), None)
+def in_turns(
+    names: Sequence[str], command: Sequence[str], updates: int, rounds: int, title: str
+) -> dict[str, Turns]:
+    """The turns of these contenders; every other round the other way round."""
+    found: dict[str, Turns] = {name: [] for name in names}
+    with contextlib.ExitStack() as stack:
+        running: dict[str, Contender] = {}
+        for name in console.progress(names, f"{title}: start", "contenders", len(names)):
+            contender = Contender("-m", "benchmarks.contenders", name, *command)
+            running[name] = stack.enter_context(contender)
+            contender.ask((0, WARM_UP))
+        order = [name for turn in range(rounds) for name in names[:: -1 if turn % 2 else 1]]
+        for name in console.progress(order, title, "turns", len(order)):
+            first = WARM_UP + len(found[name]) * updates
+            found[name].append(running[name].ask((first, updates)))
+    return found
+
+
+def against(ours: Turns, theirs: Turns) -> dict[str, Any]:
+    """An opponent, and how many times as fast ours is, turn by turn on the same batches."""
+    absent = next((turn["absent"] for turn in [*ours, *theirs] if "absent" in turn), None)
     if absent is not None:
         return {"absent": absent}
-    rates = [sum(turn["tokens"]) / sum(turn["seconds"]) for turn in turns]
+    times = [b["seconds"] / a["seconds"] for a, b in zip(ours, theirs, strict=True)]
     return {
-        "tokens_per_second": statistics.median(rates),
-        "of_each_turn": rates,
-        "first_update_seconds": statistics.median(turn["first_update"] for turn in turns),
+        **rates(theirs),
+        "times": statistics.median(times),
+        "least_times": min(times),
+        "most_times": max(times),
+    }
+
+
+def rates(turns: Turns) -> dict[str, Any]:
+    """Of a contender."""
+    each = [turn["tokens"] / turn["seconds"] for turn in turns]
+    return {
+        "tokens_per_second": statistics.median(each),
+        "of_each_turn": each,
         "peak_megabytes": max(turn["peak_megabytes"] for turn in turns),
     }
 
 
-def flops_per_token(folder: Path, size: int, architecture: str) -> float:
-    """Operations for a real target token, its share of the source included; padding is none."""
-    from seq2sweep.data.bitext import Bitext
-    from seq2sweep.model.flops import training_flops
-
-    model = contenders.our_model_config(architecture)
-    data = Bitext.open(folder, "train")
-    lengths = data.source_lengths, data.target_lengths
-    return training_flops(model, size, *lengths) / int(data.target_lengths.sum())
-
-
-def product_rate(precision: str) -> float:
-    """Operations a second of square products of 2048, the best of some: what there is to have."""
-    code = (
-        "import time, torch\n"
-        f"x = torch.randn(2048, 2048).to(torch.{'bfloat16' if precision == 'bf16' else 'float32'})"
-        "\nx @ x\nbest = 1e9\nfor _ in range(10):\n"
-        "    start = time.perf_counter(); x @ x; best = min(best, time.perf_counter() - start)\n"
-        "print(2 * 2048**3 / best)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return float(done.stdout)
-
-
-def table(result: dict[str, Any]) -> str:
-    """As docs/performance.md has it."""
-    lines = [
-        "| trained by | target tokens/s | least to most | of the rate of products | "
-        "first update after | peak memory |",
-        "|---|---|---|---|---|---|",
-    ]
-    absent = []
-    for name, figures in result["ways"].items():
-        if "absent" in figures:
-            absent.append(f"absent: {name} ({figures['absent']})")
-            continue
-        rates = figures["of_each_turn"]
-        products = result["products_flops_per_second"][name.split()[-1]]
-        share = figures["tokens_per_second"] * result["flops_per_token"] / products
-        lines.append(
-            f"| {name} | {figures['tokens_per_second']:,.0f} | {min(rates):,.0f} to "
-            f"{max(rates):,.0f} | {share:.0%} | {figures['first_update_seconds']:.1f} s | "
-            f"{figures['peak_megabytes']:,.0f} MB |"
-        )
-    rates_of_products = ", ".join(
-        f"{precision} {rate / 1e9:,.0f}"
-        for precision, rate in result["products_flops_per_second"].items()
-    )
-    return "\n".join([*lines, *absent, f"matrix products, GFLOP/s: {rates_of_products}"])
+def summary(ours: Turns, ways: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Ours, the others, which of them is the best, and ours beside that."""
+    there = {name: way for name, way in ways.items() if "absent" not in way}
+    result: dict[str, Any] = {"ours": rates(ours), "others": ways}
+    if FLOOR in there:
+        floor = there.pop(FLOOR)
+        result["percent_of_floor"] = 100 * floor["times"]
+    if there:
+        best = min(there, key=lambda name: there[name]["times"])
+        memory = result["ours"]["peak_megabytes"] / there[best]["peak_megabytes"]
+        times = there[best]["times"]
+        result |= {"best": best, "times_of_best": times, "memory_of_best": memory}
+    return result
 
 
 if __name__ == "__main__":
