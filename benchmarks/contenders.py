@@ -25,6 +25,7 @@ MAKERS = {
     "ours": "benchmarks.contenders", "products": "benchmarks.contenders",
     "hand": "benchmarks.handwritten", "plain": "benchmarks.handwritten",
     "marian": "benchmarks.toolkits", "joey": "benchmarks.toolkits",
+    "eole": "benchmarks.toolkits", "sockeye": "benchmarks.toolkits",
     "ours_recurrent": "benchmarks.rivals", "joey_recurrent": "benchmarks.rivals",
     "ours_convolutional": "benchmarks.rivals", "fairseq_convolutional": "benchmarks.rivals",
 }  # fmt: skip

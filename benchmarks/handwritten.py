@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.contenders import Precision, Update
 from benchmarks.sizes import DROPOUT, LEARNING_RATE, LONGEST, SMOOTHING, Size
@@ -153,8 +154,6 @@ def plain(size: Size, precision: Precision) -> Update:
     Its attention is the plain one: the gradient of PyTorch's fused kernel in bf16 takes ten times
     as long on a CPU.
     """
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
     embedding = Embedding(size)
     transformer = nn.Transformer(
         size.d_model, size.heads, size.layers, size.layers, size.d_ff, DROPOUT, batch_first=True

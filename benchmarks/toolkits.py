@@ -5,8 +5,13 @@ Their own loops and losses take longer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
+
+import torch
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.contenders import Precision, Update
 from benchmarks.handwritten import loop
@@ -44,7 +49,6 @@ def marian_config(make: Callable[..., Any], size: Size) -> Any:
 
 def joey(size: Size, precision: Precision) -> Update:
     """Joey NMT's encoder and decoder."""
-    import torch
     from joeynmt.decoders import TransformerDecoder
     from joeynmt.embeddings import Embeddings
     from joeynmt.encoders import TransformerEncoder
@@ -74,3 +78,84 @@ def joey(size: Size, precision: Precision) -> Update:
         return decoder(target, memory, last, source_mask, None, None, target_mask)[0]
 
     return loop(model, logits, precision)
+
+
+def eole(size: Size, precision: Precision) -> Update:
+    """eole's, the successor of OpenNMT-py: its layers begin with the norm. Its attention on a CPU
+    is plain already."""
+    model = eole_model(size)
+    for module in model.modules():
+        if hasattr(module, "dropout_1"):  # inside feed-forward layers
+            module.dropout_1.p = 0.0
+
+    def logits(batch: Any) -> Any:
+        # It takes the last piece of the target away.
+        target = F.pad(batch.target_in, (0, 1))
+        states = model(batch.source, target, batch.source.ne(0).sum(dim=1))[0]
+        return model.generator(states)
+
+    return loop(model.train(), logits, precision)
+
+
+def eole_model(size: Size) -> Any:
+    """Initialised as eole does it."""
+    import pyonmttok
+    from eole.config.models import TransformerModelConfig
+    from eole.config.training import TrainingConfig
+    from eole.models.model import EncoderDecoderModel
+
+    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    pieces = pyonmttok.build_vocab_from_tokens(
+        Counter(f"piece{i}" for i in range(size.vocabulary - len(special))), maximum_size=0,
+        minimum_frequency=1, special_tokens=list(special.values()),
+    )  # fmt: skip
+    config = TransformerModelConfig(
+        layers=size.layers, hidden_size=size.d_model, heads=size.heads, transformer_ff=size.d_ff,
+        share_embeddings=True, share_decoder_embeddings=True, generator_bias=False,
+        add_ffnbias=True, embeddings={"word_vec_size": size.d_model},
+    )  # fmt: skip
+    training = TrainingConfig(
+        dropout=[DROPOUT], attention_dropout=[0.0], param_init_method="xavier_uniform"
+    )
+    vocabulary = {"src": pieces, "tgt": pieces, "specials": special}
+    model = EncoderDecoderModel.build(config, vocabulary, training)
+    model.init_weights(training)
+    return model
+
+
+def sockeye(size: Size, precision: Precision) -> Update:
+    """Sockeye's, with plain attention, as `plain` has it."""
+    model = sockeye_model(size)
+
+    def logits(batch: Any) -> Any:
+        lengths = [
+            torch.stack((side.ne(0).sum(dim=1), torch.zeros(len(side), dtype=torch.long)), dim=1)
+            for side in (batch.source, batch.target_in)
+        ]
+        source, target = batch.source.unsqueeze(-1), batch.target_in.unsqueeze(-1)
+        with sdpa_kernel(SDPBackend.MATH):
+            return model(source, lengths[0], target, lengths[1])["logits"]
+
+    return loop(model.train(), logits, precision)
+
+
+def sockeye_model(size: Size, inference: bool = False) -> Any:
+    """Initialised as PyTorch does it; inference: as Sockeye has it for search."""
+    from sockeye.encoder import EmbeddingConfig
+    from sockeye.model import ModelConfig, SockeyeModel
+    from sockeye.transformer import TransformerConfig
+
+    side = TransformerConfig(
+        model_size=size.d_model, attention_heads=size.heads, feed_forward_num_hidden=size.d_ff,
+        act_type="relu", num_layers=size.layers, dropout_attention=0.0, dropout_act=0.0,
+        dropout_prepost=DROPOUT, positional_embedding_type="fixed", preprocess_sequence="",
+        postprocess_sequence="drn", max_seq_len_source=LONGEST, max_seq_len_target=LONGEST,
+        depth_key_value=size.d_model,
+    )  # fmt: skip
+    pieces = EmbeddingConfig(size.vocabulary, size.d_model, dropout=0.0)
+    config = ModelConfig(
+        config_data=None, vocab_source_size=size.vocabulary, vocab_target_size=size.vocabulary,
+        config_embed_source=pieces, config_embed_target=pieces, config_encoder=side,
+        config_decoder=side,
+    )  # fmt: skip
+    return SockeyeModel(config, inference_only=inference)

@@ -29,7 +29,7 @@ from seq2sweep import console
 from seq2sweep.parallel import available_cpus
 
 OPPONENTS = {
-    "transformer": ["hand", "plain", "marian", "joey"],
+    "transformer": ["hand", "plain", "marian", "joey", "eole", "sockeye"],
     "recurrent": ["joey_recurrent"],
     "convolutional": ["fairseq_convolutional"],
 }
