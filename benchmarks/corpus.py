@@ -55,7 +55,9 @@ def make(
     that follow one another are joined until the target has so many; 0: they are not.
     """
     plain = {side: folder / f"{split}.{side}.txt" for side in SIDES}
-    made = pairs(count) if text is None else reading.read_pairs(*text)
+    # Sentences of other splits are others.
+    seed = 1 if split == "train" else 2
+    made = pairs(count, seed=seed) if text is None else reading.read_pairs(*text)
     if words:
         made = _joined(made, words)
     write_pairs(plain["source"], plain["target"], console.progress(made, "read text", "pairs"))

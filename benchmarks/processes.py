@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from seq2sweep import console
 
 PAUSE = 0.3
 """Seconds until the threads of the process before have gone to sleep."""
@@ -62,3 +65,46 @@ def serve(answer: Callable[[Any], dict[str, Any]]) -> None:
         for line in sys.stdin:
             out.write(json.dumps(answer(json.loads(line))) + "\n")
             out.flush()
+
+
+Turns = list[dict[str, Any]]
+"""What a contender answered."""
+
+
+def in_turns(
+    commands: Mapping[str, Sequence[str]], questions: Sequence[Any], warm_up: Any, title: str
+) -> dict[str, Turns]:
+    """Answers of each contender to all questions, every other one the other way round.
+
+    commands: arguments of Python for each; warm_up: a question whose answers are not kept.
+    """
+    found: dict[str, Turns] = {name: [] for name in commands}
+    with contextlib.ExitStack() as stack:
+        running: dict[str, Contender] = {}
+        for name in console.progress(commands, f"{title}: start", "contenders", len(commands)):
+            running[name] = stack.enter_context(Contender(*commands[name]))
+            running[name].ask(warm_up)
+        names = list(commands)
+        turns = [
+            (name, question)
+            for turn, question in enumerate(questions)
+            for name in names[:: -1 if turn % 2 else 1]
+        ]
+        for name, question in console.progress(turns, title, "turns", len(turns)):
+            found[name].append(running[name].ask(question))
+    return found
+
+
+def absent(*turns: Turns) -> str | None:
+    """Why there is nothing to say, if there is not."""
+    return next((turn["absent"] for each in turns for turn in each if "absent" in turn), None)
+
+
+def times(ours: Turns, theirs: Turns) -> dict[str, float]:
+    """How many times as fast ours is, turn by turn on the same work."""
+    ratios = [b["seconds"] / a["seconds"] for a, b in zip(ours, theirs, strict=True)]
+    return {
+        "times": statistics.median(ratios),
+        "least_times": min(ratios),
+        "most_times": max(ratios),
+    }

@@ -99,16 +99,10 @@ def eole(size: Size, precision: Precision) -> Update:
 
 def eole_model(size: Size) -> Any:
     """Initialised as eole does it."""
-    import pyonmttok
     from eole.config.models import TransformerModelConfig
     from eole.config.training import TrainingConfig
     from eole.models.model import EncoderDecoderModel
 
-    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    pieces = pyonmttok.build_vocab_from_tokens(
-        Counter(f"piece{i}" for i in range(size.vocabulary - len(special))), maximum_size=0,
-        minimum_frequency=1, special_tokens=list(special.values()),
-    )  # fmt: skip
     config = TransformerModelConfig(
         layers=size.layers, hidden_size=size.d_model, heads=size.heads, transformer_ff=size.d_ff,
         share_embeddings=True, share_decoder_embeddings=True, generator_bias=False,
@@ -117,10 +111,21 @@ def eole_model(size: Size) -> Any:
     training = TrainingConfig(
         dropout=[DROPOUT], attention_dropout=[0.0], param_init_method="xavier_uniform"
     )
-    vocabulary = {"src": pieces, "tgt": pieces, "specials": special}
-    model = EncoderDecoderModel.build(config, vocabulary, training)
+    model = EncoderDecoderModel.build(config, eole_vocabulary(size), training)
     model.init_weights(training)
     return model
+
+
+def eole_vocabulary(size: Size) -> dict[str, Any]:
+    """Pieces by number, with our special ones first."""
+    import pyonmttok
+
+    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    pieces = pyonmttok.build_vocab_from_tokens(
+        Counter(f"piece{i}" for i in range(size.vocabulary - len(special))), maximum_size=0,
+        minimum_frequency=1, special_tokens=list(special.values()),
+    )  # fmt: skip
+    return {"src": pieces, "tgt": pieces, "specials": special, "decoder_start_token": "<s>"}
 
 
 def sockeye(size: Size, precision: Precision) -> Update:
@@ -141,6 +146,7 @@ def sockeye(size: Size, precision: Precision) -> Update:
 
 def sockeye_model(size: Size, inference: bool = False) -> Any:
     """Initialised as PyTorch does it; inference: as Sockeye has it for search."""
+    from sockeye.data_io import DataConfig
     from sockeye.encoder import EmbeddingConfig
     from sockeye.model import ModelConfig, SockeyeModel
     from sockeye.transformer import TransformerConfig
@@ -154,8 +160,8 @@ def sockeye_model(size: Size, inference: bool = False) -> Any:
     )  # fmt: skip
     pieces = EmbeddingConfig(size.vocabulary, size.d_model, dropout=0.0)
     config = ModelConfig(
-        config_data=None, vocab_source_size=size.vocabulary, vocab_target_size=size.vocabulary,
-        config_embed_source=pieces, config_embed_target=pieces, config_encoder=side,
-        config_decoder=side,
+        config_data=DataConfig(None, LONGEST, LONGEST, 1, 1), config_encoder=side,
+        config_decoder=side, config_embed_source=pieces, config_embed_target=pieces,
+        vocab_source_size=size.vocabulary, vocab_target_size=size.vocabulary,
     )  # fmt: skip
     return SockeyeModel(config, inference_only=inference)

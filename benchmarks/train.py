@@ -12,20 +12,17 @@ Prints JSON; `python -m benchmarks.tables` makes tables of it.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import platform
 import statistics
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import corpus
-from benchmarks.processes import Contender
+from benchmarks.processes import Turns, absent, in_turns, times
 from benchmarks.sizes import MADE_UP_PAIRS, SIZES
-from seq2sweep import console
 from seq2sweep.parallel import available_cpus
 
 OPPONENTS = {
@@ -36,9 +33,6 @@ OPPONENTS = {
 FLOOR = "products"
 WARM_UP = 2
 """Updates of each contender before its first turn."""
-
-Turns = list[dict[str, Any]]
-"""What a contender answered."""
 
 
 def main() -> None:
@@ -97,44 +91,20 @@ def in_precision(
     ]  # fmt: skip
     our_turns: Turns = []
     ways: dict[str, dict[str, Any]] = {}
+    questions = [(WARM_UP + turn * size.updates, size.updates) for turn in range(options.rounds)]
     for start in range(0, len(opponents), size.together):
         some = [own, *opponents[start : start + size.together]]
-        found = in_turns(some, command, size.updates, options.rounds, f"{name} {precision}")
+        commands = {each: ("-m", "benchmarks.contenders", each, *command) for each in some}
+        found = in_turns(commands, questions, (0, WARM_UP), f"{name} {precision}")
         our_turns += found[own]
         ways |= {each: against(found[own], found[each]) for each in some[1:]}
     return summary(our_turns, ways)
 
 
-def in_turns(
-    names: Sequence[str], command: Sequence[str], updates: int, rounds: int, title: str
-) -> dict[str, Turns]:
-    """The turns of these contenders; every other round the other way round."""
-    found: dict[str, Turns] = {name: [] for name in names}
-    with contextlib.ExitStack() as stack:
-        running: dict[str, Contender] = {}
-        for name in console.progress(names, f"{title}: start", "contenders", len(names)):
-            contender = Contender("-m", "benchmarks.contenders", name, *command)
-            running[name] = stack.enter_context(contender)
-            contender.ask((0, WARM_UP))
-        order = [name for turn in range(rounds) for name in names[:: -1 if turn % 2 else 1]]
-        for name in console.progress(order, title, "turns", len(order)):
-            first = WARM_UP + len(found[name]) * updates
-            found[name].append(running[name].ask((first, updates)))
-    return found
-
-
 def against(ours: Turns, theirs: Turns) -> dict[str, Any]:
-    """An opponent, and how many times as fast ours is, turn by turn on the same batches."""
-    absent = next((turn["absent"] for turn in [*ours, *theirs] if "absent" in turn), None)
-    if absent is not None:
-        return {"absent": absent}
-    times = [b["seconds"] / a["seconds"] for a, b in zip(ours, theirs, strict=True)]
-    return {
-        **rates(theirs),
-        "times": statistics.median(times),
-        "least_times": min(times),
-        "most_times": max(times),
-    }
+    """An opponent, and how many times as fast ours is."""
+    why = absent(ours, theirs)
+    return {"absent": why} if why else {**rates(theirs), **times(ours, theirs)}
 
 
 def rates(turns: Turns) -> dict[str, Any]:

@@ -1,0 +1,323 @@
+"""One way to translate with the benchmark's model: `python -m benchmarks.decoders NAME FOLDER ...`.
+
+It answers questions, as `benchmarks.processes` has them: a list of numbers of sentences, which it
+translates. Before the first it finds its best batch size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args, get_type_hints
+
+import numpy
+import torch
+
+from benchmarks.processes import serve
+from benchmarks.sizes import LONGEST, SIZES
+from seq2sweep import presets
+from seq2sweep.config import EvaluateConfig
+from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from seq2sweep.decode.beam import translate
+from seq2sweep.model.architecture.transformer import Transformer
+from seq2sweep.model.layers import DecoderLayer, sinusoids
+from seq2sweep.train.allocator import keep_memory
+
+SIZE = SIZES["4x256"]
+BEAM = 4
+ALPHA = 0.6
+EXTRA = 50
+"""Pieces that a translation may have more than its source, at natural length."""
+TRIED = 5
+"""One sentence in so many is what batch sizes are tried on."""
+AT_ONCE = (32, 64, 128)
+
+Decode = Callable[[Sequence[int], Any], list[list[int]]]
+"""Pieces of the translations, without EOS, of sentences of these numbers, by a batch size."""
+
+
+class Text:
+    """The sentences: as lines, and as pieces with EOS."""
+
+    def __init__(self, folder: Path, length: int, threads: int) -> None:
+        self.folder, self.length, self.threads = folder, length, threads
+        self.vocabulary = Vocabulary((folder / "vocabulary.model").read_bytes())
+        self.lines = (folder / "test.source.txt").read_text("utf-8").splitlines()
+        self.pieces = self.vocabulary.encode(self.lines)
+
+    def model(self) -> Transformer:
+        """Ours, with the weights that all have."""
+        from safetensors.torch import load_model
+
+        model = Transformer(SIZE.config(), SIZE.vocabulary).eval()
+        load_model(model, str(self.folder / "weights.safetensors"))
+        return model
+
+    def groups(self, numbers: Sequence[int], at_once: int) -> list[list[int]]:
+        """Batches of similar length, the longest first."""
+        order = sorted(numbers, key=lambda i: -len(self.pieces[i]))
+        return [order[start : start + at_once] for start in range(0, len(order), at_once)]
+
+    def in_batches(
+        self, decode: Callable[[torch.Tensor], Sequence[Sequence[int]]], end: int = EOS
+    ) -> Decode:
+        """Of a search for padded batches."""
+
+        @torch.inference_mode()
+        def decode_all(numbers: Sequence[int], at_once: int) -> list[list[int]]:
+            said: dict[int, list[int]] = {}
+            for group in self.groups(numbers, at_once):
+                rows = [torch.tensor(self.pieces[i]) for i in group]
+                source = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+                for i, pieces in zip(group, decode(source), strict=True):
+                    said[i] = [piece for piece in pieces if piece not in (PAD, end)]
+            return [said[i] for i in numbers]
+
+        return decode_all
+
+
+def main() -> None:
+    """Build the model, then answer."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=DECODERS)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--length", type=int, default=0, help="pieces; 0: natural")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    keep_memory()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(1)
+    text = Text(options.folder, options.length, options.threads)
+    decode, sizes = DECODERS[options.name](text)
+    some = range(0, len(text.lines), TRIED)
+    if len(sizes) > 1:
+        best = min(sizes, key=lambda size: timed(decode, some, size)[0])
+    else:
+        best = sizes[0]
+        timed(decode, some[:64], best)
+
+    def answer(numbers: list[int]) -> dict[str, Any]:
+        seconds, said = timed(decode, numbers, best)
+        if options.length:
+            assert {len(pieces) for pieces in said} == {options.length}
+        return {"seconds": seconds, "said": said, "batch": best}
+
+    serve(answer)
+
+
+def timed(decode: Decode, numbers: Sequence[int], size: Any) -> tuple[float, list[list[int]]]:
+    """Seconds, and what it said."""
+    before = time.perf_counter()
+    said = decode(numbers, size)
+    return time.perf_counter() - before, said
+
+
+def ours(text: Text, stopping: str = "") -> tuple[Decode, tuple[Any, ...]]:
+    """The core's search, of a model that says the end when it is told to."""
+    model = text.model()
+    step = model.step
+
+    def until_length(pieces: Any, cache: Any) -> Any:
+        logits = step(pieces, cache)
+        if cache.steps <= text.length:
+            logits[..., EOS] = -torch.inf
+        else:
+            end = logits[..., EOS].clone()
+            logits.fill_(-torch.inf)
+            logits[..., EOS] = end
+        return logits
+
+    if text.length:
+        model.step = until_length  # type: ignore[method-assign]
+    changes: dict[str, Any] = {
+        "beam": BEAM, "length_penalty": "power", "alpha": 0.0 if text.length else ALPHA,
+        "max_extra_tokens": text.length or EXTRA, **({"stopping": stopping} if stopping else {}),
+    }  # fmt: skip
+    config = replace(presets.load("phrasebook").config.evaluate, **changes)
+
+    def decode(numbers: Sequence[int], _: Any) -> list[list[int]]:
+        lines = [text.lines[i] for i in numbers]
+        found = translate(model, text.vocabulary, lines, config, torch.device("cpu"))
+        return [[piece for piece in best[0].pieces if piece != EOS] for best in found]
+
+    return decode, (f"{config.tokens_per_batch} tokens",)
+
+
+def by_ctranslate2(text: Text) -> tuple[Decode, tuple[Any, ...]]:
+    """The same weights, exported; all threads for one batch, or each for its own."""
+    import ctranslate2
+
+    translators = {
+        parallel: ctranslate2.Translator(
+            str(text.folder / "exported"), device="cpu", compute_type="float32",
+            inter_threads=parallel, intra_threads=text.threads // parallel,
+        )
+        for parallel in {1, text.threads}
+    }  # fmt: skip
+    tokens = [[str(piece) for piece in pieces] for pieces in text.pieces]
+
+    def decode(numbers: Sequence[int], how: tuple[int, int]) -> list[list[int]]:
+        at_once, parallel = how
+        waited_for = {}
+        for group in text.groups(numbers, at_once):
+            results = translators[parallel].translate_batch(
+                [tokens[i] for i in group], beam_size=BEAM, asynchronous=True,
+                length_penalty=0.0 if text.length else ALPHA, min_decoding_length=text.length,
+                max_decoding_length=text.length or len(tokens[group[0]]) - 1 + EXTRA,
+                suppress_sequences=[[str(PAD)], [str(BOS)]],
+            )  # fmt: skip
+            waited_for |= dict(zip(group, results, strict=True))
+        return [[int(token) for token in waited_for[i].result().hypotheses[0]] for i in numbers]
+
+    return decode, tuple((size, way) for size in (16, *AT_ONCE) for way in translators)
+
+
+def marian(text: Text, bf16: bool = False) -> tuple[Decode, tuple[Any, ...]]:
+    """Hugging Face's `generate`, with plain attention, which takes less time on a CPU."""
+    from transformers import MarianConfig, MarianMTModel
+
+    from benchmarks.toolkits import marian_config
+    from seq2sweep.export import to_marian
+
+    model = MarianMTModel(marian_config(MarianConfig, SIZE)).eval()
+    with torch.no_grad():
+        to_marian.fill(model, text.model())
+    if bf16:
+        model = model.to(torch.bfloat16)
+
+    def decode(source: torch.Tensor) -> Any:
+        longest = text.length or source.size(1) - 1 + EXTRA
+        return model.generate(
+            input_ids=source, attention_mask=source.ne(PAD), num_beams=BEAM, do_sample=False,
+            min_new_tokens=text.length or None, max_new_tokens=longest, early_stopping=True,
+            length_penalty=0.0 if text.length else ALPHA, suppress_tokens=[PAD, BOS],
+        )[:, 1:].tolist()  # fmt: skip
+
+    return text.in_batches(decode), AT_ONCE
+
+
+def eole(text: Text, bf16: bool = False) -> tuple[Decode, tuple[Any, ...]]:
+    """eole's Translator, at lengths that are set: its layers, which begin with the norm, cannot
+    have our weights."""
+    from eole.config.run import PredictConfig
+    from eole.predict import GNMTGlobalScorer
+    from eole.predict.translator import Translator
+
+    from benchmarks.toolkits import eole_model, eole_vocabulary
+
+    if not text.length:
+        raise SystemExit("cannot have our weights: its layers begin with the norm")
+    model = eole_model(SIZE).to(torch.bfloat16 if bf16 else torch.float32).eval()
+    for module in model.modules():
+        if hasattr(module, "dropout_p"):
+            module.dropout_p = 0.0
+    settings = PredictConfig.model_construct(
+        beam_size=BEAM, n_best=1, min_length=text.length, max_length=text.length,
+        max_length_ratio=0, transforms=[],
+    )  # fmt: skip
+    translator = Translator(
+        model, eole_vocabulary(SIZE), settings,
+        SimpleNamespace(encoder=None, add_estimator=False, estimator_type="average"),
+        device_id=-1, global_scorer=GNMTGlobalScorer(0.0, 0.0, "none", "none"),
+    )  # fmt: skip
+
+    def decode(source: torch.Tensor) -> Any:
+        batch = {"src": source, "srclen": source.ne(PAD).sum(dim=1)}
+        found = translator.predict_batch(batch, False)["predictions"]
+        return [best[0].tolist() for best in found]
+
+    return text.in_batches(decode, end=-1), AT_ONCE
+
+
+def sockeye(text: Text) -> tuple[Decode, tuple[Any, ...]]:
+    """Sockeye's search."""
+    from sockeye.beam_search import CandidateScorer, get_search_algorithm
+    from sockeye.inference import Translator
+
+    from benchmarks.toolkits import sockeye_model
+
+    model = sockeye_model(SIZE, inference=True)
+    theirs = torch.arange(SIZE.vocabulary)  # its numbers of our pieces
+    theirs[[PAD, BOS, EOS, UNK]] = torch.tensor([0, 2, 3, 1])
+    with torch.no_grad():
+        fill_sockeye(model, text.model(), theirs)
+        model.output_layer.bias.zero_()
+        model.output_layer.bias[[0, 2, *([3] if text.length else [])]] = -1e9
+    search = get_search_algorithm(
+        [model.eval()], BEAM, torch.device("cpu"), output_scores=True,
+        scorer=CandidateScorer(0.0 if text.length else ALPHA),
+    )  # fmt: skip
+    ours = theirs.argsort()
+
+    def decode(source: torch.Tensor) -> Any:
+        lengths = source.ne(PAD).sum(dim=1)
+        longest = text.length or source.size(1) - 1 + EXTRA
+        found = search(
+            theirs[source].int().unsqueeze(-1),
+            torch.stack((lengths, torch.zeros_like(lengths)), dim=1).int(), None,
+            torch.full_like(lengths, longest + 1).int(),
+        )  # fmt: skip
+        best = range(0, BEAM * len(source), BEAM)
+        steps = Translator._get_best_word_indices_for_kth_hypotheses(
+            numpy.array(best), found.best_hyp_indices.numpy()
+        )
+        pieces = found.best_word_indices[torch.from_numpy(steps), 0, torch.arange(steps.shape[1])]
+        return ours[pieces.long()].tolist()
+
+    return text.in_batches(decode), AT_ONCE
+
+
+def fill_sockeye(made: Any, model: Transformer, theirs: torch.Tensor) -> None:
+    """Our weights and our positions. theirs: its numbers of our pieces."""
+    made.embedding_source.embedding.weight[theirs] = model.source_embedding.weight
+    made.encoder.pos_embedding.weight.copy_(sinusoids(LONGEST, SIZE.d_model))
+    made.decoder.pos_embedding.weight.copy_(sinusoids(LONGEST, SIZE.d_model))
+    for layer, our in (
+        *zip(made.encoder.layers, model.encoder, strict=True),
+        *zip(made.decoder.layers, model.decoder, strict=True),
+    ):
+        own = layer.autoregr_layer if isinstance(our, DecoderLayer) else layer.self_attention
+        own.ff_in.weight.copy_(our.attention.projection)
+        own.ff_out.weight.copy_(our.attention.output.weight)
+        norms = {"feed_forward_residual": layer.post_ff}
+        if isinstance(our, DecoderLayer):
+            over = our.memory_attention
+            layer.enc_attention.ff_q.weight.copy_(over.projection[: SIZE.d_model])
+            layer.enc_attention.ff_kv.weight.copy_(over.projection[SIZE.d_model :])
+            layer.enc_attention.ff_out.weight.copy_(over.output.weight)
+            norms["attention_residual"] = layer.post_autoregr_layer
+            norms["memory_residual"] = layer.post_enc_attention
+        else:
+            norms["attention_residual"] = layer.post_self_attention
+        layer.ff.ff1.load_state_dict(our.feed_forward.inner.state_dict())
+        layer.ff.ff2.load_state_dict(our.feed_forward.outer.state_dict())
+        for name, block in norms.items():
+            block.layer_norm.load_state_dict(getattr(our, name).norm.state_dict())
+            block.layer_norm.eps = getattr(our, name).norm.eps
+
+
+def our_rules() -> tuple[str, ...]:
+    """Values of `evaluate.stopping`; one of no name where there is no choice."""
+    kind = get_type_hints(EvaluateConfig).get("stopping")
+    return get_args(kind) or ("",)
+
+
+DECODERS: dict[str, Callable[[Text], tuple[Decode, tuple[Any, ...]]]] = {
+    **{f"ours {rule}".strip(): partial(ours, stopping=rule) for rule in our_rules()},
+    "ctranslate2": by_ctranslate2,
+    "marian": marian,
+    "marian_bf16": partial(marian, bf16=True),
+    "eole": eole,
+    "eole_bf16": partial(eole, bf16=True),
+    "sockeye": sockeye,
+}
+"""Each, and batch sizes to try. In float32 where nothing is said; ours by each of its rules."""
+
+
+if __name__ == "__main__":
+    main()
