@@ -1,7 +1,7 @@
-"""The figures of benchmarks.train and benchmarks.decode as a plot: `python -m benchmarks.plot`.
+"""What benchmarks.train and benchmarks.decode printed as a plot: `python -m benchmarks.plot FILE`.
 
-Reads what they wrote with --json, and writes an SVG file: a bar for the median of each contender,
-a line from its least to its greatest rate.
+Writes an SVG file: a bar for the median of each contender, a line from its least to its greatest
+rate.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +22,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--train", type=Path, required=True, help="of benchmarks.train --json")
-    parser.add_argument("--decode", type=Path, required=True, help="of benchmarks.decode --json")
+    parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=Path("docs/performance.svg"))
     options = parser.parse_args()
-    panels = {"training, target tokens/s": training(json.loads(options.train.read_text()))}
-    for title, turns in json.loads(options.decode.read_text()).items():
-        panels[f"decoding, {title}, sentences/s"] = decoding(turns)
-    draw(panels, options.out)
+    read = [json.loads(file.read_text("utf-8")) for file in options.files]
+    draw(dict(panel for figures in read for panel in panels(figures)), options.out)
 
 
-def training(result: dict[str, Any]) -> Bars:
-    """Of benchmarks.train."""
-    ways = result["ways"].items()
-    return {name: figures["of_each_turn"] for name, figures in ways if "absent" not in figures}
+def panels(figures: dict[str, Any]) -> Iterator[tuple[str, Bars]]:
+    """A title, and the contenders under it."""
+    for name, size in figures.get("sizes", {}).items():
+        for precision in ("bf16", "float32"):
+            if precision in size:
+                ways = {"ours": size[precision]["ours"], **size[precision]["others"]}
+                yield f"training, {name}, {precision}, target tokens/s", bars(ways)
+    for title, case in figures.items():
+        if isinstance(case, dict) and "ours" in case:
+            yield f"decoding, {title}, sentences/s", bars(case["ours"] | case["others"])
 
 
-def decoding(turns: dict[str, list[dict[str, Any]]]) -> Bars:
-    """Of benchmarks.decode, one of its ways to end translations."""
-    return {
-        name: [turn["sentences"] / turn["seconds"] for turn in each]
-        for name, each in turns.items()
-        if not any("absent" in turn for turn in each)
-    }
+def bars(ways: dict[str, dict[str, Any]]) -> Bars:
+    """Of those that are there."""
+    return {name: way["of_each_turn"] for name, way in ways.items() if "absent" not in way}
 
 
 def draw(panels: dict[str, Bars], out: Path) -> None:

@@ -80,6 +80,10 @@ MEASURED = {
         ("python", "-m", "benchmarks.table1"),
         ("src/seq2sweep/table1", "src/seq2sweep/model", "src/seq2sweep/report/table1.py"),
     ),
+    "decode": Measured(
+        ("python", "-m", "benchmarks.decode", "--updates", "700"),
+        (*CORE, *TEXT, "benchmarks/decoders.py", "benchmarks/sizes.py", "benchmarks/toolkits.py"),
+    ),
     **{
         f"train_{size}": Measured(("python", "-m", "benchmarks.train", "--sizes", size), TRAINING)
         for size in SIZES

@@ -65,7 +65,7 @@ def exists(name: str) -> bool:
 
 def least(figures: dict[str, Any]) -> float:
     """How many times as fast ours is against the best opponent, where that is least."""
-    if "times_of_best" in figures:
+    if isinstance(figures.get("times_of_best"), float):
         return float(figures["times_of_best"])
     inner = [least(each) for each in figures.values() if isinstance(each, dict)]
     return min(inner, default=float("inf"))
@@ -141,7 +141,51 @@ def in_words(precision: str, found: dict[str, Any]) -> str:
 
 def decoding(figures: dict[str, Any]) -> str:
     """Of benchmarks.decode."""
-    raise NotImplementedError
+    lines: list[str] = []
+    for title, case in figures.items():
+        if not isinstance(case, dict):
+            continue
+        rules = list(case["ours"])
+        against = " | ".join(f"{rule} is times as fast" for rule in rules)
+        lines += [
+            f"**{title}**, {case['sentences']:,} sentences.",
+            "",
+            f"| decoded by | sentences/s | {against} | the same as ours | ends a sentence |",
+            f"|---|---|{'---|' * len(rules)}---|---|",
+        ]
+        there = {k: way for k, way in case["others"].items() if "absent" not in way}
+        ways = case["ours"] | dict(
+            sorted(there.items(), key=lambda each: each[1]["against"][rules[0]]["times"])
+        )
+        lines += [decoder(name, way, name not in rules) for name, way in ways.items()]
+        lines += [
+            "",
+            *(
+                f"Absent: {name} ({way['absent']})."
+                for name, way in case["others"].items()
+                if "absent" in way
+            ),
+            *(
+                f"{rule}: {times:.2f} times as fast as the best opponent."
+                for rule, times in case["times_of_best"].items()
+            ),
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def decoder(name: str, way: dict[str, Any], opponent: bool) -> str:
+    """The row of a contender."""
+    cells = (
+        f"{each['times']:.2f} ({each['least_times']:.2f} to {each['most_times']:.2f})"
+        if opponent
+        else ""
+        for each in way["against"].values()
+    )
+    return (
+        f"| {name if opponent else f'**{name}**'} | {way['sentences_per_second']:,.0f} | "
+        f"{' | '.join(cells)} | {way['same']} | {way['stopping']} |"
+    )
 
 
 KINDS: dict[str, Callable[[dict[str, Any]], str]] = {"train": training, "decode": decoding}

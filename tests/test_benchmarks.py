@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks import contenders, handwritten, sizes, tables, train
+from benchmarks import contenders, decode, handwritten, sizes, tables, train
 from benchmarks.processes import Contender
 from seq2sweep.data.batching import Batch
 from seq2sweep.model.building import build
@@ -182,3 +182,28 @@ def test_the_weakest_size_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.endswith("<!-- /figures -->\n<!-- /tables -->\nb\n")
     assert "| hand, bf16 | 80 | 1.25 | 1.25 to 1.25 | 12 MB |" in found
     assert tables.with_tables(found) == found
+
+
+def test_decoders_are_held_against_ours_by_each_rule() -> None:
+    def said(seconds: float, *pieces: list[int]) -> list[dict[str, Any]]:
+        return [{"seconds": seconds, "said": list(pieces), "batch": 64}]
+
+    ours = {"ours exact": said(2, [5], [6, 7]), "ours own_length": said(1, [5], [6])}
+    found = decode.against(ours, "marian_bf16", said(4, [5], [6, 8]))
+    assert found["sentences_per_second"] == 0.5
+    assert (found["pieces"], found["same"]) == (3, 1)
+    assert found["stopping"] == decode.STOPPING["marian"]
+    assert {rule: each["times"] for rule, each in found["against"].items()} == {
+        "ours exact": 2, "ours own_length": 4
+    }  # fmt: skip
+    faster = decode.against(ours, "ctranslate2", said(3, [5], [6, 7]))
+    others = {"marian_bf16": found, "ctranslate2": faster, "eole": {"absent": "no module"}}
+    assert decode.times_of_best("ours exact", others) == 1.5
+    case = {
+        "sentences": 2, "others": others, "times_of_best": {"ours exact": 1.5},
+        "ours": {name: decode.against(ours, name, turns) for name, turns in ours.items()},
+    }  # fmt: skip
+    table = tables.decoding({"text": "of files", "natural length": case})
+    assert table.index("ctranslate2") < table.index("marian_bf16")
+    assert "| ctranslate2 | 1 | 1.50 (1.50 to 1.50) | 3.00 (3.00 to 3.00) | 2 |" in table
+    assert "Absent: eole (no module)." in table
