@@ -3,10 +3,10 @@
 The same sentences with beam 4, the same model (4 + 4 layers, d_model 256) with the same weights, on
 as many threads: this project's search by each of its stopping rules, CTranslate2, Hugging Face's
 MarianMTModel, eole and Sockeye, those that are installed (benchmarks/requirements.txt), each with
-the batch size that is best for it. First with lengths that are set: each translation has exactly
---length pieces. Then, if the model was trained for some --updates (a quarter of an hour for 700 on
-two cores), at natural length: what a search by log P / length ** 0.6 finds. In turns, each
-contender in a process of its own; `times` are ours against an opponent: the median of the ratios.
+the batch size that is best for it. With --lengths that are set each translation has exactly so many
+pieces; at natural length, for a model that has learned for some --updates (a quarter of an hour for
+700 on two cores), it is what a search by log P / length ** 0.6 finds. In turns, each contender in a
+process of its own; `times` are ours against an opponent: the median of the ratios.
 Prints JSON; `python -m benchmarks.tables` makes tables of it.
 """
 
@@ -50,10 +50,13 @@ def main() -> None:
         "--learn-from", type=Path, nargs=2, metavar=("SOURCE", "TARGET"),
         help="text for the vocabulary and the training; without: --text",
     )  # fmt: skip
-    parser.add_argument("--updates", type=int, default=0, help="train so long; 0: untrained")
+    parser.add_argument("--updates", type=int, default=0, help="train so long")
     parser.add_argument("--model", type=Path, help="a folder to keep what was learned in")
     parser.add_argument("--sentences", type=int, default=1000)
-    parser.add_argument("--length", type=int, default=30, help="pieces of translations, if set")
+    parser.add_argument(
+        "--lengths", nargs="+", type=int, default=[30],
+        help="pieces of translations; 0: natural, of a model that has learned",
+    )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=3, help="turns of each contender")
     parser.add_argument("--threads", type=int, default=available_cpus())
     parser.add_argument("--only", nargs="+", metavar="NAME", help="against these alone")
@@ -61,12 +64,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.model or Path(temporary)
         make_model(folder, options)
-        lengths = [options.length, *([0] if options.updates else [])]
         print(json.dumps({
             "machine": f"{platform.machine()}, {options.threads} of {available_cpus()} CPUs",
             "text": "of files" if options.text else "of the phrasebook, put together anew",
             **{f"{length} pieces" if length else "natural length":
-               measure(folder, length, options) for length in lengths},
+               measure(folder, length, options) for length in options.lengths},
         }, indent=2))  # fmt: skip
 
 

@@ -163,7 +163,7 @@ def by_ctranslate2(text: Text) -> tuple[Decode, tuple[Any, ...]]:
 
     def decode(numbers: Sequence[int], how: tuple[int, int]) -> list[list[int]]:
         at_once, parallel = how
-        waited_for = {}
+        waited_for: dict[int, Any] = {}
         for group in text.groups(numbers, at_once):
             results = translators[parallel].translate_batch(
                 [tokens[i] for i in group], beam_size=BEAM, asynchronous=True,
@@ -277,10 +277,11 @@ def fill_sockeye(made: Any, model: Transformer, theirs: torch.Tensor) -> None:
     made.embedding_source.embedding.weight[theirs] = model.source_embedding.weight
     made.encoder.pos_embedding.weight.copy_(sinusoids(LONGEST, SIZE.d_model))
     made.decoder.pos_embedding.weight.copy_(sinusoids(LONGEST, SIZE.d_model))
-    for layer, our in (
+    pairs: list[tuple[Any, Any]] = [
         *zip(made.encoder.layers, model.encoder, strict=True),
         *zip(made.decoder.layers, model.decoder, strict=True),
-    ):
+    ]
+    for layer, our in pairs:
         own = layer.autoregr_layer if isinstance(our, DecoderLayer) else layer.self_attention
         own.ff_in.weight.copy_(our.attention.projection)
         own.ff_out.weight.copy_(our.attention.output.weight)

@@ -81,7 +81,7 @@ MEASURED = {
         ("src/seq2sweep/table1", "src/seq2sweep/model", "src/seq2sweep/report/table1.py"),
     ),
     "decode": Measured(
-        ("python", "-m", "benchmarks.decode", "--updates", "700"),
+        ("python", "-m", "benchmarks.decode", "--updates", "700", "--lengths", "30", "0"),
         (*CORE, *TEXT, "benchmarks/decoders.py", "benchmarks/sizes.py", "benchmarks/toolkits.py"),
     ),
     **{

@@ -56,7 +56,8 @@ class Size:
 def _demo() -> Size:
     """What `make reproduce` trains."""
     config = presets.load("phrasebook").config
-    model, pieces = config.model, config.vocabulary.size
+    model: Any = config.model
+    pieces = config.vocabulary.size
     return Size(
         model.layers, model.d_model, model.d_ff, model.heads, pieces, pieces,
         tokens=config.train.tokens_per_update, updates=20,
