@@ -1027,6 +1027,31 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if found.get(out) != recorded[out]]:", "if out not in found]:"),
         ],
     },
+    # --- benchmarks of speed: the same model, the median of ratios, the best opponent
+    "tests/test_benchmarks.py": {
+        "benchmarks/processes.py": [
+            ('b["seconds"] / a["seconds"]', 'a["seconds"] / b["seconds"]'),
+            ('"times": statistics.median(ratios)', '"times": statistics.mean(ratios)'),
+        ],
+        "benchmarks/train.py": [
+            ("best = min(there", "best = max(there"),
+            ("floor = there.pop(FLOOR)", "floor = there[FLOOR]"),
+        ],
+        "benchmarks/handwritten.py": [
+            ("layer.dropout.p = 0.0", "pass"),
+            ("part.dropout = 0.0", "pass"),
+            ("-math.inf).triu(1)", "-math.inf).triu(2)"),
+        ],
+        "benchmarks/contenders.py": [
+            ('("source", model, 2 * heads)', '("source", model, heads)'),
+        ],
+        "benchmarks/tables.py": [
+            ('key=lambda each: least(each[1]["figures"])', "key=lambda each: each[0]"),
+        ],
+        "benchmarks/decode.py": [
+            ("return min(there, default=0.0)", "return max(there, default=0.0)"),
+        ],
+    },
 }
 
 
