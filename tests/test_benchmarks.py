@@ -17,6 +17,7 @@ from benchmarks.processes import Contender
 from seq2sweep.data.batching import Batch
 from seq2sweep.model.building import build
 from seq2sweep.model.flops import parameter_count, training_flops
+from tests.test_figures_in_docs import QUOTED, unknown
 
 SIZE = sizes.Size(layers=2, d_model=32, d_ff=64, heads=2, vocabulary=53, pieces=53)
 NEEDED = {"marian": "transformers", "joey": "joeynmt", "eole": "pyonmttok", "sockeye": "sockeye"}
@@ -182,6 +183,8 @@ def test_the_weakest_size_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.endswith("<!-- /figures -->\n<!-- /tables -->\nb\n")
     assert "| hand, bf16 | 80 | 1.25 | 1.25 to 1.25 | 12 MB |" in found
     assert tables.with_tables(found) == found
+    for name, text in QUOTED.findall(found):
+        assert unknown(text, files[name]) == []
 
 
 def test_decoders_are_held_against_ours_by_each_rule() -> None:
