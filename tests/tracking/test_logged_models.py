@@ -164,7 +164,8 @@ def test_mlflow_loads_it_with_its_signature(store: Store, tmp_path: Path) -> Non
     assert table["translation"].tolist() == [one.text for best in found for one in best]
     own = store.translator.config
     params = {spec.name: spec.default for spec in loaded.metadata.signature.params.params}
-    assert params == {"beam": own.beam, "alpha": own.alpha, "n_best": 1}
+    assert own.stopping == "exact"
+    assert params == {"beam": own.beam, "alpha": own.alpha, "stopping": "exact", "n_best": 1}
     assert loaded.metadata.model_id == store.model_id
     with pytest.raises(Exception, match=r"evaluate\.beam must be at least 1"):
         loaded.predict([{"text": "alpha"}], params={"beam": 0})

@@ -121,6 +121,10 @@ class EvaluateConfig:
     )
     max_input_tokens: int = field("a longer input is cut here, with a warning", at_least=1)
     tokens_per_batch: int = field("source tokens times beam decoded at once", at_least=1)
+    stopping: Literal["exact", "own_length"] = field(
+        "exact: until no open hypothesis can win; own_length: until none would if it ended now",
+        default="exact",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

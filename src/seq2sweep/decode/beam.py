@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import copy
 import functools
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -22,16 +21,22 @@ from torch import Tensor
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from seq2sweep.decode.continuations import continuations
+from seq2sweep.decode.grouping import prepare
 from seq2sweep.decode.well_formed import Trees, WellFormed
-from seq2sweep.model.architecture import Architecture
+from seq2sweep.model.architecture import Architecture, PackedCache
+from seq2sweep.model.packing import Packing
 from seq2sweep.model.products import laid_out
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.train.allocator import keep_memory
 
 Penalty = Literal["paper", "power"]
+Stopping = Literal["exact", "own_length"]
 
 SHARE_TO_LEAVE = 1 / 8
 """Of the sentences in a batch, when so many are done they leave it: that copies all the others."""
+
+SHARE_TO_PACK = 7 / 8
+"""Up to which share of hypotheses must be left so that to compute only these pays."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ class OurSearch:
             penalty=self.config.length_penalty,
             max_extra_tokens=self.config.max_extra_tokens,
             n_best=n_best,
+            stopping=self.config.stopping,
             trees=trees,
         )
 
@@ -157,51 +163,12 @@ def translate(
     return results
 
 
-def prepare(
-    model: Architecture, vocabulary: Vocabulary, lines: Sequence[str], config: EvaluateConfig
-) -> tuple[dict[int, list[int]], list[list[int]]]:
-    """Token ids of each line that is not empty, by its index, cut to what the model takes; and
-    these indices in groups that are decoded together."""
-    full = [i for i, line in enumerate(lines) if line.strip()]
-    encoded = dict(zip(full, vocabulary.encode([lines[i] for i in full]), strict=True))
-    _cut(encoded, min(config.max_input_tokens, model.max_length))
-    return encoded, list(_groups({i: len(pieces) for i, pieces in encoded.items()}, config))
-
-
-def _cut(encoded: dict[int, list[int]], limit: int) -> None:
-    """Cut lines, by their index, to so many tokens, and say which."""
-    cut = [i for i, pieces in encoded.items() if len(pieces) > limit]
-    for i in cut:
-        encoded[i] = [*encoded[i][: limit - 1], EOS]
-    if cut:
-        shown = ", ".join(str(i + 1) for i in cut[:5]) + (", ..." if len(cut) > 5 else "")
-        # Standard output may be where the translations go.
-        print(
-            f"{len(cut)} input line(s) of more than {limit} tokens are cut there: line {shown}",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
 def _found(engine: Engine, n_best: int, group: Group) -> list[list[Hypothesis]]:
     sentences, trees = group
     if trees is None:
         return engine(sentences, n_best=n_best)
     assert isinstance(engine, OurSearch)
     return engine(sentences, n_best=n_best, trees=trees)
-
-
-def _groups(lengths: Mapping[int, int], config: EvaluateConfig) -> Iterator[list[int]]:
-    """Indices in groups of similar length, longest first, each within the token budget."""
-    group: list[int] = []
-    for i in sorted(lengths, key=lambda i: -lengths[i]):
-        longest = lengths[group[0]] if group else lengths[i]
-        if group and (len(group) + 1) * longest * config.beam > config.tokens_per_batch:
-            yield group
-            group = []
-        group.append(i)
-    if group:
-        yield group
 
 
 def _pad(sentences: Sequence[Sequence[int]]) -> Tensor:
@@ -234,31 +201,32 @@ class Sentence:
         hypothesis: Callable[[int], Hypothesis],
         beam: int,
         n_best: int,
-        last: float | None,
-    ) -> bool:
-        """Take in the continuations of a step, best first; whether the sentence is done.
+        divisors: tuple[float, float] | None,
+    ) -> int:
+        """Take in the continuations of a step, best first; how many of those that survive may win.
 
         ends: whether each ends the sentence; scores: log-probabilities; going: ranks of those that
-        survive; hypothesis: makes one of a rank. last: what the longest one's log-probability is
-        divided by; None: not to stop early.
+        survive; hypothesis: makes one of a rank. divisors: of the log-probabilities of open ones,
+        where the best must, and where any must beat the worst of `n_best` that are finished; None:
+        not to stop early. Sets `done` when none may win.
         """
         for rank in range(min(beam, len(ends))):
             if ends[rank] and scores[rank] > -np.inf:
                 self.finished.append(hypothesis(rank))
         alive = [rank for rank in going if scores[rank] > -np.inf]
-        self.done = (
-            not alive
-            or length >= self.max_length
-            or (beam == 1 and bool(self.finished))
-            or (
-                last is not None
-                and len(self.finished) >= n_best
-                and self.ranked()[n_best - 1].score >= scores[alive[0]] / last
-            )
-        )
+        winners = alive
+        if divisors and len(self.finished) >= n_best:
+            best_may, any_may = divisors
+            to_beat = self.ranked()[n_best - 1].score
+            winners = [rank for rank in alive if scores[rank] / any_may > to_beat]
+            if winners and to_beat >= scores[winners[0]] / best_may:
+                winners = []
+        if length >= self.max_length or (beam == 1 and self.finished):
+            winners = []
+        self.done = not winners
         if self.done and not self.finished:
             self.finished += map(hypothesis, alive)
-        return self.done
+        return len(winners)
 
 
 class BeamSearch:
@@ -267,9 +235,22 @@ class BeamSearch:
     At each step the K best continuations survive; one that ends the sentence becomes a finished
     hypothesis when it ranks among the first K. No output is longer than the input plus
     `max_extra_tokens`, EOS included; one cut there counts as it stands, only if none finished.
-    `early_stop` leaves a sentence when no open hypothesis can come among its `n_best` finished
-    ones any more: log-probabilities only fall and the penalty only grows, so an open one's score
-    is at most log P / lp(longest allowed). Beam 1 follows one hypothesis: it ends with that.
+    Beam 1 follows one hypothesis: it ends with that.
+
+    `stopping` says when a sentence is left, unless `early_stop` is off:
+
+    exact: when no open hypothesis can come among its `n_best` finished ones any more. What it finds
+    is what it would find without stopping. Log-probabilities only fall, and the penalty only grows,
+    so that what becomes of a hypothesis scores at most log P / lp(longest allowed). Where that does
+    not beat the worst of the `n_best`, the hypothesis is lost. It is dropped, and its place stays
+    empty, which changes nothing for the others: of a sentence, all whose log P is at most some
+    number are lost, and so is all that becomes of them. Whatever is more probable than one that is
+    not lost comes from others that are not, so that it ranks, survives and finishes as it would
+    with the lost ones there. One that finishes as good as the worst comes after it.
+
+    own_length: also when the best open hypothesis would not come among the `n_best` if it ended
+    with the log P and the length that it has. A longer one that would have won is missed at times.
+
     `trees`: outputs are well-formed trees, see `decode.well_formed`. Other symbols are masked, and
     nothing is renormalised: a score stays the log-probability that the model gives, of a known word
     that it gives to words.
@@ -291,6 +272,7 @@ class BeamSearch:
         penalty: Penalty = "paper",
         n_best: int = 1,
         early_stop: bool = True,
+        stopping: Stopping = "exact",
         trees: Trees | None = None,
     ) -> None:
         """Encode the source. Raises ValueError when `n_best` is not from 1 to `beam`, or `trees` is
@@ -298,7 +280,7 @@ class BeamSearch:
         if not 1 <= n_best <= beam:
             raise ValueError(f"n_best is {n_best}: it must be from 1 to the beam, {beam}")
         self._model, self._beam, self._n_best = model.eval(), beam, n_best
-        self._early_stop = early_stop
+        self._early_stop, self._stopping = early_stop, stopping
         self._divisor_of = functools.partial(length_penalty, alpha=alpha, kind=penalty)
         self._cache = model.start(source)
         self.sentences = _sentences(source, max_extra_tokens, model.max_length)
@@ -307,6 +289,7 @@ class BeamSearch:
         self.log_probabilities = torch.zeros(len(self.sentences), 1, device=source.device)
         longest = [sentence.max_length for sentence in self.sentences]
         self._well_formed = WellFormed(trees, longest, source.device) if trees else None
+        self._packing: Packing | None = None
 
     def run(self) -> list[list[Hypothesis]]:
         """All steps that are left; the results."""
@@ -324,8 +307,9 @@ class BeamSearch:
             self.log_probabilities,
             2 * self._beam,
             self._well_formed,
+            self._packing,
         )
-        chosen = []
+        chosen, open_ones = [], [0] * len(sentences)
         is_end, score_list = pieces.eq(EOS).tolist(), candidates.tolist()
         divisor = self._divisor_of(length)
         for b, sentence in enumerate(sentences):
@@ -335,10 +319,13 @@ class BeamSearch:
             if sentence.done:
                 continue
             made = functools.partial(_hypothesis, history, rows, pieces, b, score_list[b], divisor)
-            last = self._divisor_of(sentence.max_length) if self._early_stop else None
-            if sentence.advance(
-                length, is_end[b], score_list[b], going, made, self._beam, self._n_best, last
-            ):
+            last = self._divisor_of(sentence.max_length)
+            divisors = divisor if self._stopping == "own_length" else last, last
+            open_ones[b] = sentence.advance(
+                length, is_end[b], score_list[b], going, made, self._beam, self._n_best,
+                divisors if self._early_stop else None,
+            )  # fmt: skip
+            if not open_ones[b]:
                 self.results[sentence.index] = sentence.ranked()[: self._n_best]
         stay = [b for b, sentence in enumerate(sentences) if not sentence.done]
         if not stay:
@@ -350,6 +337,7 @@ class BeamSearch:
         ranks = torch.tensor(chosen, device=device)[keep]
         rows = rows[keep].gather(1, ranks)
         self.log_probabilities = candidates[keep].gather(1, ranks)
+        self._drop(torch.tensor(open_ones, device=device)[keep])
         self._cache.select((keep.unsqueeze(1) * history.size(1) + rows).flatten())
         ends_with = pieces[keep].gather(1, ranks)
         self.history = torch.cat((history[keep.unsqueeze(1), rows], ends_with.unsqueeze(-1)), dim=2)
@@ -358,6 +346,19 @@ class BeamSearch:
         if len(stay) < len(sentences):
             self.sentences = [sentences[b] for b in stay]
             self._cache.keep(keep)
+
+    def _drop(self, open_ones: Tensor) -> None:
+        """Leave only so many hypotheses, the best, of each sentence, int64 [B]: the places of the
+        others are empty, with probability 0, and are not computed where that pays."""
+        count = self.log_probabilities.size(1)
+        empty = torch.arange(count, device=open_ones.device) >= open_ones.unsqueeze(1)
+        self.log_probabilities.masked_fill_(empty, -torch.inf)
+        self._packing = None
+        if isinstance(self._cache, PackedCache) and self._well_formed is None:
+            places = (~empty).flatten().nonzero().squeeze(1)
+            if len(places) <= SHARE_TO_PACK * empty.numel():
+                self._packing = Packing(places, *empty.shape)
+            self._cache.packing = self._packing
 
 
 @torch.inference_mode()

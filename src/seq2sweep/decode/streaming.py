@@ -16,7 +16,8 @@ import torch
 
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.vocabulary import Vocabulary
-from seq2sweep.decode.beam import BeamSearch, Hypothesis, OurSearch, Translation, prepare
+from seq2sweep.decode.beam import BeamSearch, Hypothesis, OurSearch, Translation
+from seq2sweep.decode.grouping import prepare
 from seq2sweep.errors import UserError
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.model.products import laid_out

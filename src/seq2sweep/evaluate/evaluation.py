@@ -208,6 +208,7 @@ def evaluate(
         "beam": config.evaluate.beam,
         "length_penalty": config.evaluate.length_penalty,
         "alpha": config.evaluate.alpha,
+        "stopping": config.evaluate.stopping,
         "decode_seconds": seconds,
         "decode_tokens_per_second": pieces / seconds,
     }

@@ -156,8 +156,8 @@ def _generation(transformers: Any, translator: Translator, longest: int) -> Any:
     asked = translator.config
     beams: dict[str, Any] = {}
     if asked.beam > 1:
-        # As ours: until no open hypothesis can come first any more.
-        beams = {"length_penalty": asked.alpha, "early_stopping": "never"}
+        early = "never" if asked.stopping == "exact" else False
+        beams = {"length_penalty": asked.alpha, "early_stopping": early}
     return transformers.GenerationConfig(
         num_beams=asked.beam,
         max_length=longest,

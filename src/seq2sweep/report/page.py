@@ -159,7 +159,8 @@ def _facts(results: Results, more: Mapping[str, str]) -> dict[str, str]:
         "Model FLOPs utilisation": percent(train["mfu"]),
         "Device-hours": fixed(train.get("device_hours"), 2),
         "Energy": f"{fixed(train.get('energy_kwh'), 3)}\u202fkWh",
-        "Decoding": f"beam {plain(evaluate['beam'])}, α {plain(evaluate['alpha'])}",
+        "Decoding": f"beam {plain(evaluate['beam'])}, α {plain(evaluate['alpha'])}, "
+        f"stopping {evaluate.get('stopping', 'exact')}",
         "Decoding speed": f"{whole(evaluate['decode_tokens_per_second'])} tokens a second",
         "Checkpoints averaged": ", ".join(steps) or "none",
         **more,

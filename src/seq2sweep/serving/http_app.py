@@ -1,9 +1,10 @@
 """The HTTP answers of a trained model, with limits on all that a stranger may send.
 
 GET /            a page with two boxes and the attention map
-POST /translate  {"text": TEXT or a list, "beam", "alpha", "n_best"}
+POST /translate  {"text": TEXT or a list, "beam", "alpha", "stopping", "n_best"}
                  -> {"translations": of each text the best [{"text", "score"}, ...]}
-POST /stream     {"text", "beam", "alpha"} -> a line of JSON a part {"text"}, last {"translation"}
+POST /stream     {"text", "beam", "alpha", "stopping"} -> a line of JSON a part {"text"}, last
+                 {"translation"}
 POST /attend     {"text", "target"} -> the page of attention maps
 GET /model       what is known of the model
 GET /health      {"status": "ok"}
@@ -29,7 +30,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seq2sweep.config import EvaluateConfig
-from seq2sweep.decode.beam import Translation
+from seq2sweep.decode.beam import Stopping, Translation
 from seq2sweep.decode.streaming import Part
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.attention import attention_maps, head_numbers
@@ -62,6 +63,7 @@ class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     beam: int | None = Field(None, ge=1, le=LARGEST_BEAM)
     alpha: float | None = Field(None, ge=0, le=10, allow_inf_nan=False)
+    stopping: Stopping | None = None
 
 
 class TranslateRequest(Asked):
@@ -117,7 +119,7 @@ class Answers:
 
     def search(self, asked: Asked, n_best: int = 1) -> EvaluateConfig:
         """How to search. Raises UserError where that cannot be."""
-        changes = asked.model_dump(include={"beam", "alpha"}, exclude_none=True)
+        changes = asked.model_dump(include={"beam", "alpha", "stopping"}, exclude_none=True)
         return self.translator.searched(n_best, **changes)
 
     def check(self, lines: list[str]) -> None:

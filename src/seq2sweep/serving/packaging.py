@@ -43,4 +43,5 @@ def write_package(folder: Path, translator: Translator) -> None:
 
 def flavor(translator: Translator) -> dict[str, Any]:
     """What MLflow needs to know to load it, as `Recorder.model` takes it."""
-    return {"loader": LOADER, "beam": translator.config.beam, "alpha": translator.config.alpha}
+    search = {key: getattr(translator.config, key) for key in ("beam", "alpha", "stopping")}
+    return {"loader": LOADER, **search}

@@ -30,8 +30,8 @@ class TranslationModel:
         """A data frame with a row for each translation: `line`, the row of `table` from 0; `rank`,
         from 0; `translation`; and `score`, its length-normalised log-probability in nats.
 
-        params: `beam`, `alpha` and `n_best`, as MLflow has checked them by the signature; those
-        that are left out are as the model was evaluated. Raises ValueError, as MLflow's server
+        params: `beam`, `alpha`, `stopping` and `n_best`, as the signature has them; those that are
+        left out are as the model was evaluated. Raises ValueError, as MLflow's server
         answers 400 to that.
         """
         import pandas as pd  # type: ignore[import-untyped]

@@ -29,8 +29,8 @@ from seq2sweep.tracking.mlflow_store import reason, refuses, resolve_uri
 from seq2sweep.tracking.run_reader import RunReader
 
 
-def signature(beam: int, alpha: float) -> ModelSignature:
-    """Of a model that translates: beam and alpha are those that it is searched with else."""
+def signature(beam: int, alpha: float, stopping: str) -> ModelSignature:
+    """Of a model that translates, and how it is searched where nothing else is asked for."""
     text = ColSpec(DataType.string, "text")
     columns = {"line": "long", "rank": "long", "translation": "string", "score": "double"}
     return ModelSignature(
@@ -40,6 +40,7 @@ def signature(beam: int, alpha: float) -> ModelSignature:
             [
                 ParamSpec("beam", DataType.long, beam),
                 ParamSpec("alpha", DataType.double, alpha),
+                ParamSpec("stopping", DataType.string, stopping),
                 ParamSpec("n_best", DataType.long, 1),
             ]
         ),
@@ -47,16 +48,16 @@ def signature(beam: int, alpha: float) -> ModelSignature:
 
 
 def flavor_files(
-    folder: Path, model_id: str, run_id: str, loader: str, beam: int, alpha: float
+    folder: Path, model_id: str, run_id: str, loader: str, **search: Any
 ) -> list[Path]:
     """Write what makes files of a model one that MLflow loads into `folder`, and list it.
 
-    loader: dotted name of the module, below the model's folder `code`.
+    loader: dotted name of the module, below the model's folder `code`; search: of `signature`.
     """
     environment = _PythonEnv(dependencies=["-r requirements.txt"], python=_python_version())
     environment.to_yaml(str(folder / "python_env.yaml"))
     made = Model(
-        run_id=run_id, model_id=model_id, model_uuid=model_id, signature=signature(beam, alpha)
+        run_id=run_id, model_id=model_id, model_uuid=model_id, signature=signature(**search)
     )
     pyfunc.add_to_model(
         made, loader_module=loader, code="code", python_env="python_env.yaml", data="."

@@ -32,6 +32,7 @@ DECODING: Mapping[str, Sequence[str]] = {
     AVERAGING: ("average_checkpoints", "checkpoints", "checkpoint_steps"),
     "beam": ("beam",),
     "penalty": ("length_penalty", "alpha"),
+    "stopping": ("stopping",),
     CUT: ("max_extra_tokens", "max_input_tokens"),
 }
 """Keys of `evaluate` by cause."""

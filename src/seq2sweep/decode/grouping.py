@@ -1,0 +1,49 @@
+"""Lines of text as groups of sentences that are decoded together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from seq2sweep.config import EvaluateConfig
+from seq2sweep.data.vocabulary import EOS, Vocabulary
+from seq2sweep.model.architecture import Architecture
+
+
+def prepare(
+    model: Architecture, vocabulary: Vocabulary, lines: Sequence[str], config: EvaluateConfig
+) -> tuple[dict[int, list[int]], list[list[int]]]:
+    """Token ids of each line that is not empty, by its index, cut to what the model takes; and
+    these indices in groups that are decoded together."""
+    full = [i for i, line in enumerate(lines) if line.strip()]
+    encoded = dict(zip(full, vocabulary.encode([lines[i] for i in full]), strict=True))
+    _cut(encoded, min(config.max_input_tokens, model.max_length))
+    return encoded, list(_groups({i: len(pieces) for i, pieces in encoded.items()}, config))
+
+
+def _cut(encoded: dict[int, list[int]], limit: int) -> None:
+    """Cut lines, by their index, to so many tokens, and say which."""
+    cut = [i for i, pieces in encoded.items() if len(pieces) > limit]
+    for i in cut:
+        encoded[i] = [*encoded[i][: limit - 1], EOS]
+    if cut:
+        shown = ", ".join(str(i + 1) for i in cut[:5]) + (", ..." if len(cut) > 5 else "")
+        # Standard output may be where the translations go.
+        print(
+            f"{len(cut)} input line(s) of more than {limit} tokens are cut there: line {shown}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _groups(lengths: Mapping[int, int], config: EvaluateConfig) -> Iterator[list[int]]:
+    """Indices in groups of similar length, longest first, each within the token budget."""
+    group: list[int] = []
+    for i in sorted(lengths, key=lambda i: -lengths[i]):
+        longest = lengths[group[0]] if group else lengths[i]
+        if group and (len(group) + 1) * longest * config.beam > config.tokens_per_batch:
+            yield group
+            group = []
+        group.append(i)
+    if group:
+        yield group
