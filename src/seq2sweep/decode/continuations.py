@@ -25,47 +25,39 @@ def continuations(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The best `count` ways to go on, of each sentence: log-probability, hypothesis and piece.
 
-    logits [B, K, V], or of those R hypotheses alone that packing has, [R, V]; they are changed;
-    log_probabilities [B, K]; all three [B, count or fewer], best first, none of them PAD or BOS;
-    with well_formed only what it allows has a probability.
+    logits [B, K, V], or of those R hypotheses alone that packing has, [R, V]; log_probabilities
+    [B, K]; all three [B, count or fewer], best first, none of them PAD or BOS; with well_formed
+    only what it allows has a probability.
 
     None is more probable than what it continues, whatever the rounding.
     """
-    # In float32, or float64 for a model in float64.
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    # With all that is masked below, so that a score is the probability that training's loss sees.
-    # The greatest probability is at least 1 / V: its logarithm is safe.
-    surprise = -torch.softmax(logits, dim=-1).amax(dim=-1).log()
-    # Added to a logit this is no more than 0: rounding keeps the order of numbers.
-    offsets = -logits.amax(dim=-1) - surprise
-    logits[..., PAD] = logits[..., BOS] = -torch.inf
+    # In float32, or float64 for a model in float64. With all that is masked below, so that a score
+    # is the probability that training's loss sees.
+    logs = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
+    logs[..., PAD] = logs[..., BOS] = -torch.inf
     if well_formed:
-        well_formed.mask(logits)
-    if logits.dim() == 3:  # all of them, whether that was wanted or not
+        well_formed.mask(logs)
+    if logits.dim() == 3:  # of all, whether that was wanted or not
         packing = None
-    scores, places = _top(logits, offsets, log_probabilities, count, packing)
+    scores, places = _top(logs, log_probabilities, count, packing)
     return scores, places // logits.size(-1), places % logits.size(-1)
 
 
-def _top(
-    x: Tensor, offsets: Tensor, sums: Tensor, count: int, packing: Packing | None
-) -> tuple[Tensor, Tensor]:
-    """The greatest `count` (or all) of x [B, K, V] + offsets [B, K] + sums [B, K], of each b, and
-    their places.
+def _top(x: Tensor, sums: Tensor, count: int, packing: Packing | None) -> tuple[Tensor, Tensor]:
+    """The greatest `count` (or all) of x [B, K, V] + sums [B, K], of each b, and their places.
 
     Both [B, count], greatest first, places from 0 to K * V. As topk, which copies whole rows: here
     only blocks of a row with the greatest maxima, in which the greatest numbers must be. packing:
-    of x [R, V] and offsets [R]; what they have not is minus infinity.
+    of x [R, V]; the sum of a hypothesis that it has not is minus infinity.
     """
     rows, size = sums.size(1), x.size(-1)
     blocks = size // BLOCK
     end = blocks * BLOCK
     if rows * blocks <= count:
-        x = x + offsets.unsqueeze(-1)
         x = (x if packing is None else packing.pad(x)) + sums.unsqueeze(-1)
         values, places = x.flatten(1).topk(min(count, rows * size), dim=1)
         return values, places
-    maxima = x[..., :end].unflatten(-1, (blocks, BLOCK)).amax(dim=-1) + offsets.unsqueeze(-1)
+    maxima = x[..., :end].unflatten(-1, (blocks, BLOCK)).amax(dim=-1)
     maxima = (maxima if packing is None else packing.pad(maxima)) + sums.unsqueeze(-1)
     chosen = maxima.flatten(1).topk(count, dim=1, sorted=False).indices
     columns = torch.arange(size, device=x.device)
@@ -76,13 +68,13 @@ def _top(
     places = torch.cat((inside, rest), dim=1)
     of = places // size
     if packing is None:
-        scores = x.flatten(1).gather(1, places) + offsets.gather(1, of)
+        scores = x.flatten(1).gather(1, places)
     else:
-        # Any row for what is not there: its sum says that it is lost.
+        # Any row for one that is not there.
         row = packing.places.new_zeros(sums.numel()).index_copy_(
             0, packing.places, torch.arange(len(x), device=x.device)
         )
         row = row.view_as(sums).gather(1, of)
-        scores = x.view(-1)[row * size + places % size] + offsets[row]
+        scores = x.view(-1)[row * size + places % size]
     values, order = (scores + sums.gather(1, of)).topk(count, dim=1)
     return values, places.gather(1, order)
