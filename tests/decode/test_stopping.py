@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from seq2sweep.config import Config
 from seq2sweep.data.vocabulary import BOS, EOS, PAD
 from seq2sweep.decode import beam as module
-from seq2sweep.decode.beam import Hypothesis, Penalty, search
+from seq2sweep.decode.beam import Hypothesis, OurSearch, Penalty, search
 from seq2sweep.model.architecture.transformer import DecoderCache
 
 from ..paper.test_decoding import (
@@ -176,10 +177,14 @@ def test_what_is_lost_is_not_computed(share: float) -> None:
     assert asked == ([1, 1, 1, 1] if share else [1, 4, 4, 4])
 
 
-def test_by_its_own_length_a_longer_one_may_be_missed() -> None:
-    options: dict[str, Any] = {"beam": 2, "alpha": 2.0, "max_extra_tokens": 4}
-    source = torch.tensor([[4, EOS]])
-    exact = search(Chain(LATE), source, **options)[0]
-    own = search(Chain(LATE), source, stopping="own_length", **options)[0]
+def test_by_its_own_length_a_longer_one_may_be_missed(tiny_config: Config) -> None:
+    changes: dict[str, Any] = {"beam": 2, "alpha": 2.0, "max_extra_tokens": 4}
+    config = dataclasses.replace(tiny_config.evaluate, length_penalty="paper", **changes)
+    assert config.stopping == "exact"
+    own = dataclasses.replace(config, stopping="own_length")
+    exact, early = (
+        OurSearch(Chain(LATE), of, torch.device("cpu"))([[4, EOS]], n_best=1)[0]
+        for of in (config, own)
+    )
     assert_same(exact, [Hypothesis([5, 6, 7, 8, EOS], math.log(0.4) / (10 / 6) ** 2)])
-    assert_same(own, [Hypothesis([EOS], math.log(0.6))])
+    assert_same(early, [Hypothesis([EOS], math.log(0.6))])

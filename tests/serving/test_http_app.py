@@ -80,9 +80,11 @@ def shown(found: list[list[Any]]) -> list[list[dict[str, Any]]]:
 
 def test_translations_are_those_of_the_translator(start: Start) -> None:
     client = start()
-    config = client.translator.searched(2, beam=3, alpha=1.0)
+    asked: dict[str, Any] = {"beam": 3, "alpha": 1, "stopping": "own_length"}
+    config = client.translator.searched(2, **asked)
+    assert client.answers.search(http_app.TranslateRequest(text="alpha", **asked)) == config
     expected = shown(client.translator.translate(LINES, 2, config=config))
-    answer = client.post("/translate", {"text": LINES, "beam": 3, "alpha": 1, "n_best": 2})
+    answer = client.post("/translate", {"text": LINES, **asked, "n_best": 2})
     assert answer.json() == {"translations": expected}
     expected = shown(client.translator.translate(LINES[:1]))
     assert client.post("/translate", {"text": LINES[0]}).json() == {"translations": expected}
@@ -133,7 +135,7 @@ def test_it_says_what_the_model_is(start: Start) -> None:
     assert not re.search(r"(src|href)=.?https?:", page)
     schema = requests.get(client.address + "/openapi.json", timeout=20).json()
     body = schema["paths"]["/translate"]["post"]["requestBody"]["content"]["application/json"]
-    assert set(body["schema"]["properties"]) == {"text", "beam", "alpha", "n_best"}
+    assert set(body["schema"]["properties"]) == {"text", "beam", "alpha", "stopping", "n_best"}
 
 
 HOSTILE: list[tuple[Any, int, str]] = [
@@ -149,7 +151,12 @@ HOSTILE: list[tuple[Any, int, str]] = [
     ({"text": 5}, 422, "text"),
     ({"text": None}, 422, "text"),
     ({"text": [["a"]]}, 422, "text"),
-    ({"text": "a", "beem": 5}, 422, "beem: unknown key, known are beam, alpha, text, n_best"),
+    (
+        {"text": "a", "beem": 5},
+        422,
+        "beem: unknown key, known are beam, alpha, stopping, text, n_best",
+    ),
+    ({"text": "a", "stopping": "early"}, 422, "stopping"),
     ({"text": "a", "beam": 0}, 422, "beam"),
     ({"text": "a", "beam": 10**9}, 422, "beam"),
     ({"text": "a", "beam": "4"}, 422, "beam"),
