@@ -81,6 +81,11 @@ def _settings(project: Path, stored: Mapping[str, Any]) -> Config:
 def _compared(
     project: Path, config: Config, stored: Mapping[str, Any], metrics: Mapping[str, Any]
 ) -> Iterator[Figure]:
+    # What it says nothing of, as it was written before there was the key.
+    known = configuration.to_dict(config)["evaluate"]
+    made_from = stored["made_from"]
+    made_from = {**made_from, "evaluate": {**known, **made_from["evaluate"]}}
+    stored = {"stopping": known["stopping"], **stored, "made_from": made_from}
     pieces = metrics["decode_tokens_per_second"] * metrics["decode_seconds"]
     found = dict(metrics) | {"decode_tokens_per_second": pieces / (stored["decode_seconds"] or 1)}
     for file, there, here in (
