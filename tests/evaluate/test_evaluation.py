@@ -332,6 +332,15 @@ def test_a_figure_that_is_not_that_of_the_files_is_named(
     assert len(of_file) == 1
 
 
+def test_scores_from_before_there_was_a_rule_to_name_are_of_the_default(
+    metrics: dict[str, Any],
+) -> None:
+    older = copy.deepcopy(metrics)
+    assert older.pop("stopping") == older["made_from"]["evaluate"].pop("stopping") == "exact"
+    store(older)
+    assert main(["evaluate", "--check"]) == 0
+
+
 @pytest.mark.parametrize(
     "changes",
     [
