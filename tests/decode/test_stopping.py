@@ -16,7 +16,7 @@ from torch import Tensor
 from seq2sweep.config import Config
 from seq2sweep.data.vocabulary import BOS, EOS, PAD
 from seq2sweep.decode import beam as module
-from seq2sweep.decode.beam import Hypothesis, OurSearch, Penalty, search
+from seq2sweep.decode.beam import BeamSearch, Hypothesis, OurSearch, Penalty, search
 from seq2sweep.model.architecture.transformer import DecoderCache
 
 from ..paper.test_decoding import (
@@ -130,8 +130,9 @@ def test_a_thousand_sentences_are_what_they_are_without_stopping(
     beam: int, n_best: int, kind: Penalty, alpha: float, share: float
 ) -> None:
     """Where all hypotheses are computed to the end, which is the search that the proof is of."""
-    model = counting(random_model(beam, 40, 3.0, {EOS: 2.0}))
-    rows = random_rows(beam, [1 + i % 7 for i in range(1000)], 40)
+    # With several blocks of pieces, and some that are in none.
+    model = counting(random_model(beam, 300, 3.0, {EOS: 6.0}))
+    rows = random_rows(beam, [1 + i % 7 for i in range(1000)], 300)
     options: dict[str, Any] = {"beam": beam, "n_best": n_best, "alpha": alpha, "penalty": kind}
     options |= {"max_extra_tokens": 12}
     found = search(model, padded(rows), **options)
@@ -175,6 +176,11 @@ def test_what_is_lost_is_not_computed(share: float) -> None:
     found = search(model, torch.tensor([[4, EOS]]), **options)[0]
     assert_same(found, [Hypothesis([5, 8, 9, EOS], math.log(0.47 * 0.9) / 1.5**0.6)])
     assert asked == ([1, 1, 1, 1] if share else [1, 4, 4, 4])
+    running = BeamSearch(model.eval(), torch.tensor([[4, EOS]]), **options)
+    with torch.inference_mode():
+        running.step()
+    # None of them is what is shown of a search that goes on.
+    assert running.log_probabilities.isneginf().tolist() == [[False, True, True, True]]
 
 
 def test_by_its_own_length_a_longer_one_may_be_missed(tiny_config: Config) -> None:
