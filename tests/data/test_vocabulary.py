@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import pickle
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -163,6 +165,78 @@ def test_word_pieces_are_learned_as_bpe_is() -> None:
     assert len(joined) == len(cut)
     # Both know these words whole, so joins and longest match agree.
     assert joined.encode(["the dog"]) == cut.encode(["the dog"])
+
+
+ODD = [
+    "  two  blanks   at  the ends ",
+    "a\u2581low block \u2581 alone \u2581\u2581",
+    "no\xa0break, \u3000ideographic\u3000, line\u2028separator, form\x0cfeed, next\x85line",
+    "a return at the end\r",
+    "a\0b \0\0",
+    "\ufeffmark <s> <unk> x\u2585y e\u0301",
+    # At the bound of bytes, above it, and above it in bytes alone.
+    "Wind " * 13_107,
+    "Regen " * 13_107,
+    "Bäche " * 9_500,
+]
+
+
+def whole_sentences(lines: Iterable[str], config: VocabularyConfig) -> bytes:
+    """What SentencePiece learns from the lines themselves."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=(line.replace("\u2585", " ") for line in lines),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=config.size,
+        character_coverage=config.character_coverage,
+        byte_fallback=config.byte_fallback,
+        pad_id=PAD,
+        bos_id=BOS,
+        eos_id=EOS,
+        unk_id=UNK,
+        normalization_rule_name="identity",
+        max_sentence_length=vocabulary.LONGEST_SENTENCE,
+        num_threads=1,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("lines", "config"),
+    [
+        (LINES, CONFIG),
+        (LINES, BYTES["bpe"]),
+        ([*LINES, *ODD], CONFIG),
+        ([*LINES, *ODD[:6]], dataclasses.replace(CONFIG, character_coverage=0.98)),
+    ],
+)
+def test_counted_words_give_the_bytes_that_whole_sentences_give(
+    lines: list[str], config: VocabularyConfig
+) -> None:
+    assert vocabulary.train(lines, config) == whole_sentences(lines, config)
+
+
+def test_a_tab_is_a_blank() -> None:
+    tabs = [line.replace(" ", "\t") for line in LINES]
+    assert vocabulary.train(tabs, CONFIG) == vocabulary.train(LINES, CONFIG)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word_piece"])
+def test_each_word_is_held_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory grows with the words that differ, not with the sentences."""
+    given: list[str] = []
+
+    def train(sentence_iterator: Iterator[str], **options: object) -> None:
+        given.extend(sentence_iterator)
+        learn(sentence_iterator=iter(given), **options)
+
+    learn = sentencepiece.SentencePieceTrainer.train
+    monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", train)
+    vocabulary.train(LINES * 500, CONFIGS[kind])
+    assert len(given) == len(set(" ".join(LINES).split()))
+    assert "The\t1000" in given
 
 
 def test_unigram_learns_from_a_bounded_sample(config: VocabularyConfig) -> None:

@@ -22,6 +22,7 @@ import hashlib
 import io
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ JSON_NAME = "vocabulary.json"
 SYMBOLS_NAME = "symbols.json"
 """Of the target's own vocabulary, where the target is trees."""
 
+BPE = "bpe"
 CHARACTERS = "characters"
 MODEL_TYPES = {"unigram": "unigram", CHARACTERS: "char"}
 """SentencePiece's, of kinds that are not learned as bpe is."""
@@ -50,8 +52,8 @@ MODEL_TYPES = {"unigram": "unigram", CHARACTERS: "char"}
 LONGEST_SENTENCE = 65_535
 """Bytes; a longer line is left out when the pieces are learned (but is encoded as any other)."""
 MOST_FOR_UNIGRAM = 400_000
-"""Sentences. Learning takes about 0.65 KiB of memory a sentence for bpe and word_piece (1.3 GiB for
-2 million) but 3.3 KiB for unigram, so that its sample is bounded here as well."""
+"""Sentences. Learning takes about 3.3 KiB of memory a sentence for unigram, so that its sample is
+bounded here as well; for bpe and word_piece it takes memory for each different word alone."""
 
 
 def token_type(size: int) -> np.dtype[Any]:
@@ -217,15 +219,44 @@ def train(lines: Iterable[str], config: VocabularyConfig) -> bytes:
     # A word's first piece has a blank before it, as has a sentence; a blank of its own is enough
     # for characters.
     further: dict[str, Any] = {"add_dummy_prefix": False} if config.kind == CHARACTERS else {}
+    # It learns nothing from a line with U+2585, which it writes for unknown ones.
+    lines = (line.replace("\u2585", " ") for line in lines)
+    model_type = MODEL_TYPES.get(config.kind, BPE)
+    if model_type == BPE:
+        lines = (f"{word}\t{count}" for word, count in _words(lines).items())
+        further |= {"input_format": "tsv"}
+    learned = _learned(lines, config, model_type=model_type, **further)
+    if config.kind == word_piece.KIND:
+        pieces = _sentence_pieces(learned, MODEL_NAME)
+        return word_piece.dump([pieces.id_to_piece(i) for i in range(len(pieces))])
+    return learned
+
+
+def _words(lines: Iterable[str]) -> Counter[str]:
+    """How often each word occurs, in the lines that SentencePiece would take.
+
+    That is all its bpe looks at: whole sentences would give the same pieces, and take more memory.
+    A tab, which it would keep inside a word, is a blank here.
+    """
+    words = Counter[str]()
+    for line in lines:
+        if 4 * len(line) <= LONGEST_SENTENCE or len(line.encode()) <= LONGEST_SENTENCE:
+            words.update(line.rstrip("\r\n").replace("\t", " ").split(" "))
+    return words
+
+
+def _learned(lines: Iterable[str], config: VocabularyConfig, **further: Any) -> bytes:
+    """SentencePiece's model file, less the format of its input."""
+    # Imported here, as most who encode text learn nothing.
+    from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
     model = io.BytesIO()
     raised: list[BaseException] = []
 
     def watched() -> Iterator[str]:
         """The lines as SentencePiece takes them; it hides what happens in here."""
         try:
-            for line in lines:
-                # It learns nothing from a line with U+2585, which it writes for unknown ones.
-                yield line.replace("\u2585", " ")
+            yield from lines
         except BaseException as error:
             raised.append(error)
             raise
@@ -234,7 +265,6 @@ def train(lines: Iterable[str], config: VocabularyConfig) -> bytes:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=watched(),
             model_writer=model,
-            model_type=MODEL_TYPES.get(config.kind, "bpe"),
             vocab_size=config.size,
             character_coverage=config.character_coverage,
             pad_id=PAD,
@@ -252,11 +282,9 @@ def train(lines: Iterable[str], config: VocabularyConfig) -> bytes:
         if raised:
             raise raised[0] from None
         raise _explained(error, config) from None
-    learned = model.getvalue()
-    if config.kind == word_piece.KIND:
-        pieces = _sentence_pieces(learned, MODEL_NAME)
-        return word_piece.dump([pieces.id_to_piece(i) for i in range(len(pieces))])
-    return learned
+    proto = ModelProto.FromString(model.getvalue())
+    proto.trainer_spec.ClearField("input_format")
+    return bytes(proto.SerializeToString(deterministic=True))
 
 
 def _explained(error: RuntimeError, config: VocabularyConfig) -> Exception:
