@@ -19,12 +19,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from pipeline import stage
-from pipeline.evaluate import mapper
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.config import Config
@@ -33,10 +32,12 @@ from seq2sweep.data.reading import read_lines
 from seq2sweep.data.treebank import unlabelled
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.errors import UserError
-from seq2sweep.evaluate.translator import Translator
 from seq2sweep.parallel import Mapper
 from seq2sweep.paths import read_json
 from seq2sweep.storage.atomic import whole_folder, write_json
+
+if TYPE_CHECKING:
+    from seq2sweep.evaluate.translator import Translator
 
 CHUNK = 2000
 """Sentences that both parse before it is written down: a minute or a few."""
@@ -49,6 +50,9 @@ def work(config: Config) -> None:
         with whole_folder(stage.SILVER):
             stage.write_metrics("silver", {}, {})
         return
+    from pipeline.evaluate import mapper  # here: torch and MLflow take seconds to load
+    from seq2sweep.evaluate.translator import Translator
+
     files.verify(stage.CLEAN, *files.SPLITS)
     search = replace(config.evaluate, beam=config.self_training.beam)
     parsers = [
@@ -143,7 +147,7 @@ def _parts_folder(parsers: list[Translator]) -> Path:
     made_from = {
         "weights": [parser.weights for parser in parsers],
         "search": asdict(parsers[0].config),
-        "code": stage.code_of(Translator.__module__),
+        "code": stage.code_of("seq2sweep.evaluate.translator"),
     }
     text = json.dumps(made_from, sort_keys=True)
     return PARSED / hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -15,6 +15,9 @@ NEEDS = {
     "pipeline.prepare": [],
     "pipeline.vocabulary": [],
     "pipeline.encode": [],
+    "pipeline.teacher": [],
+    "pipeline.silver": [],
+    "pipeline.student": [],
     "pipeline.summary": [],
     "pipeline.report": ["matplotlib", "scipy"],
 }

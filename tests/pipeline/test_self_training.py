@@ -21,6 +21,7 @@ from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.beam import Translation
 from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import UserError
+from seq2sweep.evaluate import translator
 from seq2sweep.evaluate.evaluation import Evaluation
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.train import loop
@@ -102,7 +103,7 @@ def parse_with(monkeypatch: pytest.MonkeyPatch, *wrong: set[str]) -> list[int]:
     """Doubles that get these sentences wrong; what they are called with."""
     calls: list[int] = []
     doubles = iter([Double(str(number), one, calls) for number, one in enumerate(wrong)])
-    monkeypatch.setattr(silver, "Translator", lambda *given: next(doubles))
+    monkeypatch.setattr(translator, "Translator", lambda *given: next(doubles))
     monkeypatch.setattr(silver, "CHUNK", 20)
     return calls
 
@@ -186,13 +187,13 @@ def test_real_parsers_write_tags_that_can_be_trained_on(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One model agrees with itself on everything; the trees have its own tags."""
-    opened, open_one = [], silver.Translator
+    opened, open_one = [], translator.Translator
 
     def twice_the_first(folder: Path, *given: Any) -> Translator:
         opened.append(open_one(folder, *given))
         return opened[0]
 
-    monkeypatch.setattr(silver, "Translator", twice_the_first)
+    monkeypatch.setattr(translator, "Translator", twice_the_first)
     silver.work(config_of(**{"self_training.sentences": 6}))
     first, second = opened
     assert first.weights != second.weights
