@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2sweep.code_fingerprint import of_code
+from seq2sweep.code_fingerprint import of_code, parts
 
 ROOT = Path(__file__).parents[1]
 
@@ -102,3 +102,28 @@ def test_it_is_the_same_on_every_version_of_python(python: str) -> None:
         [python, "-c", ask], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == of_code((ROOT / "src").rglob("*.py")), (sys.version, done.stderr)
+
+
+def test_each_question_looks_at_the_files_as_they_are(tmp_path: Path) -> None:
+    package = tmp_path / "kept"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "program.py").write_text("import kept.later\nPAGE = 'page.txt'\n")
+    known = [parts("kept.program", tmp_path)]
+    for name, text in (
+        ("later.py", "A = 1\n"),  # is there now
+        ("later.py", "A = 2\n"),
+        ("page.txt", "words"),
+        ("later.py", "A = 2\nCHANGES_NO_RESULT = 'no'\n"),
+        ("__init__.py", "CHANGES_NO_RESULT = 'no'\n"),
+    ):
+        (package / name).write_text(text)
+        known.append(parts("kept.program", tmp_path))
+    seen = [{*found} - {"imports"} for found in known]
+    page = "kept.program: page.txt"
+    assert seen[0] == {"kept", "kept.program"}
+    assert seen[1] == seen[2] == {*seen[0], "kept.later"}
+    assert known[1]["kept.later"] != known[2]["kept.later"]
+    assert seen[3] == {*seen[2], page}
+    assert seen[4] == {*seen[0], page}
+    assert seen[5] == set()

@@ -42,6 +42,7 @@ def of_code(files: Iterable[Path]) -> str:
     Code that is moved is the same, and it is the same on every version of Python that can read the
     files. Raises UserError for one that is no Python.
     """
+    _look_again()
     return _of_all(_parsed(file).meaning for file in files)
 
 
@@ -57,6 +58,7 @@ def parts(program: str, *roots: Path) -> dict[str, str]:
     kind that a package holds, such as a template, is a part of each module that names it; and which
     names the modules have from each other is the part IMPORTS.
     """
+    _look_again()
     found: dict[str, str] = {}
     imported: list[tuple[str, ...]] = []
     for module, path in modules(program, *roots).items():
@@ -82,6 +84,7 @@ def modules(program: str, *roots: Path, whole: bool = False) -> dict[str, Path]:
     Left out are those that change no result, unless `whole`. Raises UserError for one that is no
     Python.
     """
+    _look_again()
     found: dict[str, Path] = {}
     waiting = [program]
     while waiting:
@@ -98,6 +101,7 @@ def modules(program: str, *roots: Path, whole: bool = False) -> dict[str, Path]:
 
 def of_folder(folder: Path) -> str:
     """sha256 (hex) of the files of a folder, or of one file, by their meaning and names."""
+    _look_again()
     return _of_all(
         f"{path.relative_to(folder).as_posix()} {_of_file(path)}"
         for path in (folder.rglob("*") if folder.is_dir() else [folder])
@@ -173,6 +177,7 @@ def _read(text: str) -> _Read:
     )
 
 
+@functools.cache
 def _parsed(file: Path) -> _Read:
     try:
         return _read(_text_of(file))
@@ -190,7 +195,7 @@ def _imports(node: ast.AST) -> TypeGuard[ast.Import | ast.ImportFrom | ast.Call]
     return called in ("import_module", "__import__") and isinstance(name, str)
 
 
-def _target(name: str, roots: Iterable[Path]) -> tuple[str, str]:
+def _target(name: str, roots: tuple[Path, ...]) -> tuple[str, str]:
     """Of something imported the meaning of its module, so that it may move, and its name there."""
     module, path = _locate(name, roots)
     if path is None:
@@ -199,7 +204,8 @@ def _target(name: str, roots: Iterable[Path]) -> tuple[str, str]:
     return meaning, name[len(module) :]
 
 
-def _locate(name: str, roots: Iterable[Path]) -> tuple[str, Path | None]:
+@functools.cache
+def _locate(name: str, roots: tuple[Path, ...]) -> tuple[str, Path | None]:
     """The module that a dotted name is of, or is a name in, and its file; None: it is not ours."""
     while name:
         for root in roots:
@@ -215,7 +221,8 @@ def _is_package(path: Path) -> bool:
     return path.name == "__init__.py"
 
 
-def _is_marked(module: str, path: Path, roots: Iterable[Path]) -> bool:
+@functools.cache
+def _is_marked(module: str, path: Path, roots: tuple[Path, ...]) -> bool:
     if _parsed(path).marked:
         return True
     package, above = _locate(module.rpartition(".")[0], roots)
@@ -231,11 +238,7 @@ def _is_mark(node: Any) -> bool:
 def _files_of(module: str, path: Path) -> dict[str, Path]:
     """What a package holds besides Python and this module names, or what it names does: files by
     their name or their folder's, or by their ending alone where none is named in full."""
-    inside = {
-        file.relative_to(path.parent).as_posix(): file
-        for file in sorted(path.parent.rglob("*"))
-        if file.suffix not in (".py", ".pyc") and file.is_file()
-    }
+    inside = _no_code_in(path.parent)
     strings = _parsed(path).strings
     named: dict[str, Path] = {}
     waiting = {name for name in inside if name.split("/")[0] in strings or name in strings}
@@ -249,6 +252,25 @@ def _files_of(module: str, path: Path) -> dict[str, Path]:
     return {f"{module}: {name}": file for name, file in sorted(named.items())}
 
 
+@functools.cache
+def _no_code_in(folder: Path) -> dict[str, Path]:
+    """The files of a folder that are no Python, by their names in it."""
+    return {
+        file.relative_to(folder).as_posix(): file
+        for file in sorted(folder.rglob("*"))
+        if file.suffix not in (".py", ".pyc") and file.is_file()
+    }
+
+
+_KNOWN: tuple[Any, ...] = (_parsed, _locate, _is_marked, _no_code_in)
+
+
+def _look_again() -> None:
+    """Files may have changed since they were looked at: each question begins anew."""
+    for known in _KNOWN:
+        known.cache_clear()
+
+
 def _text_of(file: Path) -> str:
     return file.read_text(encoding="utf-8", errors="replace")
 
@@ -259,12 +281,16 @@ def _of_file(file: Path) -> str:
         if file.suffix == ".py":
             return _parsed(file).meaning
         if file.suffix == ".yaml":
-            values = yaml_text.read_yaml(_text_of(file))
-            return _sha256(json.dumps(values, sort_keys=True, default=str))
+            return _of_yaml(_text_of(file))
     if file.suffix == ".css":
         return _sha256(" ".join(re.sub(r"/\*.*?\*/", " ", _text_of(file), flags=re.DOTALL).split()))
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@functools.lru_cache(maxsize=256)
+def _of_yaml(text: str) -> str:
+    return _sha256(json.dumps(yaml_text.read_yaml(text), sort_keys=True, default=str))
 
 
 def _of_all(hashes: Iterable[str]) -> str:
