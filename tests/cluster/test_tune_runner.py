@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,44 @@ def test_what_scoring_raises_is_raised(
         assert result.cause == (None if bleu else "not scored: ZeroDivisionError: no sentences")
         told = ["started", "finished", *(["scored"] if bleu else [])]
         assert listener.of("base") == told
+
+
+def test_a_trial_is_scored_while_the_last_ones_still_train(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    two = configuration.with_changes(
+        config,
+        {
+            "sweep.base": {"train.steps": 4},
+            "sweep.space": {"train.steps": [300]},
+            "sweep.scheduler": "none",
+            "sweep.cpus_per_trial": 1,
+        },
+    )
+    seen = []
+
+    def hear(event: str, variant: Variant, figures: dict[str, Any]) -> None:
+        if (event, variant.config.train.steps) == ("finished", 300):
+            (folder,) = (project / "runs/sweep/trials").glob("base-*")
+            deadline = time.monotonic() + 60
+            while not (folder / "scored.txt").exists() and time.monotonic() < deadline:
+                time.sleep(0.1)
+            seen.append((folder / "scored.txt").exists())
+        elif event == "scored":
+            assert seen, "what it finds is told when all are trained"
+
+    chosen, _ = variants(two)
+    results = run_sweep(
+        two,
+        chosen,
+        encoded=tiny_corpus.encoded,
+        project=project,
+        name="sweep",
+        score=scoring.score,
+        on_trial=hear,
+    )
+    assert seen == [True]
+    assert [result.metrics["bleu"] for result in results] == [4.0, 300.0]
 
 
 def test_a_trial_that_fits_nowhere_is_an_error_at_once(

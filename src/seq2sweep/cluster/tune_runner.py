@@ -12,12 +12,13 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
+from tqdm import tqdm
 
 from seq2sweep import config as configuration
 from seq2sweep import console
@@ -81,9 +82,10 @@ def run_sweep(
             for variant in variants
         ]
         rungs = _rungs(config.sweep, records)
-        sweep = _Sweep(config, store, records, rungs, store.publish(encoded.resolve()), on_trial)
+        data = store.publish(encoded.resolve())
+        sweep = _Sweep(config, store, records, rungs, data, score, on_trial)
         sweep.train_all()
-        sweep.score_all(score)
+        sweep.score_all()
         for record in records:
             record.settle()
     return [record.result() for record in records]
@@ -177,7 +179,12 @@ class _Sweep:
     records: list[TrialRecord]
     rungs: Rungs | None
     data: dict[str, str]
+    score: Score
     on_trial: OnTrial
+    asked: set[str] = field(default_factory=set)
+    """Slugs of the trials that have been looked at for their scores."""
+    scoring: dict[Any, TrialRecord] = field(default_factory=dict)
+    """The trials whose scores are still to come, by the reference to them."""
 
     def train_all(self) -> None:
         """Train what no earlier sweep has; when this returns or raises, each record has an end."""
@@ -226,6 +233,10 @@ class _Sweep:
         def follow() -> None:
             watch()
             hooks.catch_up()
+            # Those that are left all train: what others leave free is for scores.
+            if all(record.started for record in self.records):
+                for record in self.records:
+                    self._begin_to_score(record)
 
         self.store.begin_attempt(uuid.uuid4().hex)
         tuner = self._tuner(hooks, scratch)
@@ -294,28 +305,36 @@ class _Sweep:
             ),
         )
 
-    def score_all(self, score: Score) -> None:
-        """Score each newest checkpoint in a Ray task; what was scored so before is read."""
-        cpus, gpus = self.config.sweep.cpus_per_trial, self.config.sweep.gpus_per_trial
-        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=1)(_score_one)
-        waiting: dict[Any, TrialRecord] = {}
+    def score_all(self) -> None:
+        """Have the scores of each newest checkpoint."""
         for record in self.records:
-            if record.status == "failed" or record.reuse_cause():
-                continue
-            checkpoint = record.checkpoint()
-            if checkpoint is None:
-                record.cause = "ended before its first checkpoint: lower train.validate_every"
-            elif record.reuse_scores():
-                self.on_trial("scored", record.variant, record.scores)
-            else:
-                place = (record.store.location, record.store.attempt, checkpoint.name)
-                asked = task.remote(score, record.variant.config, place, self.data, cpus)
-                waiting[asked] = record
-        while waiting:
-            session.require_alive()
-            console.doing(f"scoring, {len(waiting)} trials to go")
-            for scored in ray.wait(list(waiting), timeout=1.0)[0]:
-                self._take_scores(waiting.pop(scored), scored)
+            self._begin_to_score(record)
+        with tqdm(total=len(self.scoring), **console.bar("score", "trials")) as bar:
+            while self.scoring:
+                session.require_alive()
+                console.doing(f"scoring, {len(self.scoring)} trials to go")
+                for scored in ray.wait(list(self.scoring), timeout=1.0)[0]:
+                    self._take_scores(self.scoring.pop(scored), scored)
+                    bar.update()
+
+    def _begin_to_score(self, record: TrialRecord) -> None:
+        """Score a trial that has ended in a Ray task; what was scored so before is read."""
+        if not record.status or record.variant.slug in self.asked:
+            return
+        self.asked.add(record.variant.slug)
+        if record.status == "failed" or record.reuse_cause():
+            return
+        checkpoint = record.checkpoint()
+        if checkpoint is None:
+            record.cause = "ended before its first checkpoint: lower train.validate_every"
+        elif record.reuse_scores():
+            self.on_trial("scored", record.variant, record.scores)
+        else:
+            cpus, gpus = self.config.sweep.cpus_per_trial, self.config.sweep.gpus_per_trial
+            task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=1)(_score_one)
+            place = (record.store.location, record.store.attempt, checkpoint.name)
+            asked = task.remote(self.score, record.variant.config, place, self.data, cpus)
+            self.scoring[asked] = record
 
     def _take_scores(self, record: TrialRecord, scored: Any) -> None:
         try:
