@@ -76,6 +76,9 @@ MEASURED = {
         ("python", "-m", "benchmarks.memory", "--trials", "100"),
         (*CORE, "src/seq2sweep/cluster/tune_trial.py", "src/seq2sweep/planning/memory.py"),
     ),
+    "on_paper": Measured(
+        ("python", "-m", "benchmarks.scaling", "--on-paper"), ("benchmarks/scaling.py",)
+    ),
     "table1": Measured(
         ("python", "-m", "benchmarks.table1"),
         ("src/seq2sweep/table1", "src/seq2sweep/model", "src/seq2sweep/report/table1.py"),

@@ -76,13 +76,16 @@ ON_PAPER = {
     1: Constants(GPU, 350e9, 50e-6, LAUNCH),
     8: Constants(GPU, 350e9, 50e-6, LAUNCH),
     64: Constants(GPU, 40e9, 200e-6, LAUNCH),
+    512: Constants(GPU, 40e9, 200e-6, LAUNCH),
 }
-"""For so many H100."""
+"""For so many H100, eight in a machine."""
 PAPER = {
     "base": Update(9.0e12, 24_000, 4 * 63.05e6),
     "big": Update(3.03e13, 24_000, 4 * 214.17e6),
 }
 """An update of 25 000 tokens; FLOPs as `seq2sweep plan` counts them."""
+UPDATES = {"base": 100_000, "big": 300_000}
+"""Of the paper."""
 
 
 def main() -> None:
@@ -94,7 +97,13 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=6, help="measured updates of a turn")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each number of workers")
     parser.add_argument("--json", type=Path, help="where to write all figures")
+    parser.add_argument(
+        "--on-paper", action="store_true", help="what the model says of GPUs alone, as JSON"
+    )
     options = parser.parse_args()
+    if options.on_paper:
+        print(json.dumps({"on_paper": on_paper()}, indent=2))
+        return
     with tempfile.TemporaryDirectory() as folder:
         corpus.make_as_asked(Path(folder), options)
         turns = [workers for _ in range(options.rounds) for workers in WORKERS]
@@ -241,16 +250,40 @@ def table(result: dict[str, Any]) -> str:
         "",
         "| on paper | GPUs | tokens an update | target tokens/s | of as many times one |",
         "|---|---|---|---|---|",
+        *(
+            f"| {row['model']} | {row['gpus']} | {row['tokens']:,} | {row['rate']:,.0f} | "
+            f"{row['share']:.0%} |"
+            for row in on_paper()
+        ),
     ]
+    return "\n".join(lines)
+
+
+def on_paper() -> list[dict[str, Any]]:
+    """What the model says of GPUs, for the paper's updates and for larger ones.
+
+    rate: target tokens a second; share: of what so many GPUs would do without an exchange; hours:
+    for as many tokens as the paper's training has.
+    """
+    rows = []
     for name, update in PAPER.items():
         for times in (1, 16):
             larger = Update(times * update.flops, times * update.tokens, update.gradients)
-            rates = {n: larger.tokens / seconds(larger, n, c, 1.0) for n, c in ON_PAPER.items()}
-            lines += [
-                f"| {name} | {n} | {25_000 * times:,} | {rate:,.0f} | {rate / (n * rates[1]):.0%} |"
-                for n, rate in rates.items()
-            ]
-    return "\n".join(lines)
+            one = seconds(larger, 1, ON_PAPER[1], 1.0)
+            for gpus, constants in ON_PAPER.items():
+                taken = seconds(larger, gpus, constants, 1.0)
+                rows.append(
+                    {
+                        "model": name,
+                        "gpus": gpus,
+                        "tokens": 25_000 * times,
+                        "seconds": taken,
+                        "rate": larger.tokens / taken,
+                        "share": one / (gpus * taken),
+                        "hours": taken * UPDATES[name] / times / 3600,
+                    }
+                )
+    return rows
 
 
 if __name__ == "__main__":
