@@ -44,6 +44,16 @@ def autocast(precision: Precision) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def plain_attention() -> Iterator[None]:
+    """`scaled_dot_product_attention` as products and a softmax: the gradient of its fused kernel in
+    bf16 takes ten times as long on a CPU."""
+    # Or the products would be in float32.
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
 class Embedding(nn.Module):
     """One matrix for both sides and the logits, and the sum with positions."""
 
@@ -150,11 +160,7 @@ def hand(size: Size, precision: Precision) -> Update:
 
 
 def plain(size: Size, precision: Precision) -> Update:
-    """torch.nn.Transformer, without dropout of attention's weights and inside feed-forward layers.
-
-    Its attention is the plain one: the gradient of PyTorch's fused kernel in bf16 takes ten times
-    as long on a CPU.
-    """
+    """torch.nn.Transformer, without dropout of attention's weights and inside feed-forward."""
     embedding = Embedding(size)
     transformer = nn.Transformer(
         size.d_model, size.heads, size.layers, size.layers, size.d_ff, DROPOUT, batch_first=True
@@ -170,7 +176,7 @@ def plain(size: Size, precision: Precision) -> Update:
     def logits(batch: Any) -> Tensor:
         source, target = batch.source, batch.target_in
         future = nn.Transformer.generate_square_subsequent_mask(target.size(1)).isinf()
-        with sdpa_kernel(SDPBackend.MATH):
+        with plain_attention():
             states = transformer(
                 embedding(source), embedding(target), tgt_mask=future, tgt_is_causal=True,
                 src_key_padding_mask=source.eq(0), memory_key_padding_mask=source.eq(0),

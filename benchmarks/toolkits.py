@@ -11,15 +11,14 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.contenders import Precision, Update
-from benchmarks.handwritten import loop
+from benchmarks.handwritten import loop, plain_attention
 from benchmarks.sizes import DROPOUT, LONGEST, Size
 
 
 def marian(size: Size, precision: Precision) -> Update:
-    """Hugging Face's MarianMTModel, with plain attention, as `plain` has it."""
+    """Hugging Face's MarianMTModel, with plain attention."""
     from transformers import MarianConfig, MarianMTModel
 
     model = MarianMTModel(marian_config(MarianConfig, size)).train()
@@ -129,7 +128,7 @@ def eole_vocabulary(size: Size) -> dict[str, Any]:
 
 
 def sockeye(size: Size, precision: Precision) -> Update:
-    """Sockeye's, with plain attention, as `plain` has it."""
+    """Sockeye's, with plain attention."""
     model = sockeye_model(size)
 
     def logits(batch: Any) -> Any:
@@ -138,7 +137,7 @@ def sockeye(size: Size, precision: Precision) -> Update:
             for side in (batch.source, batch.target_in)
         ]
         source, target = batch.source.unsqueeze(-1), batch.target_in.unsqueeze(-1)
-        with sdpa_kernel(SDPBackend.MATH):
+        with plain_attention():
             return model(source, lengths[0], target, lengths[1])["logits"]
 
     return loop(model.train(), logits, precision)
