@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.data.batching import Batch
+from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model import attention, layers
 from seq2sweep.model.architecture import transformer
 from seq2sweep.parallel import available_cpus
@@ -72,12 +73,15 @@ def curve(options: argparse.Namespace, seed: int, precision: str = "auto") -> li
 
 
 def plain(
-    model: nn.Module, batch: Batch, smoothing: float, device: torch.device
+    model: nn.Module, batch: Batch | step.Staged, smoothing: float, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """`sums_of` as it is first thought of."""
-    batch = batch.to(device)
-    logits = model(batch.source, batch.target_in)
-    return smoothed_cross_entropy(logits, batch.target_out, smoothing)
+    staged = batch if isinstance(batch, step.Staged) else step.Staged.of(batch, device)
+    staged = staged.to(device)
+    logits = model(staged.source, staged.target_in)
+    target = torch.full_like(staged.target_in, PAD).flatten()
+    target[staged.packings[1].places] = staged.target
+    return smoothed_cross_entropy(logits.flatten(0, 1), target, smoothing)
 
 
 if __name__ == "__main__":

@@ -51,11 +51,6 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/train/loop.py": [
             ("+ step) * 1_009 + self.rank", "+ step) * 1_009"),
             ("* 1_000_003 + step) * 1_009", "* 1_000_003) * 1_009"),
-            ("epoch=self.progress.epoch,\n            )", "epoch=0,\n            )"),
-            (
-                "seed=self.settings.seed,\n                epoch",
-                "seed=0,\n                epoch",
-            ),
             ('"loss": loss / max(tokens, 1)', '"loss": likelihood / max(tokens, 1)'),
             ("perplexity(likelihood / max(tokens, 1))", "perplexity(loss / max(tokens, 1))"),
             ("norms / max(updates, 1)", "norms"),
@@ -64,6 +59,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "self.settings.label_smoothing,\n            world_size",
                 "0.0,\n            world_size",
             ),
+        ],
+        f"{PACKAGE}/train/updates.py": [
+            ("epoch=epoch,\n        )", "epoch=0,\n        )"),
+            ("seed=settings.seed,\n            epoch", "seed=0,\n            epoch"),
         ],
         f"{PACKAGE}/train/validation.py": [
             ("    model.eval()\n", "    model.train()\n"),
@@ -120,8 +119,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/train/loop.py": [
             (
-                "progress.padded_flops += self._computed",
-                "progress.padded_flops += 2 * self._computed",
+                "self.progress.padded_flops += float(computed)",
+                "self.progress.padded_flops += 2 * float(computed)",
             ),
             (
                 "progress.target_tokens += target_tokens",

@@ -21,6 +21,7 @@ from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
 from seq2sweep.data import vocabulary
+from seq2sweep.data.batching import plan_epoch
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.errors import UserError
@@ -98,7 +99,7 @@ def _count_while_training(
     def watched(model: Any, batches: Any, **options: Any) -> Any:
         queue = list(batches)
         for batch in queue:
-            blank = not bool((batch.target_out != PAD).any())
+            blank = not bool((batch.target != PAD).any())
             found["blanks"] += blank
             found["cells"] += batch.source.numel() + batch.target_in.numel()
             if not blank:
@@ -192,7 +193,7 @@ def test_model_flops_are_those_of_each_pair_alone(
     """Over one epoch, which sees every pair once."""
     data = Bitext.open(tiny_corpus.encoded, "train")
     per_epoch = len(
-        loop.plan_epoch(
+        plan_epoch(
             data.source_lengths,
             data.target_lengths,
             tokens_per_update=tiny_config.train.tokens_per_update,

@@ -19,7 +19,7 @@ from seq2sweep.data.batching import collate, plan_epoch
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import PAD, Vocabulary
 from seq2sweep.model.architecture.transformer import Transformer
-from seq2sweep.train import loop
+from seq2sweep.train import updates
 from seq2sweep.train.events import CheckpointDue, Logged, Validated
 from seq2sweep.train.loop import train
 
@@ -213,7 +213,7 @@ def order(config: Config, encoded: Path, count: int, patch: pytest.MonkeyPatch) 
         return collate(bitext, ids)
 
     with patch.context() as inside:
-        inside.setattr(loop, "collate", noting)
+        inside.setattr(updates, "collate", noting)
         for _ in train(config, encoded, device=CPU):
             if len(seen) >= count:
                 return seen[:count]

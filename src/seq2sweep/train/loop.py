@@ -15,27 +15,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
-from seq2sweep.data.batching import (
-    EpochPlan,
-    Ids,
-    Lengths,
-    blank,
-    collate,
-    passes,
-    plan_epoch,
-    share,
-)
+from seq2sweep.data.batching import Ids
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
 from seq2sweep.model.building import build
-from seq2sweep.model.flops import training_flops
 from seq2sweep.train import checkpointing, optimizers
 from seq2sweep.train.distributed import Agreement, add_up, shard, whole
 from seq2sweep.train.events import (
@@ -54,6 +43,7 @@ from seq2sweep.train.step import (
     be_deterministic,
     choose_precision,
 )
+from seq2sweep.train.updates import Update, updates
 from seq2sweep.train.validation import negative_log_likelihood
 
 MOST_SKIPPED = 10
@@ -123,6 +113,7 @@ class _Training:
         self.skipped = torch.zeros((), device=device)
         self.streak = torch.tensor(float(self.progress.skipped_in_a_row), device=device)
         self.last_ids: Ids = np.empty(0, np.int64)
+        self.own_padded_flops = 0.0  # of this worker, not yet added to those of all
         self.checkpoints = [self.progress.step]
         self.meter = Meter(self.progress, device, self.precision, world_size)
         self.any_says = Agreement(world_size)
@@ -143,14 +134,13 @@ class _Training:
         window = OpenWindow(self.device, progress, self.rank, self.world_size)
         self.meter.start()
         training = time.perf_counter()
-        for plan, update in self._updates():
-            window.add(self._update(plan[update]))
+        world = self.rank, self.world_size, self.device
+        for update in updates(self.config, self.bitext, progress, *world):
+            window.add(self._update(update))
             progress.step += 1
             if self.device.type == "cpu":  # on a GPU, looking means waiting for it
                 self._look_at_numbers()
-            progress.update = update + 1
-            if progress.update == len(plan):
-                progress.epoch, progress.update = progress.epoch + 1, 0
+            progress.epoch, progress.update = update.after
             last = progress.step == settings.steps
             log = progress.step % settings.log_every == 0 or last
             validate = progress.step % settings.validate_every == 0 or last
@@ -160,6 +150,7 @@ class _Training:
                 continue
             window.synchronise()
             self._look_at_numbers()
+            self._add_up_padding()
             seconds = time.perf_counter() - training
             self.meter.book_training(seconds)
             window.seconds += seconds
@@ -194,23 +185,8 @@ class _Training:
         self.any_says.settle()
         yield Finished(progress.step, self.meter.summary())
 
-    def _updates(self) -> Iterator[tuple[EpochPlan, int]]:
-        """The updates from where training stands to the last step, epoch after epoch."""
-        while self.progress.step < self.settings.steps:
-            plan = plan_epoch(
-                self.bitext.source_lengths,
-                self.bitext.target_lengths,
-                tokens_per_update=self.settings.tokens_per_update,
-                seed=self.settings.seed,
-                epoch=self.progress.epoch,
-            )
-            for update in range(self.progress.update, len(plan)):
-                if self.progress.step >= self.settings.steps:
-                    return
-                yield plan, update
-
-    def _update(self, ids: NDArray[np.int64]) -> Tensor:
-        """One update on the sentences `ids`.
+    def _update(self, update: Update) -> Tensor:
+        """Train on it.
 
         Returns [this worker's smoothed loss and likelihood sums, target pieces of the whole
         update, gradient norm, 1], or zeros if the update was skipped.
@@ -218,18 +194,11 @@ class _Training:
         step = self.progress.step + 1
         # A different dropout for every step and worker, the same after a resume.
         torch.manual_seed((self.settings.seed * 1_000_003 + step) * 1_009 + self.rank)
-        source_lengths = self.bitext.source_lengths
-        target_lengths = self.bitext.target_lengths
-        target_tokens = int(target_lengths[ids].sum())
-        chunks = [self._chunks(ids, rank) for rank in range(self.world_size)]
-        batches = [collate(self.bitext, chunk) for chunk in chunks[self.rank]]
-        if self.rank >= len(ids):
-            batches = [blank(batch) for batch in batches]
         self.model.train()
         loss, likelihood = accumulate(
             self.parallel,
-            batches,
-            update_target_tokens=target_tokens,
+            update.batches,
+            update_target_tokens=update.target_tokens,
             smoothing=self.settings.label_smoothing,
             world_size=self.world_size,
             precision=self.precision,
@@ -241,19 +210,25 @@ class _Training:
             self.schedule.learning_rate(step, self.progress.stalls),
             self.schedule.clip_norm,
         )
-        self.last_ids = ids
+        self.last_ids = update.ids
         self.skipped += skipped
         self.streak = (self.streak + skipped) * skipped
         progress = self.progress
-        progress.source_tokens += int(source_lengths[ids].sum())
-        progress.target_tokens += target_tokens
-        progress.flops += training_flops(
-            self.config.model, self.vocabulary_size, source_lengths[ids], target_lengths[ids]
-        )
-        progress.padded_flops += self._computed([chunk for every in chunks for chunk in every])
-        count = torch.tensor(float(target_tokens), device=self.device)
+        progress.source_tokens += update.source_tokens
+        progress.target_tokens += update.target_tokens
+        progress.flops += update.flops
+        self.own_padded_flops += update.padded_flops
+        # Filled on the device: a copy of a number would wait for it.
+        count = loss.new_full((), float(update.target_tokens))
         sums = torch.stack((loss, likelihood, count, norm, torch.ones_like(norm)))
         return torch.where(skipped.bool(), 0.0, sums)
+
+    def _add_up_padding(self) -> None:
+        """Book what all workers computed since the last time; every worker must call this."""
+        computed = torch.tensor(self.own_padded_flops, dtype=torch.float64, device=self.device)
+        add_up(computed, self.world_size)
+        self.progress.padded_flops += float(computed)
+        self.own_padded_flops = 0.0
 
     def _look_at_numbers(self) -> None:
         """Count skipped updates; UserError when there are too many in a row."""
@@ -287,35 +262,6 @@ class _Training:
         return UserError(
             f"the run diverged: {what}. Last good checkpoint: {good}. Lower "
             "train.learning_rate_scale or raise train.warmup_steps"
-        )
-
-    def _chunks(self, ids: Ids, rank: int) -> list[Ids]:
-        """The sentences of an update that a worker computes, pass by pass.
-
-        A worker with none of its own computes the first one as a blank.
-        """
-        own = share(ids, rank, self.world_size)
-        return passes(
-            own if len(own) else ids[:1],
-            self.bitext.source_lengths,
-            self.bitext.target_lengths,
-            self.settings.tokens_per_pass,
-        )
-
-    def _computed(self, chunks: list[Ids]) -> float:
-        """Operations that these passes take, padding and all."""
-        sizes, ids = [len(chunk) for chunk in chunks], np.concatenate(chunks)
-        source, target = self.bitext.source_lengths, self.bitext.target_lengths
-
-        def widths(lengths: Lengths) -> NDArray[np.int64]:
-            return np.repeat(np.array([lengths[c].max() for c in chunks], np.int64), sizes)
-
-        return training_flops(
-            self.config.model,
-            self.vocabulary_size,
-            source[ids],
-            target[ids],
-            (widths(source), widths(target)),
         )
 
     def _curves(self, window: OpenWindow) -> dict[str, float]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -67,9 +69,55 @@ def be_deterministic(device: torch.device) -> None:
         torch.use_deterministic_algorithms(True)
 
 
+@dataclass(frozen=True, eq=False)
+class Staged:
+    """A batch ready for a device: all its numbers lie in one piece of memory, which one copy moves.
+
+    source [B, n] and target_in [B, m]: as in `Batch`. packings: of both. target [R]: what to say
+    after each real piece of target_in. numbers: all of that, int64; the others are views of it.
+    """
+
+    source: Tensor
+    target_in: Tensor
+    target: Tensor
+    packings: tuple[Packing, Packing]
+    numbers: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, device: torch.device) -> Staged:
+        """Of a batch, still on the CPU, where which pieces are real can be told without waiting.
+
+        For a GPU in pinned memory, from which it copies while the CPU goes on.
+        """
+        packings = [Packing.of(batch.source), Packing.of(batch.target_in)]
+        places = [packing.places for packing in packings]
+        target = batch.target_out.flatten()[places[1]]
+        parts = [batch.source.flatten(), batch.target_in.flatten(), target, *places]
+        numbers = torch.empty(
+            sum(map(len, parts)), dtype=torch.int64, pin_memory=device.type == "cuda"
+        )
+        torch.cat(parts, out=numbers)
+        return cls._cut(numbers, batch.source.shape, batch.target_in.shape, len(places[0]))
+
+    def to(self, device: torch.device) -> Staged:
+        """The same on a device; returns at once where the copy can run in the background."""
+        shapes = self.source.shape, self.target_in.shape
+        numbers = self.numbers.to(device, non_blocking=True)
+        return self._cut(numbers, *shapes, len(self.packings[0].places))
+
+    @classmethod
+    def _cut(cls, numbers: Tensor, source: torch.Size, target: torch.Size, real: int) -> Staged:
+        """Views of these shapes; real: how many pieces of the source are so."""
+        pieces = math.prod(source), math.prod(target)
+        real_target = (len(numbers) - sum(pieces) - real) // 2
+        parts = numbers.split([*pieces, real_target, real, real_target])
+        packings = Packing(parts[3], *source), Packing(parts[4], *target)
+        return cls(parts[0].view(source), parts[1].view(target), parts[2], packings, numbers)
+
+
 def accumulate(
     model: nn.Module,
-    batches: Iterable[Batch],
+    batches: Iterable[Batch | Staged],
     *,
     update_target_tokens: int,
     smoothing: float,
@@ -103,21 +151,19 @@ def accumulate(
 
 
 def sums_of(
-    model: nn.Module, batch: Batch, smoothing: float, device: torch.device
+    model: nn.Module, batch: Batch | Staged, smoothing: float, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """`smoothed_cross_entropy` of a batch, without padding and without all logits in memory.
 
-    batch: still on the CPU, where which pieces are real can be told without waiting.
+    batch: on the CPU; one that is not staged yet is staged here.
     """
-    packings = Packing.of(batch.source), Packing.of(batch.target_in)
-    batch = batch.to(device)
-    source_packing, target_packing = (packing.to(device) for packing in packings)
-    target = batch.target_out.flatten()[target_packing.places]
+    staged = batch if isinstance(batch, Staged) else Staged.of(batch, device)
+    staged = staged.to(device)
     sums: tuple[Tensor, Tensor] = model(
-        batch.source,
-        batch.target_in,
-        (source_packing, target_packing),
-        lambda states, weight: projected_cross_entropy(states, weight, target, smoothing),
+        staged.source,
+        staged.target_in,
+        staged.packings,
+        lambda states, weight: projected_cross_entropy(states, weight, staged.target, smoothing),
     )
     return sums
 

@@ -1,0 +1,129 @@
+"""What each update computes, made ready while the one before is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from seq2sweep.config import Config
+from seq2sweep.data.batching import Ids, Lengths, blank, collate, passes, plan_epoch, share
+from seq2sweep.data.bitext import Bitext
+from seq2sweep.model.flops import training_flops
+from seq2sweep.train.checkpointing import Progress
+from seq2sweep.train.step import Staged
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """One update: its sentences `ids`, and the passes over them that are this worker's.
+
+    after: epoch and number of the update that follows. source_tokens, target_tokens, flops: of
+    the whole update, without padding. padded_flops: of this worker's passes, padding and all.
+    """
+
+    ids: Ids
+    batches: list[Staged]
+    after: tuple[int, int]
+    source_tokens: int
+    target_tokens: int
+    flops: float
+    padded_flops: float
+
+
+def updates(
+    config: Config,
+    bitext: Bitext,
+    progress: Progress,
+    rank: int,
+    world_size: int,
+    device: torch.device,
+) -> Iterator[Update]:
+    """The updates from where training stands to the last step, epoch after epoch.
+
+    On a GPU a thread makes each of them while the one before is computed; a CPU has no hands free.
+    """
+    made = _made(config, bitext, progress, rank, world_size, device)
+    return made if device.type == "cpu" else ahead(made)
+
+
+def ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items, each made by a thread while the one before is in use.
+
+    What the thread raises is raised here, in its turn.
+    """
+    with ThreadPoolExecutor(1, "batches") as thread:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item
+
+
+def _made(
+    config: Config,
+    bitext: Bitext,
+    progress: Progress,
+    rank: int,
+    world_size: int,
+    device: torch.device,
+) -> Iterator[Update]:
+    settings = config.train
+    # Numbers of its own: `progress` follows what is computed, not what is made.
+    left, epoch, first = settings.steps - progress.step, progress.epoch, progress.update
+    while left > 0:
+        plan = plan_epoch(
+            bitext.source_lengths,
+            bitext.target_lengths,
+            tokens_per_update=settings.tokens_per_update,
+            seed=settings.seed,
+            epoch=epoch,
+        )
+        for number in range(first, min(len(plan), first + left)):
+            last = number + 1 == len(plan)
+            after = (epoch + 1, 0) if last else (epoch, number + 1)
+            yield _update(config, bitext, plan[number], after, rank, world_size, device)
+        left -= len(plan) - first
+        epoch, first = epoch + 1, 0
+
+
+def _update(
+    config: Config,
+    bitext: Bitext,
+    ids: Ids,
+    after: tuple[int, int],
+    rank: int,
+    world_size: int,
+    device: torch.device,
+) -> Update:
+    """Of the sentences `ids`; a worker with none of its own computes the first one as a blank."""
+    source, target = bitext.source_lengths, bitext.target_lengths
+    own = share(ids, rank, world_size)
+    chunks = passes(own if len(own) else ids[:1], source, target, config.train.tokens_per_pass)
+    batches = [collate(bitext, chunk) for chunk in chunks]
+    if not len(own):
+        batches = [blank(batch) for batch in batches]
+    size = int(bitext.header["vocabulary"]["size"])
+    computed = np.concatenate(chunks)
+    widths = _widths(source, chunks), _widths(target, chunks)
+    return Update(
+        ids,
+        [Staged.of(batch, device) for batch in batches],
+        after,
+        int(source[ids].sum()),
+        int(target[ids].sum()),
+        training_flops(config.model, size, source[ids], target[ids]),
+        training_flops(config.model, size, source[computed], target[computed], widths),
+    )
+
+
+def _widths(lengths: Lengths, chunks: list[Ids]) -> NDArray[np.int64]:
+    """To what each sentence of the chunks is padded."""
+    widest = np.array([lengths[chunk].max() for chunk in chunks], np.int64)
+    return np.repeat(widest, [len(chunk) for chunk in chunks])

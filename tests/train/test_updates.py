@@ -1,0 +1,181 @@
+"""What updates are made of, made ready ahead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.data.batching import Batch, passes, plan_epoch
+from seq2sweep.data.bitext import Bitext
+from seq2sweep.data.vocabulary import PAD
+from seq2sweep.train import loop
+from seq2sweep.train import updates as updates_module
+from seq2sweep.train.checkpointing import Progress
+from seq2sweep.train.events import CheckpointDue
+from seq2sweep.train.step import Staged
+from seq2sweep.train.updates import ahead, updates
+
+from ..conftest import Corpus
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    """Several passes an update, and more updates than an epoch has."""
+    return configuration.with_changes(
+        tiny_config,
+        {"train.steps": 12, "train.tokens_per_update": 300, "train.tokens_per_pass": 100},
+    )
+
+
+# --- a step ahead --------------------------------------------------------------------------------
+
+
+def test_the_next_is_made_while_one_is_in_use() -> None:
+    begun = [threading.Event() for _ in range(4)]
+
+    def items() -> Iterator[int]:
+        for number, event in enumerate(begun):
+            event.set()
+            yield number
+
+    coming = ahead(items())
+    for number in range(3):
+        assert next(coming) == number
+        assert begun[number + 1].wait(30)  # though nobody has asked for it
+        assert not any(event.is_set() for event in begun[number + 2 :])
+    assert list(coming) == [3]
+
+
+def test_an_error_is_raised_in_its_turn() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise OSError("disk")
+
+    coming = ahead(items())
+    assert next(coming) == 1
+    with pytest.raises(OSError, match="disk"):
+        next(coming)
+
+
+def test_who_stops_leaves_no_thread() -> None:
+    coming = ahead(iter(range(10)))
+    next(coming)
+    coming.close()
+    assert not [each for each in threading.enumerate() if each.name.startswith("batches")]
+
+
+def weights(config: Config, encoded: Path) -> dict[str, torch.Tensor]:
+    events = loop.train(config, encoded, device=CPU)
+    return [e.capture().model for e in events if isinstance(e, CheckpointDue)][-1]
+
+
+def test_made_ahead_or_not_the_bits_are_the_same(
+    config: Config, tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = weights(config, tiny_corpus.encoded)
+    made: list[int] = []
+
+    def threaded(*arguments: Any) -> Iterator[Any]:
+        for update in ahead(updates(*arguments)):
+            made.append(len(update.ids))
+            yield update
+
+    monkeypatch.setattr(loop, "updates", threaded)
+    actual = weights(config, tiny_corpus.encoded)
+    assert len(made) == 12
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
+
+
+# --- which updates -------------------------------------------------------------------------------
+
+
+def test_they_are_the_plans_from_anywhere_to_the_last_step(
+    config: Config, tiny_corpus: Corpus
+) -> None:
+    config = configuration.with_changes(config, {"train.steps": 50})
+    bitext = Bitext.open(tiny_corpus.encoded, "train")
+    lengths = bitext.source_lengths, bitext.target_lengths
+    budget, seed = config.train.tokens_per_update, config.train.seed
+    every = list(updates(config, bitext, Progress(), 0, 1, CPU))
+    assert len(every) == 50
+    epoch = number = 0
+    for step, update in enumerate(every):
+        plan = plan_epoch(*lengths, tokens_per_update=budget, seed=seed, epoch=epoch)
+        assert update.ids.tolist() == plan[number].tolist()
+        assert update.source_tokens == lengths[0][update.ids].sum()
+        assert update.target_tokens == lengths[1][update.ids].sum()
+        expected = (epoch, number + 1) if number + 1 < len(plan) else (epoch + 1, 0)
+        assert update.after == expected
+        epoch, number = expected
+        if step in (0, 5, len(plan) - 1):
+            there = Progress(step=step + 1, epoch=epoch, update=number)
+            rest = list(updates(config, bitext, there, 0, 1, CPU))
+            assert [u.ids.tolist() for u in rest] == [u.ids.tolist() for u in every[step + 1 :]]
+    assert epoch > 1
+
+
+def test_a_worker_plans_its_own_passes_alone(
+    config: Config, tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[list[int]] = []
+
+    def noting(ids: np.ndarray, *rest: Any) -> Any:
+        planned.append(ids.tolist())
+        return passes(ids, *rest)
+
+    monkeypatch.setattr(updates_module, "passes", noting)
+    bitext = Bitext.open(tiny_corpus.encoded, "train")
+    of_workers = [
+        [u.ids.tolist() for u in updates(config, bitext, Progress(), rank, 2, CPU)]
+        for rank in (0, 1)
+    ]
+    assert of_workers[0] == of_workers[1]
+    assert planned == [ids[rank::2] or ids[:1] for rank in (0, 1) for ids in of_workers[rank]]
+
+
+# --- on their way to a device --------------------------------------------------------------------
+
+
+class Copies(TorchDispatchMode):
+    """Counts what moves from the CPU to another device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default:
+            self.count += args[0].device != out.device
+        return out
+
+
+def test_a_batch_is_moved_by_one_copy() -> None:
+    source = torch.tensor([[7, 8, 2], [9, 2, PAD]])
+    target = torch.tensor([[5, 2, PAD, PAD], [6, 5, 4, 2]])
+    target_in = torch.tensor([[1, 5, PAD, PAD], [1, 6, 5, 4]])
+    staged = Staged.of(Batch(source, target_in, target), CPU)
+    assert torch.equal(staged.source, source)
+    assert torch.equal(staged.target_in, target_in)
+    assert staged.target.tolist() == [5, 2, 6, 5, 4, 2]
+    first, second = staged.packings
+    assert (first.places.tolist(), first.sentences, first.width) == ([0, 1, 2, 3, 4], 2, 3)
+    assert (second.places.tolist(), second.sentences, second.width) == ([0, 1, 4, 5, 6, 7], 2, 4)
+    parts = [staged.source, staged.target_in, staged.target, first.places, second.places]
+    assert len({part.untyped_storage().data_ptr() for part in parts}) == 1
+    with Copies() as copies:
+        moved = staged.to(torch.device("meta"))
+    assert copies.count == 1
+    assert moved.packings[1].places.shape == (6,)
+    assert {moved.source.device.type, moved.target.device.type} == {"meta"}
