@@ -123,8 +123,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "self.progress.padded_flops += 2 * float(computed)",
             ),
             (
-                "progress.target_tokens += target_tokens",
-                "progress.target_tokens += target_tokens + 1",
+                "progress.target_tokens += update.target_tokens",
+                "progress.target_tokens += update.target_tokens + 1",
             ),
         ],
     },
@@ -1040,6 +1040,44 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/report/aggregate.py": [
             ("for scores in (ours, theirs))", "for scores in (theirs, ours))"),
+        ],
+    },
+    # --- a GPU: what is made ahead, what is counted, what a benchmark leaves
+    "tests/train/test_updates.py": {
+        f"{PACKAGE}/train/updates.py": [
+            (
+                "coming = thread.submit(next, items, None)\n            yield item",
+                "yield item\n            coming = thread.submit(next, items, None)",
+            ),
+            ("own = share(ids, rank, world_size)", "own = ids"),
+            ("left -= len(plan) - first", "left -= len(plan)"),
+        ],
+        f"{PACKAGE}/train/step.py": [
+            (
+                "numbers.split([*pieces, real_target, real, real_target])",
+                "numbers.clone().split([*pieces, real_target, real, real_target])",
+            ),
+        ],
+    },
+    "tests/benchmarks/test_count.py": {
+        f"{PACKAGE}/train/step.py": [
+            ('pin_memory=device.type == "cuda"', "pin_memory=False"),
+        ],
+        f"{PACKAGE}/train/loop.py": [
+            (
+                "loss.new_full((), float(update.target_tokens))",
+                "torch.tensor(float(update.target_tokens), device=self.device)",
+            ),
+        ],
+        "benchmarks/count.py": [
+            ("count *= size if stride else 1", "count *= size"),
+            ("self.counts.pageable += not source.is_pinned()", "pass"),
+        ],
+    },
+    "tests/benchmarks/test_gpu.py": {
+        "benchmarks/gpu.py": [
+            ("os.killpg(process.pid,", "os.kill(process.pid,"),
+            ("elif status < 0:", "elif status < -99:"),
         ],
     },
     # --- reproduce: what is the same, and of what code, data and place it is made again

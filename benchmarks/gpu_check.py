@@ -1,0 +1,167 @@
+"""Whether a GPU computes rightly: the part `check` of `benchmarks.gpu`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from benchmarks.gpu_run import WINDOW, Run, training
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.data.batching import Batch
+from seq2sweep.data.vocabulary import BOS, EOS, PAD
+from seq2sweep.model.building import build
+from seq2sweep.train import loop, step
+from seq2sweep.train.events import CheckpointDue, Logged
+
+TOLERANCE = {"loss": 1e-2, "gradients": 5e-2}
+"""Of bf16 against float64: of the loss, and of all gradients, by their length."""
+
+
+def check(run: Run) -> dict[str, Any]:
+    """All that must hold; raises AssertionError with what does not, after all of it was tried."""
+    found: dict[str, Any] = {}
+    parts: dict[str, Callable[[Run], Any]] = {
+        f"bf16 against float64: {kind}, d_k {d_k}": partial(_exact, kind=kind, d_k=d_k)
+        for kind in ("scaled_dot_product", "dot_product", "additive")
+        for d_k in (64, 13)
+    } | {"the loss falls": _falls, "resume": _resumes, "no waits": _waits_for_nothing}
+    for name, part in parts.items():
+        try:
+            found[name] = part(run)
+        except Exception as error:  # whatever it is, the others are tried
+            found[name] = f"failed: {type(error).__name__}: {str(error)[:300]}"
+        run.write(found)
+    wrong = [f"{name}: {said}" for name, said in found.items() if str(said).startswith("failed")]
+    if wrong:
+        raise AssertionError("\n".join(wrong))
+    return found
+
+
+def _exact(run: Run, kind: str, d_k: int) -> dict[str, float]:
+    """Loss and gradients in bf16 on the device, beside those in float64 on the CPU."""
+    changes: dict[str, Any] = {
+        "layers": 2,
+        "d_model": 128,
+        "d_ff": 256,
+        "heads": 2,
+        "d_k": d_k,
+        "d_v": d_k + 2,
+    }
+    changes |= {"attention": kind, "dropout": 0.0}
+    config = presets.load("wmt14-en-de-base").config
+    config = configuration.with_changes(config, {f"model.{k}": v for k, v in changes.items()})
+    torch.manual_seed(3)
+    exact = build(config.model, 500).double()
+    near = build(config.model, 500)
+    near.load_state_dict(exact.state_dict())
+    batch = _padded_batch()
+    sums: dict[str, Tensor] = {}
+    for name, model, device, precision in (
+        ("exact", exact, torch.device("cpu"), "float32"),
+        ("near", near.to(run.device), run.device, "bf16"),
+    ):
+        loss, _ = step.accumulate(
+            model.train(),
+            [batch],
+            update_target_tokens=int(batch.target_out.ne(PAD).sum()),
+            smoothing=0.1,
+            world_size=1,
+            precision=precision,  # type: ignore[arg-type]
+            device=device,
+        )
+        gradients = [p.grad.double().flatten().cpu() for p in model.parameters()]  # type: ignore[union-attr]
+        sums[name], sums[f"{name} gradients"] = loss.double().cpu(), torch.cat(gradients)
+    off = {
+        "loss": float((sums["near"] / sums["exact"] - 1).abs()),
+        "gradients": float(
+            (sums["near gradients"] - sums["exact gradients"]).norm()
+            / sums["exact gradients"].norm()
+        ),
+    }
+    for what, most in TOLERANCE.items():
+        assert off[what] < most, f"{what} off by {off[what]:.2g}, more than {most:g}"
+    return off
+
+
+def _padded_batch() -> Batch:
+    """Sentences of 3 to 90 pieces, so that most of the batch is PAD."""
+    lengths = (90, 41, 3, 17, 64)
+
+    def side() -> Tensor:
+        rows = [torch.cat((torch.randint(4, 500, (n - 1,)), torch.tensor([EOS]))) for n in lengths]
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+
+    source, target_out = side(), side()
+    target_in = target_out.roll(1, 1).masked_fill(target_out.eq(PAD), PAD)
+    target_in[:, 0] = BOS
+    return Batch(source, target_in, target_out)
+
+
+def _falls(run: Run) -> dict[str, float]:
+    """Of 60 updates of a small model on 1200 pairs, from the first line of the log to the last."""
+    small = Run(run.device, True, run.until, run.write)
+    config = configuration.with_changes(
+        small.config("base"), {"train.warmup_steps": 30, "train.log_every": 10}
+    )
+    with training(small, config, 60) as events:
+        losses = [event.metrics["loss"] for event in events if isinstance(event, Logged)]
+    assert losses[-1] < losses[0] - 0.05, f"from {losses[0]:.3f} to {losses[-1]:.3f}"
+    return {"first": losses[0], "last": losses[-1]}
+
+
+def _resumes(run: Run) -> str:
+    """Six updates at once and by two runs of three, in deterministic mode: the same bits."""
+    small = Run(run.device, True, run.until, run.write)
+    config = configuration.with_changes(
+        small.config("base"), {"train.deterministic": True, "train.checkpoint_every": 3}
+    )
+
+    def states(**options: Any) -> dict[int, Any]:
+        with training(small, config, 6, **options) as events:
+            return {e.step: e.capture() for e in events if isinstance(e, CheckpointDue)}
+
+    try:
+        whole = states()
+        with tempfile.TemporaryDirectory() as folder:
+            middle = Path(folder) / "step-3"
+            whole[3].write(middle)
+            resumed = states(resume=middle)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for group in ("model", "optimizer"):
+        for name, tensor in getattr(whole[6], group).items():
+            assert torch.equal(tensor, getattr(resumed[6], group)[name]), f"{name} differs"
+    return "the same bits"
+
+
+def _waits_for_nothing(run: Run) -> str:
+    """Three updates in which PyTorch raises where the CPU would wait for the GPU."""
+    if not run.on_gpu:
+        return "of a GPU only"
+    small = Run(run.device, True, run.until, run.write)
+    update, seen = loop._Training._update, 0
+
+    def watched(self: Any, given: Any) -> Tensor:
+        nonlocal seen
+        seen += 1
+        torch.cuda.set_sync_debug_mode("error" if seen > WINDOW else "default")
+        try:
+            return update(self, given)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    config = configuration.with_changes(small.config("base"), {"train.log_every": WINDOW + 3})
+    with (
+        mock.patch.object(loop._Training, "_update", watched),
+        training(small, config, WINDOW + 3) as events,
+    ):
+        next(event for event in events if isinstance(event, Logged))
+    return "none in three updates"

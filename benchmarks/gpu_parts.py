@@ -1,0 +1,239 @@
+"""The parts of `benchmarks.gpu`, one a call: `python -m benchmarks.gpu_parts PART --output FILE`.
+
+Training is the loop's own (`train.loop`). What a part has found so far is in its file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from benchmarks.gpu_check import check
+from benchmarks.gpu_run import VOCABULARY, WINDOW, Run, training
+from seq2sweep import config as configuration
+from seq2sweep import hardware
+from seq2sweep.config import Config
+from seq2sweep.data.vocabulary import EOS
+from seq2sweep.decode.beam import search
+from seq2sweep.model.building import build
+from seq2sweep.presets import table3
+from seq2sweep.storage.atomic import write_json
+from seq2sweep.train import loop, step
+from seq2sweep.train.events import CheckpointDue, Logged
+
+
+def rate(run: Run, config: Config, seconds: float) -> dict[str, Any]:
+    """Target tokens a second and MFU of so many seconds of training, as the loop logs them."""
+    often = configuration.with_changes(
+        config, {"train.log_every": WINDOW, "train.checkpoint_every": 10**6}
+    )
+    if run.on_gpu:
+        torch.cuda.reset_peak_memory_stats(run.device)
+    began, lines, first = time.perf_counter(), [], 0.0
+    with training(run, often, 10**6) as events:
+        for event in events:
+            if isinstance(event, Logged):
+                first = first or time.perf_counter() - began
+                lines.append(event.metrics)
+                if len(lines) > 2 and time.perf_counter() - began > seconds:
+                    break
+    steady = lines[1:]
+    found = {
+        key: statistics.median(line[key] for line in steady)
+        for key in ("tokens_per_second", "mfu", "peak_gpu_bytes")
+        if key in steady[0]
+    }
+    return found | {"updates": WINDOW * len(steady), "seconds_to_first_line": first}
+
+
+def machine(run: Run) -> dict[str, Any]:
+    """What this is."""
+    name = hardware.device_name(run.device)
+    precision = step.choose_precision("auto", run.device, run.config("base").model.d_model)
+    return {
+        "device": name,
+        "torch": torch.__version__,
+        "precision": precision,
+        "peak_flops_per_second": hardware.peak_flops(name, precision),
+    }
+
+
+def ceilings(run: Run) -> dict[str, float]:
+    """Bytes a second of a copy, and FLOPs a second of large and of narrow products in bf16."""
+    size = 1 << 20 if run.tiny else 1 << 29
+    numbers = torch.ones(size, dtype=torch.bfloat16, device=run.device)
+    found = {"copied_bytes_per_second": 4 * size / _seconds(run, numbers.clone)}
+    shapes = {"8192": (8192, 8192, 8192), "k_512": (25_000, 512, 2048)}
+    for name, (rows, inner, columns) in shapes.items():
+        if run.tiny:
+            rows, inner, columns = 128, 64, 128
+        a = torch.ones(rows, inner, dtype=torch.bfloat16, device=run.device)
+        b = torch.ones(inner, columns, dtype=torch.bfloat16, device=run.device)
+        spent = _seconds(run, partial(torch.mm, a, b))
+        found[f"product_{name}_flops_per_second"] = 2 * rows * inner * columns / spent
+    return found
+
+
+def _seconds(run: Run, work: Callable[[], Any], times: int = 20) -> float:
+    """Of one call, in a row of them."""
+    for _ in range(3):
+        work()
+    before = run.now()
+    for _ in range(times):
+        work()
+    return (run.now() - before) / times
+
+
+def passes(run: Run) -> dict[str, Any]:
+    """Base with an update in one pass and in two."""
+    found = {}
+    for tokens in (12_500, 25_000):
+        changes = {} if run.tiny else {"train.tokens_per_pass": tokens}
+        found[str(tokens)] = rate(run, run.config("base", changes), run.left() / 3)
+        run.write(found)
+    return found
+
+
+def rows(run: Run) -> dict[str, Any]:
+    """Rows (A) and (B) of Table 3."""
+    chosen = table3.select(["A", "B"])
+    found: dict[str, Any] = {}
+    for number, row in enumerate(chosen):
+        share = run.left() / (len(chosen) - number + 1)
+        found[row.name] = rate(run, run.config("base", row.changes), share)
+        run.write(found)
+    return found
+
+
+def profile(run: Run) -> dict[str, Any]:
+    """Where the time of steady updates of base goes, and how long the device has nothing to do."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if run.on_gpu:
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    update, seen, spent = loop._Training._update, 0, 0.0
+    profiler = torch.profiler.profile(activities=activities)
+
+    def watched(self: Any, given: Any) -> Tensor:
+        nonlocal seen, spent
+        seen += 1
+        if seen == WINDOW + 1:
+            spent = -run.now()
+            profiler.start()
+        done = update(self, given)
+        if seen == 2 * WINDOW:
+            spent += run.now()
+            profiler.stop()
+        return done
+
+    with (
+        mock.patch.object(loop._Training, "_update", watched),
+        training(run, run.config("base"), 2 * WINDOW) as events,
+    ):
+        next(event for event in events if isinstance(event, Logged) and seen == 2 * WINDOW)
+    by = "self_device_time_total" if run.on_gpu else "self_cpu_time_total"
+    found = sorted(profiler.key_averages(), key=lambda event: -getattr(event, by))
+    busy = sum(getattr(event, by) for event in found) / 1e6
+    return {
+        "seconds_of_an_update": spent / WINDOW,
+        "idle_share": 1 - busy / spent if run.on_gpu else None,
+        "most": [f"{getattr(e, by) / 1e6 / busy:.1%} {e.key[:80]} x {e.count}" for e in found[:20]],
+    }
+
+
+def decoding(run: Run) -> dict[str, Any]:
+    """Output tokens a second of beam search with beam 4, 28 pieces in and about 30 out."""
+    found: dict[str, Any] = {}
+    size = 500 if run.tiny else VOCABULARY
+    sizes = (4, 8) if run.tiny else (32, 128, 512)
+    for name, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16)):
+        torch.manual_seed(1)
+        model: Any = build(run.config("base").model, size).to(run.device).eval()
+        with torch.no_grad():
+            model.projection.weight[EOS] = 0  # hardly ever the end: cut at the longest
+        model = model.to(dtype)
+        for sentences in sizes:
+            source = torch.randint(4, size, (sentences, 28), device=run.device)
+            source[:, -1] = EOS
+            rates = []
+            for _ in range(3):
+                before = run.now()
+                best = search(model, source, beam=4, alpha=0.6, max_extra_tokens=3)
+                rates.append(sum(len(each[0].pieces) for each in best) / (run.now() - before))
+            found[f"{name}, {sentences} sentences"] = statistics.median(rates[1:])
+            run.write(found)
+    return found
+
+
+def checkpoint(run: Run) -> dict[str, float]:
+    """Seconds for which training waits for a checkpoint of base, and of writing it."""
+    config = configuration.with_changes(run.config("base"), {"train.checkpoint_every": 3})
+    with training(run, config, 3) as events, tempfile.TemporaryDirectory() as folder:
+        due = next(event for event in events if isinstance(event, CheckpointDue))
+        before = run.now()
+        snapshot = due.capture()
+        captured = time.perf_counter()
+        snapshot.write(Path(folder) / "checkpoint")
+        return {"waiting": captured - before, "writing": time.perf_counter() - captured}
+
+
+def compiled(run: Run) -> dict[str, Any]:
+    """Base, its layers compiled one by one."""
+
+    def built(*arguments: Any) -> Any:
+        model = build(*arguments)
+        for layer in model.blocks():
+            layer.compile(dynamic=True)
+        return model
+
+    with mock.patch.object(loop, "build", built):
+        found = rate(run, run.config("base"), run.left() / 2)
+    return found | {"graph_breaks": sum(torch._dynamo.utils.counters["graph_break"].values())}
+
+
+PARTS: dict[str, Callable[[Run], Any]] = {
+    "machine": machine,
+    "ceilings": ceilings,
+    "check": check,
+    "base": lambda run: rate(run, run.config("base"), run.left() / 2),
+    "big": lambda run: rate(run, run.config("big"), run.left() / 2),
+    "passes": passes,
+    "profile": profile,
+    "decoding": decoding,
+    "rows": rows,
+    "checkpoint": checkpoint,
+    "compiled": compiled,
+}
+
+
+def main() -> None:
+    """Measure one part and write what it found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    options = parser.parse_args()
+    # Less than the limit, which has the start of Python in it; tiny ones are done at once.
+    seconds = 0.0 if options.tiny else 0.8 * options.seconds
+    run = Run(
+        torch.device(options.device),
+        options.tiny,
+        time.perf_counter() + seconds,
+        lambda found: write_json(options.output, found),
+    )
+    run.write(PARTS[options.part](run))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Operations whose counts are known by hand, and faults planted in an update: counted as JSON.
+
+Runs where `benchmarks.fake_cuda` is loaded: by `tests/benchmarks/test_count.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from benchmarks import fake_cuda
+from benchmarks.count import VOCABULARY, Counter, Counts, count
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.train import loop
+
+GPU = torch.device("cuda", 0)
+
+
+def product() -> None:
+    """[64, 32] x [32, 16] in bf16, and the gradient of one side."""
+    a = torch.ones(64, 32, device=GPU, dtype=torch.bfloat16)
+    b = torch.ones(32, 16, device=GPU, dtype=torch.bfloat16, requires_grad=True)
+    (a @ b).backward(torch.ones(64, 16, device=GPU, dtype=torch.bfloat16))
+
+
+def expanded() -> None:
+    """One row of 8 numbers, seen as 100, made into 100."""
+    torch.ones(8, device=GPU).expand(100, 8).clone()
+
+
+def on_the_cpu() -> None:
+    """Nothing of a GPU."""
+    (torch.ones(3) + 1).sum()
+
+
+def number() -> None:
+    """A number is read back."""
+    if torch.ones(3, device=GPU).sum() > 2:
+        torch.ones(3, device=GPU).cpu()
+
+
+def from_python() -> None:
+    """A number goes there from memory that is not pinned."""
+    torch.tensor(3.0, device=GPU)
+
+
+def pinned() -> None:
+    """Half of a pinned tensor goes there."""
+    with _disable_current_modes():  # as in the thread that makes batches
+        memory = torch.empty(8, pin_memory=True)
+    memory[4:].to(GPU, non_blocking=True)
+
+
+def sizes() -> None:
+    """How many there are is known on the GPU alone."""
+    torch.ones(4, 3, device=GPU).nonzero()
+
+
+def logits() -> None:
+    """Float32 logits, which their softmax makes once more; bf16 ones; a row of the vocabulary."""
+    torch.ones(5, VOCABULARY, device=GPU).softmax(-1)
+    torch.ones(5, VOCABULARY, device=GPU, dtype=torch.bfloat16).exp()
+    torch.ones(VOCABULARY, device=GPU).exp()
+
+
+def sliced() -> None:
+    """The gradient of a slice."""
+    torch.ones(6, 2, device=GPU, requires_grad=True)[2:4].sum().backward()
+
+
+KNOWN: list[Callable[[], None]] = [
+    product, expanded, on_the_cpu, number, from_python, pinned, sizes, logits, sliced,
+]  # fmt: skip
+
+
+def planted() -> dict[str, Any]:
+    """An update of a model of one layer as it is, and with faults."""
+    config = configuration.with_changes(
+        presets.load("wmt14-en-de-base").config, {"model.layers": 1}
+    )
+    accumulate = loop.accumulate
+
+    def waiting(*arguments: Any, **options: Any) -> Any:
+        loss, likelihood = accumulate(*arguments, **options)
+        return loss * bool(loss > 0), likelihood
+
+    def copying(*arguments: Any, **options: Any) -> Any:
+        loss, likelihood = accumulate(*arguments, **options)
+        return loss, likelihood + torch.tensor(0.0, device=GPU)
+
+    def widening(*arguments: Any, **options: Any) -> Any:
+        loss, likelihood = accumulate(*arguments, **options)
+        return loss + torch.zeros(100, VOCABULARY, device=GPU).sum(), likelihood
+
+    found = {}
+    for change in (accumulate, waiting, copying, widening):
+        with mock.patch.object(loop, "accumulate", change), fake_cuda.gpu():
+            found[change.__name__] = count(config, updates=1, warm_up=1).per_update()
+    return found
+
+
+def main() -> None:
+    """Write what is counted to the file that is named."""
+    found: dict[str, Any] = {}
+    for operation in KNOWN:
+        counts = Counts()
+        with fake_cuda.gpu(), Counter(VOCABULARY, counts):
+            operation()
+        parts = {name: vars(part) for name, part in counts.parts.items()}
+        found[operation.__name__] = vars(counts) | {"parts": parts}
+    Path(sys.argv[1]).write_text(json.dumps(found | {"planted": planted()}))
+
+
+if __name__ == "__main__":
+    main()

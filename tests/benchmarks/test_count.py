@@ -1,0 +1,119 @@
+"""What an update asks of a GPU: limits, on a machine without one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import fake_cuda
+from seq2sweep.presets import table3
+
+LIMITS = {
+    # Of an update of 25 000 + 25 000 tokens in two or three passes: what is reached, and no more.
+    "base": {"launches": 3400, "gigabytes": 130, "milliseconds": 42.2, "wide": 29, "slices": 165},
+    "big": {"launches": 3400, "gigabytes": 223, "milliseconds": 93.9, "wide": 29, "slices": 165},
+}
+"""Lower them when a change lowers the counts (`python -m benchmarks.count`)."""
+
+
+def counted(module: str, folder: Path, *arguments: str) -> dict[str, Any]:
+    file = folder / "counts.json"
+    try:
+        status = fake_cuda.run_with_it(module, [*arguments, str(file)])
+    except fake_cuda.UnavailableError as why:
+        pytest.skip(f"no tensors of a GPU without one: {why}")
+    assert status == 0
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+# --- the counter ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return counted("tests.benchmarks.known_operations", tmp_path_factory.mktemp("known"))
+
+
+def total(of: dict[str, Any], what: str) -> float:
+    return float(sum(part[what] for part in of["parts"].values()))
+
+
+def test_products_are_those_by_hand(known: dict[str, Any]) -> None:
+    products = known["product"]["parts"]["products"]
+    assert products["launches"] == 2
+    assert products["flops"] == 2 * 2 * 64 * 32 * 16
+    # Forward a and b to ab, backward a and the gradient of ab to that of b.
+    sizes = {"a": 64 * 32, "b": 32 * 16, "ab": 64 * 16}
+    assert products["read"] == 2 * (sizes["a"] + sizes["b"] + sizes["a"] + sizes["ab"])
+    assert products["written"] == 2 * (sizes["ab"] + sizes["b"])
+    assert products["seconds"] == pytest.approx(2 * 2e-6)
+
+
+def test_bytes_are_those_that_are_there(known: dict[str, Any]) -> None:
+    # Made: 8 numbers of 4 bytes; read again as they are, written a hundred times.
+    assert total(known["expanded"], "written") == 4 * 8 + 4 * 800
+    assert total(known["expanded"], "read") == 4 * 8
+    assert total(known["expanded"], "launches") == 2
+    assert known["on_the_cpu"]["parts"] == {}
+    assert known["on_the_cpu"]["waits"] == 0
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        ("number", {"waits": 2}),
+        ("from_python", {"copies_in": 1, "pageable": 1}),
+        ("pinned", {"copies_in": 1}),
+        ("sizes", {"size_from_data": 1, "waits": 1}),
+        ("logits", {"wide": 2}),
+        ("sliced", {"slices": 1}),
+        ("product", {}),
+    ],
+)
+def test_what_should_not_be_is_seen(
+    known: dict[str, Any], operation: str, expected: dict[str, int]
+) -> None:
+    names = ("copies_in", "pageable", "waits", "size_from_data", "wide", "slices")
+    assert {name: n for name in names if (n := known[operation][name])} == expected
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"), [("waiting", "waits"), ("copying", "pageable"), ("widening", "wide")]
+)
+def test_a_fault_in_an_update_is_seen(known: dict[str, Any], fault: str, name: str) -> None:
+    planted = known["planted"]
+    assert planted[fault][name] == planted["accumulate"][name] + 1
+    assert planted["accumulate"]["waits"] == planted["accumulate"]["pageable"] == 0
+
+
+# --- the updates ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["base", "big"])
+def test_an_update_asks_for_no_more_than_it_did(model: str, tmp_path: Path) -> None:
+    found = counted("benchmarks.count", tmp_path, model, "--updates", "4", "--json")[model]
+    assert found["updates"] == 4
+    for never in ("pageable", "waits", "size_from_data"):
+        assert found[never] == 0, never
+    assert found["copies_in"] <= 2.5  # one a pass
+    total, limits = found["total"], LIMITS[model]
+    assert 0 < total["launches"] <= limits["launches"]
+    assert 0 < (total["read"] + total["written"]) / 1e9 <= limits["gigabytes"]
+    assert 0 < 1000 * total["seconds"] <= limits["milliseconds"]
+    assert found["wide"] <= limits["wide"]
+    assert found["slices"] <= limits["slices"]
+
+
+@pytest.mark.thorough
+def test_an_update_of_each_row_of_table_3_runs_on_a_gpu(tmp_path: Path) -> None:
+    """Forward, backward and Adam, as far as shapes, types and devices go."""
+    found = counted(
+        "benchmarks.count", tmp_path, "rows", "--updates", "1", "--warm-up", "0", "--json"
+    )
+    assert list(found) == [f"row {row.name}" for row in table3.read().rows]
+    assert all(each["waits"] == each["pageable"] == 0 for each in found.values())
+    assert all(each["parts"]["optimizer"]["launches"] for each in found.values())

@@ -1,0 +1,113 @@
+"""The benchmark of a GPU leaves a result whatever its parts do; its check notices what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import gpu, gpu_check, gpu_parts
+from benchmarks.gpu_run import Run
+from seq2sweep.train import step
+
+
+def is_gone(pid: int) -> bool:
+    """Dead, or about to be buried by its new parent."""
+    for _ in range(100):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z":
+                return True
+            os.kill(pid, 0)
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_every_part_leaves_a_result_and_the_next_goes_on(tmp_path: Path) -> None:
+    file, pids = tmp_path / "gpu.json", tmp_path / "pids"
+    limits = {"good": 60.0, "raises": 60.0, "is killed": 60.0, "says nothing": 60.0, "hangs": 3.0}
+    said: list[str] = []
+    written: list[list[str]] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        written.append(list(json.loads(file.read_text())["parts"]))
+
+    module = "tests.benchmarks.faulty_parts"
+    found = gpu.measure(module, limits | {"last": 60.0}, ["--pids", str(pids)], file, 300.0, say)
+    parts: dict[str, Any] = found["parts"]
+    assert {name: part["status"] for name, part in parts.items()} == {
+        "good": "done",
+        "raises": "failed",
+        "is killed": "killed",
+        "says nothing": "failed",
+        "hangs": "timed out",
+        "last": "done",
+    }
+    assert parts["good"]["result"] == {"seconds": 60.0}
+    assert "illegal memory access" in parts["raises"]["error"]
+    assert parts["raises"]["result"] == {"first": 1}  # what it had before
+    assert "signal 9" in parts["is killed"]["error"]
+    assert 3 <= parts["hangs"]["seconds"] < 60
+    assert all(map(is_gone, map(int, pids.read_text().split())))
+    # Whole after each part, and nothing else in the folder.
+    assert written == [list(parts)[: n + 1] for n in range(len(parts))]
+    assert json.loads(file.read_text())["parts"] == parts
+    assert {path.name for path in tmp_path.iterdir()} == {"gpu.json", "pids"}
+    assert len(said) == len(parts)
+
+
+def test_without_time_a_part_is_not_begun(tmp_path: Path) -> None:
+    found = gpu.measure(
+        "tests.benchmarks.faulty_parts",
+        {"good": 60.0},
+        [],
+        tmp_path / "g.json",
+        1.0,
+        lambda _: None,
+    )
+    assert found["parts"] == {"good": {"status": "no time left"}}
+
+
+def test_all_parts_have_a_limit_and_there_are_less_than_eight_minutes() -> None:
+    assert list(gpu.PARTS) == list(gpu_parts.PARTS)
+    assert gpu.ALL_SECONDS < 8 * 60
+
+
+def run_on_the_cpu() -> Run:
+    return Run(torch.device("cpu"), True, time.perf_counter(), lambda _: None)
+
+
+def test_the_check_holds_and_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_on_the_cpu()
+    assert gpu_check._exact(run, "scaled_dot_product", 13)["gradients"] > 0  # it is bf16
+    accumulate = step.accumulate
+
+    def smoother(*arguments: Any, **options: Any) -> Any:
+        narrow = options["precision"] == "bf16"
+        return accumulate(*arguments, **options | {"smoothing": 0.2 if narrow else 0.1})
+
+    monkeypatch.setattr(step, "accumulate", smoother)
+    with pytest.raises(AssertionError, match="off by"):
+        gpu_check._exact(run, "scaled_dot_product", 13)
+
+
+def test_a_failed_check_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_: Any, **__: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    kept: list[dict[str, Any]] = []
+    run = Run(torch.device("cpu"), True, 0.0, lambda found: kept.append(dict(found)))
+    monkeypatch.setattr(gpu_check, "_exact", wrong)
+    monkeypatch.setattr(gpu_check, "_falls", lambda _: {"first": 2.0, "last": 1.0})
+    monkeypatch.setattr(gpu_check, "_resumes", lambda _: "the same bits")
+    with pytest.raises(AssertionError, match="out of memory"):
+        gpu_check.check(run)
+    assert kept[-1]["resume"] == "the same bits"
+    assert kept[-1]["no waits"] == "of a GPU only"
