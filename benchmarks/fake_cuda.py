@@ -7,6 +7,7 @@ needs `fake_cuda.cpp` besides, loaded before it, which takes a C++ compiler and 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import subprocess
@@ -18,6 +19,8 @@ from typing import Any
 from unittest import mock
 
 LOADED = "SEQ2SWEEP_FAKE_CUDA"
+FUSED_LOSS = "fake_cuda::fused_loss"
+"""The operation that stands for the kernel of `train.fused_loss`."""
 
 
 class UnavailableError(Exception):
@@ -72,6 +75,8 @@ def gpu() -> Iterator[None]:
     from torch.nn import functional as F
     from torch.utils import _foreach_utils
 
+    from seq2sweep.train import fused_loss
+
     kinds = _foreach_utils._foreach_supported_types
 
     patches: list[Any] = [
@@ -81,6 +86,8 @@ def gpu() -> Iterator[None]:
         mock.patch.object(torch.cuda, "get_device_name", return_value="NVIDIA H200"),
         mock.patch.object(torch.cuda, "synchronize"),
         mock.patch.object(F, "scaled_dot_product_attention", _attention),
+        mock.patch.object(fused_loss, "_is_right", return_value=True),
+        mock.patch.object(fused_loss, "loss_and_gradient", _fused_loss()),
         # So that kernels over lists of tensors take fake ones.
         mock.patch.object(_foreach_utils, "_foreach_supported_types", [*kinds, FakeTensor]),
     ]
@@ -90,6 +97,29 @@ def gpu() -> Iterator[None]:
         # Numbers from numpy are real ones.
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         yield
+
+
+@functools.cache
+def _fused_loss() -> Any:
+    """In the place of `fused_loss.loss_and_gradient`, whose Triton kernel a fake tensor cannot run:
+    one operation of the same shapes."""
+    import torch
+
+    def nothing(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return logits.new_empty((2, len(logits)), dtype=torch.float32)
+
+    # Not `from __future__`'s text: the schema is made of the types themselves.
+    nothing.__annotations__ = dict(
+        logits=torch.Tensor, target=torch.Tensor, **{"return": torch.Tensor}
+    )
+    kernel = torch.library.custom_op(FUSED_LOSS, nothing, mutates_args={"logits"})
+    kernel.register_fake(nothing)
+
+    def loss_and_gradient(logits: Any, target: Any, *_: Any) -> Any:
+        loss, likelihood = kernel(logits, target).sum(dim=1)
+        return loss, likelihood
+
+    return loss_and_gradient
 
 
 def _attention(

@@ -55,8 +55,8 @@ def from_python() -> None:
 def pinned() -> None:
     """Half of a pinned tensor goes there."""
     with _disable_current_modes():  # as in the thread that makes batches
-        memory = torch.empty(8, pin_memory=True)
-    memory[4:].to(GPU, non_blocking=True)
+        half = torch.empty(8, pin_memory=True)[4:]
+    half.to(GPU, non_blocking=True)
 
 
 def sizes() -> None:

@@ -12,9 +12,9 @@ from benchmarks import fake_cuda
 from seq2sweep.presets import table3
 
 LIMITS = {
-    # Of an update of 25 000 + 25 000 tokens in two or three passes: what is reached, and no more.
-    "base": {"launches": 3400, "gigabytes": 130, "milliseconds": 42.2, "wide": 29, "slices": 165},
-    "big": {"launches": 3400, "gigabytes": 223, "milliseconds": 93.9, "wide": 29, "slices": 165},
+    # Of an update of 25 000 + 25 000 tokens in three passes: what is reached, and no more.
+    "base": {"launches": 3560, "gigabytes": 93.2, "milliseconds": 33.8, "slices": 198},
+    "big": {"launches": 3560, "gigabytes": 188.0, "milliseconds": 84.9, "slices": 198},
 }
 """Lower them when a change lowers the counts (`python -m benchmarks.count`)."""
 
@@ -95,16 +95,16 @@ def test_a_fault_in_an_update_is_seen(known: dict[str, Any], fault: str, name: s
 
 @pytest.mark.parametrize("model", ["base", "big"])
 def test_an_update_asks_for_no_more_than_it_did(model: str, tmp_path: Path) -> None:
-    found = counted("benchmarks.count", tmp_path, model, "--updates", "4", "--json")[model]
-    assert found["updates"] == 4
-    for never in ("pageable", "waits", "size_from_data"):
+    options = ("--updates", "2", "--warm-up", "1", "--json")
+    found = counted("benchmarks.count", tmp_path, model, *options)[model]
+    assert found["updates"] == 2
+    for never in ("pageable", "waits", "size_from_data", "wide"):
         assert found[never] == 0, never
-    assert found["copies_in"] <= 2.5  # one a pass
+    assert found["copies_in"] == 3  # one a pass
     total, limits = found["total"], LIMITS[model]
     assert 0 < total["launches"] <= limits["launches"]
     assert 0 < (total["read"] + total["written"]) / 1e9 <= limits["gigabytes"]
     assert 0 < 1000 * total["seconds"] <= limits["milliseconds"]
-    assert found["wide"] <= limits["wide"]
     assert found["slices"] <= limits["slices"]
 
 
