@@ -1054,8 +1054,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/train/step.py": [
             (
-                "numbers.split([*pieces, real_target, real, real_target])",
-                "numbers.clone().split([*pieces, real_target, real, real_target])",
+                "Packing(parts[3], *source), Packing(parts[4], *target)",
+                "Packing(parts[4], *source), Packing(parts[3], *target)",
             ),
         ],
     },

@@ -52,7 +52,7 @@ def test_the_next_is_made_while_one_is_in_use() -> None:
     coming = ahead(items())
     for number in range(3):
         assert next(coming) == number
-        assert begun[number + 1].wait(30)  # though nobody has asked for it
+        assert begun[number + 1].wait(10)  # though nobody has asked for it
         assert not any(event.is_set() for event in begun[number + 2 :])
     assert list(coming) == [3]
 
