@@ -65,7 +65,7 @@ def _exact(run: Run, kind: str, d_k: int) -> dict[str, float]:
         with torch.no_grad():
             for name, parameter in exact.named_parameters():
                 if name.endswith("attention.projection"):
-                    parameter *= d_k**-0.25
+                    parameter.mul_(d_k**-0.25)
     near = build(config.model, 500)
     near.load_state_dict(exact.state_dict())
     batch = _padded_batch()
