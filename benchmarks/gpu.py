@@ -111,7 +111,9 @@ def _part(module: str, name: str, arguments: Sequence[str], limit: float) -> dic
                 # With all that it has started, also when this process is interrupted.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                # Not for ever: a process that hangs in a driver cannot be killed.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(TOO_SHORT)
         found = _found(output)
         lines = log.read_text(errors="replace").splitlines()
     seconds = time.monotonic() - began

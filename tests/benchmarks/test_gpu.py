@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,22 @@ def test_every_part_leaves_a_result_and_the_next_goes_on(tmp_path: Path) -> None
     assert json.loads(file.read_text())["parts"] == parts
     assert {path.name for path in tmp_path.iterdir()} == {"gpu.json", "pids"}
     assert len(said) == len(parts)
+
+
+def test_what_cannot_be_killed_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a process that hangs in a driver."""
+    file, pids = tmp_path / "gpu.json", tmp_path / "pids"
+    monkeypatch.setattr(gpu, "TOO_SHORT", 0.5)
+    monkeypatch.setattr(gpu.os, "killpg", lambda *_: None)
+    module, arguments = "tests.benchmarks.faulty_parts", ["--pids", str(pids)]
+    found = gpu.measure(
+        module, {"hangs": 2.0, "good": 60.0}, arguments, file, 300.0, lambda _: None
+    )
+    for pid in map(int, pids.read_text().split()):
+        os.kill(pid, signal.SIGKILL)
+    assert [part["status"] for part in found["parts"].values()] == ["timed out", "done"]
 
 
 def test_without_time_a_part_is_not_begun(tmp_path: Path) -> None:
