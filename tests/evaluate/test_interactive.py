@@ -86,7 +86,8 @@ class Terminal:
 
     def type(self, keys: bytes) -> str:
         os.write(self.screen, keys)
-        return self.read("> ")
+        # At the start of a line: while keys come in, the prompt is drawn again in its place.
+        return self.read("\r\n> ")
 
 
 @pytest.fixture

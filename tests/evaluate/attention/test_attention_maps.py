@@ -68,7 +68,7 @@ def test_bytes_that_are_no_text_are_shown() -> None:
 
 def test_symbols_of_trees_are_words_each() -> None:
     symbols = Symbols.learn([TREE], tags=True, words=1)
-    of = Vocabulary(pieces("bpe")._model, symbols=symbols)
+    of = Vocabulary(pieces("bpe").model, symbols=symbols)
     (ids,) = of.encode([TREE], "target")
     tokens = of.tokens(ids, "target")
     assert tokens == "(S (NP DT dog )NP (VP VBZ (NP DT dog )NP )VP . )S </s>".split()
