@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 import termios
@@ -75,6 +76,7 @@ class Terminal:
         """What it shows up to its next prompt, or to its end."""
         shown = b""
         while not (until and shown.decode(errors="replace").endswith(until)):
+            assert select.select([self.screen], [], [], 100)[0], f"nothing more after {shown!r}"
             try:
                 block = os.read(self.screen, 4096)
             except OSError:  # it has ended
