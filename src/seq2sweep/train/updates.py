@@ -50,7 +50,10 @@ def updates(
 
     On a GPU a thread makes each of them while the one before is computed; a CPU has no hands free.
     """
-    made = _made(config, bitext, progress, rank, world_size, device)
+    made = (
+        _update(config, bitext, ids, after, rank, world_size, device)
+        for ids, after in _places(config, bitext, progress)
+    )
     return made if device.type == "cpu" else ahead(made)
 
 
@@ -66,14 +69,10 @@ def ahead(items: Iterator[Item]) -> Iterator[Item]:
             yield item
 
 
-def _made(
-    config: Config,
-    bitext: Bitext,
-    progress: Progress,
-    rank: int,
-    world_size: int,
-    device: torch.device,
-) -> Iterator[Update]:
+def _places(
+    config: Config, bitext: Bitext, progress: Progress
+) -> Iterator[tuple[Ids, tuple[int, int]]]:
+    """Of each update its sentences, and epoch and number of the one that follows."""
     settings = config.train
     # Numbers of its own: `progress` follows what is computed, not what is made.
     left, epoch, first = settings.steps - progress.step, progress.epoch, progress.update
@@ -88,7 +87,7 @@ def _made(
         for number in range(first, min(len(plan), first + left)):
             last = number + 1 == len(plan)
             after = (epoch + 1, 0) if last else (epoch, number + 1)
-            yield _update(config, bitext, plan[number], after, rank, world_size, device)
+            yield plan[number], after
         left -= len(plan) - first
         epoch, first = epoch + 1, 0
 
