@@ -58,7 +58,6 @@ def parts(program: str, *roots: Path) -> dict[str, str]:
     kind that a package holds, such as a template, is a part of each module that names it; and which
     names the modules have from each other is the part IMPORTS.
     """
-    _look_again()
     found: dict[str, str] = {}
     imported: list[tuple[str, ...]] = []
     for module, path in modules(program, *roots).items():
