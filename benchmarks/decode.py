@@ -30,7 +30,6 @@ from seq2sweep.parallel import available_cpus
 WARM_UP = 400
 SIZE = SIZES["4x256"]
 STOPPING = {
-    "ours": "until no open hypothesis can win any more",
     "exact": "until no open hypothesis can win any more",
     "own_length": "until the best open one would not win if it ended now",
     "ctranslate2": "when four hypotheses have ended",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import numpy
 import torch
@@ -21,9 +21,8 @@ import torch
 from benchmarks.processes import serve
 from benchmarks.sizes import LONGEST, SIZES
 from seq2sweep import presets
-from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
-from seq2sweep.decode.beam import translate
+from seq2sweep.decode.beam import Stopping, translate
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.layers import DecoderLayer, sinusoids
 from seq2sweep.train.allocator import keep_memory
@@ -117,7 +116,7 @@ def timed(decode: Decode, numbers: Sequence[int], size: Any) -> tuple[float, lis
     return time.perf_counter() - before, said
 
 
-def ours(text: Text, stopping: str = "") -> tuple[Decode, tuple[Any, ...]]:
+def ours(text: Text, stopping: Stopping) -> tuple[Decode, tuple[Any, ...]]:
     """The core's search, of a model that says the end when it is told to."""
     model = text.model()
     step = model.step
@@ -136,7 +135,7 @@ def ours(text: Text, stopping: str = "") -> tuple[Decode, tuple[Any, ...]]:
         model.step = until_length  # type: ignore[method-assign]
     changes: dict[str, Any] = {
         "beam": BEAM, "length_penalty": "power", "alpha": 0.0 if text.length else ALPHA,
-        "max_extra_tokens": text.length or EXTRA, **({"stopping": stopping} if stopping else {}),
+        "max_extra_tokens": text.length or EXTRA, "stopping": stopping,
     }  # fmt: skip
     config = replace(presets.load("phrasebook").config.evaluate, **changes)
 
@@ -302,14 +301,8 @@ def fill_sockeye(made: Any, model: Transformer, theirs: torch.Tensor) -> None:
             block.layer_norm.eps = getattr(our, name).norm.eps
 
 
-def our_rules() -> tuple[str, ...]:
-    """Values of `evaluate.stopping`; one of no name where there is no choice."""
-    kind = get_type_hints(EvaluateConfig).get("stopping")
-    return get_args(kind) or ("",)
-
-
 DECODERS: dict[str, Callable[[Text], tuple[Decode, tuple[Any, ...]]]] = {
-    **{f"ours {rule}".strip(): partial(ours, stopping=rule) for rule in our_rules()},
+    **{f"ours {rule}": partial(ours, stopping=rule) for rule in get_args(Stopping)},
     "ctranslate2": by_ctranslate2,
     "marian": marian,
     "marian_bf16": partial(marian, bf16=True),
