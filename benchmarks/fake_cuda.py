@@ -69,7 +69,7 @@ def _build(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def gpu() -> Iterator[None]:
-    """Within, whoever asks finds a GPU that knows bf16, and tensors are fake."""
+    """A context in which torch.cuda reports a GPU with bf16, and tensors are fake."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
     from torch.nn import functional as F
