@@ -1,4 +1,4 @@
-"""When a search ends, and that hypotheses which are lost by then are not computed any more."""
+"""When a search ends."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from seq2sweep.config import Config
 from seq2sweep.data.vocabulary import BOS, EOS, PAD
-from seq2sweep.decode import beam as module
-from seq2sweep.decode.beam import BeamSearch, Hypothesis, OurSearch, Penalty, search
-from seq2sweep.model.architecture.transformer import DecoderCache
+from seq2sweep.decode.beam import Hypothesis, OurSearch, Penalty, search
 
 from ..paper.test_decoding import (
     ALPHAS,
@@ -35,27 +32,6 @@ from ..paper.test_decoding import (
     random_rows,
     repeatable,
 )
-
-
-@pytest.fixture(params=[0.0, 1.0], ids=["padded", "packed"], autouse=True)
-def share(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
-    """Up to which share of hypotheses are computed alone: never, or always."""
-    monkeypatch.setattr(module, "SHARE_TO_PACK", request.param)
-    return float(request.param)
-
-
-class Counting(Leaning):
-    """Notes of how many hypotheses it computes logits."""
-
-    def step(self, pieces: Tensor, cache: DecoderCache) -> Tensor:
-        logits = super().step(pieces, cache)
-        self.asked[-1] = (*self.asked[-1], logits.shape[:-1].numel())  # type: ignore[assignment]
-        return logits
-
-
-def counting(model: Leaning) -> Leaning:
-    model.__class__ = Counting
-    return model
 
 
 def own_length_as_defined(
@@ -127,25 +103,21 @@ def test_each_rule_is_the_search_that_it_says(
     ],
 )
 def test_a_thousand_sentences_are_what_they_are_without_stopping(
-    beam: int, n_best: int, kind: Penalty, alpha: float, share: float
+    beam: int, n_best: int, kind: Penalty, alpha: float
 ) -> None:
-    """Where all hypotheses are computed to the end, which is the search that the proof is of."""
     # With several blocks of pieces, and some that are in none.
-    model = counting(random_model(beam, 300, 3.0, {EOS: 6.0}))
+    model = random_model(beam, 300, 3.0, {EOS: 6.0})
     rows = random_rows(beam, [1 + i % 7 for i in range(1000)], 300)
     options: dict[str, Any] = {"beam": beam, "n_best": n_best, "alpha": alpha, "penalty": kind}
     options |= {"max_extra_tokens": 12}
     found = search(model, padded(rows), **options)
-    computed = sum(count for *_, count in model.asked)
-    places = sum(sentences * hypotheses for sentences, hypotheses, *_ in model.asked)
-    assert computed < places if share else computed == places
     patient = search(model, padded(rows), early_stop=False, **options)
     for ours, theirs in zip(found, patient, strict=True):
         assert_same(ours, theirs, within=1e-12)
 
 
 @pytest.mark.parametrize("mixer", ["restricted", "convolutional", "recurrent", "separable"])
-def test_other_mixers_may_be_packed(mixer: str) -> None:
+def test_other_mixers_are_searched_as_without_stopping(mixer: str) -> None:
     config = dataclasses.replace(SMALL, decoder_mixer=mixer, mixer_neighbourhood=3, mixer_kernel=3)
     model = random_model(1, 12, 3.0, {EOS: 2.0}, config)
     rows = random_rows(1, [1 + i % 6 for i in range(40)], 12)
@@ -154,33 +126,6 @@ def test_other_mixers_may_be_packed(mixer: str) -> None:
     patient = search(model, padded(rows), early_stop=False, **options)
     for ours, theirs in zip(found, patient, strict=True):
         assert_same(ours, theirs, within=1e-12)
-
-
-def test_what_is_lost_is_not_computed(share: float) -> None:
-    """Two of three are too far behind what has ended; the third needs all its length to win."""
-    table = {
-        BOS: {EOS: 0.5, 5: 0.47, 6: 0.02, 7: 0.01},
-        5: {8: 1.0},
-        8: {9: 0.9, EOS: 0.1},
-    }
-    model = Chain(table)
-    asked: list[int] = []
-    step = model.step
-
-    def noted(pieces: Tensor, cache: DecoderCache) -> Tensor:
-        asked.append(pieces.numel() if cache.packing is None else len(cache.packing.places))
-        return step(pieces, cache)
-
-    model.step = noted  # type: ignore[method-assign]
-    options: dict[str, Any] = {"beam": 4, "alpha": 0.6, "max_extra_tokens": 3}
-    found = search(model, torch.tensor([[4, EOS]]), **options)[0]
-    assert_same(found, [Hypothesis([5, 8, 9, EOS], math.log(0.47 * 0.9) / 1.5**0.6)])
-    assert asked == ([1, 1, 1, 1] if share else [1, 4, 4, 4])
-    running = BeamSearch(model.eval(), torch.tensor([[4, EOS]]), **options)
-    with torch.inference_mode():
-        running.step()
-    # None of them is what is shown of a search that goes on.
-    assert running.log_probabilities.isneginf().tolist() == [[False, True, True, True]]
 
 
 def test_by_its_own_length_a_longer_one_may_be_missed(tiny_config: Config) -> None:

@@ -23,8 +23,7 @@ from seq2sweep.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from seq2sweep.decode.continuations import continuations
 from seq2sweep.decode.grouping import prepare
 from seq2sweep.decode.well_formed import Trees, WellFormed
-from seq2sweep.model.architecture import Architecture, PackedCache
-from seq2sweep.model.packing import Packing
+from seq2sweep.model.architecture import Architecture
 from seq2sweep.model.products import laid_out
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.train.allocator import keep_memory
@@ -34,9 +33,6 @@ Stopping = Literal["exact", "own_length"]
 
 SHARE_TO_LEAVE = 1 / 8
 """Of the sentences in a batch, when so many are done they leave it: that copies all the others."""
-
-SHARE_TO_PACK = 7 / 8
-"""Up to which share of hypotheses must be left so that to compute only these pays."""
 
 
 @dataclass(frozen=True)
@@ -201,32 +197,32 @@ class Sentence:
         hypothesis: Callable[[int], Hypothesis],
         beam: int,
         n_best: int,
-        divisors: tuple[float, float] | None,
-    ) -> int:
-        """Take in the continuations of a step, best first; how many of those that survive may win.
+        divisor: float | None,
+    ) -> bool:
+        """Take in the continuations of a step, best first; whether the sentence is done.
 
         ends: whether each ends the sentence; scores: log-probabilities; going: ranks of those that
-        survive; hypothesis: makes one of a rank. divisors: of the log-probabilities of open ones,
-        where the best must, and where any must beat the worst of `n_best` that are finished; None:
-        not to stop early. Sets `done` when none may win.
+        survive; hypothesis: makes one of a rank. divisor: by it the log-probability of the best
+        open one is divided, which must then beat the worst of `n_best` that are finished; None: not
+        to stop early.
         """
         for rank in range(min(beam, len(ends))):
             if ends[rank] and scores[rank] > -np.inf:
                 self.finished.append(hypothesis(rank))
         alive = [rank for rank in going if scores[rank] > -np.inf]
-        winners = alive
-        if divisors and len(self.finished) >= n_best:
-            best_may, any_may = divisors
-            to_beat = self.ranked()[n_best - 1].score
-            winners = [rank for rank in alive if scores[rank] / any_may > to_beat]
-            if winners and to_beat >= scores[winners[0]] / best_may:
-                winners = []
-        if length >= self.max_length or (beam == 1 and self.finished):
-            winners = []
-        self.done = not winners
+        self.done = (
+            not alive
+            or length >= self.max_length
+            or (beam == 1 and bool(self.finished))
+            or (
+                divisor is not None
+                and len(self.finished) >= n_best
+                and self.ranked()[n_best - 1].score >= scores[alive[0]] / divisor
+            )
+        )
         if self.done and not self.finished:
             self.finished += map(hypothesis, alive)
-        return len(winners)
+        return self.done
 
 
 class BeamSearch:
@@ -240,13 +236,8 @@ class BeamSearch:
     `stopping` says when a sentence is left, unless `early_stop` is off:
 
     exact: when no open hypothesis can come among its `n_best` finished ones any more. What it finds
-    is what it would find without stopping. Log-probabilities only fall, and the penalty only grows,
-    so that what becomes of a hypothesis scores at most log P / lp(longest allowed). Where that does
-    not beat the worst of the `n_best`, the hypothesis is lost. It is dropped, and its place stays
-    empty, which changes nothing for the others: of a sentence, all whose log P is at most some
-    number are lost, and so is all that becomes of them. Whatever is more probable than one that is
-    not lost comes from others that are not, so that it ranks, survives and finishes as it would
-    with the lost ones there. One that finishes as good as the worst comes after it.
+    is what it would find without stopping: log-probabilities only fall, and the penalty only grows,
+    so that what becomes of a hypothesis scores at most log P / lp(longest allowed).
 
     own_length: also when the best open hypothesis would not come among the `n_best` if it ended
     with the log P and the length that it has. A longer one that would have won is missed at times.
@@ -289,7 +280,6 @@ class BeamSearch:
         self.log_probabilities = torch.zeros(len(self.sentences), 1, device=source.device)
         longest = [sentence.max_length for sentence in self.sentences]
         self._well_formed = WellFormed(trees, longest, source.device) if trees else None
-        self._packing: Packing | None = None
 
     def run(self) -> list[list[Hypothesis]]:
         """All steps that are left; the results."""
@@ -307,9 +297,8 @@ class BeamSearch:
             self.log_probabilities,
             2 * self._beam,
             self._well_formed,
-            self._packing,
         )
-        chosen, open_ones = [], [0] * len(sentences)
+        chosen = []
         is_end, score_list = pieces.eq(EOS).tolist(), candidates.tolist()
         divisor = self._divisor_of(length)
         for b, sentence in enumerate(sentences):
@@ -319,13 +308,12 @@ class BeamSearch:
             if sentence.done:
                 continue
             made = functools.partial(_hypothesis, history, rows, pieces, b, score_list[b], divisor)
-            last = self._divisor_of(sentence.max_length)
-            divisors = divisor if self._stopping == "own_length" else last, last
-            open_ones[b] = sentence.advance(
+            own_length = self._stopping == "own_length"
+            may = divisor if own_length else self._divisor_of(sentence.max_length)
+            if sentence.advance(
                 length, is_end[b], score_list[b], going, made, self._beam, self._n_best,
-                divisors if self._early_stop else None,
-            )  # fmt: skip
-            if not open_ones[b]:
+                may if self._early_stop else None,
+            ):  # fmt: skip
                 self.results[sentence.index] = sentence.ranked()[: self._n_best]
         stay = [b for b, sentence in enumerate(sentences) if not sentence.done]
         if not stay:
@@ -337,7 +325,6 @@ class BeamSearch:
         ranks = torch.tensor(chosen, device=device)[keep]
         rows = rows[keep].gather(1, ranks)
         self.log_probabilities = candidates[keep].gather(1, ranks)
-        self._drop(torch.tensor(open_ones, device=device)[keep])
         self._cache.select((keep.unsqueeze(1) * history.size(1) + rows).flatten())
         ends_with = pieces[keep].gather(1, ranks)
         self.history = torch.cat((history[keep.unsqueeze(1), rows], ends_with.unsqueeze(-1)), dim=2)
@@ -346,19 +333,6 @@ class BeamSearch:
         if len(stay) < len(sentences):
             self.sentences = [sentences[b] for b in stay]
             self._cache.keep(keep)
-
-    def _drop(self, open_ones: Tensor) -> None:
-        """Leave only so many hypotheses, the best, of each sentence, int64 [B]: the places of the
-        others are empty, with probability 0, and are not computed where that pays."""
-        count = self.log_probabilities.size(1)
-        empty = torch.arange(count, device=open_ones.device) >= open_ones.unsqueeze(1)
-        self.log_probabilities.masked_fill_(empty, -torch.inf)
-        self._packing = None
-        if isinstance(self._cache, PackedCache) and self._well_formed is None:
-            places = (~empty).flatten().nonzero().squeeze(1)
-            if len(places) <= SHARE_TO_PACK * empty.numel():
-                self._packing = Packing(places, *empty.shape)
-            self._cache.packing = self._packing
 
 
 @torch.inference_mode()

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from seq2sweep.data.vocabulary import BOS, PAD
 from seq2sweep.decode.well_formed import WellFormed
-from seq2sweep.model.packing import Packing
 
 BLOCK = 64
 """Neighbouring pieces of which only the best is looked at first."""
@@ -21,13 +20,11 @@ def continuations(
     log_probabilities: Tensor,
     count: int,
     well_formed: WellFormed | None = None,
-    packing: Packing | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The best `count` ways to go on, of each sentence: log-probability, hypothesis and piece.
 
-    logits [B, K, V], or of those R hypotheses alone that packing has, [R, V]; log_probabilities
-    [B, K]; all three [B, count or fewer], best first, none of them PAD or BOS; with well_formed
-    only what it allows has a probability.
+    logits [B, K, V]; log_probabilities [B, K]; all three [B, count or fewer], best first, none of
+    them PAD or BOS; with well_formed only what it allows has a probability.
 
     None is more probable than what it continues, whatever the rounding.
     """
@@ -37,28 +34,24 @@ def continuations(
     logs[..., PAD] = logs[..., BOS] = -torch.inf
     if well_formed:
         well_formed.mask(logs)
-    if logits.dim() == 3:  # of all, whether that was wanted or not
-        packing = None
-    scores, places = _top(logs, log_probabilities, count, packing)
+    scores, places = _top(logs, log_probabilities, count)
     return scores, places // logits.size(-1), places % logits.size(-1)
 
 
-def _top(x: Tensor, sums: Tensor, count: int, packing: Packing | None) -> tuple[Tensor, Tensor]:
+def _top(x: Tensor, sums: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The greatest `count` (or all) of x [B, K, V] + sums [B, K], of each b, and their places.
 
     Both [B, count], greatest first, places from 0 to K * V. As topk, which copies whole rows: here
-    only blocks of a row with the greatest maxima, in which the greatest numbers must be. packing:
-    of x [R, V]; the sum of a hypothesis that it has not is minus infinity.
+    only blocks of a row with the greatest maxima, in which the greatest numbers must be.
     """
     rows, size = sums.size(1), x.size(-1)
     blocks = size // BLOCK
     end = blocks * BLOCK
     if rows * blocks <= count:
-        x = (x if packing is None else packing.pad(x)) + sums.unsqueeze(-1)
-        values, places = x.flatten(1).topk(min(count, rows * size), dim=1)
+        x = (x + sums.unsqueeze(-1)).flatten(1)
+        values, places = x.topk(min(count, rows * size), dim=1)
         return values, places
-    maxima = x[..., :end].unflatten(-1, (blocks, BLOCK)).amax(dim=-1)
-    maxima = (maxima if packing is None else packing.pad(maxima)) + sums.unsqueeze(-1)
+    maxima = x[..., :end].unflatten(-1, (blocks, BLOCK)).amax(dim=-1) + sums.unsqueeze(-1)
     chosen = maxima.flatten(1).topk(count, dim=1, sorted=False).indices
     columns = torch.arange(size, device=x.device)
     starts = chosen // blocks * size + chosen % blocks * BLOCK
@@ -66,15 +59,6 @@ def _top(x: Tensor, sums: Tensor, count: int, packing: Packing | None) -> tuple[
     # What no block has, of each row.
     rest = (columns[:rows, None] * size + columns[end:]).flatten().expand(len(sums), -1)
     places = torch.cat((inside, rest), dim=1)
-    of = places // size
-    if packing is None:
-        scores = x.flatten(1).gather(1, places)
-    else:
-        # Any row for one that is not there.
-        row = packing.places.new_zeros(sums.numel()).index_copy_(
-            0, packing.places, torch.arange(len(x), device=x.device)
-        )
-        row = row.view_as(sums).gather(1, of)
-        scores = x.view(-1)[row * size + places % size]
-    values, order = (scores + sums.gather(1, of)).topk(count, dim=1)
+    scores = x.flatten(1).gather(1, places) + sums.gather(1, places // size)
+    values, order = scores.topk(count, dim=1)
     return values, places.gather(1, order)

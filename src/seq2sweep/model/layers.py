@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -130,29 +130,14 @@ class DecoderLayer(nn.Module):
         start = self.attention.start(memory)
         return LayerCache(start, keys.contiguous(), values.contiguous())
 
-    def step(
-        self,
-        x: Tensor,
-        cache: LayerCache,
-        past: Tensor,
-        source_mask: Tensor,
-        packing: Packing | None = None,
-    ) -> Tensor:
-        """One target position of each hypothesis, x [B, K, d_model] or packed; adds to the cache.
+    def step(self, x: Tensor, cache: LayerCache, past: Tensor, source_mask: Tensor) -> Tensor:
+        """One target position of each hypothesis, x [B, K, d_model]; appends to the cache.
 
         past: the mask [B, 1, K, pieces in the cache after this step] of those a hypothesis sees.
         """
-        x = self.attention_residual(x, lambda y: self._mix(y, cache.mixer, past, packing))
+        x = self.attention_residual(x, lambda y: self.attention.step(y, cache.mixer, past))
         # A sentence's hypotheses are so many queries over the same memory.
-        return self._rest(x, cache.memory_keys, cache.memory_values, source_mask, packing)
-
-    def _mix(self, x: Tensor, cache: MixerCache, past: Tensor, packing: Packing | None) -> Tensor:
-        mixer: Any = self.attention
-        packs = isinstance(mixer, MultiHeadAttention)
-        if packing is None or packs:
-            mixed: Tensor = mixer.step(x, cache, past, *([packing] if packs else []))
-            return mixed
-        return packing.pack(mixer.step(packing.pad(x), cache, past))
+        return self._rest(x, cache.memory_keys, cache.memory_values, source_mask)
 
     def _rest(
         self,

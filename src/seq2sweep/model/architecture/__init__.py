@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +24,6 @@ class Cache(Protocol):
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these (int64, old indices)."""
-
-
-@runtime_checkable
-class PackedCache(Cache, Protocol):
-    """Of a model whose step computes only the hypotheses of `packing`, logits [R, V], if set."""
-
-    packing: Packing | None
 
 
 class Architecture(nn.Module):

@@ -108,20 +108,17 @@ class Transformer(Architecture):
         return DecoderCache(self._mask(source), layers, nothing, reach)
 
     def step(self, pieces: Tensor, cache: DecoderCache) -> Tensor:
-        """Logits [B, K, V] after appending pieces [B, K] to each hypothesis; with `cache.packing`
-        of those of R hypotheses alone, [R, V].
+        """Logits [B, K, V] after appending pieces [B, K] to each hypothesis.
 
         K may differ from step to step only as `DecoderCache.select` has arranged the rows.
         """
         x = self._embed(
             self.target_embedding, self.target_positions, pieces.unsqueeze(-1), cache.steps
         ).squeeze(2)
-        past, packing = additive(cache.extend(*pieces.shape), x.dtype), cache.packing
-        if packing is not None:
-            x = packing.pack(x)
+        past = additive(cache.extend(*pieces.shape), x.dtype)
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
             assert isinstance(layer, DecoderLayer)
-            x = layer.step(x, layer_cache, past, cache.source_mask, packing)
+            x = layer.step(x, layer_cache, past, cache.source_mask)
         cache.steps += 1
         logits: Tensor = self.projection(self.decoder_norm(x))
         return logits
@@ -277,7 +274,7 @@ class DecoderCache:
 
     source_mask: added to scores, [B, 1, 1, n]; past: bool [B * K, pieces that the layers hold of a
     sentence], True for those that a hypothesis is made of, without those that lie further back than
-    the last `reach` of them; steps: target positions decoded so far; packing: of the next step.
+    the last `reach` of them; steps: target positions decoded so far.
     """
 
     source_mask: Tensor
@@ -285,7 +282,6 @@ class DecoderCache:
     past: Tensor
     reach: int
     steps: int = 0
-    packing: Packing | None = None
 
     def extend(self, sentences: int, hypotheses: int) -> Tensor:
         """Note one piece more of each hypothesis: [B, 1, K, pieces held with these]."""

@@ -50,15 +50,13 @@ class Mixer(MultiHeadAttention):
         keys = memory.new_empty(len(memory), self.heads, 0, self.d_k)
         return KeyValueCache(keys, memory.new_empty(len(memory), self.heads, 0, self.d_v))
 
-    def step(
-        self, x: Tensor, cache: KeyValueCache, past: Tensor, packing: Packing | None = None
-    ) -> Tensor:
-        """One position of each hypothesis, x [B, K, d_model] or packed; appends to the cache.
+    def step(self, x: Tensor, cache: KeyValueCache, past: Tensor) -> Tensor:
+        """One position of each hypothesis, x [B, K, d_model]; appends to the cache.
 
         past: the mask [B, 1, K, pieces in the cache after this step] of those a hypothesis sees.
         """
-        queries, keys, values = self.project(x, packing)
-        return self.attend(queries, *cache.append(keys, values), past, packing=packing)
+        queries, keys, values = self.project(x)
+        return self.attend(queries, *cache.append(keys, values), past)
 
     @staticmethod
     def reach(config: TransformerConfig) -> int:
