@@ -247,7 +247,7 @@ class BeamSearch:
     that it gives to words.
 
     Between steps: `sentences` that are not done, or wait for others to leave with, none at the end;
-    of their open hypotheses, best first, `history` [B, K, 1 + pieces], BOS first, and
+    of their open hypotheses, best first, `history` [B, K, 1 + pieces], BOS first, on the CPU, and
     `log_probabilities` [B, K]; `results` of each sentence, in the order of the source, once it is
     done. All of it in inference mode.
     """
@@ -276,7 +276,8 @@ class BeamSearch:
         self._cache = model.start(source)
         self.sentences = _sentences(source, max_extra_tokens, model.max_length)
         self.results: list[list[Hypothesis]] = [[] for _ in self.sentences]
-        self.history = source.new_full((len(self.sentences), 1, 1), BOS)
+        self.history = torch.full((len(self.sentences), 1, 1), BOS)
+        self._newest = source.new_full((len(self.sentences), 1), BOS)
         self.log_probabilities = torch.zeros(len(self.sentences), 1, device=source.device)
         longest = [sentence.max_length for sentence in self.sentences]
         self._well_formed = WellFormed(trees, longest, source.device) if trees else None
@@ -288,51 +289,59 @@ class BeamSearch:
         return self.results
 
     def step(self) -> None:
-        """One piece more of each hypothesis."""
-        sentences, history, device = self.sentences, self.history, self.history.device
-        length = history.size(2)
+        """One piece more of each hypothesis. A GPU is waited for once."""
+        sentences, of_each = self.sentences, self.history.size(1)
         # Of the best 2K continuations at most K end the sentence: one for each hypothesis.
         candidates, rows, pieces = continuations(
-            self._model.step(history[:, :, -1], self._cache),
+            self._model.step(self._newest, self._cache),
             self.log_probabilities,
             2 * self._beam,
             self._well_formed,
         )
-        chosen = []
-        is_end, score_list = pieces.eq(EOS).tolist(), candidates.tolist()
-        divisor = self._divisor_of(length)
-        for b, sentence in enumerate(sentences):
-            # As many for every sentence: K, or all there are while those are fewer.
-            going = [rank for rank, end in enumerate(is_end[b]) if not end][: self._beam]
-            chosen.append(going)
-            if sentence.done:
-                continue
-            made = functools.partial(_hypothesis, history, rows, pieces, b, score_list[b], divisor)
-            own_length = self._stopping == "own_length"
-            may = divisor if own_length else self._divisor_of(sentence.max_length)
-            if sentence.advance(
-                length, is_end[b], score_list[b], going, made, self._beam, self._n_best,
-                may if self._early_stop else None,
-            ):  # fmt: skip
-                self.results[sentence.index] = sentence.ranked()[: self._n_best]
+        # As many for every sentence: K, or all there are while those are fewer.
+        going = min(self._beam, pieces.size(1) - of_each)
+        ranks = pieces.eq(EOS).to(torch.uint8).argsort(dim=1, stable=True)[:, :going]
+        here = _to_cpu(candidates, rows, pieces, ranks)
+        self._advance(*here)
         stay = [b for b, sentence in enumerate(sentences) if not sentence.done]
         if not stay:
             self.sentences = []
             return
-        if len(stay) > (1 - SHARE_TO_LEAVE) * len(sentences):
-            stay = list(range(len(sentences)))
-        keep = torch.tensor(stay, device=device)
-        ranks = torch.tensor(chosen, device=device)[keep]
-        rows = rows[keep].gather(1, ranks)
-        self.log_probabilities = candidates[keep].gather(1, ranks)
-        self._cache.select((keep.unsqueeze(1) * history.size(1) + rows).flatten())
-        ends_with = pieces[keep].gather(1, ranks)
-        self.history = torch.cat((history[keep.unsqueeze(1), rows], ends_with.unsqueeze(-1)), dim=2)
-        if self._well_formed:
-            self._well_formed.select(keep, rows, ends_with)
-        if len(stay) < len(sentences):
+        rows, pieces = rows.gather(1, ranks), pieces.gather(1, ranks)
+        self.log_probabilities = candidates.gather(1, ranks)
+        self.history = _extended(self.history, *here[1:])
+        places = torch.arange(len(sentences), device=rows.device)
+        if leave := len(stay) <= (1 - SHARE_TO_LEAVE) * len(sentences):
+            places = torch.tensor(stay, device=rows.device)
+            rows, pieces = rows[places], pieces[places]
+            self.log_probabilities = self.log_probabilities[places]
+            self.history = self.history[stay]
             self.sentences = [sentences[b] for b in stay]
-            self._cache.keep(keep)
+        self._newest = pieces
+        self._cache.select((places.unsqueeze(1) * of_each + rows).flatten())
+        if self._well_formed:
+            self._well_formed.select(places, rows, pieces)
+        if leave:
+            self._cache.keep(places)
+
+    def _advance(self, candidates: Tensor, rows: Tensor, pieces: Tensor, ranks: Tensor) -> None:
+        """Finish what ends, and sentences that are done."""
+        length = self.history.size(2)
+        is_end, score_list, going = pieces.eq(EOS).tolist(), candidates.tolist(), ranks.tolist()
+        divisor = self._divisor_of(length)
+        own_length = self._stopping == "own_length"
+        for b, sentence in enumerate(self.sentences):
+            if sentence.done:
+                continue
+            made = functools.partial(
+                _hypothesis, self.history, rows, pieces, b, score_list[b], divisor
+            )
+            may = divisor if own_length else self._divisor_of(sentence.max_length)
+            if sentence.advance(
+                length, is_end[b], score_list[b], going[b], made, self._beam, self._n_best,
+                may if self._early_stop else None,
+            ):  # fmt: skip
+                self.results[sentence.index] = sentence.ranked()[: self._n_best]
 
 
 @torch.inference_mode()
@@ -354,6 +363,20 @@ def _sentences(source: Tensor, max_extra_tokens: int, max_length: int) -> list[S
         Sentence(i, longest_output(length, max_extra_tokens, max_length))
         for i, length in enumerate(lengths)
     ]
+
+
+def _to_cpu(scores: Tensor, *counts: Tensor) -> list[Tensor]:
+    """Tensors [B, n] of float32 or float64, and of int64 below 2 ** 53, by one copy."""
+    wide = [tensor.double() for tensor in (scores, *counts)]
+    found = torch.cat(wide, dim=1).cpu().split([tensor.size(1) for tensor in wide], dim=1)
+    return [found[0], *(tensor.long() for tensor in found[1:])]
+
+
+def _extended(history: Tensor, rows: Tensor, pieces: Tensor, ranks: Tensor) -> Tensor:
+    """Of the continuations of these ranks [B, K], the history [B, K, 1 + pieces]."""
+    sentences = torch.arange(len(history)).unsqueeze(1)
+    begun = history[sentences, rows.gather(1, ranks)]
+    return torch.cat((begun, pieces.gather(1, ranks).unsqueeze(-1)), dim=2)
 
 
 def _hypothesis(

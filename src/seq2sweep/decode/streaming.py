@@ -79,7 +79,7 @@ def _final(running: BeamSearch) -> dict[int, list[int]]:
     """The piece ids that the result of each open sentence, by its index, is sure to begin with."""
     history = running.history
     # One of probability 0 can neither go on nor end. The first one never is.
-    impossible = running.log_probabilities.isneginf().unsqueeze(-1)
+    impossible = running.log_probabilities.isneginf().unsqueeze(-1).cpu()
     same = (history.eq(history[:, :1]) | impossible).all(dim=1)
     counts = same.long().cumprod(dim=1).sum(dim=1).tolist()
     found = {}
