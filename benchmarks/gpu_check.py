@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
 
-from benchmarks.gpu_run import WINDOW, Run, training
+from benchmarks.gpu_run import WINDOW, Run, each_update, training
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, EOS, PAD
+from seq2sweep.decode.beam import BeamSearch
 from seq2sweep.model.building import build
-from seq2sweep.train import loop, step
+from seq2sweep.train import step
 from seq2sweep.train.events import CheckpointDue, Logged
 
 TOLERANCE = {"loss": 1e-2, "gradients": 5e-2}
@@ -33,6 +34,7 @@ def check(run: Run) -> dict[str, Any]:
         for kind in ("scaled_dot_product", "dot_product", "additive")
         for d_k in (64, 13)
     } | {"the loss falls": _falls, "resume": _resumes, "no waits": _waits_for_nothing}
+    parts["a wait a step of a search"] = _search_waits
     for name, part in parts.items():
         try:
             found[name] = part(run)
@@ -153,21 +155,40 @@ def _waits_for_nothing(run: Run) -> str:
     if not run.on_gpu:
         return "of a GPU only"
     small = Run(run.device, True, run.until, run.write)
-    update, seen = loop._Training._update, 0
+    seen = 0
 
-    def watched(self: Any, given: Any) -> Tensor:
+    def watched(update: Callable[[], Tensor]) -> Tensor:
         nonlocal seen
         seen += 1
         torch.cuda.set_sync_debug_mode("error" if seen > WINDOW else "default")
         try:
-            return update(self, given)
+            return update()
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
     config = configuration.with_changes(small.config("base"), {"train.log_every": WINDOW + 3})
-    with (
-        mock.patch.object(loop._Training, "_update", watched),
-        training(small, config, WINDOW + 3) as events,
-    ):
+    with each_update(watched), training(small, config, WINDOW + 3) as events:
         next(event for event in events if isinstance(event, Logged))
     return "none in three updates"
+
+
+def _search_waits(run: Run) -> str:
+    """How often a beam search waits for the GPU: once a step, but where sentences leave."""
+    if not run.on_gpu:
+        return "of a GPU only"
+    model = build(Run(run.device, True, run.until, run.write).config("base").model, 500)
+    source = _padded_batch().source.to(run.device)
+    with torch.inference_mode():
+        running = BeamSearch(
+            model.to(run.device), source, beam=4, alpha=0.6, max_extra_tokens=9, early_stop=False
+        )
+        for _ in range(4):  # none can be done: an output may have 11 tokens or more
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                with warnings.catch_warnings(record=True) as seen:
+                    warnings.simplefilter("always")
+                    running.step()
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+            assert len(seen) == 1, f"{len(seen)} waits: {[str(each.message) for each in seen]}"
+    return "one in each of four steps"

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu_check import check
-from benchmarks.gpu_run import VOCABULARY, WINDOW, Run, training
+from benchmarks.gpu_run import VOCABULARY, WINDOW, Run, each_update, training
 from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
@@ -120,25 +120,22 @@ def profile(run: Run) -> dict[str, Any]:
     activities = [torch.profiler.ProfilerActivity.CPU]
     if run.on_gpu:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    update, seen, spent = loop._Training._update, 0, 0.0
+    seen, spent = 0, 0.0
     profiler = torch.profiler.profile(activities=activities)
 
-    def watched(self: Any, given: Any) -> Tensor:
+    def watched(update: Callable[[], Tensor]) -> Tensor:
         nonlocal seen, spent
         seen += 1
         if seen == WINDOW + 1:
             spent = -run.now()
             profiler.start()
-        done = update(self, given)
+        done = update()
         if seen == 2 * WINDOW:
             spent += run.now()
             profiler.stop()
         return done
 
-    with (
-        mock.patch.object(loop._Training, "_update", watched),
-        training(run, run.config("base"), 2 * WINDOW) as events,
-    ):
+    with each_update(watched), training(run, run.config("base"), 2 * WINDOW) as events:
         next(event for event in events if isinstance(event, Logged) and seen == 2 * WINDOW)
     by = "self_device_time_total" if run.on_gpu else "self_cpu_time_total"
     found = sorted(profiler.key_averages(), key=lambda event: -getattr(event, by))

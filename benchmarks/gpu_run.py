@@ -10,12 +10,14 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
@@ -80,6 +82,18 @@ def made_up(tiny: bool) -> Bitext:
     return Bitext(
         {"vocabulary": {"size": size, "fingerprint": "made up"}, "fingerprint": "made up"}, *sides
     )
+
+
+@contextlib.contextmanager
+def each_update(watch: Callable[[Callable[[], Tensor]], Tensor]) -> Iterator[None]:
+    """Within, `watch` is given each update of a training, and makes it."""
+    update = loop._Training._update
+
+    def watched(self: Any, given: Any) -> Tensor:
+        return watch(partial(update, self, given))
+
+    with mock.patch.object(loop._Training, "_update", watched):
+        yield
 
 
 @contextlib.contextmanager

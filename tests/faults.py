@@ -479,10 +479,20 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
         ],
         f"{PACKAGE}/decode/beam.py": [
-            ("well_formed.select(keep, rows, ends_with)", "well_formed.select(keep, rows, rows)"),
+            ("well_formed.select(places, rows, pieces)", "well_formed.select(places, rows, rows)"),
         ],
         f"{PACKAGE}/data/treebank/symbols.py": [
             ("first + len(tags))}", "first)}"),
+        ],
+    },
+    "tests/decode/test_precision.py": {
+        f"{PACKAGE}/decode/beam.py": [
+            ("copy.deepcopy(model).to(torch.bfloat16)", "model.to(torch.bfloat16)"),
+            ('self.config.precision == "bf16"', "False"),
+            ('"device": None, "_in_bf16": None}', '"device": None}'),
+        ],
+        f"{PACKAGE}/decode/continuations.py": [
+            ("torch.promote_types(logits.dtype, torch.float32)", "logits.dtype"),
         ],
     },
     "tests/decode/test_stopping.py": {

@@ -332,11 +332,12 @@ def test_a_figure_that_is_not_that_of_the_files_is_named(
     assert len(of_file) == 1
 
 
-def test_scores_from_before_there_was_a_rule_to_name_are_of_the_default(
-    metrics: dict[str, Any],
+@pytest.mark.parametrize(("key", "default"), [("stopping", "exact"), ("precision", "float32")])
+def test_scores_from_before_there_was_a_key_are_of_its_default(
+    metrics: dict[str, Any], key: str, default: str
 ) -> None:
     older = copy.deepcopy(metrics)
-    assert older.pop("stopping") == older["made_from"]["evaluate"].pop("stopping") == "exact"
+    assert older.pop(key) == older["made_from"]["evaluate"].pop(key) == default
     store(older)
     assert main(["evaluate", "--check"]) == 0
 

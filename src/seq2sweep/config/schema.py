@@ -125,6 +125,10 @@ class EvaluateConfig:
         "exact: until no open hypothesis can win; own_length: until none would if it ended now",
         default="exact",
     )
+    precision: Literal["float32", "bf16"] = field(
+        "of the search: bf16 is faster on GPUs and on CPUs that multiply it, and not as exact",
+        default="float32",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,15 +69,21 @@ Group = tuple[list[list[int]], Trees | None]
 
 @dataclass
 class OurSearch:
-    """`BeamSearch` as an Engine, with the options of `config`; on any machine if device is None."""
+    """`BeamSearch` as an Engine, with the options of `config`; on any machine if device is None.
+
+    With `evaluate.precision: bf16` it searches with a copy of the model in bfloat16, whose
+    log-probabilities are still made in float32.
+    """
 
     model: Architecture
     config: EvaluateConfig
     device: torch.device | None = None
+    _in_bf16: Architecture | None = field(default=None, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """For another machine, which may have no GPU."""
-        return vars(self) | {"model": copy.deepcopy(self.model).cpu(), "device": None}
+        model = copy.deepcopy(self.model).cpu()
+        return vars(self) | {"model": model, "device": None, "_in_bf16": None}
 
     @torch.inference_mode()
     @laid_out()
@@ -93,8 +99,13 @@ class OurSearch:
         device = self.device or best_device()
         if device.type == "cpu":
             keep_memory()
+        model = self.model.to(device)
+        if self.config.precision == "bf16":
+            if self._in_bf16 is None:
+                self._in_bf16 = copy.deepcopy(model).to(torch.bfloat16)
+            model = self._in_bf16
         return BeamSearch(
-            self.model.to(device),
+            model,
             _pad(sentences).to(device),
             beam=self.config.beam,
             alpha=self.config.alpha,

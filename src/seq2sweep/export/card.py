@@ -136,7 +136,7 @@ def _body(translator: Translator, found: Mapping[str, Any]) -> Iterator[str]:
         yield f"- weights of step {step}: sha256 `{sum_of}`"
     penalty = "((5 + n) / 6)" if asked.length_penalty == "paper" else "n"
     yield f"\nIt searches with beam {asked.beam} by log P / {penalty} ** {asked.alpha}, stopping"
-    yield f"{asked.stopping}."
+    yield f"{asked.stopping}, in {asked.precision}."
     yield "All settings are in config.json.\n"
 
 

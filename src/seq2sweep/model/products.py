@@ -17,6 +17,9 @@ _LAYS_OUT = platform.machine().lower() in ("x86_64", "amd64") and all(
     hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
 )
 """Whether this PyTorch has oneDNN's products with weights in its own layout."""
+_LAID_OUT = {torch.float32}
+if _LAYS_OUT and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    _LAID_OUT.add(torch.bfloat16)
 
 
 class Linear(nn.Linear):
@@ -29,7 +32,7 @@ class Linear(nn.Linear):
 
 @contextmanager
 def laid_out(kept: dict[Any, Any] | None = None) -> Iterator[None]:
-    """Within, this thread's products on a CPU in float32 keep weights as oneDNN likes them best.
+    """Within, this thread's products on a CPU keep weights as oneDNN likes them best.
 
     Its layout is made at the first product with a weight and thrown away at the end, of the
     outermost of several: weights may not change within, nor be differentiated, so that inference
@@ -74,7 +77,8 @@ def _serves(x: Tensor, weight: Tensor) -> bool:
         _LAYS_OUT
         and getattr(_search, "weights", None) is not None
         and x.device.type == "cpu"
-        and x.dtype == weight.dtype == torch.float32
+        and x.dtype == weight.dtype
+        and x.dtype in _LAID_OUT
         and x.numel() > 0
         and not torch.is_autocast_enabled("cpu")
     )

@@ -160,7 +160,8 @@ def _facts(results: Results, more: Mapping[str, str]) -> dict[str, str]:
         "Device-hours": fixed(train.get("device_hours"), 2),
         "Energy": f"{fixed(train.get('energy_kwh'), 3)}\u202fkWh",
         "Decoding": f"beam {plain(evaluate['beam'])}, α {plain(evaluate['alpha'])}, "
-        f"stopping {evaluate.get('stopping', 'exact')}",
+        f"stopping {evaluate.get('stopping', 'exact')}, "
+        f"in {evaluate.get('precision', 'float32')}",
         "Decoding speed": f"{whole(evaluate['decode_tokens_per_second'])} tokens a second",
         "Checkpoints averaged": ", ".join(steps) or "none",
         **more,

@@ -146,8 +146,8 @@ def test_every_cause_is_a_step_or_not_found_or_not_tested() -> None:
         found = explain(output(hypotheses))
         steps = [step["cause"] for step in found["steps"]]
         assert sorted([*steps, *found["not_found"], *found["not_tested"]]) == sorted(ALL)
-    untested = {"averaging", "beam", "penalty", "stopping", "effective batch", "contamination"}
-    assert found["not_tested"].keys() == untested | {"test set", "tokenisation"}
+    untested = {"averaging", "beam", "penalty", "stopping", "precision", "effective batch"}
+    assert found["not_tested"].keys() == untested | {"contamination", "test set", "tokenisation"}
 
 
 def test_several_faults_add_up() -> None:
@@ -249,7 +249,7 @@ def test_the_command_prints_a_table(files: Path, capsys: pytest.CaptureFixture[s
     assert lines[0].startswith(f"bad.de: BLEU {found['bleu']:.2f} (nrefs:1|case:mixed|")
     (row,) = [line for line in lines if line.startswith("case ")]
     assert row.split()[1:4] == ["≈", f"+{step['share']:.2f}", f"{step['bleu']:.2f}"]
-    assert any(line.startswith("- averaging, beam, penalty, stopping, effective") for line in lines)
+    assert any(line.startswith("- averaging, beam, penalty, stopping, precision") for line in lines)
     assert main(["why", "good.de", "ref.de", "--to", "de"]) == 0
     assert "\nNothing was found.\n" in capsys.readouterr().out
 

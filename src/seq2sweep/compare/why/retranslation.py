@@ -33,6 +33,7 @@ DECODING: Mapping[str, Sequence[str]] = {
     "beam": ("beam",),
     "penalty": ("length_penalty", "alpha"),
     "stopping": ("stopping",),
+    "precision": ("precision",),
     CUT: ("max_extra_tokens", "max_input_tokens"),
 }
 """Keys of `evaluate` by cause."""
