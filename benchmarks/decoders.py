@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy
 import torch
@@ -116,7 +116,9 @@ def timed(decode: Decode, numbers: Sequence[int], size: Any) -> tuple[float, lis
     return time.perf_counter() - before, said
 
 
-def ours(text: Text, stopping: Stopping) -> tuple[Decode, tuple[Any, ...]]:
+def ours(
+    text: Text, stopping: Stopping, precision: Literal["float32", "bf16"] = "float32"
+) -> tuple[Decode, tuple[Any, ...]]:
     """The core's search, of a model that says the end when it is told to."""
     model = text.model()
     step = model.step
@@ -136,6 +138,7 @@ def ours(text: Text, stopping: Stopping) -> tuple[Decode, tuple[Any, ...]]:
     changes: dict[str, Any] = {
         "beam": BEAM, "length_penalty": "power", "alpha": 0.0 if text.length else ALPHA,
         "max_extra_tokens": text.length or EXTRA, "stopping": stopping,
+        "precision": precision,
     }  # fmt: skip
     config = replace(presets.load("phrasebook").config.evaluate, **changes)
 
@@ -303,6 +306,7 @@ def fill_sockeye(made: Any, model: Transformer, theirs: torch.Tensor) -> None:
 
 DECODERS: dict[str, Callable[[Text], tuple[Decode, tuple[Any, ...]]]] = {
     **{f"ours {rule}": partial(ours, stopping=rule) for rule in get_args(Stopping)},
+    "ours own_length_bf16": partial(ours, stopping="own_length", precision="bf16"),
     "ctranslate2": by_ctranslate2,
     "marian": marian,
     "marian_bf16": partial(marian, bf16=True),

@@ -2,8 +2,8 @@
 
 Makes archives in the layout of statmt.org from `--text` (or the phrasebook), for as many pairs as
 asked, and runs the data stages on them in a project of their own, as `dvc repro` does. Reports
-wall time, pairs a second and peak memory (all processes of a stage together, proportional set
-size) as JSON.
+seconds, of the clock and of the CPU, pairs a second and peak memory (all processes of a stage
+together, proportional set size) as JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import html
 import io
 import json
 import os
+import resource
 import subprocess
 import sys
 import tarfile
@@ -144,9 +145,9 @@ def sgml(lines: list[str]) -> str:
 
 
 def run(command: list[str], folder: Path) -> dict[str, Any]:
-    """Wall seconds and peak memory of a command and all its children; it must succeed."""
+    """Seconds and peak memory of a command and all its children; it must succeed."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), cpu_seconds()
     peak = 0
     with (folder / "output").open("w") as output:
         process = subprocess.Popen(
@@ -157,7 +158,17 @@ def run(command: list[str], folder: Path) -> dict[str, Any]:
             time.sleep(0.25)
     if process.returncode != 0:
         raise SystemExit(f"{' '.join(command)} failed with status {process.returncode}")
-    return {"seconds": time.perf_counter() - started, "peak_megabytes": peak / 1e6}
+    return {
+        "seconds": time.perf_counter() - started,
+        "cpu_seconds": cpu_seconds() - cpu,
+        "peak_megabytes": peak / 1e6,
+    }
+
+
+def cpu_seconds() -> float:
+    """Of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def memory(process: psutil.Process) -> int:
