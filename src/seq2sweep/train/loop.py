@@ -104,8 +104,11 @@ class _Training:
         if resume is not None:
             self.progress = checkpointing.load(resume, self.model, self.optimizer, self.identity())
         self.parallel: nn.Module = (
-            # The only buffers are tables of positions, which grow as each worker needs.
-            DistributedDataParallel(self.model, broadcast_buffers=False)
+            # The only buffers are tables of positions, which grow as each worker needs. Gradients
+            # lie in what is exchanged: no second copy of them.
+            DistributedDataParallel(
+                self.model, broadcast_buffers=False, gradient_as_bucket_view=True
+            )
             if world_size > 1 and not self.sharded
             else self.model
         )
