@@ -16,7 +16,7 @@ import dataclasses
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,20 +142,24 @@ class Counter(TorchDispatchMode):
             return inputs[0].new_zeros((inputs[0].numel(), inputs[0].dim()), dtype=torch.int64)
         out = func(*args, **kwargs)
         outputs = [x for x in tree_leaves(out) if isinstance(x, Tensor)]
+        if name == "empty" and kwargs.get("pin_memory"):
+            out.made_pinned = True  # a fake tensor does not know
         if name in ("_to_copy", "copy_"):
-            self._note_move(inputs, outputs[0])
+            self._note_move(inputs, outputs[0], (*args[2:], *kwargs.values()))
         if any(x.is_cuda for x in (*inputs, *outputs)) and not _is_free(func, name):
             self._add(func, name, inputs, outputs, args, kwargs, out)
         return out
 
-    def _note_move(self, inputs: list[Tensor], to: Tensor) -> None:
+    def _note_move(self, inputs: list[Tensor], to: Tensor, options: Sequence[Any]) -> None:
         source = inputs[-1]
         if to.is_cuda and not source.is_cuda:
             self.counts.copies_in += 1
             with _disable_current_modes():
-                self.counts.pageable += not source.is_pinned()
+                self.counts.pageable += not _is_pinned(source)
         elif source.is_cuda and not to.is_cuda:
-            self.counts.waits += 1
+            with _disable_current_modes():
+                # The one option of a copy that can be true is `non_blocking`.
+                self.counts.waits += not (True in options and _is_pinned(to))
 
     def _add(
         self,
@@ -202,6 +206,10 @@ class Counter(TorchDispatchMode):
             if name in beginnings or (part != "products" and name.startswith(beginnings)):
                 return part
         return "element by element"
+
+
+def _is_pinned(x: Tensor) -> bool:
+    return getattr(x, "made_pinned", False) or x.is_pinned()
 
 
 def _is_free(func: Any, name: str) -> bool:

@@ -19,7 +19,7 @@ from benchmarks import fake_cuda
 from benchmarks.count import VOCABULARY, Counter, Counts, count
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.train import loop
+from seq2sweep.train import checkpointing, loop
 
 GPU = torch.device("cuda", 0)
 
@@ -59,6 +59,26 @@ def pinned() -> None:
     half.to(GPU, non_blocking=True)
 
 
+def out() -> None:
+    """To the CPU, for which it waits unless what it goes to is pinned."""
+    there = torch.ones(8, device=GPU)
+    with _disable_current_modes():
+        plain, pinned = torch.empty(8), torch.empty(8, pin_memory=True)
+    plain.copy_(there, non_blocking=True)
+    pinned.copy_(there)
+    pinned.copy_(there, non_blocking=True)
+
+
+def checkpoint() -> None:
+    """Weights and moments come to the CPU."""
+    model = torch.nn.Linear(4, 3, device=GPU)
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    checkpointing.capture(model, optimizer, checkpointing.Progress(), {})
+
+
 def sizes() -> None:
     """How many there are is known on the GPU alone."""
     torch.ones(4, 3, device=GPU).nonzero()
@@ -77,7 +97,8 @@ def sliced() -> None:
 
 
 KNOWN: list[Callable[[], None]] = [
-    product, expanded, on_the_cpu, number, from_python, pinned, sizes, logits, sliced,
+    product, expanded, on_the_cpu, number, from_python, pinned, out, checkpoint, sizes, logits,
+    sliced,
 ]  # fmt: skip
 
 

@@ -68,6 +68,8 @@ def test_bytes_are_those_that_are_there(known: dict[str, Any]) -> None:
         ("number", {"waits": 2}),
         ("from_python", {"copies_in": 1, "pageable": 1}),
         ("pinned", {"copies_in": 1}),
+        ("out", {"waits": 2}),
+        ("checkpoint", {}),
         ("sizes", {"size_from_data": 1, "waits": 1}),
         ("logits", {"wide": 2}),
         ("sliced", {"slices": 1}),

@@ -158,15 +158,16 @@ def capture(
 
     Where tensors are shared out, all other workers must `take_part` meanwhile.
     """
-    return Snapshot(
-        {name: _copy(parameter) for name, parameter in model.named_parameters()},
-        {
-            f"{name}|{key}": _copy(value)
-            for name, parameter in model.named_parameters()
-            for key, value in optimizer.state[parameter].items()
-        },
-        {"format": FORMAT, "progress": dataclasses.asdict(progress), "identity": identity},
-    )
+    weights = {name: _copy(parameter) for name, parameter in model.named_parameters()}
+    moments = {
+        f"{name}|{key}": _copy(value)
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state[parameter].items()
+    }
+    if any(parameter.is_cuda for parameter in model.parameters()):
+        torch.cuda.synchronize()
+    state = {"format": FORMAT, "progress": dataclasses.asdict(progress), "identity": identity}
+    return Snapshot(weights, moments, state)
 
 
 def take_part(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -179,7 +180,12 @@ def take_part(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    return whole(tensor.detach()).to("cpu", copy=True).contiguous()
+    """On the CPU; of a GPU's tensor only under way, into pinned memory, at the full rate of the
+    bus."""
+    full = whole(tensor.detach())
+    if not full.is_cuda:
+        return full.to("cpu", copy=True).contiguous()
+    return torch.empty(full.shape, dtype=full.dtype, pin_memory=True).copy_(full, non_blocking=True)
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
