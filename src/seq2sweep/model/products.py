@@ -53,7 +53,9 @@ def linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, rows: slice = slice(None)
 ) -> Tensor:
     """x weight[rows]^T + bias: [..., in] to [..., out], for weight [all of out, in]."""
-    if not torch.is_inference_mode_enabled() or not _serves(x, weight):
+    # torch.compile cannot ask for the inference mode: it would end its graph here.
+    compiling = torch.compiler.is_compiling()
+    if compiling or not torch.is_inference_mode_enabled() or not _serves(x, weight):
         return F.linear(x, weight[rows], bias)
     key = id(weight), rows.start, rows.stop
     if key not in _search.weights:
