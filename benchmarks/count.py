@@ -55,7 +55,12 @@ SIZE_FROM_DATA = {"nonzero", "masked_select", "_unique2", "unique_dim"}
 SLICES = {"slice_backward", "select_backward"}
 PARTS = {
     "products": ("mm", "addmm", "bmm", "baddbmm"),
-    "attention": ("_scaled_dot_product", "_flash_attention", "_efficient_attention", "_varlen"),
+    "attention": (
+        "_scaled_dot_product",
+        "_flash_attention",
+        "_efficient_attention",
+        "torch_attn::",
+    ),
     "optimizer": ("_fused", "_foreach"),
     "norms": ("native_layer_norm", "_fused_rms_norm"),
     "dropout": ("native_dropout", "bernoulli", "rand"),

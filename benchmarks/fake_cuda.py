@@ -75,6 +75,7 @@ def gpu() -> Iterator[None]:
     from torch.nn import functional as F
     from torch.utils import _foreach_utils
 
+    from seq2sweep.model import varlen_attention
     from seq2sweep.train import fused_loss
 
     kinds = _foreach_utils._foreach_supported_types
@@ -86,6 +87,7 @@ def gpu() -> Iterator[None]:
         mock.patch.object(torch.cuda, "get_device_name", return_value="NVIDIA H200"),
         mock.patch.object(torch.cuda, "synchronize"),
         mock.patch.object(F, "scaled_dot_product_attention", _attention),
+        mock.patch.object(varlen_attention, "_is_right", return_value=True),
         mock.patch.object(fused_loss, "_is_right", return_value=True),
         mock.patch.object(fused_loss, "loss_and_gradient", _fused_loss()),
         # So that kernels over lists of tensors take fake ones.

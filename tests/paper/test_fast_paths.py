@@ -83,6 +83,7 @@ def test_gradients_of_packing_are_those_of_finite_differences() -> None:
     assert torch.autograd.gradcheck(packing.pad, (rows,))
 
 
+@pytest.mark.usefixtures("either_attention")
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("kind", KINDS)
@@ -95,6 +96,7 @@ def test_an_update_is_that_of_padded_logits(
     )
 
 
+@pytest.mark.usefixtures("either_attention")
 @pytest.mark.parametrize("feed_forward", FEED_FORWARDS)
 @pytest.mark.parametrize("norm_kind", NORM_KINDS)
 def test_an_update_of_other_parts_is_that_of_padded_logits(
@@ -103,6 +105,7 @@ def test_an_update_of_other_parts_is_that_of_padded_logits(
     is_an_update_of_padded_logits({"feed_forward": feed_forward, "norm_kind": norm_kind})
 
 
+@pytest.mark.usefixtures("either_attention")
 @pytest.mark.parametrize("side", ["encoder_mixer", "decoder_mixer"])
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_an_update_of_other_mixers_is_that_of_padded_logits(mixer: str, side: str) -> None:

@@ -172,6 +172,9 @@ def test_a_batch_is_moved_by_one_copy() -> None:
     first, second = staged.packings
     assert (first.places.tolist(), first.sentences, first.width) == ([0, 1, 2, 3, 4], 2, 3)
     assert (second.places.tolist(), second.sentences, second.width) == ([0, 1, 4, 5, 6, 7], 2, 4)
+    assert first.offsets is not None
+    assert second.offsets is not None
+    assert (first.offsets.tolist(), second.offsets.tolist()) == ([0, 3, 5], [0, 2, 6])
     parts = [staged.source, staged.target_in, staged.target, first.places, second.places]
     assert len({part.untyped_storage().data_ptr() for part in parts}) == 1
     with Copies() as copies:

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2sweep.config import TransformerConfig
+from seq2sweep.model import varlen_attention
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
-from seq2sweep.model.products import Linear, linear
+from seq2sweep.model.products import Linear, linear, product_type
 
 Kind = Literal["scaled_dot_product", "dot_product", "additive"]
 
@@ -81,10 +82,14 @@ class MultiHeadAttention(nn.Module):
         mask: see `attend`, with n for m.
         """
         queries, keys, values = self.project(x, packing)
-        return self.attend(queries, keys, values, mask, causal, packing)
+        return self.attend(queries, keys, values, mask, causal, packing, packing)
 
     def project(self, x: Tensor, packing: Packing | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys [B, h, n, d_k] and values [B, h, n, d_v] of x [B, n, d_model] or packed."""
+        """Queries, keys [B, h, n, d_k] and values [B, h, n, d_v] of x [B, n, d_model] or packed.
+
+        Where packed sentences can be attended as they are (`_stays_packed`), rows: [R, h, d_k] and
+        [R, h, d_v]; so do `project_queries` and `project_memory`.
+        """
         widths = [self.query_width, self.query_width, self.heads * self.d_v]
         queries, keys, values = self._project(x, slice(None), packing).split(widths, dim=-1)
         return self._by_head(queries), self._by_head(keys), self._by_head(values)
@@ -110,13 +115,24 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
         packing: Packing | None = None,
+        memory_packing: Packing | None = None,
     ) -> Tensor:
         """Values weighted by attention, heads joined by W^O: [B, n, d_model], or packed.
 
         queries [B, h, n, d_k], keys [B, h, m, d_k], values [B, h, m, d_v]; mask: broadcastable to
         [B, h, n, m], bool, True where a query may look at a key, or, which is faster, what to add
         to the scores (`additive`); causal (not with a mask): query i sees keys 0 ... i.
+
+        Rows, as `project` may give them, need no mask: each query sees the keys of its sentence.
+        packing: of the queries and of what comes out; memory_packing: of keys and values.
         """
+        if queries.dim() == 3:
+            assert packing is not None
+            assert memory_packing is not None
+            packings = packing, memory_packing
+            rows = varlen_attention.attention(queries, keys, values, packings, causal, self.scale)
+            out: Tensor = self.output(rows.flatten(1))
+            return out
         return self.join(self.heads_of(queries, keys, values, mask, causal), packing)
 
     def heads_of(
@@ -188,12 +204,27 @@ class MultiHeadAttention(nn.Module):
     def _project(self, x: Tensor, rows: slice, packing: Packing | None) -> Tensor:
         """Some rows of the stacked W^Q, W^K, W^V times x; padding, if packed, is not computed."""
         projected = linear(x, self.projection, rows=rows)
-        return projected if packing is None else packing.pad(projected)
+        if packing is None or self._stays_packed(x, packing):
+            return projected
+        return packing.pad(projected)
+
+    def _stays_packed(self, x: Tensor, packing: Packing) -> bool:
+        """Whether x need not be padded for attention: where `varlen_attention` serves.
+
+        Its kernel knows no additive attention, no dropout of weights, and keeps none.
+        """
+        return (
+            packing.offsets is not None
+            and self.kind != "additive"
+            and not (self.training and self.dropout)
+            and not self.keep_weights
+            and varlen_attention.serves(x.device, product_type(x), max(self.d_k, self.d_v))
+        )
 
     def _by_head(self, x: Tensor) -> Tensor:
-        """[B, n, h * d] to [B, h, n, d]."""
+        """[B, n, h * d] to [B, h, n, d], and rows [R, h * d] to [R, h, d]."""
         split: Tensor = x.unflatten(-1, (self.heads, -1))
-        return split.transpose(1, 2)
+        return split if x.dim() == 2 else split.transpose(1, 2)
 
 
 def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:

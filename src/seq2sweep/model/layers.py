@@ -122,7 +122,7 @@ class DecoderLayer(nn.Module):
         """
         keys, values = self.memory_attention.project_memory(memory, memory_packing)
         x = self.attention_residual(x, lambda y: self.attention(y, packing=packing))
-        return self._rest(x, keys, values, source_mask, packing)
+        return self._rest(x, keys, values, source_mask, packing, memory_packing)
 
     def start(self, memory: Tensor) -> LayerCache:
         """An empty cache for memory [B, n, d_model], before the first step."""
@@ -146,6 +146,7 @@ class DecoderLayer(nn.Module):
         values: Tensor,
         source_mask: Tensor,
         packing: Packing | None = None,
+        memory_packing: Packing | None = None,
     ) -> Tensor:
         """Attention over the encoder's output, given as keys and values, and feed-forward."""
         memory_attention = self.memory_attention
@@ -157,6 +158,7 @@ class DecoderLayer(nn.Module):
                 values,
                 source_mask,
                 packing=packing,
+                memory_packing=memory_packing,
             ),
         )
         out: Tensor = self.feed_forward_residual(x, self.feed_forward)

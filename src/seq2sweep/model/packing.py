@@ -11,26 +11,39 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from seq2sweep.data.vocabulary import PAD
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Which pieces of a padded batch are real: `places`, int64 [R], rising, in [0, B * n)."""
+    """Which pieces of a padded batch are real: `places`, int64 [R], rising, in [0, B * n).
+
+    offsets: int32 [B + 1], the row at which each sentence begins among the R, and R; None where
+    the rows are not those of sentences.
+    """
 
     places: Tensor
     sentences: int
     width: int
+    offsets: Tensor | None = None
 
     @classmethod
     def of(cls, pieces: Tensor) -> Packing:
         """Of piece ids [B, n]. On a GPU this waits for the device: make it before the move."""
-        return cls(pieces.flatten().ne(PAD).nonzero().squeeze(1), *pieces.shape)
+        real = pieces.ne(PAD)
+        places = real.flatten().nonzero().squeeze(1)
+        offsets = F.pad(real.sum(1).cumsum(0, dtype=torch.int32), (1, 0))
+        return cls(places, pieces.size(0), pieces.size(1), offsets)
 
     def to(self, device: torch.device) -> Packing:
         """The same on a device; returns at once where the copy can run in the background."""
-        return Packing(self.places.to(device, non_blocking=True), self.sentences, self.width)
+        offsets = self.offsets
+        if offsets is not None:
+            offsets = offsets.to(device, non_blocking=True)
+        places = self.places.to(device, non_blocking=True)
+        return Packing(places, self.sentences, self.width, offsets)
 
     def columns(self) -> Tensor:
         """Which piece of its sentence each real piece is, from 0: int64 [R]."""

@@ -91,8 +91,9 @@ class Staged:
         """
         packings = [Packing.of(batch.source), Packing.of(batch.target_in)]
         places = [packing.places for packing in packings]
+        offsets = [packing.offsets for packing in packings if packing.offsets is not None]
         target = batch.target_out.flatten()[places[1]]
-        parts = [batch.source.flatten(), batch.target_in.flatten(), target, *places]
+        parts = [batch.source.flatten(), batch.target_in.flatten(), target, *places, *offsets]
         numbers = torch.empty(
             sum(map(len, parts)), dtype=torch.int64, pin_memory=device.type == "cuda"
         )
@@ -108,10 +109,13 @@ class Staged:
     @classmethod
     def _cut(cls, numbers: Tensor, source: torch.Size, target: torch.Size, real: int) -> Staged:
         """Views of these shapes; real: how many pieces of the source are so."""
-        pieces = math.prod(source), math.prod(target)
-        real_target = (len(numbers) - sum(pieces) - real) // 2
-        parts = numbers.split([*pieces, real_target, real, real_target])
-        packings = Packing(parts[3], *source), Packing(parts[4], *target)
+        pieces, offsets = (math.prod(source), math.prod(target)), source[0] + 1
+        real_target = (len(numbers) - sum(pieces) - real - 2 * offsets) // 2
+        parts = numbers.split([*pieces, real_target, real, real_target, offsets, offsets])
+        packings = (
+            Packing(parts[3], source[0], source[1], parts[5].int()),
+            Packing(parts[4], target[0], target[1], parts[6].int()),
+        )
         return cls(parts[0].view(source), parts[1].view(target), parts[2], packings, numbers)
 
 

@@ -61,6 +61,10 @@ class Mixer(self_attention.Mixer):
         heads = self._blocks(queries, keys, values, shown, back)
         return self.join(heads, packing)
 
+    def _stays_packed(self, x: Tensor, packing: Packing) -> bool:
+        """Never: blocks are of padded sentences."""
+        return False
+
     def _blocks(
         self, queries: Tensor, keys: Tensor, values: Tensor, shown: Tensor, back: int
     ) -> Tensor:
