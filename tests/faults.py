@@ -109,6 +109,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
     },
     COST: {
+        f"{PACKAGE}/train/updates.py": [
+            ("np.repeat([p.width", "np.repeat([p.width + 1"),
+        ],
         f"{PACKAGE}/train/metrics.py": [
             (
                 '"tokens_per_second": progress.target_tokens / max(',
@@ -1051,10 +1054,17 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
             ("own = share(ids, rank, world_size)", "own = ids"),
             ("left -= len(plan) - first", "left -= len(plan)"),
+            ("and pads_nothing(model, device, torch.bfloat16)", "and True"),
         ],
         f"{PACKAGE}/train/step.py": [
             ("Packing(parts[3], source", "Packing(parts[4], source"),
             ("target[1], parts[6]", "target[1], parts[5]"),
+        ],
+        f"{PACKAGE}/model/attention.py": [
+            ('and config.attention != "additive"', ""),
+            ("and not config.attention_dropout", ""),
+            ("config.encoder_mixer == config.decoder_mixer ==", "config.encoder_mixer =="),
+            ("dtype, max(config.d_k, config.d_v))", "dtype, config.d_k)"),
         ],
     },
     "tests/paper/test_varlen_attention.py": {

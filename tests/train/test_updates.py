@@ -13,10 +13,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seq2sweep import config as configuration
+from seq2sweep import presets
 from seq2sweep.config import Config
 from seq2sweep.data.batching import Batch, passes, plan_epoch
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import PAD
+from seq2sweep.model import varlen_attention
+from seq2sweep.model.attention import pads_nothing
 from seq2sweep.train import loop
 from seq2sweep.train import updates as updates_module
 from seq2sweep.train.checkpointing import Progress
@@ -25,8 +28,9 @@ from seq2sweep.train.step import Staged
 from seq2sweep.train.updates import ahead, updates
 
 from ..conftest import Corpus
+from ..paper.models import small
 
-CPU = torch.device("cpu")
+CPU, GPU, BF16 = torch.device("cpu"), torch.device("cuda"), torch.bfloat16
 
 
 @pytest.fixture
@@ -142,6 +146,38 @@ def test_a_worker_plans_its_own_passes_alone(
     ]
     assert of_workers[0] == of_workers[1]
     assert planned == [ids[rank::2] or ids[:1] for rank in (0, 1) for ids in of_workers[rank]]
+
+
+@pytest.mark.parametrize("stays_packed", [True, False])
+def test_padding_of_attention_is_no_cost_where_sentences_stay_packed(
+    config: Config, tiny_corpus: Corpus, stays_packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configuration.with_changes(config, {"train.precision": "bf16"})
+    monkeypatch.setattr(varlen_attention, "serves", lambda device, *_: stays_packed)
+    bitext = Bitext.open(tiny_corpus.encoded, "train")
+    update = next(updates(config, bitext, Progress(), 0, 1, CPU))
+    assert update.flops < update.padded_flops
+    size = bitext.header["vocabulary"]["size"]
+    found = updates_module._computed_flops(config, size, update.batches, GPU)
+    assert found == (update.flops if stays_packed else update.padded_flops)
+
+
+def test_nothing_is_padded_where_all_attention_stays_packed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(varlen_attention, "serves", lambda *given: given == (GPU, BF16, 9))
+
+    def nothing(**changes: Any) -> bool:
+        return pads_nothing(small(d_k=5, d_v=9, **changes), GPU, BF16)
+
+    assert nothing()
+    assert not pads_nothing(small(d_k=5, d_v=9), GPU, torch.float32)
+    assert nothing(attention="dot_product")
+    assert not nothing(attention="additive")
+    assert not nothing(attention_dropout=0.1)
+    assert not nothing(encoder_mixer="restricted")
+    assert not nothing(decoder_mixer="recurrent")
+    assert not pads_nothing(presets.load("phrasebook-bytenet").config.model, GPU, BF16)
 
 
 # --- on their way to a device --------------------------------------------------------------------

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep.config import TransformerConfig
+from seq2sweep.config import ModelConfig, TransformerConfig
 from seq2sweep.model import varlen_attention
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
@@ -231,6 +231,18 @@ def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     """What to add to scores: 0 where allowed (bool), minus infinity elsewhere."""
     zeros = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
     return zeros.masked_fill_(~allowed, -math.inf)
+
+
+def pads_nothing(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the model in training attends packed sentences alone (`varlen_attention`), with
+    products of this type."""
+    return (
+        isinstance(config, TransformerConfig)
+        and config.encoder_mixer == config.decoder_mixer == "self_attention"
+        and config.attention != "additive"
+        and not config.attention_dropout
+        and varlen_attention.serves(device, dtype, max(config.d_k, config.d_v))
+    )
 
 
 def parameter_count(config: TransformerConfig) -> int:

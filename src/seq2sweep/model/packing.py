@@ -45,6 +45,12 @@ class Packing:
         places = self.places.to(device, non_blocking=True)
         return Packing(places, self.sentences, self.width, offsets)
 
+    def lengths(self) -> list[int]:
+        """How many real pieces each sentence has. On a GPU this waits for the device."""
+        assert self.offsets is not None
+        lengths: list[int] = self.offsets.diff().tolist()
+        return lengths
+
     def columns(self) -> Tensor:
         """Which piece of its sentence each real piece is, from 0: int64 [R]."""
         return self.places % self.width

@@ -146,9 +146,9 @@ def _formula(
     """As `attention`, sentence by sentence, on a CPU."""
     found = []
     for q, k, v in zip(
-        _sentences(queries, packings[0]),
-        _sentences(keys, packings[1]),
-        _sentences(values, packings[1]),
+        queries.split(packings[0].lengths()),
+        keys.split(packings[1].lengths()),
+        values.split(packings[1].lengths()),
         strict=True,
     ):
         scores = scale * torch.einsum("ihd,jhd->hij", q, k)
@@ -160,9 +160,3 @@ def _formula(
 
 def _packing(lengths: list[int]) -> Packing:
     return Packing.of(nn.utils.rnn.pad_sequence([torch.ones(n) for n in lengths], True, PAD))
-
-
-def _sentences(rows: Tensor, packing: Packing) -> tuple[Tensor, ...]:
-    assert packing.offsets is not None
-    parts: tuple[Tensor, ...] = rows.split(packing.offsets.diff().tolist())
-    return parts

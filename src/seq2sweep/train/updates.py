@@ -9,14 +9,14 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from seq2sweep.config import Config
-from seq2sweep.data.batching import Ids, Lengths, blank, collate, passes, plan_epoch, share
+from seq2sweep.data.batching import Ids, blank, collate, passes, plan_epoch, share
 from seq2sweep.data.bitext import Bitext
+from seq2sweep.model.attention import pads_nothing
 from seq2sweep.model.flops import training_flops
 from seq2sweep.train.checkpointing import Progress
-from seq2sweep.train.step import Staged
+from seq2sweep.train.step import Staged, choose_precision
 
 Item = TypeVar("Item")
 
@@ -26,7 +26,8 @@ class Update:
     """One update: its sentences `ids`, and the passes over them that are this worker's.
 
     after: epoch and number of the update that follows. source_tokens, target_tokens, flops: of
-    the whole update, without padding. padded_flops: of this worker's passes, padding and all.
+    the whole update, without padding. padded_flops: of this worker's passes, with all the padding
+    that is computed.
     """
 
     ids: Ids
@@ -109,20 +110,30 @@ def _update(
     if not len(own):
         batches = [blank(batch) for batch in batches]
     size = int(bitext.header["vocabulary"]["size"])
-    computed = np.concatenate(chunks)
-    widths = _widths(source, chunks), _widths(target, chunks)
+    staged = [Staged.of(batch, device) for batch in batches]
     return Update(
         ids,
-        [Staged.of(batch, device) for batch in batches],
+        staged,
         after,
         int(source[ids].sum()),
         int(target[ids].sum()),
         training_flops(config.model, size, source[ids], target[ids]),
-        training_flops(config.model, size, source[computed], target[computed], widths),
+        _computed_flops(config, size, staged, device),
     )
 
 
-def _widths(lengths: Lengths, chunks: list[Ids]) -> NDArray[np.int64]:
-    """To what each sentence of the chunks is padded."""
-    widest = np.array([lengths[chunk].max() for chunk in chunks], np.int64)
-    return np.repeat(widest, [len(chunk) for chunk in chunks])
+def _computed_flops(
+    config: Config, size: int, batches: list[Staged], device: torch.device
+) -> float:
+    """Operations of passes over the batches, padding included where attention is padded."""
+    settings, model = config.train, config.model
+    sides = [[batch.packings[side] for batch in batches] for side in (0, 1)]
+    source, target = (np.concatenate([each.lengths() for each in side]) for side in sides)
+    if (
+        device.type == "cuda"
+        and choose_precision(settings.precision, device, model.d_model) == "bf16"
+        and pads_nothing(model, device, torch.bfloat16)
+    ):
+        return training_flops(model, size, source, target)
+    widths = [np.repeat([p.width for p in side], [p.sentences for p in side]) for side in sides]
+    return training_flops(model, size, source, target, (widths[0], widths[1]))
