@@ -1,0 +1,261 @@
+"""Seconds of an update of the Transformer on GPUs by a roofline: a prediction, not a measurement.
+
+A GPU takes what its products take at the rate that products reach, what else there is by the bytes
+that it reads and writes, and a little for each kernel; or the CPU takes longer to start them all.
+What the exchange between GPUs adds is simulated: `planning.exchange`.
+
+COUNTED and LAUNCHES are what `python -m benchmarks.count` counts of the training loop's own update,
+by the model's sizes. `python -m tests.planning.recount` counts them anew, and
+`tests/planning/test_roofline.py` compares them with the counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from seq2sweep.config import ModelConfig, TransformerConfig, target_size
+from seq2sweep.hardware import Precision
+from seq2sweep.model import components, flops
+from seq2sweep.planning.exchange import COPIED, Links, Piece, exposed, exposed_of_shards
+from seq2sweep.train.loss import CHUNK
+
+PRODUCT_SHARE: dict[Precision, float] = {"bf16": 600 / 989.5, "float32": 0.9}
+"""Of the peak, in products: as `benchmarks.count` states it for an H200, and as the paper does for
+a P100 (9.5 of 10.6 TFLOP/s)."""
+BANDWIDTH_SHARE = 0.9
+"""Of the memory's bandwidth: 4.3 of an H200's 4.8 TB/s, as `benchmarks.count` states it."""
+LINK_SHARE = 0.8
+"""Of a link's rate: 380 of 450 GB/s were measured between two H100 (NVIDIA/nccl issue 1264)."""
+LAUNCH = 10e-6
+"""Seconds of the CPU to start a kernel from Python, autograd included: assumed."""
+KERNEL = 1e-6
+"""Seconds that a kernel takes on the GPU besides: `benchmarks.count` states 2 us at least, which
+about half of the kernels do not reach by their bytes."""
+FULL = 1.02
+"""Passes are cut as if updates were so much larger: whole sentences do not fill them."""
+
+COLUMNS = (
+    *(f"{side} x layers x {n}" for side in "ST" for n in ("d_model", "d_ff", "keys", "values")),
+    *("S x d_model", "T x d_model", "T x vocabulary"),
+    *("passes x weights of layers", "passes x projections of the memory", "passes x embedding"),
+    *("further passes x parameters", "chunks x embedding", "parameters"),
+)
+"""What the numbers of COUNTED are bytes of. S, T: real source and target tokens of an update; keys,
+values: heads x d_k, heads x d_v; embedding: vocabulary x d_model numbers; chunks: of logits."""
+
+COUNTED: dict[Precision, dict[str, tuple[int, ...]]] = {
+    "bf16": {
+        "products": (30, 12, 18, 18, 36, 12, 18, 18, 0, 2, 2, 6, 0, 0, 0, 2, 0),
+        "vocabulary: products": (0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 0, 0, 0, 0, 4, 0),
+        "vocabulary: loss": (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0),
+        "attention": (0, 0, 18, 18, 0, 0, 18, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+        "optimizer": (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 36),
+        "norms": (40, 0, 0, 0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+        "dropout": (20, 0, 0, 0, 30, 0, 0, 0, 18, 18, 0, 0, 0, 0, 0, 0, 0),
+        "rows": (0, 0, 24, 24, 0, 0, 24, 24, 16, 16, 0, 0, 0, 16, 0, 0, 0),
+        "copies": (48, 0, 18, 14, 54, 0, 14, 10, 0, 18, 0, 12, 0, 10, 0, 0, 0),
+        "element by element": (58, 12, 0, 0, 68, 12, 0, 0, 16, 36, 0, 8, 16, 32, 12, 10, 0),
+    },
+    "float32": {
+        "products": (60, 24, 36, 36, 72, 24, 36, 36, 0, 4, 4, 12, 0, 0, 0, 12, 0),
+        "vocabulary: products": (0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 0, 0, 0, 0, 8, 0),
+        "vocabulary: loss": (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0),
+        "attention": (0, 0, 36, 36, 0, 0, 36, 36, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+        "optimizer": (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 36),
+        "norms": (40, 0, 0, 0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+        "dropout": (36, 0, 0, 0, 54, 0, 0, 0, 18, 18, 0, 0, 0, 0, 0, 0, 0),
+        "rows": (0, 0, 48, 48, 0, 0, 48, 48, 16, 16, 0, 0, 0, 16, 0, 0, 0),
+        "copies": (0, 0, 36, 28, 0, 0, 28, 20, 0, 12, 0, 0, 0, 4, 0, 0, 0),
+        "element by element": (64, 24, 0, 0, 76, 24, 0, 0, 16, 36, 0, 8, 16, 32, 12, 0, 0),
+    },
+}
+"""By the parts of `benchmarks.count`. Padding of sentences in attention is not counted."""
+PRODUCTS = ("products", "vocabulary: products")
+OF_LAYERS = 8
+"""So many of the first columns are of the layers' tokens."""
+
+LAUNCHES: dict[Precision, tuple[int, ...]] = {
+    "bf16": (163, 35, 24, 9, 9, 8, 27),
+    "float32": (114, 33, 24, 8, 8, 8, 26),
+}
+"""Kernels of a layer and pass (an encoder's and a decoder's layer together) and of a pass, of both
+in each further pass, of a chunk, of a layer in the optimizer, and of an update."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one GPU does of an update: real tokens of both sides, FLOPs of products, and passes."""
+
+    source: float
+    target: float
+    flops: float
+    passes: int
+
+    @classmethod
+    def of(
+        cls, tokens: tuple[float, float], flops: float, per_update: int, per_pass: int, gpus: int
+    ) -> Share:
+        """An equal one, of tokens and FLOPs of an update on so many GPUs; per_update, per_pass:
+        train.tokens_per_update and train.tokens_per_pass."""
+        source, target = tokens
+        passes = -int(-FULL * per_update / gpus // per_pass)
+        return cls(source / gpus, target / gpus, flops / gpus, passes)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a GPU reaches: FLOPs a second in products, bytes a second of memory, and its links."""
+
+    product: float
+    bandwidth: float
+    links: Links
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds of an update: of products and of memory on the GPU, of the CPU to start all kernels,
+    and of the exchange, as far as the GPU waits for it."""
+
+    products: float
+    memory: float
+    kernels: int
+    exchange: float = 0.0
+
+    @property
+    def busy(self) -> float:
+        """Of the GPU alone."""
+        return self.products + self.memory + KERNEL * self.kernels
+
+    @property
+    def computing(self) -> float:
+        """Of an update without the exchange."""
+        return max(self.busy, LAUNCH * self.kernels)
+
+    @property
+    def seconds(self) -> float:
+        return self.computing + self.exchange
+
+
+def serves(model: ModelConfig) -> bool:
+    """Whether COUNTED is of such a model: the paper's Transformer, whatever its sizes."""
+    return (
+        isinstance(model, TransformerConfig)
+        and model.attention != "additive"
+        and model.encoder_mixer == model.decoder_mixer == "self_attention"
+    )
+
+
+def moved(
+    model: TransformerConfig, size: int, share: Share, precision: Precision
+) -> dict[str, list[float]]:
+    """Bytes read and written in an update, by part, in columns as COLUMNS names them.
+
+    size: of the vocabulary.
+    """
+    every = numbers(model, size, share)
+    return {
+        part: [each * number for each, number in zip(row, every, strict=True)]
+        for part, row in COUNTED[precision].items()
+        if part != "dropout" or model.dropout
+    }
+
+
+def numbers(model: TransformerConfig, size: int, share: Share) -> list[float]:
+    """Of an update, as COLUMNS names them. size: of the vocabulary."""
+    d, keys, values = model.d_model, model.heads * model.d_k, model.heads * model.d_v
+    source, target, passes = share.source, share.target, share.passes
+    widths = [model.layers * width for width in (d, model.d_ff, keys, values)]
+    parameters, embedding = flops.parameter_count(model, size), size * d
+    return [
+        *(tokens * width for tokens in (source, target) for width in widths),
+        *(source * d, target * d, target * target_size(model, size)),
+        passes * (parameters - sum(_embeddings(model, size))),
+        passes * model.layers * d * (2 * keys + values),
+        passes * embedding,
+        (passes - 1) * parameters,
+        chunks(model, size, share) * embedding,
+        parameters,
+    ]
+
+
+def chunks(model: TransformerConfig, size: int, share: Share) -> int:
+    """Products of the decoder's last states with the embedding, of so many rows at a time."""
+    rows = max(1, CHUNK[False] // target_size(model, size))
+    return share.passes * -int(-share.target / share.passes // rows)
+
+
+def launches(model: TransformerConfig, size: int, share: Share, precision: Precision) -> int:
+    """Kernels of an update, of one GPU. size: of the vocabulary."""
+    every = kernel_numbers(model, size, share)
+    return sum(n * number for n, number in zip(LAUNCHES[precision], every, strict=True))
+
+
+def kernel_numbers(model: TransformerConfig, size: int, share: Share) -> tuple[int, ...]:
+    """Of an update, what LAUNCHES has kernels of."""
+    layers, passes = model.layers, share.passes
+    of_passes = passes * layers, passes, (passes - 1) * layers, passes - 1
+    return (*of_passes, chunks(model, size, share), layers, 1)
+
+
+def _embeddings(model: ModelConfig, size: int) -> list[int]:
+    """Parameters of the projection, the target's embedding and the source's, as the backward pass
+    completes their gradients: of a tied one at its very end."""
+    target = target_size(model, size) * model.d_model
+    source = size * model.d_model
+    return [0, 0, source] if model.tie_embeddings else [target, target, source]
+
+
+def predicted(
+    model: TransformerConfig,
+    size: int,
+    share: Share,
+    rates: Rates,
+    precision: Precision,
+    gpus: int = 1,
+    fsdp: bool = False,
+) -> Prediction:
+    """An update of so many GPUs, each with such a share. size: of the vocabulary."""
+    of_parts = moved(model, size, share, precision)
+    in_products = sum(sum(of_parts[part]) for part in PRODUCTS)
+    beside = sum(map(sum, of_parts.values())) - in_products
+    parameters = flops.parameter_count(model, size)
+    if gpus > 1:
+        beside += 0 if fsdp else COPIED * parameters
+    alone = Prediction(
+        max(share.flops / rates.product, in_products / rates.bandwidth),
+        beside / rates.bandwidth,
+        launches(model, size, share, precision),
+    )
+    if gpus == 1:
+        return alone
+    vocabulary = flops.TRAINING_FACTOR * 2 * share.target * model.d_model * target_size(model, size)
+    of_layers = (share.flops - vocabulary) / rates.product + sum(
+        sum(row[:OF_LAYERS]) for part, row in of_parts.items() if part not in PRODUCTS
+    ) / rates.bandwidth
+    # Of the last pass, and longer where the CPU is what is waited for.
+    backward = 2 / 3 * of_layers / share.passes * alone.computing / alone.busy
+    order = list(pieces(model, size, share, backward))
+    if fsdp:
+        waiting = exposed_of_shards(order, gpus, rates.links, share.passes)
+    else:
+        waiting = exposed(order, gpus, rates.links)
+    return Prediction(alone.products, alone.memory, alone.kernels, waiting)
+
+
+def pieces(model: TransformerConfig, size: int, share: Share, backward: float) -> Iterator[Piece]:
+    """Matrices in the order in which the backward pass completes their gradients, float32.
+
+    The last layer of the decoder comes first. Each takes of the time by its parameters and tokens.
+    """
+    kind = components.feed_forward(model.feed_forward)
+    half = kind.parameter_count(model.d_model, model.d_ff) / 2
+    output = model.d_model * model.heads * model.d_v
+    attention = [output, output + 2 * model.d_model * model.heads * model.d_k]
+    decoder = [(n, share.target) for n in (half, half, *attention, *attention)] * model.layers
+    encoder = [(n, share.source) for n in (half, half, *attention)] * model.layers
+    projection, target, source = _embeddings(model, size)
+    every = [(projection, 0.0), *decoder, (target, 0.0), *encoder, (source, 0.0)]
+    whole = sum(n * tokens for n, tokens in every)
+    for n, tokens in every:
+        yield Piece(4.0 * n, backward * n * tokens / whole)
