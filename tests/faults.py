@@ -705,6 +705,39 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("(run.workers, run.each) != (workers, each)", "False"),
             ('if not gpu and end["cpu_features"] != cpu_features():', "if False:"),
             ("run.flops_per_second / run.each * workers", "run.flops_per_second * workers"),
+            (
+                "run.flops_per_second * run.workers * ratio_of_rates",
+                "run.flops_per_second * workers",
+            ),
+        ],
+    },
+    # --- plan: what GPUs take, and what they send to each other
+    "tests/planning/test_exchange.py": {
+        f"{PACKAGE}/planning/exchange.py": [
+            ("inside = (near - 1) / near * size", "inside = size"),
+            ("(machines - 1) / machines * size", "(machines - 1) / machines * size / MACHINE"),
+            ("end = max(end, done) + after", "end = end + after"),
+            ("(BUCKET if found else FIRST_BUCKET)", "BUCKET"),
+            ("last = pipeline(backward, [2 * each", "last = pipeline(backward, [1 * each"),
+        ],
+        f"{PACKAGE}/planning/roofline.py": [
+            ("return [0, 0, source] if", "return [source, 0, 0] if"),
+        ],
+    },
+    "tests/planning/test_roofline.py": {
+        f"{PACKAGE}/planning/roofline.py": [
+            ('"dropout": (20, 0, 0, 0, 30, 0,', '"dropout": (20, 0, 0, 0, 20, 0,'),
+            ("yield Piece(4.0 * n, backward * n", "yield Piece(2.0 * n, backward * n"),
+            ('"bf16": (163, 35,', '"bf16": (120, 35,'),
+            ("FULL = 1.02", "FULL = 1.0"),
+        ],
+    },
+    "tests/planning/test_plan.py": {
+        f"{PACKAGE}/planning/speed.py": [
+            ("(update.busy + update.exchange) / update.seconds", "1.0 + 0 * update.seconds"),
+        ],
+        f"{PACKAGE}/planning/machine.py": [
+            ("roofline.LINK_SHARE * self.network / 8", "roofline.LINK_SHARE * self.network"),
         ],
     },
     # --- pipeline, tracking and sweep, from end to end

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from seq2sweep.hardware import peak_flops
+from seq2sweep.planning.machine import KEYS
 from tests.infra.files import INFRA, ROOT, documents, own_files, scripts, yaml_files
 
 
@@ -172,11 +173,11 @@ def test_prices_are_numbers_with_their_source() -> None:
     assert prices["currency"] == "USD"
     assert len(prices["devices"]) > 3
     for device, figures in prices["devices"].items():
-        assert set(figures) <= {"per_hour", "watts", "memory_gb"}, device
+        assert set(figures) <= KEYS, device
         assert figures, device
         assert all(isinstance(value, int | float) and value > 0 for value in figures.values())
         assert peak_flops(device, "float32"), f"{device} is no name that a driver gives"
-    figures = re.findall(r"^    (per_hour|watts|memory_gb): \S+(?:  # (.+))?$", text, re.MULTILINE)
+    figures = re.findall(r"^    (\w+): \S+(?:  # (.+))?$", text, re.MULTILINE)
     assert len(figures) == sum(map(len, prices["devices"].values()))
     for kind, source in figures:
         assert source

@@ -13,6 +13,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.planning import speed, workload
 from seq2sweep.planning.speed import (
+    EXACT,
     Speed,
     assumed_of_cpus,
     decoding_seconds,
@@ -39,7 +40,10 @@ def test_a_half_of_the_mfu_takes_twice_the_time() -> None:
         pytest.approx(32 * 12e-3),
         True,
     )
-    assert decoding_seconds(config, load, load.test, slow) > 3003 * 3e-3
+    on_cpus = decoding_seconds(config, load, load.test, Speed(1e20, ""))
+    assert on_cpus == pytest.approx(3003 * 3e-3, rel=1e-3)
+    # Steps of a search wait for their kernels too.
+    assert decoding_seconds(config, load, load.test, Speed(1e20, "", gpu=True)) > 1 + on_cpus
     parts = training_parts(config, found, fast, 8)
     assert [part.part for part in parts] == ["updates", "validation", "checkpoints"]
     assert parts[1].seconds == pytest.approx(found.validation_flops / 2e13)
@@ -67,8 +71,8 @@ def test_the_nearest_recorded_run_counts(tmp_path: Path) -> None:
         return recorded(runs, wanted=wanted, workers=workers, each=each, **values)
 
     on = "from the run of 2025-11-21 on such CPUs"
-    assert found(4.1e6, 2, 1) == Speed(4e10, on, about=False)
-    assert found(4e6, 1, 2) == Speed(3e10, on, about=False)
+    assert found(4.1e6, 2, 1) == Speed(4e10, on, span=EXACT)
+    assert found(4e6, 1, 2) == Speed(3e10, on, span=EXACT)
     how = f"{on} with 1 worker(s) of 2 thread(s)"
     # Of each thread, as many as are wanted, where nobody trained like that.
     assert found(4e6, 3, 4) == Speed(3e10 / 2 * 12, how)
@@ -81,6 +85,24 @@ def test_the_nearest_recorded_run_counts(tmp_path: Path) -> None:
     assert found(0.3e6, 2, 1) is None
     assert found(4e6, 2, 1, precision="bf16") is None
     assert found(4e6, 2, 1, device="H200") is None
+
+
+def test_other_workers_are_scaled_by_a_roofline(tmp_path: Path) -> None:
+    """Of which only the ratio counts: eight GPUs reached 8e14, and three times two should."""
+    record_run(tmp_path / "a", device="NVIDIA H200", workers=8, threads=16, flops_per_second=1e14)
+    runs = recorded_runs(tmp_path, trials=False)
+    rates = {8: 5e15, 64: 15e15}
+
+    def found(workers: int) -> Speed | None:
+        return recorded(
+            runs, "H200", "float32", of_model(4e6), workers, 1,
+            lambda workers, each: Speed(rates[workers], ""),
+        )  # fmt: skip
+
+    on = "from the run of 2025-11-20 on such GPUs"
+    assert found(8) == Speed(8e14, on, span=EXACT, gpu=True)
+    how = f"{on} with 8 worker(s), scaled by a roofline"
+    assert found(64) == Speed(24e14, how, gpu=True)
 
 
 def test_a_training_says_all_that_the_next_plan_needs(

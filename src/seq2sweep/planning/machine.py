@@ -1,6 +1,6 @@
 """What trains: the devices that are given, or those of this machine, and how fast they are.
 
-Peak rates are those of `seq2sweep.hardware`; memory, watts and prices of infra/prices.yaml.
+Peak rates are those of `seq2sweep.hardware`; memory, links, watts and prices of infra/prices.yaml.
 """
 
 from __future__ import annotations
@@ -21,15 +21,20 @@ from seq2sweep.errors import UserError
 from seq2sweep.hardware import Precision
 from seq2sweep.parallel import available_cpus
 from seq2sweep.paths import read_text
-from seq2sweep.planning import speed
+from seq2sweep.planning import roofline, speed
+from seq2sweep.planning.exchange import Links
+from seq2sweep.planning.roofline import Rates
 from seq2sweep.planning.speed import Run, Speed
 from seq2sweep.planning.workload import Workload, training
 from seq2sweep.train.step import choose_precision
 
 PRICES = Path("infra/prices.yaml")
-KEYS = {"per_hour", "watts", "memory_gb"}
+KEYS = {"per_hour", "watts", "memory_gb", "memory_gb_per_s", "link_gb_per_s", "network_gbit"}
+NETWORK = 100.0
+"""Gbit/s of a machine to the others, where nothing is said of it: assumed."""
 
 ASSUMED_MFU: tuple[tuple[str, float, str], ...] = (
+    # Where no roofline serves: of other models, and of devices whose memory's rate is not known.
     # 8 P100 at 10.6 TFLOP/s and the FLOPs of Table 2's models as counted here.
     (r"Tesla P100.*", 0.3, "the paper's own times mean 0.24 for base and 0.35 for big"),
     # Eager PyTorch: the stream between products is float32 and goes through memory each time.
@@ -46,6 +51,8 @@ class Device:
 
     name: as torch gives it, less a leading `NVIDIA `, or `CPU`. peak: FLOP/s of one in
     `precision`; memory: bytes of one; per_hour: of one, in `currency`; watts: of one, at most.
+    bandwidth: bytes a second of its memory; link: the same to each way of the others of its
+    machine; network: bits a second of a machine to the others.
     """
 
     name: str
@@ -56,10 +63,23 @@ class Device:
     watts: float | None = None
     per_hour: float | None = None
     currency: str = ""
+    bandwidth: float | None = None
+    link: float | None = None
+    network: float = 1e9 * NETWORK
 
     @property
     def gpu(self) -> bool:
         return self.name != "CPU"
+
+    def rates(self, each: float = 1.0) -> Rates | None:
+        """What is reached on such a part of one; None where too little is known of it."""
+        if self.peak is None or self.bandwidth is None or self.link is None:
+            return None
+        return Rates(
+            each * roofline.PRODUCT_SHARE[self.precision] * self.peak,
+            each * roofline.BANDWIDTH_SHARE * self.bandwidth,
+            Links(roofline.LINK_SHARE * self.link, roofline.LINK_SHARE * self.network / 8),
+        )
 
 
 @dataclass(frozen=True)
@@ -95,22 +115,31 @@ class Machine:
         return self._speed(config, load, 1 if self.device.gpu else self.workers, self.each)
 
     def _speed(self, config: Config, load: Workload, workers: int, each: float) -> Speed | None:
-        """By the nearest recorded run; where none is near, or --mfu is given, by the peak."""
+        """By the nearest recorded run; else by a roofline, or, as with --mfu, by the peak."""
         if not self.enough:
             return None
-        device = self.device
+        device, found, size = self.device, training(config, load), load.vocabulary_size
+
+        def predicted(workers: int, each: float) -> Speed | None:
+            rates = device.rates(each)
+            if rates is None or not roofline.serves(config.model):
+                return None
+            return speed.predicted(config, found, size, rates, device.precision, workers)
+
         if self.mfu is None:
             near = speed.recorded(
-                self.runs, device.name, device.precision, training(config, load), workers, each
+                self.runs, device.name, device.precision, found, workers, each, predicted
             )
             if near is not None:
                 return near
+            if by_roofline := predicted(workers, each):
+                return by_roofline
         if not device.gpu:
             return speed.assumed_of_cpus(device.precision, config.model.d_model, workers * each)
         assert device.peak is not None
         share, why = (self.mfu, "as --mfu says") if self.mfu else assumed_mfu(device)
         how = f"{'assumed: ' * (not self.mfu)}{100 * share:.0f} % of the peak, {why}"
-        return Speed(share * device.peak * workers * each, how, speed.LAUNCH_SECONDS)
+        return Speed(share * device.peak * workers * each, how, speed.LAUNCH_SECONDS, gpu=True)
 
 
 def planned(config: Config, given: Device | None, project: Path, mfu: float | None) -> Machine:
@@ -138,8 +167,9 @@ def _gpus(config: Config, device: Device, storage: Path, mfu: float | None, give
         )
     if not sweep.gpus_per_trial:
         notes.append("sweep.gpus_per_trial is 0, which trains on CPUs: counted as 1")
-    if cluster.fsdp and device.count > 1:
-        notes.append("what cluster.fsdp sends between the devices is not counted in the time")
+    unknown = device.rates() is None or not roofline.serves(config.model)
+    if device.count > 1 and mfu is None and unknown:
+        notes.append("what the devices send to each other is not counted in the time")
     per_trial = sweep.workers_per_trial * (sweep.gpus_per_trial or 1.0)
     slots = int(device.count / per_trial + 1e-9)
     if not slots:
@@ -210,17 +240,24 @@ def _memory_bytes() -> float:
 def parse(text: str, config: Config, project: Path) -> Device:
     """The devices that `8 x P100` names; the first of the table where several kinds are called so.
 
-    Raises UserError for a device that the table does not have, or whose peak is not known.
+    `64 x H100, 100 Gbit/s` says what a machine of eight has to the others. Raises UserError for a
+    device that the table does not have, or whose peak is not known.
     """
-    match = re.fullmatch(r"\s*(?:(\d+)\s*[x×*]\s*)?(\S.*?)\s*", text)
+    match = re.fullmatch(
+        r"\s*(?:(\d+)\s*[x×*]\s*)?(\S.*?)\s*(?:,\s*(\d+(?:\.\d+)?)\s*Gb(?:it)?/s\s*)?", text
+    )
     count = int(match.group(1) or 1) if match else 0
-    if match is None or count < 1:
-        raise UserError(f"--on {text!r}: write it as `8 x P100`")
+    network = match.group(3) if match else None
+    if match is None or count < 1 or (network is not None and not float(network)):
+        raise UserError(f"--on {text!r}: write it as `8 x P100`, or `64 x H100, 100 Gbit/s`")
     table = read_table(project)
     wanted = _words(match.group(2))
     for name in table["devices"]:
         if wanted <= _words(name):
-            return _described(name, count, config, table)
+            found = _described(name, count, config, table)
+            if network is None:
+                return found
+            return dataclasses.replace(found, network=1e9 * float(network))
     raise UserError(
         f"--on {text}: {PRICES} has no device {match.group(2)}; it has "
         f"{', '.join(table['devices'])}"
@@ -256,15 +293,22 @@ def _described(name: str, count: int, config: Config, table: dict[str, Any]) -> 
             "the peak to PEAK_TFLOPS in src/seq2sweep/hardware.py"
         )
     about = table["devices"].get(name, {})
+
+    def billions(key: str) -> float | None:
+        return about[key] * 1e9 if key in about else None
+
     return Device(
         name,
         count,
         precision,
         peak,
-        about["memory_gb"] * 1e9 if "memory_gb" in about else None,
+        billions("memory_gb"),
         about.get("watts"),
         about.get("per_hour"),
         table["currency"],
+        billions("memory_gb_per_s"),
+        billions("link_gb_per_s"),
+        billions("network_gbit") or 1e9 * NETWORK,
     )
 
 

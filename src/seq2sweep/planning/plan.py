@@ -14,7 +14,14 @@ from seq2sweep.model import flops
 from seq2sweep.planning import data, machine, stages, sweeps
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import advice, memory
-from seq2sweep.planning.speed import START_SECONDS, Part, Speed, decoding_seconds, training_parts
+from seq2sweep.planning.speed import (
+    EXACT,
+    START_SECONDS,
+    Part,
+    Speed,
+    decoding_seconds,
+    training_parts,
+)
 from seq2sweep.planning.stages import Stage
 from seq2sweep.planning.sweeps import Sweep
 from seq2sweep.planning.workload import Training, Workload, training, workload
@@ -151,6 +158,7 @@ def _device(here: Machine, speed: Speed | None) -> dict[str, Any]:
         "flops_per_second": rate,
         "mfu": rate / (device.count * device.peak) if rate and device.peak else None,
         "how": speed and speed.how,
+        "detail": speed.detail if speed else (),
         "about": speed and speed.about,
     }
 
@@ -206,7 +214,8 @@ def _total(
 ) -> dict[str, Any]:
     """Of the stages that run; the devices are held in HELD, and in SELF_TRAINING where it is done.
 
-    speed: of the training. about: whether a rate of what runs may be off by a factor of two.
+    speed: of the training. about: whether a rate of what runs is no more than about right; span:
+    how many times as long all may take, at least and at most.
     """
     running = {stage["stage"]: stage["seconds"] for stage in listed if stage["runs"]}
     computing = HELD + SELF_TRAINING * (config.self_training.sentences > 0)
@@ -216,11 +225,14 @@ def _total(
     least = None
     if stops and seconds and of_sweep.seconds and of_sweep.least_seconds:
         least = seconds - of_sweep.seconds + of_sweep.least_seconds
-    of_training = speed is not None and speed.about and bool(running.keys() & {*HELD[:2]})
-    of_trials = "sweep" in running and any(row.about for row in of_sweep.rows)
+    spans = [row.span for row in of_sweep.rows if "sweep" in running] or [EXACT]
+    if speed is not None and running.keys() & {*HELD[:2]}:
+        spans.append(speed.span)
+    span = min(low for low, _ in spans), max(high for _, high in spans)
     return {
         "seconds": seconds,
-        "about": of_training or of_trials,
+        "about": span != EXACT,
+        "span": span,
         "at_most": stops,
         "least_seconds": least,
         **_bill(_sum(held), here.device.count, here),

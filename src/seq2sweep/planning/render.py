@@ -59,7 +59,8 @@ def _span(total: dict[str, Any]) -> str:
     least, most = total["least_seconds"] if total["at_most"] else seconds, seconds
     reasons = ["trials may be stopped early"] * total["at_most"]
     if total["about"]:
-        least, most = least / 2, most * 2
-        reasons.append("rates may be off by a factor of two")
+        low, high = total["span"]
+        least, most = low * least, high * most
+        reasons.append(f"it may take {low:g} to {high:g} times what is predicted")
     span = f"from {as_time(least)} to {as_time(most)}"
     return f"{as_time(seconds)}, {span}: {', and '.join(reasons)}"

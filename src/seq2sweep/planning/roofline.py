@@ -72,8 +72,10 @@ COUNTED: dict[Precision, dict[str, tuple[int, ...]]] = {
 }
 """By the parts of `benchmarks.count`. Padding of sentences in attention is not counted."""
 PRODUCTS = ("products", "vocabulary: products")
-OF_LAYERS = 8
-"""So many of the first columns are of the layers' tokens."""
+OF_LAYERS = (*range(8), 11, 12)
+"""Columns of the layers alone."""
+BACKWARD = 2 / 3
+"""Of what the layers take in a pass."""
 
 LAUNCHES: dict[Precision, tuple[int, ...]] = {
     "bf16": (163, 35, 24, 9, 9, 8, 27),
@@ -230,11 +232,14 @@ def predicted(
     if gpus == 1:
         return alone
     vocabulary = flops.TRAINING_FACTOR * 2 * share.target * model.d_model * target_size(model, size)
-    of_layers = (share.flops - vocabulary) / rates.product + sum(
-        sum(row[:OF_LAYERS]) for part, row in of_parts.items() if part not in PRODUCTS
-    ) / rates.bandwidth
-    # Of the last pass, and longer where the CPU is what is waited for.
-    backward = 2 / 3 * of_layers / share.passes * alone.computing / alone.busy
+    layers = Prediction(
+        (share.flops - vocabulary) / rates.product,
+        sum(row[i] for part, row in of_parts.items() if part not in PRODUCTS for i in OF_LAYERS)
+        / rates.bandwidth,
+        share.passes * model.layers * LAUNCHES[precision][0],
+    )
+    # The last pass, with which sums overlap, is as long as the others.
+    backward = BACKWARD * layers.computing / share.passes
     order = list(pieces(model, size, share, backward))
     if fsdp:
         waiting = exposed_of_shards(order, gpus, rates.links, share.passes)

@@ -9,16 +9,18 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from seq2sweep.config import Config
+from seq2sweep.config import Config, TransformerConfig
 from seq2sweep.errors import UserError
 from seq2sweep.hardware import Precision, cpu_features
 from seq2sweep.model import flops
+from seq2sweep.planning import exchange, roofline
+from seq2sweep.planning.roofline import Prediction, Rates, Share
 from seq2sweep.planning.workload import Lengths, Training, Workload
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME
@@ -52,6 +54,12 @@ START_SECONDS = {
 """Of a stage, its end and DVC's part included: Python, torch, Ray and its workers, MLflow; on 2
 cores of 2.6 GHz."""
 
+EXACT, ABOUT = (1.0, 1.0), (0.5, 2.0)
+"""How many times as long it may take, at least and at most."""
+OVER_ROOFLINE = 3.0
+"""The most of a roofline: the paper's own runs on 8 P100 took two to three times what it says of
+them (docs/plan.md)."""
+
 ALIKE = 1.1
 """How much the FLOPs a token of two models may differ that count as the same."""
 NEAR = 3.0
@@ -67,14 +75,22 @@ the model, the less. Of updates in float32 and bf16 at d_model 64 to 256 on an E
 class Speed:
     """FLOPs a second of a training, all its workers together.
 
-    how: where the rate is from. launch: seconds of a layer's pass that are not gone below. about:
-    whether it may be off by a factor of two, as it is not of a run of this model and workers.
+    how: where the rate is from; detail: more of it, in lines. launch: seconds of a layer's pass
+    that are not gone below. span: how many times as long it may take, EXACT for a run of this model
+    and workers. gpu: whether it is of GPUs.
     """
 
     flops_per_second: float
     how: str
     launch: float = 0.0
-    about: bool = True
+    span: tuple[float, float] = ABOUT
+    detail: tuple[str, ...] = ()
+    gpu: bool = False
+
+    @property
+    def about(self) -> bool:
+        """Whether it is no more than about right."""
+        return self.span != EXACT
 
 
 @dataclass(frozen=True)
@@ -141,10 +157,12 @@ def recorded(
     wanted: Training,
     workers: int,
     each: float,
+    predicted: Callable[[int, float], Speed | None] = lambda workers, each: None,
 ) -> Speed | None:
     """As the nearest of the runs had it: the same model first, then the same workers, the newest.
 
-    workers, each: as many workers, each of so many CPUs or GPUs. None where no model is near.
+    workers, each: as many workers, each of so many CPUs or GPUs. predicted: what a roofline says of
+    such, by which the rate of other workers is scaled. None where no model is near.
     """
 
     def ratio(run: Run) -> float:
@@ -171,7 +189,62 @@ def recorded(
         how += f", whose model takes {ratio(run):.1f} x the FLOPs a token"
     rate = run.flops_per_second / run.each * workers * each
     launch = 0.0 if device == "CPU" else LAUNCH_SECONDS
-    return Speed(rate, how, launch, about=far > 1 or others)
+    here, there = predicted(workers, each), predicted(run.workers, run.each)
+    if here and there:
+        ratio_of_rates = here.flops_per_second / there.flops_per_second
+        rate, launch = run.flops_per_second * run.workers * ratio_of_rates, 0.0
+        how += ", scaled by a roofline" * others
+    span = ABOUT if far > 1 or others else EXACT
+    return Speed(rate, how, launch, span, gpu=device != "CPU")
+
+
+def predicted(
+    config: Config, found: Training, size: int, rates: Rates, precision: Precision, workers: int
+) -> Speed:
+    """By a roofline of the model itself, of so many GPUs. size: of the vocabulary."""
+    settings, model = config.train, config.model
+    assert isinstance(model, TransformerConfig)
+    tokens = found.source_tokens_per_update, found.target_tokens_per_update
+    limits = settings.tokens_per_update, settings.tokens_per_pass
+    share = Share.of(tokens, found.flops_per_update, *limits, workers)
+    fsdp = config.cluster.fsdp
+    update = roofline.predicted(model, size, share, rates, precision, workers, fsdp)
+    detail = _of_one(update, rates, share)
+    if workers > 1:
+        what = "weights and gradients" if fsdp else "gradients"
+        detail.append(
+            _of_exchange(update, rates, f"{4e-6 * found.parameters:,.0f} MB of {what}", workers)
+        )
+    rate = found.flops_per_update / update.seconds
+    reached = share.flops / update.seconds * roofline.PRODUCT_SHARE[precision] / rates.product
+    how = f"predicted by a roofline of the model, {reached:.0%} of the peak"
+    # At least what the GPU takes, however fast its CPU may be.
+    span = round((update.busy + update.exchange) / update.seconds, 1), OVER_ROOFLINE
+    return Speed(rate, how, span=span, detail=tuple(detail), gpu=True)
+
+
+def _of_one(update: Prediction, rates: Rates, share: Share) -> list[str]:
+    """What the GPU takes, and the CPU that starts its kernels."""
+    starting = roofline.LAUNCH * update.kernels
+    longer = "the longer of the two" if starting > update.busy else "hidden"
+    return [
+        f"each GPU, in {share.passes} pass(es): {1000 * update.products:.1f} ms of products at "
+        f"{rates.product / 1e12:,.0f} TFLOP/s, {1000 * update.memory:.1f} ms of memory at "
+        f"{rates.bandwidth / 1e12:.1f} TB/s",
+        f"its CPU: {1000 * starting:.1f} ms to start {update.kernels:,} kernels, {longer}; "
+        f"{1e6 * roofline.LAUNCH:.0f} us each, assumed",
+    ]
+
+
+def _of_exchange(update: Prediction, rates: Rates, what: str, workers: int) -> str:
+    """What is sent at which rates, and for how long the GPU waits for it."""
+    machines, links = -(-workers // exchange.MACHINE), rates.links
+    between = f" and {8 * links.network / 1e9:,.0f} Gbit/s between {machines} machines"
+    return (
+        f"exchange of {what}: {1000 * update.exchange:.1f} ms that computing does not hide, at "
+        f"{links.inside / 1e9:,.0f} GB/s in a machine{between * (machines > 1)}, "
+        f"{roofline.LINK_SHARE:.0%} of the links' rates, assumed"
+    )
 
 
 def assumed_of_cpus(precision: Precision, d_model: int, cpus: float) -> Speed:
@@ -224,7 +297,8 @@ def training_parts(config: Config, found: Training, speed: Speed, workers: int) 
     """Updates, validation and checkpoints of one training."""
     update, launching = update_seconds(config, found, speed, workers)
     copied = 4 * (1 + config.moments) * found.parameters * found.checkpoints
-    shown = f"{1000 * update:,.0f} ms" if update < 10 else f"{update:,.0f} s"
+    digits = 1 if update < 0.1 else 0
+    shown = f"{1000 * update:,.{digits}f} ms" if update < 10 else f"{update:,.0f} s"
     how = f"{found.steps:,} of {shown}"
     if launching:
         how += f", by the kernels to start: {1000 * speed.launch:g} ms a layer, assumed"
@@ -254,6 +328,6 @@ def decoding_seconds(
     batches = -(-int(source.sum()) * evaluate.beam // evaluate.tokens_per_batch)
     # Sentences of a batch are alike in length, so their mean is about its number of steps.
     steps = batches * float(target.mean())
-    waiting = steps * (config.model.layers * speed.launch / 3 + DECODING_STEP)
+    waiting = steps * (config.model.layers * LAUNCH_SECONDS / 3 + DECODING_STEP)
     decoding = computed / (DECODING_SHARE * speed.flops_per_second)
-    return (max(decoding, waiting) if speed.launch else decoding) + SCORING_SECONDS * len(source)
+    return (max(decoding, waiting) if speed.gpu else decoding) + SCORING_SECONDS * len(source)

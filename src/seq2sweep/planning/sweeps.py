@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from seq2sweep.config import Config
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import memory
-from seq2sweep.planning.speed import decoding_seconds, training_parts
+from seq2sweep.planning.speed import EXACT, decoding_seconds, training_parts
 from seq2sweep.planning.workload import Workload, training
 from seq2sweep.sweep.variants import variants
 
@@ -25,7 +25,8 @@ class Row:
     seconds: of one of its trainings, with validation, checkpoints and its score; None: not known.
     least_seconds: the same, if it is stopped at its first rung. steps: of one training; memory:
     bytes that one of its workers needs; checkpoint_bytes: what all of them keep in the end. how:
-    where the rate is from; about: whether it may be off by a factor of two.
+    where the rate is from; about: whether it is no more than about right; span: how many times as
+    long it may take, at least and at most.
     """
 
     variant: str
@@ -39,6 +40,7 @@ class Row:
     least_seconds: float | None
     how: str | None
     about: bool
+    span: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -127,4 +129,5 @@ def _row(name: str, number: int, config: Config, load: Workload, machine: Machin
         least,
         speed.how if speed else None,
         speed is not None and speed.about,
+        speed.span if speed else EXACT,
     )
