@@ -77,7 +77,12 @@ MEASURED = {
         (*CORE, "src/seq2sweep/cluster/tune_trial.py", "src/seq2sweep/planning/memory.py"),
     ),
     "on_paper": Measured(
-        ("python", "-m", "benchmarks.scaling", "--on-paper"), ("benchmarks/scaling.py",)
+        ("python", "-m", "benchmarks.scaling", "--on-paper"),
+        (
+            "benchmarks/scaling.py",
+            "src/seq2sweep/planning/exchange.py",
+            "src/seq2sweep/planning/roofline.py",
+        ),
     ),
     "table1": Measured(
         ("python", "-m", "benchmarks.table1"),

@@ -3,15 +3,16 @@
 The model of benchmarks.train and its updates, each shared out over 1, 2 and 4 processes of one
 thread that sum their gradients over loopback, as Ray's workers do: seconds an update with and
 without that sum, in turns. On fewer cores than processes the rest share cores. Beside them what a
-model says, whose two constants are measured here: the seconds that one worker computes, and the
-bytes a second that the sum of gradients moves; then the same model for GPUs, on paper. Prints a
-table and, with --json, writes all figures to a file.
+formula says, whose two constants are measured here: the seconds that one worker computes, and the
+bytes a second that the sum of gradients moves; then what `seq2sweep plan` predicts of GPUs. Prints
+a table and, with --json, writes all figures to a file.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -24,26 +25,23 @@ from typing import Any
 
 from benchmarks import corpus
 from benchmarks.sizes import LEARNING_RATE, SIZES, SMOOTHING
-from seq2sweep import console
+from seq2sweep import config as configuration
+from seq2sweep import console, presets
 from seq2sweep.parallel import available_cpus
-from seq2sweep.planning.speed import LAUNCH_SECONDS
+from seq2sweep.planning import machine, speed, workload
 
 WORKERS = (1, 2, 4)
 WARM_UP = 3
-BACKWARD = 2 / 3
-"""Of the operations of a pass, during which sums of gradients can be under way."""
 
 
 @dataclass(frozen=True)
 class Constants:
     """compute: FLOPs a second of a worker; bandwidth: bytes a second that it sends in a sum of
-    gradients, and receives at the same time; latency: seconds of a sum of nearly nothing; launch:
-    least seconds of an update, in which a GPU's kernels are started one by one."""
+    gradients, and receives at the same time; latency: seconds of a sum of nearly nothing."""
 
     compute: float
     bandwidth: float
     latency: float
-    launch: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -55,37 +53,25 @@ class Update:
     gradients: float
 
 
-def seconds(update: Update, workers: int, constants: Constants, overlap: float) -> float:
+def seconds(update: Update, workers: int, constants: Constants) -> float:
     """Of an update of so many workers, that sum by a ring: each sends 2 (w - 1) / w of all bytes.
 
-    overlap: the share of the backward pass during which the sum costs nothing (0: none of it).
+    Nothing of it is hidden: a CPU that sums does not compute.
     """
-    computing = max(update.flops / (workers * constants.compute), constants.launch)
+    computing = update.flops / (workers * constants.compute)
     sending = 2 * (workers - 1) / workers * update.gradients / constants.bandwidth
-    exchange = sending + (constants.latency if workers > 1 else 0.0)
-    return computing + max(0.0, exchange - overlap * BACKWARD * computing)
+    return computing + sending + (constants.latency if workers > 1 else 0.0)
 
 
-GPU = 0.15 * 989e12
-"""FLOPs a second of an H100 in bf16 at the MFU that `seq2sweep plan` assumes."""
-LAUNCH = 12 * LAUNCH_SECONDS
-"""Of the six layers on both sides, as `seq2sweep plan` assumes."""
-ON_PAPER = {
-    # Bytes a second of NCCL's sums in a machine with NVLink, and between machines with a network
-    # card of 400 Gbit/s for each GPU: stated, not measured.
-    1: Constants(GPU, 350e9, 50e-6, LAUNCH),
-    8: Constants(GPU, 350e9, 50e-6, LAUNCH),
-    64: Constants(GPU, 40e9, 200e-6, LAUNCH),
-    512: Constants(GPU, 40e9, 200e-6, LAUNCH),
-}
-"""For so many H100, eight in a machine."""
-PAPER = {
-    "base": Update(9.0e12, 24_000, 4 * 63.05e6),
-    "big": Update(3.03e13, 24_000, 4 * 214.17e6),
-}
-"""An update of 25 000 tokens; FLOPs as `seq2sweep plan` counts them."""
-UPDATES = {"base": 100_000, "big": 300_000}
-"""Of the paper."""
+ON_PAPER = (
+    *("1 x H200", "8 x P100", "1 x H100", "8 x H100", "64 x H100", "512 x H100"),
+    *("64 x H100, 100 Gbit/s", "64 x H100, 40 Gbit/s"),
+)
+"""As `seq2sweep plan --on` has them."""
+PAPER_HOURS = {"base": 12.0, "big": 84.0}
+"""Of the paper's training, on 8 P100."""
+PAIRS = 4_500_000
+"""Of WMT14 English-German, in sentences of its usual lengths."""
 
 
 def main() -> None:
@@ -98,7 +84,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="turns of each number of workers")
     parser.add_argument("--json", type=Path, help="where to write all figures")
     parser.add_argument(
-        "--on-paper", action="store_true", help="what the model says of GPUs alone, as JSON"
+        "--on-paper", action="store_true", help="what is predicted of GPUs alone, as JSON"
     )
     options = parser.parse_args()
     if options.on_paper:
@@ -225,7 +211,7 @@ def summary(found: dict[int, list[dict[str, Any]]]) -> dict[str, Any]:
         )
         rows[workers] = each | {
             "lost_to_exchange": 1 - each["without"] / each["with"],
-            "model_seconds": seconds(update, workers, shared, 0.0),
+            "model_seconds": seconds(update, workers, shared),
         }
     return {"cpus": available_cpus(), "constants": vars(constants), "workers": rows}
 
@@ -248,11 +234,11 @@ def table(result: dict[str, Any]) -> str:
         f"{constants['bandwidth'] / 1e9:.2f} GB/s, and one number in "
         f"{1000 * constants['latency']:.1f} ms; {result['cpus']} CPUs",
         "",
-        "| on paper | GPUs | tokens an update | target tokens/s | of as many times one |",
+        "| on paper | GPUs | tokens an update | target tokens/s | exchange adds |",
         "|---|---|---|---|---|",
         *(
-            f"| {row['model']} | {row['gpus']} | {row['tokens']:,} | {row['rate']:,.0f} | "
-            f"{row['share']:.0%} |"
+            f"| {row['model']} | {row['on']} | {row['tokens']:,} | {row['rate']:,.0f} | "
+            f"{1000 * row['exchange']:.1f} ms |"
             for row in on_paper()
         ),
     ]
@@ -260,29 +246,39 @@ def table(result: dict[str, Any]) -> str:
 
 
 def on_paper() -> list[dict[str, Any]]:
-    """What the model says of GPUs, for the paper's updates and for larger ones.
+    """What `seq2sweep plan` predicts of GPUs, for the paper's updates and for larger ones.
 
-    rate: target tokens a second; share: of what so many GPUs would do without an exchange; hours:
-    for as many tokens as the paper's training has.
+    seconds, exchange: of an update, and of it what the exchange adds; rate: target tokens a second;
+    hours: of the updates alone, for as many tokens as the paper's training has; of_paper: how many
+    times as long the paper's training took.
     """
     rows = []
-    for name, update in PAPER.items():
-        for times in (1, 16):
-            larger = Update(times * update.flops, times * update.tokens, update.gradients)
-            one = seconds(larger, 1, ON_PAPER[1], 1.0)
-            for gpus, constants in ON_PAPER.items():
-                taken = seconds(larger, gpus, constants, 1.0)
-                rows.append(
-                    {
-                        "model": name,
-                        "gpus": gpus,
-                        "tokens": 25_000 * times,
-                        "seconds": taken,
-                        "rate": larger.tokens / taken,
-                        "share": one / (gpus * taken),
-                        "hours": taken * UPDATES[name] / times / 3600,
-                    }
-                )
+    for name, times in itertools.product(PAPER_HOURS, (1, 16)):
+        config = presets.load(f"wmt14-en-de-{name}").config
+        tokens = times * config.train.tokens_per_update
+        config = configuration.with_changes(config, {"train.tokens_per_update": tokens})
+        load = workload.workload(config, {"train": PAIRS}, None)
+        found = workload.training(config, load)
+        for on in ON_PAPER:
+            device = machine.parse(on, config, Path(__file__).parents[1])
+            rates = device.rates()
+            assert rates is not None
+            update = speed.update_of(
+                config, found, load.vocabulary_size, rates, device.precision, device.count
+            )
+            hours = update.seconds * found.steps / times / 3600
+            rows.append(
+                {
+                    "model": name,
+                    "on": on,
+                    "tokens": tokens,
+                    "seconds": update.seconds,
+                    "exchange": update.exchange,
+                    "rate": found.target_tokens_per_update / update.seconds,
+                    "hours": hours,
+                    "of_paper": PAPER_HOURS[name] / hours,
+                }
+            )
     return rows
 
 

@@ -25,13 +25,17 @@ from seq2sweep.data.vocabulary import PAD
 from seq2sweep.planning import roofline
 from seq2sweep.planning.roofline import Share
 from seq2sweep.train import loop
+from seq2sweep.train.loss import CHUNK
 
 PAIRS = 20_000
 DESIGNS = 45
 
 
-def counted(config: Config, means: tuple[float, float], size: int) -> dict[str, Any]:
-    """Of one update on made-up pairs of such mean lengths: its share, and the parts' counts."""
+def counted(config: Config, means: tuple[float, float], size: int, spread: float) -> dict[str, Any]:
+    """Of one update on made-up pairs of such mean lengths: its share, and the parts' counts.
+
+    spread: 0 for pairs that are all alike, of which nothing is padded; 1 for usual ones.
+    """
     seen: list[Any] = []
     updates = loop.updates
 
@@ -42,22 +46,27 @@ def counted(config: Config, means: tuple[float, float], size: int) -> dict[str, 
 
     with (
         fake_cuda.gpu(),
-        mock.patch.object(count, "made_up", return_value=_pairs(means, size)),
+        mock.patch.object(count, "made_up", return_value=_pairs(means, size, spread)),
         mock.patch.object(count, "VOCABULARY", size),
         mock.patch.object(loop, "updates", noted),
     ):
         found = count.count(config, updates=1, warm_up=1)
     update = seen[1]
-    share = update.source_tokens, update.target_tokens, update.flops, len(update.batches)
-    return {"share": share, "size": size, "parts": {k: vars(v) for k, v in found.parts.items()}}
+    rows = CHUNK[False] // size
+    return {
+        "share": (update.source_tokens, update.target_tokens, update.flops, len(update.batches)),
+        "size": size,
+        "chunks": sum(-(-len(batch.target) // rows) for batch in update.batches),
+        "parts": {k: vars(v) for k, v in found.parts.items()},
+    }
 
 
-def _pairs(means: tuple[float, float], size: int) -> Bitext:
+def _pairs(means: tuple[float, float], size: int, spread: float) -> Bitext:
     random = np.random.default_rng(0)
-    shared = random.gamma(2.5, 0.4, PAIRS)
+    shared = 1 + spread * (random.gamma(2.5, 0.4, PAIRS) - 1)
     sides = []
     for mean in means:
-        drawn = shared * mean * random.normal(1.0, 0.1, PAIRS)
+        drawn = shared * mean * random.normal(1.0, 0.1 * spread, PAIRS)
         lengths = np.clip(drawn, 2, 250).astype(np.int32)
         offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
         pieces = random.integers(PAD + 1, size, int(offsets[-1]), dtype=np.int64)
@@ -82,11 +91,13 @@ def print_anew(precision: Any) -> None:
         }
         config = configuration.with_changes(presets.load("wmt14-en-de-base").config, changes)
         means = float(random.integers(10, 30)), float(random.integers(10, 30))
-        found = counted(config, means, int(random.integers(2000, 16000)))
+        found = counted(config, means, int(random.integers(2000, 16000)), 0.0)
         model, share = config.model, Share(*found["share"])
         assert isinstance(model, TransformerConfig)
-        rows.append(roofline.numbers(model, found["size"], share))
-        kernels.append(roofline.kernel_numbers(model, found["size"], share))
+        # Of an update whose passes are not all alike the formula has about so many.
+        with mock.patch.object(roofline, "chunks", return_value=found["chunks"]):
+            rows.append(roofline.numbers(model, found["size"], share))
+            kernels.append(roofline.kernel_numbers(model, found["size"], share))
         bytes_of.append(found["parts"])
     for part in roofline.COUNTED[precision]:
         total = [each[part]["read"] + each[part]["written"] for each in bytes_of]
@@ -117,7 +128,7 @@ def main() -> int:
         config = dict(count.configurations([row] if row in ("base", "big") else ["rows"]))
         key = row if row in config else f"row {row}"
         of_row = configuration.with_changes(config[key], {"train.precision": precision or "bf16"})
-        result[name] = counted(of_row, (28.0, 29.0), count.VOCABULARY)
+        result[name] = counted(of_row, (28.0, 29.0), count.VOCABULARY, 1.0)
     Path(file).write_text(json.dumps(result))
     return 0
 

@@ -202,13 +202,8 @@ def predicted(
     config: Config, found: Training, size: int, rates: Rates, precision: Precision, workers: int
 ) -> Speed:
     """By a roofline of the model itself, of so many GPUs. size: of the vocabulary."""
-    settings, model = config.train, config.model
-    assert isinstance(model, TransformerConfig)
-    tokens = found.source_tokens_per_update, found.target_tokens_per_update
-    limits = settings.tokens_per_update, settings.tokens_per_pass
-    share = Share.of(tokens, found.flops_per_update, *limits, workers)
-    fsdp = config.cluster.fsdp
-    update = roofline.predicted(model, size, share, rates, precision, workers, fsdp)
+    fsdp, share = config.cluster.fsdp, _share(config, found, workers)
+    update = update_of(config, found, size, rates, precision, workers)
     detail = _of_one(update, rates, share)
     if workers > 1:
         what = "weights and gradients" if fsdp else "gradients"
@@ -221,6 +216,21 @@ def predicted(
     # At least what the GPU takes, however fast its CPU may be.
     span = round((update.busy + update.exchange) / update.seconds, 1), OVER_ROOFLINE
     return Speed(rate, how, span=span, detail=tuple(detail), gpu=True)
+
+
+def update_of(
+    config: Config, found: Training, size: int, rates: Rates, precision: Precision, workers: int
+) -> Prediction:
+    """What a roofline says of an update of so many GPUs. size: of the vocabulary."""
+    model, share = config.model, _share(config, found, workers)
+    assert isinstance(model, TransformerConfig)
+    return roofline.predicted(model, size, share, rates, precision, workers, config.cluster.fsdp)
+
+
+def _share(config: Config, found: Training, workers: int) -> Share:
+    tokens = found.source_tokens_per_update, found.target_tokens_per_update
+    limits = config.train.tokens_per_update, config.train.tokens_per_pass
+    return Share.of(tokens, found.flops_per_update, *limits, workers)
 
 
 def _of_one(update: Prediction, rates: Rates, share: Share) -> list[str]:
