@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
@@ -28,7 +27,7 @@ from seq2sweep.decode.beam import search
 from seq2sweep.model.building import build
 from seq2sweep.presets import table3
 from seq2sweep.storage.atomic import write_json
-from seq2sweep.train import loop, step
+from seq2sweep.train import step
 from seq2sweep.train.events import CheckpointDue, Logged
 
 
@@ -184,16 +183,8 @@ def checkpoint(run: Run) -> dict[str, float]:
 
 
 def compiled(run: Run) -> dict[str, Any]:
-    """Base, its layers compiled one by one."""
-
-    def built(*arguments: Any) -> Any:
-        model = build(*arguments)
-        for layer in model.blocks():
-            layer.compile(dynamic=True)
-        return model
-
-    with mock.patch.object(loop, "build", built):
-        found = rate(run, run.config("base"), run.left() / 2)
+    """Base with `train.compile`."""
+    found = rate(run, run.config("base", {"train.compile": True}), run.left() / 2)
     return found | {"graph_breaks": sum(torch._dynamo.utils.counters["graph_break"].values())}
 
 

@@ -1,8 +1,11 @@
-"""Layers can be compiled one by one, for batches of any lengths."""
+"""Layers are compiled one by one, for batches of any lengths, and nothing else changes."""
 
 from __future__ import annotations
 
+import copy
+import functools
 import itertools
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,17 +14,25 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from seq2sweep.config import Config, with_changes
 from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, PAD
+from seq2sweep.errors import UserError
 from seq2sweep.model import attention, layers, varlen_attention
 from seq2sweep.model.architecture import transformer
 from seq2sweep.model.architecture.transformer import Transformer
-from seq2sweep.train import step
+from seq2sweep.model.building import build
+from seq2sweep.train import loop, step
+from seq2sweep.train.compiled import compile_layers
+from seq2sweep.train.events import Logged, Validated
 
+from ..conftest import Corpus
 from ..paper import packed  # noqa: F401  # it has a kernel for CPUs
 from ..paper.models import VOCABULARY, padded, small
+from ..paper.test_rivals import RIVALS, section
 
 BATCHES = 100
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(params=["padded", "packed"])
@@ -102,3 +113,107 @@ def test_what_is_tried_before_attention_stays_packed_is_in_no_graph(
 
     torch._dynamo.reset()
     assert float(compiled(torch.zeros(1))) == 1
+
+
+# --- as it is on a CPU ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Traced as ever, with its gradients, and then run by PyTorch's own operations."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    yield
+    torch._dynamo.reset()
+
+
+def losses_and_gradients(model: Any, count: int) -> list[torch.Tensor]:
+    torch.manual_seed(7)
+    made, found = [*itertools.islice(batches(), count)], []
+    for number, batch in enumerate(made):
+        torch.manual_seed(number)
+        model.zero_grad()
+        loss, _ = step.accumulate(
+            model, [batch], update_target_tokens=100, smoothing=0.1, world_size=1,
+            precision="float32", device=CPU,
+        )  # fmt: skip
+        found += [loss, *(parameter.grad for parameter in model.parameters())]
+    return [tensor.clone() for tensor in found]
+
+
+MIXERS: list[dict[str, Any]] = [
+    {"decoder_mixer": mixer, "mixer_neighbourhood": 3, "mixer_kernel": 3}
+    for mixer in ("restricted", "recurrent", "convolutional", "separable")
+]
+
+
+def thorough(*changes: dict[str, Any]) -> list[Any]:
+    return [pytest.param(each, marks=pytest.mark.thorough) for each in changes]
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"feed_forward_dropout": 0.2, "attention_dropout": 0.1},
+        *thorough({"attention": "additive", "norm": "pre", "layers": 2}, *MIXERS),
+    ],
+    ids=str,
+)
+def test_dropout_draws_what_it_draws_without(changes: dict[str, Any]) -> None:
+    config = small(**{"dropout": 0.3, "layers": 1} | changes)
+    torch.manual_seed(5)
+    plain = Transformer(config, VOCABULARY).train()
+    made = Transformer(config, VOCABULARY).train()
+    made.load_state_dict(plain.state_dict())
+    compile_layers(made, CPU)
+    expected, found = (losses_and_gradients(model, 3) for model in (plain, made))
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("traced")
+@RIVALS
+def test_rivals_may_be_compiled(changes: dict[str, Any]) -> None:
+    torch.manual_seed(5)
+    plain = build(section(changes | {"dropout": 0.3}), VOCABULARY).train()
+    made = copy.deepcopy(plain)
+    compile_layers(made, CPU)
+    expected, found = (losses_and_gradients(model, 2) for model in (plain, made))
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ to compile with")
+def test_a_training_is_the_same_up_to_rounding(tiny_corpus: Corpus, tiny_config: Config) -> None:
+    shared = {"train.steps": 4, "train.validate_every": 2, "train.checkpoint_every": 4}
+    found = []
+    for compiled in (False, True):
+        changes = shared | {"train.compile": compiled, "train.log_every": 1}
+        config = with_changes(tiny_config, changes)
+        events = list(loop.train(config, tiny_corpus.encoded, device=CPU))
+        metrics = [event.metrics for event in events if isinstance(event, Logged | Validated)]
+        found.append([each.get("loss", each.get("valid_loss")) for each in metrics])
+        torch._dynamo.reset()
+    assert found[1] == pytest.approx(found[0], rel=1e-5)
+
+
+def test_without_a_compiler_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("InvalidCxxCompiler: No working C++ compiler found\n\n  at length")
+
+    monkeypatch.setattr(torch, "compile", lambda _: fails)
+    with pytest.raises(UserError) as told:
+        compile_layers(Transformer(small(), VOCABULARY), CPU)
+    assert str(told.value) == (
+        "train.compile: torch.compile fails on cpu (InvalidCxxCompiler: No working C++ compiler "
+        "found): install a C++ compiler, such as g++, and for a GPU Triton; or set train.compile "
+        "to false"
+    )
+
+
+@pytest.mark.parametrize("other", ["train.deterministic", "cluster.fsdp"])
+def test_it_does_not_go_with(other: str, tiny_config: Config) -> None:
+    with pytest.raises(UserError, match=f"train.compile must be false with {other}, not True"):
+        with_changes(tiny_config, {"train.compile": True, other: True})

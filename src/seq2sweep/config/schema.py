@@ -57,6 +57,10 @@ class TrainConfig:
     deterministic: bool = field(
         "ask a GPU for bitwise the same result again, at a cost in speed; a CPU always gives it"
     )
+    compile: bool = field(
+        "layers by torch.compile: faster updates for long runs, after a start of up to a minute",
+        default=False,
+    )
     log_every: int = field(
         "steps between console lines and points of the curves", at_least=1, result=False
     )
@@ -184,6 +188,9 @@ class Config:
         yield from self._problems_of_trees()
         yield from self._problems_of_self_training()
         yield from self._problems_of_objectives()
+        if self.train.compile and (self.train.deterministic or self.cluster.fsdp):
+            other = "train.deterministic" if self.train.deterministic else "cluster.fsdp"
+            yield must("train.compile", f"false with {other}", self.train.compile)
         kept = "keep_best" if self.evaluate.checkpoints == "best" else "keep_checkpoints"
         most, averaged = getattr(self.train, kept), self.evaluate.average_checkpoints
         if averaged > most:

@@ -16,7 +16,7 @@ def dropout(x: Tensor, share: float, training: bool) -> Tensor:
         return x
     if x.device.type != "cpu":
         return F.dropout(x, share)
-    return x * _noise(x, share)
+    return x * (_noise_operator if torch.compiler.is_compiling() else _noise)(x.detach(), share)
 
 
 def _noise(x: Tensor, share: float) -> Tensor:
@@ -35,3 +35,19 @@ def _noise(x: Tensor, share: float) -> Tensor:
     # 1 or 0, as numbers: what PyTorch does with bool takes ten times as long.
     kept = torch.ge(chances, dropped - CHANCES // 2, out=chances)
     return kept.to(x.dtype).mul_(CHANCES / (CHANCES - dropped))
+
+
+# For torch.compile, which does not look into it. As x is given, though only its shape counts, they
+# draw in the same order as those that are not compiled.
+_noise_operator = torch.library.custom_op(
+    "seq2sweep::dropout_noise",
+    _noise,
+    mutates_args=(),
+    schema="(Tensor x, float share) -> Tensor",
+    tags=(torch.Tag.nondeterministic_seeded,),
+)
+
+
+@_noise_operator.register_fake
+def _(x: Tensor, share: float) -> Tensor:
+    return torch.empty_like(x)

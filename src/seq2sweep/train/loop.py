@@ -7,6 +7,7 @@ a run that resumes from a checkpoint does what it would have done anyway.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
 from seq2sweep.model.building import build
 from seq2sweep.train import checkpointing, optimizers
+from seq2sweep.train.compiled import compile_layers, eager
 from seq2sweep.train.distributed import Agreement, add_up, shard, whole
 from seq2sweep.train.events import (
     CheckpointDue,
@@ -97,6 +99,8 @@ class _Training:
         self.sharded = config.cluster.fsdp and world_size > 1
         model = build(config.model, self.vocabulary_size)
         _check_lengths(model.max_length, self.bitext, self.valid)
+        if self.settings.compile:
+            compile_layers(model, device)
         self.model = shard(model, device, world_size) if self.sharded else model.to(device)
         self.schedule = optimizers.make(self.model, config)
         self.optimizer = self.schedule.optimizer
@@ -296,15 +300,16 @@ class _Training:
 
     def _validate(self) -> dict[str, float]:
         """Loss and perplexity per piece on the validation set, without smoothing or dropout."""
-        likelihood, pieces = negative_log_likelihood(
-            self.model,
-            self.valid,
-            tokens_per_pass=self.settings.tokens_per_pass,
-            precision=self.precision,
-            device=self.device,
-            rank=self.rank,
-            world_size=self.world_size,
-        )
+        with eager() if self.settings.compile else contextlib.nullcontext():
+            likelihood, pieces = negative_log_likelihood(
+                self.model,
+                self.valid,
+                tokens_per_pass=self.settings.tokens_per_pass,
+                precision=self.precision,
+                device=self.device,
+                rank=self.rank,
+                world_size=self.world_size,
+            )
         sums = torch.tensor([likelihood, pieces], dtype=torch.float64, device=self.device)
         add_up(sums, self.world_size)
         loss = float(sums[0] / sums[1])
