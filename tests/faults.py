@@ -1094,6 +1094,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("own = share(ids, rank, world_size)", "own = ids"),
             ("left -= len(plan) - first", "left -= len(plan)"),
             ("and pads_nothing(model, device, torch.bfloat16)", "and True"),
+            ('if device.type == "cuda":\n        batches', "if True:\n        batches"),
+            ("missing = [-int(side", "missing = [int(side"),
+            ("blanks.append(torch.full_like(blanks[1], PAD))", "blanks.append(blanks[1])"),
+            ("(tokens + torch.arange(count)) // count", "(tokens + torch.zeros(count)) // count"),
         ],
         f"{PACKAGE}/train/step.py": [
             ("Packing(parts[3], source", "Packing(parts[4], source"),

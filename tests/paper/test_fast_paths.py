@@ -16,8 +16,7 @@ from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, PAD
 from seq2sweep.decode.continuations import continuations
 from seq2sweep.model import attention
-from seq2sweep.model.architecture import transformer
-from seq2sweep.model.architecture.transformer import Transformer
+from seq2sweep.model.architecture import Architecture, transformer
 from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
@@ -26,6 +25,7 @@ from seq2sweep.train import loss as losses
 from seq2sweep.train import step
 from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
 from seq2sweep.train.loss import projected_cross_entropy, smoothed_cross_entropy
+from seq2sweep.train.updates import filled
 
 from .models import (
     FEED_FORWARDS,
@@ -52,7 +52,7 @@ def batch() -> Batch:
     return Batch(padded([5, 9, 1, 3]), padded([4, 1, 7, 5]), target_out)
 
 
-def gradients(model: Transformer) -> list[Tensor]:
+def gradients(model: Architecture) -> list[Tensor]:
     found = []
     for parameter in model.parameters():
         assert parameter.grad is not None
@@ -110,6 +110,27 @@ def test_an_update_of_other_parts_is_that_of_padded_logits(
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_an_update_of_other_mixers_is_that_of_padded_logits(mixer: str, side: str) -> None:
     is_an_update_of_padded_logits({side: mixer, "mixer_neighbourhood": 3})
+
+
+@pytest.mark.usefixtures("either_attention")
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_fills_a_pass_changes_neither_loss_nor_gradients(kind: str, mixer: str) -> None:
+    changes = {"attention": kind, "encoder_mixer": mixer, "decoder_mixer": mixer}
+    model = randomised(small(dropout=0.0, mixer_neighbourhood=3, **changes)).double()
+    filling_changes_nothing(model)
+
+
+def filling_changes_nothing(model: Architecture) -> None:
+    """An update of a batch, and of the batch with blank sentences behind it."""
+    found = []
+    for data in (batch(), filled(batch(), 32)):
+        sums = step.sums_of(model, data, 0.1, CPU)
+        sums[0].backward()
+        found.append([*sums, *gradients(model)])
+    assert len(data.source) > len(batch().source)
+    for filling, plain in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(filling, plain, rtol=1e-12, atol=1e-13)
 
 
 def is_an_update_of_padded_logits(changes: dict[str, object]) -> None:

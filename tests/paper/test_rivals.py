@@ -28,6 +28,7 @@ from seq2sweep.model.packing import Packing
 from seq2sweep.train import step
 
 from .models import VOCABULARY, padded, steps_are_whole_passes
+from .test_fast_paths import filling_changes_nothing
 
 CPU = torch.device("cpu")
 SETTINGS: list[dict[str, Any]] = [
@@ -115,6 +116,11 @@ def test_a_sentence_is_the_same_alone_in_a_batch_and_without_padding(
     for one, other, total in zip(of_batch, of_packed, sums, strict=True):
         torch.testing.assert_close(one, total, rtol=1e-9, atol=1e-10)
         torch.testing.assert_close(other, total, rtol=1e-9, atol=1e-10)
+
+
+@RIVALS
+def test_what_fills_a_pass_changes_neither_loss_nor_gradients(changes: dict[str, Any]) -> None:
+    filling_changes_nothing(made(changes))
 
 
 # --- step by step --------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,10 +26,10 @@ from seq2sweep.train import updates as updates_module
 from seq2sweep.train.checkpointing import Progress
 from seq2sweep.train.events import CheckpointDue
 from seq2sweep.train.step import Staged
-from seq2sweep.train.updates import ahead, updates
+from seq2sweep.train.updates import CAPACITIES, ahead, capacity, filled, updates
 
 from ..conftest import Corpus
-from ..paper.models import small
+from ..paper.models import padded, small
 
 CPU, GPU, BF16 = torch.device("cpu"), torch.device("cuda"), torch.bfloat16
 
@@ -178,6 +179,71 @@ def test_nothing_is_padded_where_all_attention_stays_packed(
     assert not nothing(encoder_mixer="restricted")
     assert not nothing(decoder_mixer="recurrent")
     assert not pads_nothing(presets.load("phrasebook-bytenet").config.model, GPU, BF16)
+
+
+# --- few shapes on a GPU -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8, 16, 24, 100])
+def test_tokens_of_each_side_are_a_multiple(rows: int) -> None:
+    random = np.random.default_rng(rows)
+    for count in (1, 2, 7, 30):
+        lengths = random.integers(1, 9, (2, count)).tolist()
+        given = Batch(padded(lengths[0]), padded(lengths[1]), padded(lengths[1]))
+        batch = filled(given, rows)
+        for mine, before in zip(vars(batch).values(), vars(given).values(), strict=True):
+            assert torch.equal(mine[:count], before)
+        assert not batch.target_out[count:].any()
+        for side, own in zip((batch.source, batch.target_in), lengths, strict=True):
+            found = side.ne(PAD).sum(1)
+            assert int(found.sum()) % rows == 0
+            assert int(found.min()) >= 1
+            assert found.tolist() == (side.ne(PAD) * (torch.arange(max(own)) + 1)).amax(1).tolist()
+            # A step more where one side lacks fewer tokens than the other needs sentences.
+            assert int(found.sum()) - sum(own) < 3 * rows
+
+
+def test_what_is_full_stays_as_it_is() -> None:
+    given = Batch(padded([3, 5]), padded([6, 2]), padded([6, 2]))
+    assert filled(given, 8) is given
+
+
+def test_updates_are_filled_on_a_gpu_alone(
+    config: Config, tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Staged, "of", functools.partial(staged_here, Staged.of))
+    monkeypatch.setattr(updates_module, "pads_nothing", lambda *_: True)
+    monkeypatch.setattr(updates_module, "ahead", lambda made: made)
+    config = configuration.with_changes(config, {"train.precision": "bf16"})
+    bitext = Bitext.open(tiny_corpus.encoded, "train")
+    plain, filling = (updates(config, bitext, Progress(), 0, 1, at) for at in (CPU, GPU))
+    step = capacity(config.train.tokens_per_pass)
+    assert step == 8
+    more = 0
+    for one, other in zip(plain, filling, strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+        assert (one.flops, one.target_tokens) == (other.flops, other.target_tokens)
+        assert other.padded_flops >= other.flops
+        for before, after in zip(one.batches, other.batches, strict=True):
+            for side in (0, 1):
+                assert len(after.packings[side].places) % step == 0
+            more += len(after.target) - len(before.target)
+            assert int(after.target.ne(PAD).sum()) == len(before.target)
+    assert more > 0
+
+
+def staged_here(of: Any, batch: Batch, device: torch.device) -> Staged:
+    """On the CPU, whichever device it is for."""
+    staged: Staged = of(batch, CPU)
+    return staged
+
+
+@pytest.mark.parametrize("tokens", [1, 100, 4000, 12_500, 25_000])
+def test_a_full_pass_has_few_sizes(tokens: int) -> None:
+    step = capacity(tokens)
+    assert step % 8 == 0
+    assert -(-tokens // step) <= CAPACITIES
+    assert step < tokens / CAPACITIES + 8
 
 
 # --- on their way to a device --------------------------------------------------------------------

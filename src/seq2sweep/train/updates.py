@@ -11,12 +11,16 @@ import numpy as np
 import torch
 
 from seq2sweep.config import Config
-from seq2sweep.data.batching import Ids, blank, collate, passes, plan_epoch, share
+from seq2sweep.data.batching import Batch, Ids, blank, collate, passes, plan_epoch, share
 from seq2sweep.data.bitext import Bitext
+from seq2sweep.data.vocabulary import EOS, PAD
 from seq2sweep.model.attention import pads_nothing
 from seq2sweep.model.flops import training_flops
 from seq2sweep.train.checkpointing import Progress
 from seq2sweep.train.step import Staged, choose_precision
+
+CAPACITIES = 32
+"""Of how many numbers of rows a pass on a GPU has one, on each side, up to that of a full pass."""
 
 Item = TypeVar("Item")
 
@@ -109,6 +113,8 @@ def _update(
     batches = [collate(bitext, chunk) for chunk in chunks]
     if not len(own):
         batches = [blank(batch) for batch in batches]
+    if device.type == "cuda":
+        batches = [filled(batch, capacity(config.train.tokens_per_pass)) for batch in batches]
     size = int(bitext.header["vocabulary"]["size"])
     staged = [Staged.of(batch, device) for batch in batches]
     return Update(
@@ -120,6 +126,40 @@ def _update(
         training_flops(config.model, size, source[ids], target[ids]),
         _computed_flops(config, size, staged, device),
     )
+
+
+def capacity(tokens_per_pass: int) -> int:
+    """Of which the number of tokens of a side is made a multiple, itself one of 8."""
+    return 8 * -(-tokens_per_pass // (8 * CAPACITIES))
+
+
+def filled(batch: Batch, rows: int) -> Batch:
+    """The batch with sentences behind it that make the tokens of each side a multiple of `rows`.
+
+    So a GPU sees few shapes. They are blank: the loss does not count them, and no other sentence
+    sees them. None is longer than those that are there.
+    """
+    sides = batch.source, batch.target_in
+    missing = [-int(side.ne(PAD).sum()) % rows for side in sides]
+
+    def needed() -> int:
+        return max(-(-m // side.size(1)) for m, side in zip(missing, sides, strict=True))
+
+    # Each of them has at least a token on either side.
+    while (count := needed()) > min(missing):
+        missing = [m if m >= count else m + rows for m in missing]
+    if count == 0:
+        return batch
+    blanks = [_sentences(m, count, side.size(1)) for m, side in zip(missing, sides, strict=True)]
+    blanks.append(torch.full_like(blanks[1], PAD))
+    joined = [torch.cat(both) for both in zip((*sides, batch.target_out), blanks, strict=True)]
+    return Batch(*joined)
+
+
+def _sentences(tokens: int, count: int, width: int) -> torch.Tensor:
+    """So many of them with so many tokens together, about as many each: int64 [count, width]."""
+    lengths = (tokens + torch.arange(count)) // count
+    return torch.where(torch.arange(width) < lengths[:, None], EOS, PAD)
 
 
 def _computed_flops(
