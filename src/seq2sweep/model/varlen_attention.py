@@ -69,7 +69,7 @@ def attention(
     sentence sees its keys 0 ... i. The kernel wants d_k = d_v: zeros make them so, which add
     nothing to scores and are cut off from what comes out.
     """
-    # PyTorch 2.10 had neither the scale nor the window; 2.11 to 2.13 have both.
+    # PyTorch 2.12 and 2.13 have scale and window, 2.10 had neither: there the trial fails.
     from torch.nn.attention.varlen import varlen_attn
 
     of_queries, of_keys = packings
