@@ -122,6 +122,7 @@ def test_what_is_tried_before_attention_stays_packed_is_in_no_graph(
 def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Traced as ever, with its gradients, and then run by PyTorch's own operations."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    torch._dynamo.utils.counters.clear()
     yield
     torch._dynamo.reset()
 
@@ -169,6 +170,10 @@ def test_dropout_draws_what_it_draws_without(changes: dict[str, Any]) -> None:
     expected, found = (losses_and_gradients(model, 3) for model in (plain, made))
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    counted = torch._dynamo.utils.counters
+    assert counted["stats"]["unique_graphs"] >= 2
+    # PyTorch's LSTM is not traced: it runs as it is.
+    assert bool(counted["graph_break"]) == (changes.get("decoder_mixer") == "recurrent")
 
 
 @pytest.mark.thorough
