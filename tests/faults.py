@@ -727,7 +727,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/planning/test_roofline.py": {
         f"{PACKAGE}/planning/roofline.py": [
             ('"dropout": (20, 0, 0, 0, 30, 0,', '"dropout": (20, 0, 0, 0, 20, 0,'),
-            ("yield Piece(4.0 * n, backward * n", "yield Piece(2.0 * n, backward * n"),
+            ("yield [Piece(4.0 * n, backward", "yield [Piece(2.0 * n, backward"),
             ('"bf16": (187, 44,', '"bf16": (140, 44,'),
             ("FULL = 1.02", "FULL = 1.0"),
         ],

@@ -11,6 +11,7 @@ by the model's sizes. `python -m tests.planning.recount` counts them anew, and
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -239,16 +240,22 @@ def predicted(
     )
     # The last pass, with which sums overlap, is as long as the others.
     backward = BACKWARD * layers.computing / share.passes
-    order = list(pieces(model, size, share, backward))
+    groups = list(pieces(model, size, share, backward))
     if fsdp:
-        waiting = exposed_of_shards(order, gpus, rates.links, share.passes)
+        whole = [
+            Piece(sum(p.size for p in group), sum(p.seconds for p in group)) for group in groups
+        ]
+        waiting = exposed_of_shards(whole, gpus, rates.links, share.passes)
     else:
-        waiting = exposed(order, gpus, rates.links)
+        waiting = exposed(list(itertools.chain(*groups)), gpus, rates.links)
     return Prediction(alone.products, alone.memory, alone.kernels, waiting)
 
 
-def pieces(model: TransformerConfig, size: int, share: Share, backward: float) -> Iterator[Piece]:
-    """Matrices in the order in which the backward pass completes their gradients, float32.
+def pieces(
+    model: TransformerConfig, size: int, share: Share, backward: float
+) -> Iterator[list[Piece]]:
+    """Matrices in the order in which the backward pass completes their gradients, float32, layer by
+    layer.
 
     The last layer of the decoder comes first. Each takes of the time by its parameters and tokens.
     """
@@ -256,10 +263,11 @@ def pieces(model: TransformerConfig, size: int, share: Share, backward: float) -
     half = kind.parameter_count(model.d_model, model.d_ff) / 2
     output = model.d_model * model.heads * model.d_v
     attention = [output, output + 2 * model.d_model * model.heads * model.d_k]
-    decoder = [(n, share.target) for n in (half, half, *attention, *attention)] * model.layers
-    encoder = [(n, share.source) for n in (half, half, *attention)] * model.layers
-    projection, target, source = _embeddings(model, size)
-    every = [(projection, 0.0), *decoder, (target, 0.0), *encoder, (source, 0.0)]
-    whole = sum(n * tokens for n, tokens in every)
-    for n, tokens in every:
-        yield Piece(4.0 * n, backward * n * tokens / whole)
+    decoder = [(n, share.target) for n in (half, half, *attention, *attention)]
+    encoder = [(n, share.source) for n in (half, half, *attention)]
+    projection, target, source = ([(n, 0.0)] if n else [] for n in _embeddings(model, size))
+    layers = [decoder] * model.layers, [encoder] * model.layers
+    every = [projection, *layers[0], target, *layers[1], source]
+    whole = sum(n * tokens for group in every for n, tokens in group)
+    for group in filter(None, every):
+        yield [Piece(4.0 * n, backward * n * tokens / whole) for n, tokens in group]
