@@ -21,6 +21,8 @@ NAMES = (
     "base:float32",
 )
 WITHIN = 0.1
+"""The worst: attention has 8 % fewer bytes than are counted, for its padding, a model without
+dropout has 6 % more kernels, and one of d_model 256 takes 6 % longer."""
 LINKS = Links(360e9, 10e9)
 RATES = Rates(count.PRODUCTS, count.BYTES, LINKS)
 

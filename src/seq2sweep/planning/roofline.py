@@ -142,7 +142,10 @@ class Prediction:
 
 
 def serves(model: ModelConfig) -> bool:
-    """Whether COUNTED is of such a model: the paper's Transformer, whatever its sizes."""
+    """Whether COUNTED is of such a model: the paper's Transformer, whatever its sizes.
+
+    With swiglu or rmsnorm too, of which it says 12 and 19 % less than is counted.
+    """
     return (
         isinstance(model, TransformerConfig)
         and model.attention != "additive"
