@@ -1145,7 +1145,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         "benchmarks/count.py": [
             ("count *= size if stride else 1", "count *= size"),
-            ("self.counts.pageable += not source.is_pinned()", "pass"),
+            ("self.counts.pageable += not _is_pinned(source)", "pass"),
         ],
     },
     "tests/benchmarks/test_gpu.py": {

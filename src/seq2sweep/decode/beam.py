@@ -20,7 +20,7 @@ from torch import Tensor
 
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, Vocabulary
-from seq2sweep.decode.continuations import continuations
+from seq2sweep.decode.continuations import continuations, extended, to_cpu
 from seq2sweep.decode.grouping import prepare
 from seq2sweep.decode.well_formed import Trees, WellFormed
 from seq2sweep.model.architecture import Architecture
@@ -312,7 +312,7 @@ class BeamSearch:
         # As many for every sentence: K, or all there are while those are fewer.
         going = min(self._beam, pieces.size(1) - of_each)
         ranks = pieces.eq(EOS).to(torch.uint8).argsort(dim=1, stable=True)[:, :going]
-        here = _to_cpu(candidates, rows, pieces, ranks)
+        here = to_cpu(candidates, rows, pieces, ranks)
         self._advance(*here)
         stay = [b for b, sentence in enumerate(sentences) if not sentence.done]
         if not stay:
@@ -320,7 +320,7 @@ class BeamSearch:
             return
         rows, pieces = rows.gather(1, ranks), pieces.gather(1, ranks)
         self.log_probabilities = candidates.gather(1, ranks)
-        self.history = _extended(self.history, *here[1:])
+        self.history = extended(self.history, *here[1:])
         places = torch.arange(len(sentences), device=rows.device)
         if leave := len(stay) <= (1 - SHARE_TO_LEAVE) * len(sentences):
             places = torch.tensor(stay, device=rows.device)
@@ -374,20 +374,6 @@ def _sentences(source: Tensor, max_extra_tokens: int, max_length: int) -> list[S
         Sentence(i, longest_output(length, max_extra_tokens, max_length))
         for i, length in enumerate(lengths)
     ]
-
-
-def _to_cpu(scores: Tensor, *counts: Tensor) -> list[Tensor]:
-    """Tensors [B, n] of float32 or float64, and of int64 below 2 ** 53, by one copy."""
-    wide = [tensor.double() for tensor in (scores, *counts)]
-    found = torch.cat(wide, dim=1).cpu().split([tensor.size(1) for tensor in wide], dim=1)
-    return [found[0], *(tensor.long() for tensor in found[1:])]
-
-
-def _extended(history: Tensor, rows: Tensor, pieces: Tensor, ranks: Tensor) -> Tensor:
-    """Of the continuations of these ranks [B, K], the history [B, K, 1 + pieces]."""
-    sentences = torch.arange(len(history)).unsqueeze(1)
-    begun = history[sentences, rows.gather(1, ranks)]
-    return torch.cat((begun, pieces.gather(1, ranks).unsqueeze(-1)), dim=2)
 
 
 def _hypothesis(

@@ -38,6 +38,20 @@ def continuations(
     return scores, places // logits.size(-1), places % logits.size(-1)
 
 
+def to_cpu(scores: Tensor, *counts: Tensor) -> list[Tensor]:
+    """Tensors [B, n] of float32 or float64, and of int64 below 2 ** 53, by one copy."""
+    wide = [tensor.double() for tensor in (scores, *counts)]
+    found = torch.cat(wide, dim=1).cpu().split([tensor.size(1) for tensor in wide], dim=1)
+    return [found[0], *(tensor.long() for tensor in found[1:])]
+
+
+def extended(history: Tensor, rows: Tensor, pieces: Tensor, ranks: Tensor) -> Tensor:
+    """Of the continuations of these ranks [B, K], the history [B, K, 1 + pieces]."""
+    sentences = torch.arange(len(history)).unsqueeze(1)
+    begun = history[sentences, rows.gather(1, ranks)]
+    return torch.cat((begun, pieces.gather(1, ranks).unsqueeze(-1)), dim=2)
+
+
 def _top(x: Tensor, sums: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The greatest `count` (or all) of x [B, K, V] + sums [B, K], of each b, and their places.
 
