@@ -728,7 +728,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/planning/roofline.py": [
             ('"dropout": (20, 0, 0, 0, 30, 0,', '"dropout": (20, 0, 0, 0, 20, 0,'),
             ("yield [Piece(4.0 * n, backward", "yield [Piece(2.0 * n, backward"),
-            ('"bf16": (187, 44,', '"bf16": (140, 44,'),
+            ('"bf16": (170, 46,', '"bf16": (120, 46,'),
             ("FULL = 1.02", "FULL = 1.0"),
         ],
     },

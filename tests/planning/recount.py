@@ -24,7 +24,7 @@ from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.planning import roofline
 from seq2sweep.planning.roofline import Share
-from seq2sweep.train import loop
+from seq2sweep.train import loop, updates
 from seq2sweep.train.loss import CHUNK
 
 PAIRS = 20_000
@@ -37,10 +37,10 @@ def counted(config: Config, means: tuple[float, float], size: int, spread: float
     spread: 0 for pairs that are all alike, of which nothing is padded; 1 for usual ones.
     """
     seen: list[Any] = []
-    updates = loop.updates
+    made = loop.updates
 
     def noted(*arguments: Any) -> Iterator[Any]:
-        for update in updates(*arguments):
+        for update in made(*arguments):
             seen.append(update)
             yield update
 
@@ -89,9 +89,15 @@ def print_anew(precision: Any) -> None:
             "train.tokens_per_pass": int(random.integers(3000, 13000)),
             "train.precision": precision,
         }
+        if precision == "bf16":
+            # Packed attention fills the narrower one with zeros: that is not linear. So it is one
+            # number, of which keys and values have a half each.
+            changes["model.d_v"] = changes["model.d_k"]
         config = configuration.with_changes(presets.load("wmt14-en-de-base").config, changes)
         means = float(random.integers(10, 30)), float(random.integers(10, 30))
-        found = counted(config, means, int(random.integers(2000, 16000)), 0.0)
+        # Without the blank sentences that round a pass up: bytes are linear in what is there.
+        with mock.patch.object(updates, "filled", lambda batch, _: batch):
+            found = counted(config, means, int(random.integers(2000, 16000)), 0.0)
         model, share = config.model, Share(*found["share"])
         assert isinstance(model, TransformerConfig)
         # Of an update whose passes are not all alike the formula has about so many.
