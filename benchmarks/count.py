@@ -150,13 +150,13 @@ class Counter(TorchDispatchMode):
         if name == "empty" and kwargs.get("pin_memory"):
             out.made_pinned = True  # a fake tensor does not know
         if name in ("_to_copy", "copy_"):
-            self._note_move(inputs, outputs[0], (*args[2:], *kwargs.values()))
+            to = outputs[0] if name == "_to_copy" else inputs[0]
+            self._note_move(inputs[-1], to, (*args[2:], *kwargs.values()))
         if any(x.is_cuda for x in (*inputs, *outputs)) and not _is_free(func, name):
             self._add(func, name, inputs, outputs, args, kwargs, out)
         return out
 
-    def _note_move(self, inputs: list[Tensor], to: Tensor, options: Sequence[Any]) -> None:
-        source = inputs[-1]
+    def _note_move(self, source: Tensor, to: Tensor, options: Sequence[Any]) -> None:
         if to.is_cuda and not source.is_cuda:
             self.counts.copies_in += 1
             with _disable_current_modes():
