@@ -96,8 +96,10 @@ def test_what_does_not_fit_says_what_to_change(project: Path) -> None:
     alone, eight = found(1), found(8)
     assert (alone.tokens, eight.tokens) == (25_000, 3125)
     assert alone.optimizer == 2 * alone.weights == 8 * 214_171_648
-    # One worker exchanges nothing.
-    assert (alone.exchange, eight.exchange) == (0, eight.gradients)
+    # One worker exchanges nothing; several do it in place, unless passes are added up first.
+    several = found(8, configuration.with_changes(big, {"train.tokens_per_pass": 2000}))
+    assert (alone.exchange, eight.exchange) == (0, 0)
+    assert several.exchange == several.gradients == eight.gradients
     said = memory.advice(alone, 16e9, big, 1)
     tokens = int(said.split()[3])
     less = configuration.with_changes(big, {"train.tokens_per_pass": tokens})

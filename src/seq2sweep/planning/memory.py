@@ -27,8 +27,9 @@ works in; on a CPU as `benchmarks.memory` has shown."""
 class Memory:
     """Bytes of one worker at its peak, at the loss of the largest pass.
 
-    weights, gradients and optimizer (Adam's two moments, nesterov's one) are float32; exchange: the
-    copy of the gradients that other workers get, or with cluster.fsdp what is whole at a moment;
+    weights, gradients and optimizer (Adam's two moments, nesterov's one) are float32; exchange:
+    what other workers get of the gradients, where those of several passes are added up beside it,
+    or with cluster.fsdp what is whole at a moment;
     casts: weights as bf16; activations: kept for the backward pass; logits: with the loss; other:
     libraries, kernels and fragments.
     """
@@ -70,12 +71,13 @@ def memory(
     numbers = tokens * target_size(config.model, load.vocabulary_size)
     size = 2 if precision == "bf16" else 4
     logits = float(min(numbers, CHUNK[not gpu]) * size + min(numbers, BLOCK[not gpu]) * 12)
+    copied = workers > 1 and share > tokens
     return Memory(
         weights=held,
         # Between passes gradients are not sent, and stay whole.
         gradients=4 * count if share > tokens else held,
         optimizer=config.moments * held,
-        exchange=_whole(config, load, count) if sharded else held * (workers > 1),
+        exchange=_whole(config, load, count) if sharded else held * copied,
         casts=2 * count * (precision == "bf16"),
         activations=activations,
         logits=logits,
