@@ -212,7 +212,7 @@ def predicted(
         )
     rate = found.flops_per_update / update.seconds
     reached = share.flops / update.seconds * roofline.PRODUCT_SHARE[precision] / rates.product
-    how = f"predicted by a roofline of the model, {reached:.0%} of the peak"
+    how = f"predicted by a roofline of the model, {100 * reached:.2g}% of the peak"
     # At least what the GPU takes, however fast its CPU may be.
     span = round((update.busy + update.exchange) / update.seconds, 1), OVER_ROOFLINE
     return Speed(rate, how, span=span, detail=tuple(detail), gpu=True)
@@ -236,9 +236,10 @@ def _share(config: Config, found: Training, workers: int) -> Share:
 def _of_one(update: Prediction, rates: Rates, share: Share) -> list[str]:
     """What the GPU takes, and the CPU that starts its kernels."""
     starting = roofline.LAUNCH * update.kernels
+    passes = "1 pass" if share.passes == 1 else f"{share.passes} passes"
     longer = "the longer of the two" if starting > update.busy else "hidden"
     return [
-        f"each GPU, in {share.passes} pass(es): {1000 * update.products:.1f} ms of products at "
+        f"each GPU, in {passes}: {1000 * update.products:.1f} ms of products at "
         f"{rates.product / 1e12:,.0f} TFLOP/s, {1000 * update.memory:.1f} ms of memory at "
         f"{rates.bandwidth / 1e12:.1f} TB/s",
         f"its CPU: {1000 * starting:.1f} ms to start {update.kernels:,} kernels, {longer}; "
