@@ -231,7 +231,7 @@ def test_evaluate(project: Finished) -> None:
         ).score
         assert figures["bleu"] == pytest.approx(known, abs=6e-5)
     settings = {"beam": 3, "alpha": 1.4, "length_penalty": "power", "stopping": "exact"}
-    settings["precision"] = "float32"
+    settings["search_precision"] = "float32"
     assert {key: found[key] for key in settings} == settings
     done = project.call("seq2sweep", "evaluate", "--check")
     assert done.returncode == 0, done.stdout

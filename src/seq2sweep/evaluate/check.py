@@ -85,7 +85,7 @@ def _compared(
     known = configuration.to_dict(config)["evaluate"]
     made_from = stored["made_from"]
     made_from = {**made_from, "evaluate": {**known, **made_from["evaluate"]}}
-    later = {key: known[key] for key in ("stopping", "precision")}
+    later = {"stopping": known["stopping"], "search_precision": known["precision"]}
     stored = {**later, **stored, "made_from": made_from}
     pieces = metrics["decode_tokens_per_second"] * metrics["decode_seconds"]
     found = dict(metrics) | {"decode_tokens_per_second": pieces / (stored["decode_seconds"] or 1)}

@@ -209,7 +209,7 @@ def evaluate(
         "length_penalty": config.evaluate.length_penalty,
         "alpha": config.evaluate.alpha,
         "stopping": config.evaluate.stopping,
-        "precision": config.evaluate.precision,
+        "search_precision": config.evaluate.precision,
         "decode_seconds": seconds,
         "decode_tokens_per_second": pieces / seconds,
     }

@@ -161,7 +161,7 @@ def _facts(results: Results, more: Mapping[str, str]) -> dict[str, str]:
         "Energy": f"{fixed(train.get('energy_kwh'), 3)}\u202fkWh",
         "Decoding": f"beam {plain(evaluate['beam'])}, α {plain(evaluate['alpha'])}, "
         f"stopping {evaluate.get('stopping', 'exact')}, "
-        f"in {evaluate.get('precision', 'float32')}",
+        f"in {evaluate.get('search_precision', 'float32')}",
         "Decoding speed": f"{whole(evaluate['decode_tokens_per_second'])} tokens a second",
         "Checkpoints averaged": ", ".join(steps) or "none",
         **more,
