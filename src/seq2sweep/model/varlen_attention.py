@@ -26,8 +26,6 @@ TOLERANCE = 0.03
 Attention = Callable[[Tensor, Tensor, Tensor, tuple[Packing, Packing], bool, float], Tensor]
 
 
-# A compiled layer takes the answer as it is: what is tried is no part of its graph.
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def serves(device: torch.device, dtype: torch.dtype, size: int) -> bool:
     """Whether the kernel attends heads of `size` numbers, the greater of d_k and d_v, of this type.
 
@@ -36,6 +34,12 @@ def serves(device: torch.device, dtype: torch.dtype, size: int) -> bool:
     """
     narrow = dtype in (torch.float16, torch.bfloat16)
     return device.type == "cuda" and narrow and size <= LARGEST and _is_right(device, dtype, size)
+
+
+# A compiled layer takes the answer as it is: what is tried is no part of its graph. This is what
+# torch.compiler.assume_constant_result does, which loads the compiler: two seconds for everyone,
+# and a process that Ctrl-C ended would say status 1 instead of the signal.
+serves._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @functools.cache
