@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-SLOW = ("torch", "ray", "mlflow", "pandas", "matplotlib", "scipy")
+SLOW = ("torch", "torch._dynamo", "ray", "mlflow", "pandas", "matplotlib", "scipy")
 """Each takes half a second or more to load."""
 NEEDS = {
     "seq2sweep.cli": [],
@@ -20,6 +20,7 @@ NEEDS = {
     "pipeline.student": [],
     "pipeline.summary": [],
     "pipeline.report": ["matplotlib", "scipy"],
+    "seq2sweep.train.loop": ["torch"],
 }
 
 
