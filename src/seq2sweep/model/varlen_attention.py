@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2sweep import console
 from seq2sweep.data.vocabulary import PAD
+from seq2sweep.model import kernel_check
 from seq2sweep.model.packing import Packing
 
 MULTIPLE, LARGEST = 8, 256
@@ -44,19 +44,13 @@ serves._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 @functools.cache
 def _is_right(device: torch.device, dtype: torch.dtype, size: int) -> bool:
-    try:
-        wrong = largest_error(device, dtype, size)
-    except Exception as error:  # whatever another PyTorch, a driver or an old GPU may raise
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    else:
-        if wrong < TOLERANCE:
-            return True
-        reason = f"it is off by {wrong:.2g} of the greatest number"
-    console.say(
-        f"attention of packed sentences does not work on {device} ({reason}): training is slower "
-        "without"
+    return kernel_check.is_right(
+        "attention of packed sentences",
+        device,
+        lambda: largest_error(device, dtype, size),
+        TOLERANCE,
+        "it is off by {} of the greatest number",
     )
-    return False
 
 
 def attention(

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seq2sweep import console
 from seq2sweep.data.vocabulary import PAD
+from seq2sweep.model import kernel_check
 
 BLOCK = 4096
 """Logits of a row at a time."""
@@ -36,16 +36,13 @@ def serves(device: torch.device, dtype: torch.dtype) -> bool:
 def _is_right(device: torch.device) -> bool:
     if importlib.util.find_spec("triton") is None:
         return False
-    try:
-        wrong = largest_error(device)
-    except Exception as error:  # whatever a compiler, a driver or an old GPU may raise
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    else:
-        if wrong < TOLERANCE:
-            return True
-        reason = f"its loss is off by {wrong:.2g} nats a token"
-    console.say(f"the fused loss does not work on {device} ({reason}): training is slower without")
-    return False
+    return kernel_check.is_right(
+        "the fused loss",
+        device,
+        lambda: largest_error(device),
+        TOLERANCE,
+        "its loss is off by {} nats a token",
+    )
 
 
 def largest_error(device: torch.device) -> float:
