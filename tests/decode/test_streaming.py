@@ -256,7 +256,7 @@ def test_one_that_is_closed_leaves_nothing_behind(tiny_corpus: Corpus) -> None:
 
 def test_a_product_is_laid_out_once(tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not once a step, which would take as long as the step."""
-    if not products._LAYS_OUT:
+    if not products._LAID_OUT:
         pytest.skip("this PyTorch has no products of oneDNN's own layout")
     vocabulary = tiny_vocabulary(tiny_corpus)
     model = random_model(0, len(vocabulary), leanings={EOS: -9.0}).float()

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 _search = threading.local()
-_LAYS_OUT = platform.machine().lower() in ("x86_64", "amd64") and all(
+_LAID_OUT: set[torch.dtype] = set()
+"""Types in which this PyTorch has oneDNN's products with weights in its own layout."""
+if platform.machine().lower() in ("x86_64", "amd64") and all(
     hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
-)
-"""Whether this PyTorch has oneDNN's products with weights in its own layout."""
-_LAID_OUT = {torch.float32}
-if _LAYS_OUT and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-    _LAID_OUT.add(torch.bfloat16)
+):
+    _LAID_OUT.add(torch.float32)
+    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        _LAID_OUT.add(torch.bfloat16)
 
 
 class Linear(nn.Linear):
@@ -76,8 +77,7 @@ def product_type(x: Tensor) -> torch.dtype:
 
 def _serves(x: Tensor, weight: Tensor) -> bool:
     return (
-        _LAYS_OUT
-        and getattr(_search, "weights", None) is not None
+        getattr(_search, "weights", None) is not None
         and x.device.type == "cpu"
         and x.dtype == weight.dtype
         and x.dtype in _LAID_OUT
