@@ -16,7 +16,7 @@ import dataclasses
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from benchmarks import fake_cuda
-from benchmarks.gpu_run import VOCABULARY, made_up
+from benchmarks.gpu_run import VOCABULARY, each_update, made_up
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
@@ -38,6 +38,7 @@ from seq2sweep.model.building import build
 from seq2sweep.presets import table3
 from seq2sweep.train import loop
 from seq2sweep.train.metrics import Meter
+from seq2sweep.train.updates import Update
 
 PRODUCTS = 600e12
 BYTES = 4.3e12
@@ -250,13 +251,12 @@ def count(config: Config, updates: int, warm_up: int = WARM_UP) -> Counts:
     """Of so many updates of the training loop, after some more; within `fake_cuda.gpu`."""
     data = made_up(tiny=False)
     counts, seen = Counts(), 0
-    update = loop._Training._update
     steps = warm_up + updates + 1
     config = configuration.with_changes(
         config, {f"train.{k}": steps for k in ("steps", "log_every", "validate_every")}
     )
 
-    def counted(training: Any, given: Any) -> Tensor:
+    def counted(update: Callable[[], Tensor], given: Update) -> Tensor:
         nonlocal seen
         if seen == warm_up + updates:
             raise EnoughError
@@ -265,7 +265,7 @@ def count(config: Config, updates: int, warm_up: int = WARM_UP) -> Counts:
         into.updates += 1
         into.target_tokens += given.target_tokens
         with Counter(VOCABULARY, into):
-            return update(training, given)
+            return update()
 
     def built(*arguments: Any) -> Any:
         with torch.device("cuda"):
@@ -274,7 +274,7 @@ def count(config: Config, updates: int, warm_up: int = WARM_UP) -> Counts:
         return model
 
     with (
-        mock.patch.object(loop._Training, "_update", counted),
+        each_update(counted),
         mock.patch.object(loop, "build", built),
         mock.patch.object(Bitext, "open", return_value=data),
         mock.patch.object(Meter, "_sum", lambda _, value: value),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy
 import torch
@@ -23,6 +23,7 @@ from benchmarks.sizes import LONGEST, SIZES
 from seq2sweep import presets
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from seq2sweep.decode.beam import Stopping, translate
+from seq2sweep.hardware import Precision
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.layers import DecoderLayer, sinusoids
 from seq2sweep.train.allocator import keep_memory
@@ -117,7 +118,7 @@ def timed(decode: Decode, numbers: Sequence[int], size: Any) -> tuple[float, lis
 
 
 def ours(
-    text: Text, stopping: Stopping, precision: Literal["float32", "bf16"] = "float32"
+    text: Text, stopping: Stopping, precision: Precision = "float32"
 ) -> tuple[Decode, tuple[Any, ...]]:
     """The core's search, of a model that says the end when it is told to."""
     model = text.model()

@@ -157,7 +157,7 @@ def _waits_for_nothing(run: Run) -> str:
     small = Run(run.device, True, run.until, run.write)
     seen = 0
 
-    def watched(update: Callable[[], Tensor]) -> Tensor:
+    def watched(update: Callable[[], Tensor], _: Any) -> Tensor:
         nonlocal seen
         seen += 1
         torch.cuda.set_sync_debug_mode("error" if seen > WINDOW else "default")

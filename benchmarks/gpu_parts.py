@@ -122,7 +122,7 @@ def profile(run: Run) -> dict[str, Any]:
     seen, spent = 0, 0.0
     profiler = torch.profiler.profile(activities=activities)
 
-    def watched(update: Callable[[], Tensor]) -> Tensor:
+    def watched(update: Callable[[], Tensor], _: Any) -> Tensor:
         nonlocal seen, spent
         seen += 1
         if seen == WINDOW + 1:

@@ -25,6 +25,7 @@ from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.train import loop
+from seq2sweep.train.updates import Update
 
 VOCABULARY = 37_000
 PAIRS = 120_000
@@ -85,12 +86,12 @@ def made_up(tiny: bool) -> Bitext:
 
 
 @contextlib.contextmanager
-def each_update(watch: Callable[[Callable[[], Tensor]], Tensor]) -> Iterator[None]:
-    """Within, `watch` is given each update of a training, and makes it."""
+def each_update(watch: Callable[[Callable[[], Tensor], Update], Tensor]) -> Iterator[None]:
+    """Within, `watch` is given each update of a training, and makes it by calling the first."""
     update = loop._Training._update
 
-    def watched(self: Any, given: Any) -> Tensor:
-        return watch(partial(update, self, given))
+    def watched(self: Any, given: Update) -> Tensor:
+        return watch(partial(update, self, given), given)
 
     with mock.patch.object(loop._Training, "_update", watched):
         yield
