@@ -73,7 +73,7 @@ def attention(
     of_queries, of_keys = packings
     assert of_queries.offsets is not None
     d_v = values.size(-1)
-    size = -(-max(queries.size(-1), d_v) // MULTIPLE) * MULTIPLE
+    size = filled_size(queries.size(-1), d_v)
     heads = varlen_attn(
         _widened(queries, size),
         _widened(keys, size),
@@ -87,6 +87,11 @@ def attention(
     )
     assert isinstance(heads, Tensor)
     return heads[..., :d_v] if d_v < size else heads
+
+
+def filled_size(d_k: int, d_v: int) -> int:
+    """Numbers of a head of which queries, keys and values are made, with zeros."""
+    return -(-max(d_k, d_v) // MULTIPLE) * MULTIPLE
 
 
 def _widened(x: Tensor, size: int) -> Tensor:

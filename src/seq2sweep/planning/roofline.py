@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from seq2sweep.config import ModelConfig, TransformerConfig, target_size
 from seq2sweep.hardware import Precision
 from seq2sweep.model import components, flops
+from seq2sweep.model.varlen_attention import filled_size
 from seq2sweep.planning.exchange import COPIED, Links, Piece, exposed, exposed_of_shards
 from seq2sweep.train.loss import CHUNK
 
@@ -161,13 +162,11 @@ def moved(
 
     size: of the vocabulary.
     """
-    # Packed attention fills queries, keys and values with zeros to one width, a multiple of 8.
-    width = -(-max(model.d_k, model.d_v) // 8) * 8
-    filled = dataclasses.replace(model, d_k=width, d_v=width) if precision == "bf16" else model
-    every = {
-        part: numbers(filled if part == "attention" else model, size, share)
-        for part in COUNTED[precision]
-    }
+    every = dict.fromkeys(COUNTED[precision], numbers(model, size, share))
+    if precision == "bf16":  # packed attention is of filled heads
+        width = filled_size(model.d_k, model.d_v)
+        filled = dataclasses.replace(model, d_k=width, d_v=width)
+        every["attention"] = numbers(filled, size, share)
     return {
         part: [each * number for each, number in zip(row, every[part], strict=True)]
         for part, row in COUNTED[precision].items()
