@@ -1112,7 +1112,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/paper/test_varlen_attention.py": {
         f"{PACKAGE}/model/varlen_attention.py": [
-            ("-(-max(queries.size(-1), d_v) // MULTIPLE) * MULTIPLE", "max(queries.size(-1), d_v)"),
+            ("-(-max(d_k, d_v) // MULTIPLE) * MULTIPLE", "max(d_k, d_v)"),
             ("scale=scale,\n", "scale=size**-0.5,\n"),
             ("(-1, 0) if causal else (-1, -1)", "(-1, -1)"),
             ("of_keys.width,\n", "of_queries.width,\n"),
