@@ -18,6 +18,9 @@ from typing import Any
 # Threads that wait for each other must not spin meanwhile: several tests run beside each other, and
 # a fixture of five seconds takes eighty. It is read when torch is loaded, here and in children.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Ray gives way to all else on a machine (nice 15): beside three busy processes its workers took
+# minutes to start. Read when Ray starts.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 import hypothesis
 import pytest
