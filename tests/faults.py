@@ -1021,6 +1021,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/export/exporting.py": [
             ("if problem := agreement.problem(found, form):", "if problem := None:"),
         ],
+        f"{PACKAGE}/export/agreement.py": [
+            ("ours = ours.log_softmax(dim=-1).gather", "ours = ours.gather"),
+        ],
         f"{PACKAGE}/decode/ctranslate.py": [
             (".cpu().numpy().copy()", ".contiguous().cpu().numpy()")
         ],

@@ -98,6 +98,8 @@ def agreed(name: str, kind: str, made: Any, folder: Path, quantize: str | None =
 def test_ctranslate2_says_the_same(kind: str, made: Any, tmp_path: Path) -> None:
     found = agreed("ctranslate2", kind, made, tmp_path / "exported")
     assert found.same >= 38
+    assert found.logits is not None
+    assert found.logits < 3e-6
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k not in REFUSED["marian"]])

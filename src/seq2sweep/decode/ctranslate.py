@@ -6,7 +6,7 @@ ids, so that whatever vocabulary encoded a line decodes it, or as they are named
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -174,6 +174,16 @@ class Search:
             ]
             for result in results
         ]
+
+    def log_probs(
+        self, sources: list[list[int]], targets: list[list[int]]
+    ) -> Iterator[Sequence[float]]:
+        """Of each target's tokens and its EOS, in nats. Sources end with EOS, targets do not."""
+        found = self.translator.score_batch(
+            [list(map(self._token, source)) for source in sources],
+            [list(map(self._token, target)) for target in targets],
+        )
+        return (one.log_probs for one in found)
 
     def _token(self, piece: int) -> str:
         return self.tokens[piece] if self.tokens else str(piece)

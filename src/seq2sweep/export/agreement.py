@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from seq2sweep.data.vocabulary import BOS, EOS, PAD
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.translator import Translator
-from seq2sweep.export.protocol import Format, Opened, ShowsLogits
+from seq2sweep.export.protocol import Format, Opened, ShowsLogits, ShowsLogProbs
 
 SENTENCES = 300
 """Of a test set, evenly spaced: a few seconds."""
@@ -26,7 +27,7 @@ SENTENCES_OF_LOGITS = 16
 @dataclass(frozen=True)
 class Agreement:
     """Of `sentences`, how many translations are `same`; scores of both, by `metric`; the greatest
-    difference of a logit by the greatest logit, None where they are not compared."""
+    difference as `Bounds.logits`, None where they are not compared, and of what it is."""
 
     sentences: int
     same: int
@@ -34,12 +35,13 @@ class Agreement:
     own: float
     theirs: float
     logits: float | None
+    compared: str = "logits"
 
     def __str__(self) -> str:
         equal = "=" if round(self.own, 2) == round(self.theirs, 2) else "and"
         said = f"{self.same} of {self.sentences} the same, {self.metric.upper()} {self.own:.2f} "
         return f"{said}{equal} {self.theirs:.2f}" + (
-            f", logits within {self.logits:.1e}" if self.logits is not None else ""
+            f", {self.compared} within {self.logits:.1e}" if self.logits is not None else ""
         )
 
 
@@ -96,23 +98,26 @@ def compare(
     lowercase = translator.settings["prepare"]["lowercase"]
     by = scorer(references, data["target"], lowercase=lowercase)
     own, other = (by.score(by.counts(said).sum(axis=0)) for said in (ours, theirs))
-    logits = None
+    logits, compared = None, "logits"
     if form.bounds.logits is not None:
-        assert isinstance(opened, ShowsLogits), f"{form.title} shows no logits"
+        assert isinstance(opened, ShowsLogits | ShowsLogProbs), f"{form.title} shows no logits"
+        if not isinstance(opened, ShowsLogits):
+            compared = "log-probabilities"
         few = slice(SENTENCES_OF_LOGITS)
         logits = _difference(translator, opened, sources[few], [one.pieces for one in best[few]])
     same = sum(a == b for a, b in zip(ours, theirs, strict=True))
-    return Agreement(len(ours), same, by.name, own, other, logits)
+    return Agreement(len(ours), same, by.name, own, other, logits, compared)
 
 
 @torch.no_grad()
 def _difference(
     translator: Translator,
-    opened: ShowsLogits,
+    opened: ShowsLogits | ShowsLogProbs,
     sources: Sequence[str],
     said: Sequence[Sequence[int]],
 ) -> float:
-    """Of logits after each token of what was said, padding left out."""
+    """Of logits after each token of what was said, or of that token's log-probability, padding
+    left out."""
     encoded = translator.vocabulary.encode(translator.clean(sources))
     kept = [[piece for piece in pieces if piece != EOS] for pieces in said]
     source, target_in = (
@@ -122,17 +127,22 @@ def _difference(
         for rows in (encoded, [[BOS, *pieces] for pieces in kept])
     )
     device = next(translator.model.parameters()).device
-    ours = translator.model(source.to(device), target_in.to(device)).cpu()
-    difference = (opened.logits(source, target_in) - ours)[target_in.ne(PAD)].abs().max()
+    ours = translator.model(source.to(device), target_in.to(device)).cpu()[target_in.ne(PAD)]
+    if isinstance(opened, ShowsLogits):
+        theirs = opened.logits(source, target_in)[target_in.ne(PAD)]
+    else:
+        token = torch.tensor([piece for pieces in kept for piece in (*pieces, EOS)])
+        ours = ours.log_softmax(dim=-1).gather(-1, token[:, None]).squeeze(-1)
+        theirs = torch.tensor([*itertools.chain(*opened.log_probs(encoded, kept))])
     # What is no number is not within any bound.
-    return float(difference / ours[target_in.ne(PAD)].abs().max())
+    return float((theirs - ours).abs().max() / ours.abs().max())
 
 
 def problem(found: Agreement, form: Format) -> str | None:
     """What of it is outside of the format's bounds, in words."""
     bounds = form.bounds
     if bounds.logits is not None and not (found.logits or 0.0) <= bounds.logits:
-        return f"logits may differ by {bounds.logits:.0e} of the greatest"
+        return f"{found.compared} may differ by {bounds.logits:.0e} of the greatest"
     if found.same < bounds.same * found.sentences:
         return f"at least {bounds.same:.0%} must be the same"
     # The two are rounded to be shown, and a difference of 0 must be one.

@@ -26,8 +26,9 @@ class Bounds:
     """How far the new engine may be from our own search, and why it may be at all.
 
     same: least share of translations that are the same. score: points of BLEU, or F1, that one may
-    have more than the other. logits: greatest difference, by the greatest logit; None: the engine
-    shows none, or what it computes is meant to differ.
+    have more than the other. logits: greatest difference, by the greatest logit, or of
+    log-probabilities of tokens, by the greatest, where the engine shows these alone; None: what it
+    computes is the same numbers, or is meant to differ.
     """
 
     same: float
@@ -49,6 +50,16 @@ class ShowsLogits(Opened, Protocol):
 
     def logits(self, source: Tensor, target_in: Tensor) -> Tensor:
         """[B, m, V] of tokens [B, n] and [B, m], padded."""
+
+
+@runtime_checkable
+class ShowsLogProbs(Opened, Protocol):
+    """One of a format whose `Bounds.logits` is set, which scores given translations alone."""
+
+    def log_probs(
+        self, sources: list[list[int]], targets: list[list[int]]
+    ) -> Iterator[Sequence[float]]:
+        """Of each target's tokens and its EOS, in nats. Sources end with EOS, targets do not."""
 
 
 class Format(ABC):
