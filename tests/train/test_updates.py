@@ -26,7 +26,7 @@ from seq2sweep.train import updates as updates_module
 from seq2sweep.train.checkpointing import Progress
 from seq2sweep.train.events import CheckpointDue
 from seq2sweep.train.step import Staged
-from seq2sweep.train.updates import CAPACITIES, ahead, capacity, filled, updates
+from seq2sweep.train.updates import CAPACITIES, Update, ahead, capacity, filled, updates
 
 from ..conftest import Corpus
 from ..paper.models import padded, small
@@ -128,6 +128,30 @@ def test_they_are_the_plans_from_anywhere_to_the_last_step(
             rest = list(updates(config, bitext, there, 0, 1, CPU))
             assert [u.ids.tolist() for u in rest] == [u.ids.tolist() for u in every[step + 1 :]]
     assert epoch > 1
+
+
+def test_workers_that_share_the_weights_have_as_many_passes(
+    config: Config, tiny_corpus: Corpus
+) -> None:
+    """More for some are made up for by blank ones: all take part in each."""
+    bitext = Bitext.open(tiny_corpus.encoded, "train")
+    shared = configuration.with_changes(config, {"cluster.fsdp": True})
+
+    def made(config: Config) -> list[tuple[Update, ...]]:
+        each = (updates(config, bitext, Progress(), rank, 3, CPU) for rank in range(3))
+        return list(zip(*each, strict=True))
+
+    uneven = 0
+    for alone, together in zip(made(config), made(shared), strict=True):
+        counts = [len(update.batches) for update in alone]
+        assert [len(update.batches) for update in together] == [max(counts)] * 3
+        for one, other, count in zip(alone, together, counts, strict=True):
+            targets = [int(batch.target.ne(PAD).sum()) for batch in other.batches]
+            assert targets[count:] == [0] * (max(counts) - count)
+            for batch, same in zip(one.batches, other.batches, strict=False):
+                assert torch.equal(batch.numbers, same.numbers)
+        uneven += len(set(counts)) > 1
+    assert uneven > 1
 
 
 def test_a_worker_plans_its_own_passes_alone(

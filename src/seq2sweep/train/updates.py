@@ -113,6 +113,11 @@ def _update(
     batches = [collate(bitext, chunk) for chunk in chunks]
     if not len(own):
         batches = [blank(batch) for batch in batches]
+    if config.cluster.fsdp:
+        # For each pass all workers gather the weights together.
+        shares = (share(ids, other, world_size) for other in range(world_size))
+        cut = (passes(each, source, target, config.train.tokens_per_pass) for each in shares)
+        batches += [blank(batches[0])] * (max(map(len, cut)) - len(batches))
     if device.type == "cuda":
         batches = [filled(batch, capacity(config.train.tokens_per_pass)) for batch in batches]
     size = int(bitext.header["vocabulary"]["size"])
