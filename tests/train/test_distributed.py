@@ -12,9 +12,11 @@ from torch import distributed as dist
 from torch.distributed.tensor import DTensor
 
 from seq2sweep import config as configuration
+from seq2sweep import presets
 from seq2sweep.config import Config
 from seq2sweep.data.batching import Batch
 from seq2sweep.model.architecture.transformer import Transformer
+from seq2sweep.model.building import build
 from seq2sweep.train.distributed import give_back, shard, whole
 from seq2sweep.train.optimizers import Schedule, make
 from seq2sweep.train.step import accumulate, apply
@@ -22,6 +24,7 @@ from tests.processes import run_together
 
 CPU = torch.device("cpu")
 PIECES = 101
+RIVALS = "recurrent", "convolutional", "bytenet"
 
 
 def held(model: Transformer) -> int:
@@ -119,6 +122,46 @@ def work(rank: int, folder: Path, config: Config) -> None:
     assert len(local) == len(moments)
     assert sum(v.numel() for v in local) <= 2 * 0.51 * total
     dist.destroy_process_group()
+
+
+def learn(rank: int, folder: Path, configs: list[Config]) -> None:
+    """Gradients of models that are shared out are those of whole ones."""
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder / 'meeting'}",
+        rank=rank,
+        world_size=2,
+        timeout=timedelta(seconds=300),
+    )
+    for config in configs:
+        found = []
+        for world_size in (1, 2):
+            torch.manual_seed(1)
+            model = build(config.model, PIECES)
+            model = shard(model, CPU, 2) if world_size == 2 else model
+            batches = [batch(9), batch(10)] * (2 // world_size)
+            accumulate(
+                model.train(),
+                batches,
+                update_target_tokens=32,
+                smoothing=0.1,
+                world_size=world_size,
+                precision="float32",
+                device=CPU,
+            )
+            found.append([whole(p.grad) for p in model.parameters() if p.grad is not None])
+        assert len(found[0]) == len(found[1]) > 0
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+    dist.destroy_process_group()
+
+
+def test_other_architectures_are_shared_out_as_well(tmp_path: Path) -> None:
+    small = {"model.d_model": 16, "model.dropout": 0.0}
+    rivals = (presets.load(f"phrasebook-{name}").config for name in RIVALS)
+    configs = [configuration.with_changes(config, small) for config in rivals]
+    run_together(learn, [(rank, tmp_path, configs) for rank in (0, 1)])
 
 
 @pytest.mark.parametrize(

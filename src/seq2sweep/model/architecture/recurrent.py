@@ -142,8 +142,9 @@ class Recurrent(Architecture):
         return sys.maxsize
 
     def blocks(self) -> Iterator[nn.Module]:
-        """The layers, of encoder and decoder."""
-        yield from (self.rightwards, self.leftwards, *self.encoder, self.bottom, *self.decoder)
+        """The layers, of encoder and decoder, but the lowest of the decoder, which makes its keys
+        before it runs."""
+        yield from (self.rightwards, self.leftwards, *self.encoder, *self.decoder)
 
     @staticmethod
     def parameter_count(config: RecurrentConfig, vocabulary_size: int) -> int:
