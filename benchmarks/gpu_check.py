@@ -18,6 +18,7 @@ from seq2sweep import presets
 from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, EOS, PAD
 from seq2sweep.decode.beam import BeamSearch
+from seq2sweep.model.architecture.transformer import STEPS_TO_DROP
 from seq2sweep.model.building import build
 from seq2sweep.train import step
 from seq2sweep.train.events import CheckpointDue, Logged
@@ -30,9 +31,11 @@ def check(run: Run) -> dict[str, Any]:
     """All that must hold; raises AssertionError with what does not, after all of it was tried."""
     found: dict[str, Any] = {}
     parts: dict[str, Callable[[Run], Any]] = {
-        f"bf16 against float64: {kind}, d_k {d_k}": partial(_exact, kind=kind, d_k=d_k)
+        f"bf16 against float64: {kind}, d_k {d_k}, d_v {d_v}": partial(
+            _exact, kind=kind, d_k=d_k, d_v=d_v
+        )
         for kind in ("scaled_dot_product", "dot_product", "additive")
-        for d_k in (64, 13)
+        for d_k, d_v in ((64, 66), (13, 15), (64, 13), (13, 16))
     } | {"the loss falls": _falls, "resume": _resumes, "no waits": _waits_for_nothing}
     parts["a wait a step of a search"] = _search_waits
     for name, part in parts.items():
@@ -47,7 +50,7 @@ def check(run: Run) -> dict[str, Any]:
     return found
 
 
-def _exact(run: Run, kind: str, d_k: int) -> dict[str, float]:
+def _exact(run: Run, kind: str, d_k: int, d_v: int) -> dict[str, float]:
     """Loss and gradients in bf16 on the device, beside those in float64 on the CPU."""
     changes: dict[str, Any] = {
         "layers": 2,
@@ -55,7 +58,7 @@ def _exact(run: Run, kind: str, d_k: int) -> dict[str, float]:
         "d_ff": 256,
         "heads": 2,
         "d_k": d_k,
-        "d_v": d_k + 2,
+        "d_v": d_v,
     }
     changes |= {"attention": kind, "dropout": 0.0}
     config = presets.load("wmt14-en-de-base").config
@@ -173,7 +176,8 @@ def _waits_for_nothing(run: Run) -> str:
 
 
 def _search_waits(run: Run) -> str:
-    """How often a beam search waits for the GPU: once a step, but where sentences leave."""
+    """How often a beam search waits for the GPU: once a step, but where sentences leave or the
+    cache drops pieces."""
     if not run.on_gpu:
         return "of a GPU only"
     model = build(Run(run.device, True, run.until, run.write).config("base").model, 500)
@@ -182,7 +186,7 @@ def _search_waits(run: Run) -> str:
         running = BeamSearch(
             model.to(run.device), source, beam=4, alpha=0.6, max_extra_tokens=9, early_stop=False
         )
-        for _ in range(4):  # none can be done: an output may have 11 tokens or more
+        for number in range(9):  # none can be done: an output may have 11 tokens or more
             torch.cuda.set_sync_debug_mode("warn")
             try:
                 with warnings.catch_warnings(record=True) as seen:
@@ -190,5 +194,6 @@ def _search_waits(run: Run) -> str:
                     running.step()
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-            assert len(seen) == 1, f"{len(seen)} waits: {[str(each.message) for each in seen]}"
-    return "one in each of four steps"
+            most = 1 + (number == STEPS_TO_DROP)
+            assert len(seen) <= most, f"{len(seen)} waits: {[str(each.message) for each in seen]}"
+    return "one in each of nine steps, and one more in the ninth"

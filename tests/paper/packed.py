@@ -30,7 +30,7 @@ def forward(
     assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
     assert query.size(-1) == key.size(-1) == value.size(-1) <= 256
     assert query.size(-1) % 8 == 0
-    assert query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
+    assert all(map(is_aligned, (query, key, value)))
     assert (int(cu_seq_q[-1]), int(cu_seq_k[-1])) == (len(query), len(key))
     assert scale is not None
     found = []
@@ -64,6 +64,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of queries, keys and values, by the derivative of softmax(s q k^T) v."""
     assert scale is not None
+    assert is_aligned(grad_out)
     parts = sentences(query, key, value, cu_seq_q, cu_seq_k)
     found = []
     for (q, k, v), slope in zip(parts, grad_out.split(cu_seq_q.diff().tolist()), strict=True):
@@ -74,6 +75,12 @@ def backward(
     joined = (torch.cat(one, 1).transpose(0, 1).contiguous() for one in zip(*found, strict=True))
     of_query, of_key, of_value = joined
     return of_query, of_key, of_value
+
+
+def is_aligned(x: Tensor) -> bool:
+    """Whether a kernel may read 8 numbers of 16 bits at a time, from the first of each head on."""
+    row, head, number = x.stride()
+    return row % 8 == head % 8 == x.storage_offset() % 8 == 0 and number == 1
 
 
 def sentences(
