@@ -7,9 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.train import fused_loss
@@ -56,6 +59,28 @@ def test_it_compiles_for_gpus(capability: int, element: str, gradient: bool) -> 
     assert made.asm["cubin"]
     # Beside the two sums, a gradient is stored where one is asked for.
     assert (made.asm["ptx"].count("st.global") > 2) == gradient
+
+
+@pytest.mark.parametrize("part", [0, 1, 2], ids=["loss", "likelihood", "gradient"])
+def test_what_is_no_number_is_no_small_error(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def right(logits: Tensor, target: Tensor, smoothing: float) -> list[Tensor]:
+        given = logits.clone().requires_grad_()
+        likelihood, loss = (
+            F.cross_entropy(given, target, ignore_index=PAD, reduction="sum", label_smoothing=e)
+            for e in (0.0, smoothing)
+        )
+        logits.copy_(*torch.autograd.grad(loss, given))
+        return [loss.detach(), likelihood.detach(), logits]
+
+    def broken(*given: Any) -> tuple[Tensor, Tensor]:
+        found = right(*given)
+        found[part].fill_(torch.nan)
+        return found[0], found[1]
+
+    monkeypatch.setattr(fused_loss, "loss_and_gradient", lambda *given: right(*given)[:2])
+    assert fused_loss.largest_error(torch.device("cpu")) < 1e-5
+    monkeypatch.setattr(fused_loss, "loss_and_gradient", broken)
+    assert fused_loss.largest_error(torch.device("cpu")) == torch.inf
 
 
 def test_it_serves_on_gpus_alone_and_not_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
