@@ -137,13 +137,23 @@ def profile(run: Run) -> dict[str, Any]:
     with each_update(watched), training(run, run.config("base"), 2 * WINDOW) as events:
         next(event for event in events if isinstance(event, Logged) and seen == 2 * WINDOW)
     by = "self_device_time_total" if run.on_gpu else "self_cpu_time_total"
-    found = sorted(profiler.key_averages(), key=lambda event: -getattr(event, by))
+    found = sorted(_measured(profiler, run.on_gpu), key=lambda event: -getattr(event, by))
     busy = sum(getattr(event, by) for event in found) / 1e6
     return {
         "seconds_of_an_update": spent / WINDOW,
         "idle_share": 1 - busy / spent if run.on_gpu else None,
         "most": [f"{getattr(e, by) / 1e6 / busy:.1%} {e.key[:80]} x {e.count}" for e in found[:20]],
     }
+
+
+def _measured(profiler: torch.profiler.profile, on_gpu: bool) -> list[Any]:
+    """What takes time: of a GPU its kernels and copies, whose time the operations that started
+    them and the ranges around them have as well."""
+    return [
+        event
+        for event in profiler.key_averages()
+        if not on_gpu or (event.device_type.name == "CUDA" and not event.is_user_annotation)
+    ]
 
 
 def decoding(run: Run) -> dict[str, Any]:

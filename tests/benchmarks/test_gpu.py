@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +30,29 @@ def is_gone(pid: int) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An entry of PyTorch's profiler."""
+
+    key: str
+    device_type: torch.autograd.DeviceType
+    self_device_time_total: float
+    is_user_annotation: bool = False
+
+
+def test_time_of_a_gpu_is_that_of_its_kernels() -> None:
+    """Operations that started them, and ranges around them, have it once more."""
+    cpu, cuda = torch.autograd.DeviceType.CPU, torch.autograd.DeviceType.CUDA
+    seen = [
+        Seen("aten::mm", cpu, 100.0),
+        Seen("gemm", cuda, 100.0),
+        Seen("Optimizer.step#Adam.step", cuda, 100.0, True),
+    ]
+    profiler: Any = SimpleNamespace(key_averages=lambda: seen)
+    assert gpu_parts._measured(profiler, on_gpu=True) == seen[1:2]
+    assert gpu_parts._measured(profiler, on_gpu=False) == seen
 
 
 def test_every_part_leaves_a_result_and_the_next_goes_on(tmp_path: Path) -> None:
@@ -103,7 +128,7 @@ def run_on_the_cpu() -> Run:
 
 def test_the_check_holds_and_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_on_the_cpu()
-    assert gpu_check._exact(run, "scaled_dot_product", 13)["gradients"] > 0  # it is bf16
+    assert gpu_check._exact(run, "scaled_dot_product", 13, 15)["gradients"] > 0  # it is bf16
     accumulate = step.accumulate
 
     def smoother(*arguments: Any, **options: Any) -> Any:
@@ -112,7 +137,7 @@ def test_the_check_holds_and_notices(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(step, "accumulate", smoother)
     with pytest.raises(AssertionError, match="off by"):
-        gpu_check._exact(run, "scaled_dot_product", 13)
+        gpu_check._exact(run, "scaled_dot_product", 13, 15)
 
 
 def test_a_failed_check_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
