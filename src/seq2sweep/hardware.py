@@ -32,7 +32,7 @@ PAPER_SUSTAINED_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.
 """Sustained single-precision operations a second that the paper assumes (footnote 5)."""
 
 # Dense rates as the vendors print them; where they print a rate with sparsity, half of that. bf16
-# adds up in float32. float32 is the full one, not TF32: torch's default. A name stands for whole
+# adds up in float32. float32 is the full one, not TF32 (`model.building`). A name stands for whole
 # cards only: a slice of one (MIG), a laptop's chip or another memory size may well be slower.
 PEAK_TFLOPS: dict[str, dict[Precision, float]] = {
     # "NVIDIA Tesla P100 GPU Accelerator" data sheets: NVLink and PCIe.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 
+import torch
+
 from seq2sweep import config as configuration
 from seq2sweep.config import ModelConfig
 from seq2sweep.errors import UserError
@@ -25,8 +27,11 @@ def architecture(kind: str) -> type[Architecture]:
 def build(config: ModelConfig, vocabulary_size: int) -> Architecture:
     """The model that the section `model` describes, with weights at their start, on the CPU.
 
-    Raises UserError when it has not as many parameters as its formula says.
+    From then on convolutions and LSTMs in float32 are not computed in TF32, which is cuDNN's
+    default, as no products are. Raises UserError when the model has not as many parameters as its
+    formula says.
     """
+    torch.backends.cudnn.allow_tf32 = False
     model = architecture(config.architecture)(config, vocabulary_size)
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     expected = model.parameter_count(config, vocabulary_size)
