@@ -18,8 +18,8 @@ FIRST_BUCKET, BUCKET = 2**20, 25 * 2**20
 """Bytes from which DDP closes its first bucket and the others: PyTorch's defaults."""
 LATENCY = 30e-6, 100e-6
 """Seconds of the sum of a small bucket, in a machine and between machines: assumed."""
-COPIED = 16
-"""Bytes read and written for a parameter: DDP copies gradients into buckets, and sums back."""
+COPIED = 8
+"""Bytes read and written for a parameter: DDP copies gradients into buckets, where they stay."""
 
 
 @dataclass(frozen=True)
