@@ -111,7 +111,7 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
         for event in train(
             config,
             data,
-            device=torch.device("cuda" if settings["gpus"] else "cpu"),
+            device=torch.device("cuda:0" if settings["gpus"] else "cpu"),
             resume=resume,
             stop=should_stop,
         ):

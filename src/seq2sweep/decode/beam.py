@@ -300,7 +300,8 @@ class BeamSearch:
         return self.results
 
     def step(self) -> None:
-        """One piece more of each hypothesis. A GPU is waited for once."""
+        """One piece more of each hypothesis. A GPU is waited for once, and once more where
+        the cache drops what none is made of."""
         sentences, of_each = self.sentences, self.history.size(1)
         # Of the best 2K continuations at most K end the sentence: one for each hypothesis.
         candidates, rows, pieces = continuations(

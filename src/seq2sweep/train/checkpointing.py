@@ -164,8 +164,8 @@ def capture(
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state[parameter].items()
     }
-    if any(parameter.is_cuda for parameter in model.parameters()):
-        torch.cuda.synchronize()
+    for device in {parameter.device for parameter in model.parameters() if parameter.is_cuda}:
+        torch.cuda.synchronize(device)
     state = {"format": FORMAT, "progress": dataclasses.asdict(progress), "identity": identity}
     return Snapshot(weights, moments, state)
 
