@@ -39,8 +39,8 @@ stages:
   encode:
     cmd: x
     outs:
-    - {path: data/encoded, hash: md5, md5: 0123456789abcdef0123456789abcdef.dir}
-    - {path: data/vocabulary, hash: md5, md5: fedcba9876543210fedcba9876543210.dir}
+    - {path: data/encoded, hash: md5, md5: dacf538efadfa6f41618ec4aa3659c9d.dir}
+    - {path: data/vocabulary, hash: md5, md5: dacf538efadfa6f41618ec4aa3659c9d.dir}
 """
 
 
@@ -163,10 +163,12 @@ def test_what_cannot_be_applied_leaves_no_worktree(
 
 
 class Data:
-    """Stands in for DVC, which has the data in `place`, or makes them with other sums."""
+    """Stands in for DVC, which has the data in `place`; each is a folder with one file, of `text`.
 
-    def __init__(self, place: str, lock: str = LOCK) -> None:
-        self.place, self.lock, self.repro = place, lock, ()
+    lock: what dvc.lock is after they were made again."""
+
+    def __init__(self, place: str, lock: str = LOCK, text: str = "right") -> None:
+        self.place, self.lock, self.text, self.repro = place, lock, text, ()
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def ask(tree: Worktree, folder: Path, *arguments: str) -> str:
@@ -189,7 +191,8 @@ class Data:
 
     def _make(self, tree: Worktree, outs: Any) -> None:
         for out in outs:
-            (tree.project / out).mkdir(parents=True)
+            (tree.project / out / "deep").mkdir(parents=True)
+            (tree.project / out / "deep" / "file").write_text(self.text)
 
 
 @pytest.mark.parametrize(
@@ -216,14 +219,28 @@ def test_data_come_from_the_nearest_place(
 def test_data_made_again_that_differ_are_told_before_anything_is_trained(
     project: Path, record: StoredRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Data("repro", LOCK.replace("0123", "9999")).install(monkeypatch)
+    Data("repro", LOCK.replace("dacf", "9999"), "other").install(monkeypatch)
     made = make(project, record)
-    message = r"data/encoded has the sum 9999\w+\.dir, recorded is 0123"
+    message = r"made again are not those .*data/encoded has the sum \w+\.dir, recorded is dacf"
     with pytest.raises(OperationalError, match=message):
         made.bring_data(["train"], lambda line: None)
 
 
-@pytest.mark.parametrize("lock", ["", "schema: '2.0'\nstages: {}\n", LOCK.replace("0123", "../3")])
+@pytest.mark.parametrize("place", ["checkout", "pull"])
+def test_data_that_changed_in_the_cache_are_told_before_anything_is_trained(
+    project: Path, record: StoredRecord, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    Data(place, text="wrong").install(monkeypatch)  # dvc.lock is as recorded, as DVC reads no file
+    made = make(project, record)
+    message = r"cache of DVC is damaged.*data/encoded has the sum \w+\.dir, recorded is dacf"
+    with pytest.raises(OperationalError, match=message):
+        made.bring_data(["train", "evaluate"], lambda line: None)
+    # What DVC would take for right is gone; the next call brings it.
+    Data(place).install(monkeypatch)
+    made.bring_data(["train", "evaluate"], lambda line: None)
+
+
+@pytest.mark.parametrize("lock", ["", "schema: '2.0'\nstages: {}\n", LOCK.replace("dacf", "../3")])
 def test_a_record_without_sums_of_the_data_is_one_line(
     project: Path, record: StoredRecord, monkeypatch: pytest.MonkeyPatch, lock: str
 ) -> None:

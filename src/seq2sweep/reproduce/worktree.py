@@ -120,15 +120,30 @@ class Worktree:
         else:
             say(f"{', '.join(made_by)}: neither in the cache nor in a remote of DVC; made again")
             self.dvc("repro", *dict.fromkeys(made_by.values()))
-        found = dvc_stages.sums(self.project)
-        if unlike := [out for out in made_by if found.get(out) != recorded[out]]:
-            named = "; ".join(
-                f"{out} has the sum {found.get(out)}, recorded is {recorded[out]}" for out in unlike
-            )
+        self._require_sums({out: recorded[out] for out in made_by})
+
+    def _require_sums(self, recorded: dict[str, str]) -> None:
+        """Raise OperationalError where the data that are here are not those recorded."""
+        found = {out: dvc_stages.sum_of(self.project / out) for out in recorded}
+        unlike = [out for out in recorded if found[out] != recorded[out]]
+        if not unlike:
+            return
+        named = "; ".join(
+            f"{out} has the sum {found[out]}, recorded is {recorded[out]}" for out in unlike
+        )
+        known = dvc_stages.sums(self.project)
+        if any(known.get(out) != recorded[out] for out in unlike):
             raise OperationalError(
                 f"the data that were made again are not those of the run, so nothing was trained: "
                 f"{named}: bring those (dvc pull, or the downloads of that time) to {self.project}"
             )
+        for out in unlike:  # DVC takes them for right, and would leave them
+            path = self.project / out
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise OperationalError(
+            f"the cache of DVC is damaged, so nothing was trained: {named}: move the folder that "
+            "`dvc cache dir` names away, and run this again: it pulls the data, or makes them again"
+        )
 
     def _has(self, made_by: dict[str, str], how: str, recorded: dict[str, str]) -> bool:
         """Whether `dvc checkout` or `dvc pull` brings all of them."""
