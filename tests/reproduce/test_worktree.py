@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -157,6 +159,24 @@ def test_what_cannot_be_applied_leaves_no_worktree(
             make(project, record)
         assert not (project.parent / "again").exists()
         assert len(git(project, "worktree", "list").splitlines()) == 1
+
+
+def test_one_whose_maker_was_killed_is_made_anew(
+    project: Path, record: StoredRecord, asked: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = project.parent / "again"
+    for remains in ("all", "no .git", "nothing"):
+        git_tree.add_worktree(project, root, record.content["commit"], None)
+        (root / "src/code.py").write_text("half")
+        if remains == "no .git":
+            (root / ".git").unlink()
+        elif remains == "nothing":
+            shutil.rmtree(root)
+        made = make(project, record)
+        assert (made.project / "src/code.py").read_text() == "one = 1\n"
+        assert "locked" not in git(project, "worktree", "list", "--porcelain")
+        assert make(project, record) == made
+        git(project, "worktree", "remove", "--force", str(root))
 
 
 # --- data ----------------------------------------------------------------------------------------

@@ -21,6 +21,10 @@ DIFF = (
 ).split()
 
 
+FILLING = "seq2sweep is filling it"
+"""The reason for which a worktree is locked until it has all that it should."""
+
+
 class GitError(Exception):
     """git failed; the message is the last line of what it said."""
 
@@ -78,7 +82,7 @@ def origin(project: Path) -> str | None:
 
 
 def add_worktree(project: Path, folder: Path, commit: str, come_from: str | None) -> Path:
-    """Make a worktree of a commit at `folder`; gives the project's folder in it.
+    """Make a worktree of a commit at `folder`, locked as FILLING; gives the project's folder in it.
 
     come_from: where the commit can be fetched from, as far as is known. Raises UserError where the
     commit, or git, is not there.
@@ -98,11 +102,29 @@ def add_worktree(project: Path, folder: Path, commit: str, come_from: str | None
             f"git fetch {come_from or 'REMOTE'}, then run this again"
         ) from None
     git(project, "worktree", "prune")
+    # Git locks it before anything else. Twice --force: in the place of one whose folder has gone.
+    how = ("--quiet", "--detach", "--force", "--force", "--lock", "--reason", FILLING)
     try:
-        git(project, "worktree", "add", "--quiet", "--detach", str(folder.resolve()), commit)
+        git(project, "worktree", "add", *how, str(folder.resolve()), commit)
     except GitError as error:
         raise UserError(f"git makes no worktree at {folder}: {error}") from None
     return folder / inside
+
+
+def is_half_made(project: Path, folder: Path) -> bool:
+    """Whether there is a worktree that is still FILLING, whose maker was killed."""
+    try:
+        listed = os.fsdecode(git(project, "worktree", "list", "--porcelain"))
+    except GitError:  # no repository
+        return False
+    entries = (entry.splitlines() for entry in listed.split("\n\n"))
+    wanted = {f"worktree {folder.resolve()}", f"locked {FILLING}"}
+    return any(wanted <= set(entry) for entry in entries)
+
+
+def filled(project: Path, folder: Path) -> None:
+    """Unlock a worktree, which is whole. Raises GitError."""
+    git(project, "worktree", "unlock", str(folder.resolve()))
 
 
 def remove_worktree(project: Path, folder: Path) -> None:

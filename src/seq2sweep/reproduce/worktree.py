@@ -48,6 +48,8 @@ class Worktree:
     ) -> Worktree:
         """A worktree of a record's commit with its changes and these params.yaml; the one that is
         there already, if it was made for the same `key`. Raises UserError."""
+        if root.exists() and git_tree.is_half_made(project, root):
+            shutil.rmtree(root)
         if root.exists():
             found = [path for path in root.rglob(str(KEPT / BEGUN)) if path.read_text() == key]
             if found:
@@ -62,6 +64,7 @@ class Worktree:
         made = cls(root, place)
         try:
             made._fill(project, record, params, key, say)
+            git_tree.filled(project, root)
         except BaseException:
             with contextlib.suppress(git_tree.GitError):
                 git_tree.remove_worktree(project, root)
