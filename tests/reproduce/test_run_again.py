@@ -6,6 +6,8 @@ import copy
 import json
 import os
 import shutil
+import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +244,37 @@ def test_another_question_has_another_key(
     keys.append(key())
     assert len(set(keys)) == 5
     assert keys[-1] == key()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whatever_ends_it_leaves_no_temporary_files(
+    store: Store,
+    tree: Tree,
+    tiny_config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+) -> None:
+    def make(project: Path, root: Path, record: StoredRecord, *rest: Any) -> None:
+        assert record.folder.is_relative_to(temporary)
+        signal.raise_signal(number)  # while the worktree is made
+
+    def unheard(*signal: Any) -> None:
+        raise AssertionError("it would have killed the process")
+
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(run_again.Worktree, "make", make)
+    store.add(TRAINING, tiny_config)
+    before = signal.signal(number, unheard)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            again(tmp_path, TRAINING)
+        assert signal.getsignal(number) is unheard
+    finally:
+        signal.signal(number, before)
+    assert [*temporary.iterdir()] == []
 
 
 def test_changes_of_a_store_of_others_run_only_if_that_is_said(

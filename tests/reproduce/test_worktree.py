@@ -293,21 +293,52 @@ def test_a_stage_that_fails_is_one_line(tmp_path: Path) -> None:
         Worktree(tmp_path, tmp_path).call("-c", "raise SystemExit(3)")
 
 
+def interrupted(tmp_path: Path, child: str, setting: str = "") -> subprocess.Popen[bytes]:
+    """A process whose stage is up, and which has been sent SIGTERM."""
+    code = (
+        "import pathlib\nfrom seq2sweep.cluster import signals\n"
+        f"from seq2sweep.reproduce import worktree\n{setting}\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "try:\n  with signals.signals_as_interrupts():\n"
+        f"    worktree.Worktree(folder, folder).call('-c', {child!r})\n"
+        "except KeyboardInterrupt:\n  raise SystemExit(75)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code])
+    wait_for(tmp_path / "up")
+    process.send_signal(signal.SIGTERM)
+    return process
+
+
+def wait_for(path: Path) -> None:
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 def test_an_interruption_reaches_the_stage_and_is_waited_for(tmp_path: Path) -> None:
     child = (
         "import time, pathlib\ntry:\n  pathlib.Path('up').touch()\n  time.sleep(60)\n"
         "except KeyboardInterrupt:\n  time.sleep(0.2)\n  pathlib.Path('saved').touch()"
     )
-    code = (
-        "import pathlib\nfrom seq2sweep.reproduce.worktree import Worktree\n"
-        f"folder = pathlib.Path({str(tmp_path)!r})\n"
-        f"try:\n  Worktree(folder, folder).call('-c', {child!r})\n"
-        "except KeyboardInterrupt:\n  raise SystemExit(75)\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code])
-    end = time.monotonic() + 60
-    while not (tmp_path / "up").exists() and time.monotonic() < end:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 75
+    assert interrupted(tmp_path, child).wait(60) == 75
     assert (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_stage_that_does_not_end_is_killed(tmp_path: Path, again: bool) -> None:
+    """When patience is at an end, or at another interruption."""
+    child = (
+        "import os, signal, time, pathlib\n"
+        "signal.signal(signal.SIGINT, lambda *_: pathlib.Path('asked').touch())\n"
+        "pathlib.Path('pid').write_text(str(os.getpid()))\npathlib.Path('up').touch()\n"
+        "while True: time.sleep(1)"
+    )
+    setting = "signals.CLEANUP_SECONDS = 0" if again else "worktree.PATIENCE_SECONDS = 0.5"
+    process = interrupted(tmp_path, child, setting)
+    if again:
+        wait_for(tmp_path / "asked")
+        process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 75
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)

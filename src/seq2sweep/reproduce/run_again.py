@@ -13,6 +13,7 @@ import yaml
 
 from seq2sweep import config as configuration
 from seq2sweep import yaml_text
+from seq2sweep.cluster.signals import signals_as_interrupts
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_bytes
@@ -70,7 +71,7 @@ def reproduce(
     config = configuration.load(project / PARAMS)
     store = RunReader(resolve_uri(config.tracking, project))
     run = store.find(run_id)
-    with TemporaryDirectory(prefix="seq2sweep-") as name:
+    with signals_as_interrupts(), TemporaryDirectory(prefix="seq2sweep-") as name:
         record = StoredRecord.fetch(store, run, Path(name) / "run")
         other, remarks = _counterpart(store, record, Path(name) / "other")
         _require_whole(record)

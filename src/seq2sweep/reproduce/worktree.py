@@ -9,11 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.jobs import dvc_stages
@@ -174,21 +172,24 @@ class Worktree:
     def call(self, *arguments: str) -> None:
         """Run this Python with the worktree's own code; OperationalError where that fails.
 
-        An interruption is passed on, and its end waited for.
+        An interruption is passed on, and its end waited for; one that does not end is killed.
         """
         command = [sys.executable, *arguments]
-        with _interruptible():
-            process = subprocess.Popen(
-                command, cwd=self.project, env=self._environment(), stdout=2, start_new_session=True
-            )
+        process = subprocess.Popen(
+            command, cwd=self.project, env=self._environment(), stdout=2, start_new_session=True
+        )
+        try:
+            status = process.wait()
+        except BaseException:
             try:
-                status = process.wait()
-            except BaseException:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                     os.killpg(process.pid, signal.SIGINT)
-                with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(PATIENCE_SECONDS)
-                raise
+            finally:  # another interruption may end the wait; nobody else would end the stage
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+            raise
         if status != 0:
             raise OperationalError(
                 f"{' '.join(arguments[1:])} failed in {self.project} with status {status}, as is "
@@ -215,17 +216,3 @@ class Worktree:
             "PATH": f"{folder}{os.pathsep}{usual.get('PATH', os.defpath)}",
             "PYTHONPATH": str((self.project / "src").resolve()),
         }
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM is as Ctrl-C inside."""
-
-    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
