@@ -654,6 +654,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("read = [BOS, *pair.target[:-1]]", "read = list(pair.target)"),
             (" / rows.sum(axis=1, keepdims=True)", ""),
             ("if self.symbols and tokens is not self.source:", "if False:"),
+            ("except TreeError as error:", "except UserError as error:"),
         ],
         f"{PACKAGE}/data/treebank/symbols.py": [
             (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from seq2sweep.config import VocabularyConfig
 from seq2sweep.data import vocabulary
 from seq2sweep.data.treebank.symbols import Symbols
 from seq2sweep.data.vocabulary import BOS, EOS, Vocabulary
+from seq2sweep.errors import UserError
 from seq2sweep.evaluate.attention import attention_maps
 from seq2sweep.evaluate.attention.attention_maps import Maps, Pair
 from seq2sweep.model.architecture.transformer import Transformer
@@ -123,6 +125,23 @@ def test_maps_are_those_of_the_model_in_one_pass(kind: str) -> None:
         beside = together[layer][0, :, :n, :m].numpy()
         np.testing.assert_allclose(weights, beside, atol=1e-6)
     assert len(found.weights) == 6
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("foo", "'foo' outside of any tree"), ("(S", "not closed"), (")", "that is not open")],
+)
+def test_a_target_that_is_no_tree_is_one_line(target: str, said: str) -> None:
+    translator: Any = SimpleNamespace(
+        vocabulary=Vocabulary(pieces("bpe").model, symbols=Symbols.learn([TREE])),
+        config=SimpleNamespace(max_input_tokens=99),
+        model=SimpleNamespace(max_length=99),
+        clean=list,
+    )
+    sentences = ["The dog", "The old dog"]
+    assert len(attention_maps.pairs(translator, sentences, [TREE, TREE])) == 2
+    with pytest.raises(UserError, match=f"target 2 is no tree: .*{said}"):
+        attention_maps.pairs(translator, sentences, [TREE, target])
 
 
 # --- what a model has learned --------------------------------------------------------------------

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seq2sweep.data.treebank.trees import TreeError
 from seq2sweep.data.vocabulary import BOS, SPECIAL, Vocabulary
 from seq2sweep.data.word_piece import WORD_START
 from seq2sweep.errors import UserError
@@ -130,7 +131,8 @@ def pairs(
 ) -> list[Pair]:
     """Sentences with these targets, or with the translations that search finds, token by token.
 
-    Raises UserError for one that is empty or has more tokens than the model takes.
+    Raises UserError for one that is empty, has more tokens than the model takes, or is to be a tree
+    and is none.
     """
     vocabulary, clean = translator.vocabulary, translator.clean(sentences)
     said = targets if vocabulary.symbols is not None else translator.clean(targets)
@@ -142,8 +144,19 @@ def pairs(
     if not targets:
         found: Sequence[Sequence[int]] = [best.pieces for best, *_ in translator.translate(clean)]
     else:
-        found = _whole(translator, "target", vocabulary.encode(said, "target"))
+        found = _whole(translator, "target", _encoded(vocabulary, said))
     return [Pair(*both) for both in zip(sources, found, strict=True)]
+
+
+def _encoded(vocabulary: Vocabulary, targets: Sequence[str]) -> list[list[int]]:
+    """Targets token by token; where those are symbols of trees, each must be a tree."""
+    encoded: list[list[int]] = []
+    for number, target in enumerate(targets, start=1):
+        try:
+            encoded += vocabulary.encode([target], "target")
+        except TreeError as error:
+            raise UserError(f"target {number} is no tree: {error}") from None
+    return encoded
 
 
 def _whole(translator: Translator, what: str, lines: list[list[int]]) -> list[list[int]]:
