@@ -1025,6 +1025,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/export/agreement.py": [
             ("ours = ours.log_softmax(dim=-1).gather", "ours = ours.gather"),
         ],
+        f"{PACKAGE}/export/to_ctranslate2.py": [
+            ("logits=ROUNDED[quantize],", "logits=None,"),
+        ],
         f"{PACKAGE}/decode/ctranslate.py": [
             (".cpu().numpy().copy()", ".contiguous().cpu().numpy()")
         ],

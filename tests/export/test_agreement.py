@@ -53,11 +53,24 @@ def test_what_is_outside_of_the_bounds_is_a_problem(
 
 
 def test_rounded_weights_may_say_other_things_as_well() -> None:
-    found = Agreement(100, 3, "bleu", 30.0, 30.29, None)
-    assert agreement.problem(found, Ctranslate2("int8")) is None
-    worse = dataclasses.replace(found, theirs=29.69)
-    assert agreement.problem(worse, Ctranslate2("int8")) == "BLEU may differ by 0.3"
-    assert agreement.problem(found, Ctranslate2()) == "at least 95% must be the same"
+    found = Agreement(100, 30, "bleu", 30.0, 30.29, 0.04, "log-probabilities")
+    for quantize in ("int8", "int8_float32", "bfloat16"):
+        form = Ctranslate2(quantize)
+        assert quantize in form.bounds.why
+        assert agreement.problem(found, form) is None
+        worse = dataclasses.replace(found, theirs=29.69)
+        assert agreement.problem(worse, form) == "BLEU may differ by 0.3"
+    assert agreement.problem(found, Ctranslate2()) is not None
+
+
+@pytest.mark.parametrize("quantize", ["int8", "int8_float32", "bfloat16"])
+def test_a_wrong_export_of_a_weak_model_is_a_problem(quantize: str) -> None:
+    """Whose scores are as good as nothing, so that they are the same whatever it says."""
+    form = Ctranslate2(quantize)
+    found = Agreement(300, 0, "bleu", 0.25, 0.0, 0.04, "log-probabilities")
+    assert agreement.problem(found, form) == "at least 20% must be the same"
+    wrong = dataclasses.replace(found, same=250, logits=0.21)
+    assert str(agreement.problem(wrong, form)).startswith("log-probabilities may differ by ")
 
 
 def test_sentences_are_spread_over_the_set(tmp_path: Path) -> None:

@@ -188,27 +188,33 @@ def units_stay(d_model: int) -> torch.Tensor:
     return torch.arange(d_model)
 
 
+def no_positions(length: int, d_model: int) -> torch.Tensor:
+    return torch.zeros(length, d_model)
+
+
 def shifted(length: int, d_model: int) -> torch.Tensor:
     return sinusoids(length + 1, d_model)[1:]
 
 
 @pytest.mark.parametrize(
-    ("name", "module", "part", "wrong"),
+    ("name", "quantize", "module", "part", "wrong"),
     [
-        ("marian", to_marian, "order", units_stay),
-        ("onnx", to_onnx, "sinusoids", shifted),
-        ("ctranslate2", ctranslate, "sinusoids", shifted),
+        ("marian", None, to_marian, "order", units_stay),
+        ("onnx", None, to_onnx, "sinusoids", shifted),
+        ("ctranslate2", None, ctranslate, "sinusoids", shifted),
+        ("ctranslate2", "int8", ctranslate, "sinusoids", no_positions),
+        ("ctranslate2", "bfloat16", ctranslate, "sinusoids", shifted),
     ],
 )
 def test_a_wrong_conversion_is_caught(
-    name: str, module: Any, part: str, wrong: Any, made: Any, tmp_path: Path,
+    name: str, quantize: str | None, module: Any, part: str, wrong: Any, made: Any, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     installed(name)
     model, pairs = made()
     monkeypatch.setattr(module, part, wrong)
     with pytest.raises(OperationalError, match=r"does not say what the model says .* 40 the same"):
-        exporting.export(model, exporting.FORMATS[name](), tmp_path / "exported", *pairs)
+        exporting.export(model, exporting.chosen(name, quantize), tmp_path / "exported", *pairs)
     assert [path.name for path in tmp_path.iterdir() if "exported" in path.name] == []
 
 

@@ -13,7 +13,11 @@ from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export.protocol import Bounds, Format, OnDone, of_one_length
 from seq2sweep.parallel import available_cpus
 
-QUANTIZATIONS = ("int8", "int8_float32", "bfloat16")
+ROUNDED = {"int8": 0.2, "int8_float32": 0.2, "bfloat16": 0.05}
+"""`Bounds.logits` of smaller weights, by their kind."""
+# BLEU and translations say too little: with positions that were one off, bfloat16 of the demo had
+# 250 of 300 the same and BLEU 0.05 lower, but log-probabilities 0.70 apart (int8: 252, 0.4, 0.76).
+# Right, they were 0.0067 apart (int8: 0.031), of random models of 6 layers 0.013 (int8: 0.026).
 
 
 class Ctranslate2(Format):
@@ -24,10 +28,10 @@ class Ctranslate2(Format):
         self.title = f"CTranslate2 {quantize or 'float32'}"
         self.bounds = (
             Bounds(
-                same=0.0,
+                same=0.2,
                 score=0.3,
-                logits=None,
-                why="weights are rounded to 8 bits: words change, and must not get worse",
+                logits=ROUNDED[quantize],
+                why=f"weights are rounded to {quantize}: words change, and must not get worse",
             )
             if quantize
             else Bounds(
