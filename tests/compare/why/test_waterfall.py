@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection
 from itertools import chain
 
@@ -109,3 +110,17 @@ def test_a_gain_and_a_loss_that_cancel_are_both_found() -> None:
     result = found(scores)
     assert [(s["cause"], s["share"]) for s in result.steps] == [("a", 4.0), ("b", -4.0)]
     assert result.end == 5.0
+
+
+def test_texts_that_are_scored_are_not_kept() -> None:
+    seen: list[weakref.ref[Texts]] = []
+    kept = []
+
+    def score(texts: Texts) -> float:
+        seen.append(weakref.ref(texts))
+        kept.append(sum(each() is not None for each in seen))
+        return HIDDEN["".join(chain(*texts.hypotheses))]
+
+    waterfall(lambda undone: GIVEN, [without(letter) for letter in "abc"], score)
+    assert len(kept) == 7
+    assert max(kept) <= 2

@@ -81,7 +81,6 @@ def waterfall(
     is found does not depend on the order of the steps. score: BLEU of aligned texts.
     """
 
-    @functools.cache
     def texts(undone: frozenset[str]) -> Texts:
         found = given(undone)
         for cause in causes:
@@ -89,7 +88,7 @@ def waterfall(
                 found = cause.undo(found if cause.of_lines else found.aligned())
         return found.aligned()
 
-    @functools.cache
+    @functools.cache  # of the texts, which may be large, none is kept
     def bleu(undone: frozenset[str]) -> float:
         return rounded(score(texts(undone)))
 
