@@ -972,6 +972,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/compare/why/waterfall.py": [
             ("key=lambda cause: abs(gains[cause.name])", "key=lambda cause: gains[cause.name]"),
             ("if abs(share) < SEEN and", "if"),
+            ("    def texts(undone", "    @functools.cache\n    def texts(undone"),
             ("cause.undo(found if cause.of_lines else found.aligned())", "cause.undo(found)"),
         ],
     },
@@ -985,6 +986,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/compare/why/text_causes.py": [
             ("if apart > attached else 0", "if apart else 0"),
             ("words = len(given.hypotheses[i].split())", "words = 10"),
+            ("max(0, at - NEAR)", "0"),
             ("style = _style([reference]) or usual[0]", "style = usual[0]"),
         ],
     },

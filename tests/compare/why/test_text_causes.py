@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from seq2sweep.compare.why import text_causes
 from seq2sweep.compare.why.text_causes import NAMES, find, unescape
 from seq2sweep.compare.why.waterfall import Texts
 
@@ -182,3 +185,37 @@ def test_each_is_found_in_text_where_those_before_are_undone() -> None:
 
 def test_empty_lines_do_no_harm() -> None:
     assert mended(["", ""], ["a", ""]) == ([], Texts(["", ""], ["a", ""]))
+
+
+class Watched:
+    """A pattern that knows of how many characters at most it was asked."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self.pattern, self.most = pattern, 0
+
+    def search(self, text: str, start: int = 0, *end: int) -> re.Match[str] | None:
+        self.most = max(self.most, *(at - start for at in end or (len(text),)))
+        return self.pattern.search(text, start, *end)
+
+
+def test_of_a_long_line_each_word_is_looked_at_with_what_stands_near(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patterns = {name: Watched(getattr(text_causes, name)) for name in ("_START", "_OPENS")}
+    for name, pattern in patterns.items():
+        monkeypatch.setattr(text_causes, name, pattern)
+    good = " ".join(["Er sagte „ja“ zum IT-Chef."] * 100)
+    bad = good.lower().translate(str.maketrans("„“", '""'))
+    names, texts = mended([bad], [good])
+    assert (names, texts.hypotheses) == (["quotes", "case"], [good])
+    assert all(0 < pattern.most <= text_causes.NEAR for pattern in patterns.values())
+
+
+def test_many_blanks_begin_no_sentence() -> None:
+    good = "Er sah" + 50 * " " + "ihn."
+    assert mended([good.lower()], [good])[1].hypotheses == [good]
+
+
+def test_what_is_escaped_over_and_over_is_not_followed_to_its_end() -> None:
+    assert unescape("&amp;amp;amp;quot;") == '"'
+    assert unescape("&" + "amp;" * 9 + "lt;").startswith("&amp;")

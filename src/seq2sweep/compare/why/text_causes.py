@@ -41,6 +41,9 @@ NAMES = (
     CUT,
 )
 """Of all causes here."""
+NEAR = 20
+"""Characters before a word or quote that tell whether a sentence begins, or a quotation."""
+MOST_ESCAPES = 4
 Lines = Sequence[str]
 Find = Callable[[Texts], Cause | None]
 
@@ -72,6 +75,15 @@ def find(texts: Texts, language: str) -> Iterator[Cause]:
 def in_lower_case(texts: Texts) -> bool:
     """Whether both are in lower case: then nothing says what their case was."""
     return not any(map(_capitals, (texts.hypotheses, texts.references)))
+
+
+def _stands_after(before: re.Pattern[str], found: re.Match[str]) -> bool:
+    """Whether what stands before something that was found ends as a pattern says.
+
+    Only the last NEAR characters are looked at: lines may be long.
+    """
+    at = found.start()
+    return bool(before.search(found.string, max(0, at - NEAR), at))
 
 
 def _either(name: str, what: str, shows: Callable[[str], bool], undo: Callable[[str], str]) -> Find:
@@ -120,8 +132,8 @@ def _without_pieces(line: str) -> str:
 
 def unescape(line: str) -> str:
     """With the characters that entities stand for; `&amp;quot;` was escaped twice."""
-    while (plain := _ENTITY.sub(lambda found: html.unescape(found[0]), line)) != line:
-        line = plain
+    for _ in range(MOST_ESCAPES):
+        line = _ENTITY.sub(lambda found: html.unescape(found[0]), line)
     return line
 
 
@@ -215,7 +227,7 @@ def _with_quotes(line: str, opening: str, closing: str) -> str:
     """The line with these marks in place of all others, by what stands before each of them."""
 
     def fitting(found: re.Match[str]) -> str:
-        return opening if _OPENS.search(line[: found.start()]) else closing
+        return opening if _stands_after(_OPENS, found) else closing
 
     return _QUOTE.sub(fitting, line)
 
@@ -288,7 +300,7 @@ def _recase(line: str, own: dict[str, list[str]], usual: dict[str, str]) -> str:
         cases = own.get(lower, [usual.get(lower, lower)])
         word = cases[min(used[lower], len(cases) - 1)]
         used[lower] += 1
-        return word[:1].upper() + word[1:] if _START.search(line[: found.start()]) else word
+        return word[:1].upper() + word[1:] if _stands_after(_START, found) else word
 
     return _WORD.sub(cased, line)
 
@@ -297,7 +309,7 @@ def _inside(line: str) -> dict[str, list[str]]:
     """Words that begin no sentence, by how they are in lower case."""
     words: defaultdict[str, list[str]] = defaultdict(list)
     for found in _WORD.finditer(line):
-        if not _START.search(line[: found.start()]):
+        if not _stands_after(_START, found):
             words[found[0].lower()].append(found[0])
     return words
 
