@@ -117,6 +117,14 @@ def test_a_number_that_is_none_agrees_with_none_alone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("one", "other"),
+    [(1e308, -1e308), (math.inf, 1.0), (math.inf, -math.inf), (math.nan, 1.0), (10**400, 1.0)],
+)
+def test_numbers_that_floats_hardly_hold_agree_in_no_digit(one: float, other: float) -> None:
+    assert digits(one, other) == digits(other, one) == 0
+
+
+@pytest.mark.parametrize(
     ("path", "to", "line"),
     [
         (("identity", "data"), "f" * 64, "data: another sum than recorded"),

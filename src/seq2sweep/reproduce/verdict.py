@@ -177,7 +177,12 @@ def digits(one: float | None, other: float | None) -> float:
         return EXACT
     if one is None or other is None:
         return 0.0
-    relative = abs(one - other) / max(abs(one), abs(other))
+    try:
+        relative = abs(one - other) / max(abs(one), abs(other))
+    except OverflowError:  # of a whole number that no float holds
+        return 0.0
+    if not 0 < relative < math.inf:  # of numbers near the end of what floats hold
+        return 0.0
     return float(max(0, math.floor(-math.log10(relative))))
 
 
