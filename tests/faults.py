@@ -1216,6 +1216,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("unlike = [out for out in recorded if found[out] != recorded[out]]", "unlike = []"),
             ("dvc_stages.sum_of(self.project / out)", "dvc_stages.sums(self.project)[out]"),
         ],
+        f"{PACKAGE}/reproduce/git_tree.py": [
+            ('rb"^(rename|copy) "', 'rb"^(rename|copy) from$"'),
+        ],
     },
     # --- benchmarks of speed: the same model, the median of ratios, the best opponent
     "tests/test_benchmarks.py": {

@@ -135,6 +135,23 @@ def test_a_patch_of_what_is_no_code_is_refused(
     assert not (project.parent / "again").exists()
 
 
+@pytest.mark.parametrize(
+    "words", [("rename from", "to"), ("copy from", "to"), ("rename old", "new")]
+)
+def test_a_patch_that_moves_a_file_is_refused(
+    project: Path, record: StoredRecord, asked: Any, words: tuple[str, str]
+) -> None:
+    """Of the two files git names the new one, which is code."""
+    old, new = words
+    (record.folder / "changes.patch").write_text(
+        f"diff --git a/docs/page.md b/src/page.py\nsimilarity index 100%\n"
+        f"{old} docs/page.md\n{old.split()[0]} {new} src/page.py\n"
+    )
+    with pytest.raises(UserError, match=r"cannot be applied: it renames or copies files"):
+        make(project, record)
+    assert not (project.parent / "again").exists()
+
+
 @pytest.mark.parametrize("path", ["../outside.py", ".git/hooks/post-checkout"])
 def test_a_patch_that_leaves_the_worktree_is_refused(
     project: Path, record: StoredRecord, asked: Any, path: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -69,6 +70,8 @@ def files_of(project: Path, patch: bytes) -> list[str]:
     """The files that a patch changes, from the project's folder on. Raises GitError."""
     if not patch.strip():
         return []
+    if re.search(rb"^(rename|copy) ", patch, re.MULTILINE):  # git names the new file alone
+        raise GitError("it renames or copies files, which no recorded patch does")
     table = os.fsdecode(git(project, "apply", "--numstat", "-z", "-", given=patch))
     return sorted(line.split("\t", 2)[2] for line in table.split("\0") if line.count("\t") >= 2)
 
