@@ -79,7 +79,7 @@ def work(config: Config) -> None:
         }
         write_whole(PAGE, page)
         stage.write_json(stage.METRICS / "attention.json", metrics)
-        record(run, metrics)
+        record(config, run, metrics)
     console.say(in_words(metrics))
 
 
@@ -171,12 +171,14 @@ def choose(
     return [*dict.fromkeys([*found, *short])][:count]
 
 
-def record(run: Recorder, metrics: dict[str, Any]) -> None:
-    """Give the run the page, all heads as a table, and the few numbers, which the training's run
-    gets too."""
+def record(config: Config, run: Recorder, metrics: dict[str, Any]) -> None:
+    """Give the run the page, which has sentences, unless these are private; all heads as a table;
+    and the few numbers, which the training's run gets too."""
     with TemporaryDirectory() as name:
         folder = Path(name) / "attention"
-        write_whole(folder / "index.html", PAGE.read_text(encoding="utf-8"))
+        folder.mkdir()
+        if not config.data.private:
+            write_whole(folder / "index.html", PAGE.read_text(encoding="utf-8"))
         write_whole(folder / "heads.csv", attention_page.as_csv(metrics["of_heads"]))
         run.artifact(folder)
     run.artifact(stage.METRICS / "attention.json")

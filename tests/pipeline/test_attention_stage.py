@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import shutil
@@ -116,6 +117,22 @@ def shown() -> dict[str, Any]:
     """What the page holds."""
     found: dict[str, Any] = json.loads(Page(attention.PAGE.read_text("utf-8")).scripts[0])
     return found
+
+
+def test_private_sentences_stay_here(project: Path, config: Config, runs: list[Run]) -> None:
+    """The run gets numbers alone, where a licence keeps the text from others."""
+    attention.PAGE.parent.mkdir(exist_ok=True)
+    attention.PAGE.write_text("sentences")
+    numbers = {"of_heads": [], "alignment": None}
+    stage.write_json(stage.METRICS / "attention.json", numbers)
+    kept = []
+    for dataset in ("phrasebook", "ptb"):
+        data = dataclasses.replace(config.data, dataset=dataset)
+        run: Any = Run()
+        attention.record(dataclasses.replace(config, data=data), run, numbers)
+        kept.append(sorted(run.files))
+    assert kept[0] == ["attention.json", "attention/heads.csv", "attention/index.html"]
+    assert kept[1] == ["attention.json", "attention/heads.csv"]
 
 
 def test_heads_are_measured_on_references_and_shown_on_translations(
