@@ -79,6 +79,13 @@ def test_symbols_of_trees_are_words_each() -> None:
     assert one.words(one.source) == [0, 0, 1]
 
 
+def test_what_the_vocabulary_does_not_know_begins_no_word() -> None:
+    source = "▁the ▁ <unk> ▁man ▁caf <unk> s </s>".split()
+    one = maps({}, source)
+    assert one.words(source) == [0, 1, 1, 2, 3, 3, 3, 4]
+    assert one.texts(source) == ["the", "<unk>", "man", "caf<unk>s", "</s>"]
+
+
 def test_weights_by_word() -> None:
     source = ["▁a", "b", "▁c", "</s>"]
     rows = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.1, 0.3], [0.0, 0.0, 1.0, 0.0], [0.25] * 4]

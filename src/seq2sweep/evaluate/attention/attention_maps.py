@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2sweep.data.treebank.trees import TreeError
-from seq2sweep.data.vocabulary import BOS, SPECIAL, Vocabulary
+from seq2sweep.data.vocabulary import BOS, EOS, PAD, SPECIAL, Vocabulary
 from seq2sweep.data.word_piece import WORD_START
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
@@ -33,6 +33,8 @@ KINDS = {
 }
 """Of attention, and how its layers are named: of encoder and decoder to itself, and of the decoder
 to the source."""
+ENDS = {SPECIAL[token] for token in (PAD, BOS, EOS)}
+"""Tokens that are no part of any word."""
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
@@ -76,7 +78,7 @@ class Maps:
         if self.symbols and tokens is not self.source:
             return [*range(len(tokens))]
         starts = [
-            token.startswith(WORD_START) or token in SPECIAL or before in SPECIAL
+            token.startswith(WORD_START) or token in ENDS or before in ENDS
             for before, token in zip(["", *tokens], tokens, strict=False)
         ]
         starts[:1] = [False]
