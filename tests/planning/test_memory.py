@@ -100,13 +100,20 @@ def test_what_does_not_fit_says_what_to_change(project: Path) -> None:
     several = found(8, configuration.with_changes(big, {"train.tokens_per_pass": 2000}))
     assert (alone.exchange, eight.exchange) == (0, 0)
     assert several.exchange == several.gradients == eight.gradients
-    said = memory.advice(alone, 16e9, big, 1)
-    tokens = int(said.split()[3])
-    less = configuration.with_changes(big, {"train.tokens_per_pass": tokens})
-    assert found(1, less).needed <= 16e9 < alone.needed
-    assert tokens > 500
-    assert "cluster.fsdp" in memory.advice(eight, 4.5e9, big, 8)
-    assert "too large" in memory.advice(alone, 1e9, big, 1)
+
+    def advice(available: float, workers: int = 1) -> str:
+        return memory.advice(big, load, available, workers=workers, precision="bf16", gpu=True)
+
+    for available in (6e9, 16e9):
+        tokens = int(advice(available).split()[3])
+        few, more = (
+            configuration.with_changes(big, {"train.tokens_per_pass": tokens + hundred})
+            for hundred in (0, 100)
+        )
+        assert found(1, few).needed <= available < found(1, more).needed
+        assert tokens >= 500
+    assert "cluster.fsdp" in advice(4.5e9, workers=8)
+    assert "too large" in advice(1e9)
     write(project, "big", **{"train.tokens_per_pass": 25_000})
     made = plan(project, on="P100")
     assert made["memory"]["fits"] is False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +20,8 @@ CPU measured on the demo's workers and trials in float32."""
 KERNELS_BYTES = 0.08e9
 """Of products in bf16 on a CPU, which oneDNN makes for each shape: as many as `train.allocator`
 lets its caches hold, and what making them leaves in between; measured on the demo's workers."""
+FEWEST_TOKENS = 500
+"""Of a pass that is worth its time."""
 FRAGMENTS = {"cpu": 0.4, "gpu": 0.1}
 """Of activations and logits: what the allocator holds and cannot use, and what the backward pass
 works in; on a CPU as `benchmarks.memory` has shown."""
@@ -47,12 +51,8 @@ class Memory:
     @property
     def needed(self) -> float:
         """All of it, in bytes."""
-        return self.of_model + self.activations + self.logits + self.other
-
-    @property
-    def of_model(self) -> float:
-        """What does not depend on the number of tokens."""
-        return self.weights + self.gradients + self.optimizer + self.exchange + self.casts
+        of_model = self.weights + self.gradients + self.optimizer + self.exchange + self.casts
+        return of_model + self.activations + self.logits + self.other
 
 
 def memory(
@@ -88,13 +88,26 @@ def memory(
     )
 
 
-def advice(found: Memory, available: float, config: Config, workers: int) -> str:
-    """What to change where `found` does not fit into so many bytes."""
-    room = available - found.of_model - CONTEXT_BYTES["gpu"]
-    a_token = (found.needed - found.of_model) / found.tokens
-    fitting = int(room / a_token) // 100 * 100
-    if fitting >= 500:
-        return f"set train.tokens_per_pass to {fitting} (it changes no update)"
+def advice(
+    config: Config,
+    load: Workload,
+    available: float,
+    *,
+    workers: int,
+    precision: Precision,
+    gpu: bool,
+) -> str:
+    """What to change where one of so many workers does not fit into so many bytes."""
+
+    def fits(hundreds: int) -> bool:
+        train = dataclasses.replace(config.train, tokens_per_pass=100 * hundreds)
+        less = dataclasses.replace(config, train=train)
+        found = memory(less, load, workers=workers, precision=precision, gpu=gpu)
+        return found.needed <= available
+
+    most = range(FEWEST_TOKENS // 100, config.train.tokens_per_pass // 100 + 1)
+    if fitting := bisect.bisect(most, False, key=lambda hundreds: not fits(hundreds)):
+        return f"set train.tokens_per_pass to {100 * most[fitting - 1]} (it changes no update)"
     if not config.cluster.fsdp and workers > 1:
         return "set cluster.fsdp to true, which shards the model over the workers"
     return "the model itself is too large: take devices with more memory" + (

@@ -181,14 +181,16 @@ def _training(whole: Training, load: Workload, here: Machine, parts: list[Part])
 
 
 def _memory(config: Config, load: Workload, here: Machine) -> dict[str, Any]:
-    device, workers = here.device, here.workers
-    found = memory(config, load, workers=workers, precision=device.precision, gpu=device.gpu)
+    device, workers, precision = here.device, here.workers, here.device.precision
+    found = memory(config, load, workers=workers, precision=precision, gpu=device.gpu)
     fits = None if device.memory is None else found.needed <= device.memory
     return asdict(found) | {
         "needed": found.needed,
         "available": device.memory,
         "fits": fits,
-        "advice": advice(found, device.memory, config, workers)
+        "advice": advice(
+            config, load, device.memory, workers=workers, precision=precision, gpu=device.gpu
+        )
         if device.memory is not None and not fits
         else None,
     }
@@ -260,7 +262,7 @@ def _checkpoint_bytes(config: Config, whole: Training, of_sweep: Sweep, runs: se
         kept = settings.keep_checkpoints + settings.keep_best
         kept += settings.steps // settings.keep_every if settings.keep_every else 0
         kept = min(kept, -(-settings.steps // settings.checkpoint_every))
-        needed += trainings * kept * (12 + 4 + 4) * whole.parameters
+        needed += trainings * kept * 4 * (1 + config.moments + 2) * whole.parameters
     if "sweep" in runs:
         needed += sum(row.checkpoint_bytes for row in of_sweep.rows)
     return needed
