@@ -27,6 +27,13 @@ def test_lengths_of_the_encoded_text_count_where_there_is_one(
     assert found.flops_per_token == found.flops / 12 / tokens
 
 
+def test_trees_are_as_long_as_trees() -> None:
+    """The parser of the phrasebook is not planned with the lengths of its translations."""
+    load = workload.workload(preset("parsing"), {"train": 9999}, None)
+    assert load.origin == "assumed: 10 and 27 tokens a sentence"
+    assert load.train.target_lengths.mean() == pytest.approx(27, rel=0.05)
+
+
 def test_sentences_of_characters_are_four_times_as_long() -> None:
     """Of the phrasebook, as `phrasebook.generate` makes it: 46.0 and 48.8, the end included."""
     loads = {

@@ -110,7 +110,8 @@ def workload(config: Config, pairs: Mapping[str, int], encoded: Path | None) -> 
         held_out = [(s.source_lengths, s.target_lengths) for s in (splits["valid"], splits["test"])]
         return Workload(few, held_out[0], held_out[1], len(train), str(encoded))
     name = config.data.dataset + " trees" * (config.data.task == "parsing")
-    typical = next((t for key, t in TYPICAL.items() if name.startswith(key)), TYPICAL_OTHER)
+    fitting = max(filter(name.startswith, TYPICAL), key=len, default="")
+    typical = TYPICAL.get(fitting, TYPICAL_OTHER)
     usual = next((v for key, v in HELD_OUT.items() if name.startswith(key)), (3000, 3000))
     held_out_pairs = pairs.get("valid", usual[0]), pairs.get("test", usual[1])
     number = pairs["train"]
