@@ -625,8 +625,22 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("words.mean(axis=0)", "words.max(axis=0)"),
         ],
     },
+    "tests/planning/test_memory.py": {
+        f"{PACKAGE}/planning/memory.py": [
+            ("return found.needed <= available", "return 0.9 * found.needed <= available"),
+        ],
+    },
+    "tests/planning/test_machine.py": {
+        f"{PACKAGE}/planning/machine.py": [
+            (
+                "each = min(max(1, int(sweep.cpus_per_trial)), cpus",
+                "each = max(max(1, int(sweep.cpus_per_trial)), cpus",
+            ),
+        ],
+    },
     "tests/pipeline/test_attention_stage.py": {
         "pipeline/attention.py": [
+            ("if not config.data.private:", "if True:"),
             (
                 "gold = word_alignment.read(Text(Path(config.data.folder) / file), len(bitext))\n"
                 "        aligner = word_alignment.Aligner([gold[i] for i in chosen])",
@@ -654,6 +668,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("read = [BOS, *pair.target[:-1]]", "read = list(pair.target)"),
             (" / rows.sum(axis=1, keepdims=True)", ""),
             ("if self.symbols and tokens is not self.source:", "if False:"),
+            ("for token in (PAD, BOS, EOS)}", "for token in range(4)}"),
             ("except TreeError as error:", "except UserError as error:"),
         ],
         f"{PACKAGE}/data/treebank/symbols.py": [

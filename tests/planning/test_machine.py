@@ -128,6 +128,13 @@ def test_cpus_train_with_the_workers_of_params(
     # The variant of half the width is none that a run was recorded of.
     assert made["total"]["about"]
     assert ", from " in overview(made).splitlines()[-1]
+    # Half a CPU a trial: twice as many at once, each half as fast.
+    write(project, "phrasebook", **{"sweep.scheduler": "asha", "sweep.cpus_per_trial": 0.5})
+    halves = plan(project)["sweep"]
+    assert halves["slots"] == 8
+    of_half = halves["rows"][0]
+    assert of_half["seconds"] > of_half["flops"] / 0.5e10 > base["seconds"]
+    assert of_half["device_hours"] == pytest.approx(base["device_hours"], rel=0.3)
     write(project, "phrasebook", **{"cluster.workers": 8})
     assert "do not fit 4 CPUs" in plan(project)["notes"][0]
 

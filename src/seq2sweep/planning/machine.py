@@ -215,12 +215,15 @@ def _cpus(config: Config, storage: Path) -> Machine:
         )
         return Machine(device, workers, enough=False, notes=notes)
     per_trial = sweep.workers_per_trial * sweep.cpus_per_trial
+    slots = max(1, int(cpus / per_trial + 1e-9))
+    # Half a CPU a trial is two trials on each.
+    each = min(max(1, int(sweep.cpus_per_trial)), cpus / (slots * sweep.workers_per_trial))
     return Machine(
         dataclasses.replace(device, memory=_memory_bytes() / workers),
         workers,
         each=threads,
-        slots=max(1, int(cpus / per_trial + 1e-9)),
-        trial_devices=sweep.workers_per_trial * max(1, int(sweep.cpus_per_trial)),
+        slots=slots,
+        trial_devices=sweep.workers_per_trial * each,
         runs=speed.recorded_runs(storage, trials=True),
         notes=notes,
     )
