@@ -357,7 +357,16 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("room -= len(other.lines)", "room -= 1"),
         ],
     },
+    "tests/serving/test_connections.py": {
+        f"{PACKAGE}/serving/connections.py": [
+            ("(h11.IDLE, h11.SEND_BODY)", "(h11.IDLE,)"),
+            ("since[min(since)]", "self"),
+        ],
+    },
     "tests/serving/test_http_app.py": {
+        f"{PACKAGE}/serving/http_server.py": [
+            ("http=protocol(connections),", ""),
+        ],
         f"{PACKAGE}/serving/http_app.py": [
             ("if not hmac.compare_digest(", "if not given and hmac.compare_digest("),
             ("if seen > LARGEST_BODY:", "if False:"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -288,13 +289,12 @@ def test_the_world_needs_a_token(
     assert f"--port {int(port) % 65535 + 1}" in capsys.readouterr().err
 
 
-def test_sigterm_finishes_what_has_come(
-    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
-) -> None:
-    made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
-    command = [sys.executable, "-m", "seq2sweep.cli", "serve", "--port", "0"]
+@contextlib.contextmanager
+def served(model: Path, files: int = 1024) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command in a process that may open so many files, and its address."""
+    command = [sys.executable, "-m", "seq2sweep.cli", "serve", "--port", "0", "--model", model]
     server = subprocess.Popen(
-        [*command, "--model", tmp_path / "model"],
+        ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -304,15 +304,42 @@ def test_sigterm_finishes_what_has_come(
         assert server.stdout is not None
         opened = re.search(r"http://\S+", server.stdout.readline())
         assert opened
-        body = {"text": [f"alpha {'beta ' * 100}"] * 64, "beam": 16}
-        with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(requests.post, opened[0] + "translate", json=body, timeout=60)
-            time.sleep(0.3)
-            server.send_signal(signal.SIGTERM)
-            assert len(asked.result().json()["translations"]) == 64
+        yield server, opened[0]
+        server.send_signal(signal.SIGTERM)
         assert server.wait(30) == 0
         assert server.stderr is not None
         assert server.stderr.read() == ""
     finally:
         server.kill()
         server.wait()
+
+
+def test_sigterm_finishes_what_has_come(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
+    with served(tmp_path / "model") as (server, address), ThreadPoolExecutor(1) as pool:
+        body = {"text": [f"alpha {'beta ' * 100}"] * 64, "beam": 16}
+        asked = pool.submit(requests.post, address + "translate", json=body, timeout=60)
+        time.sleep(0.3)
+        server.send_signal(signal.SIGTERM)
+        assert len(asked.result().json()["translations"]) == 64
+
+
+BEGUN = (
+    b"POST /translate HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+)
+
+
+def test_many_connections_that_send_nothing_keep_nobody_out(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
+    with served(tmp_path / "model", 256) as (_, address), contextlib.ExitStack() as opened:
+        where = address.removeprefix("http://").rstrip("/").split(":")
+        for number in range(300):
+            one = socket.create_connection((where[0], int(where[1])), timeout=20)
+            opened.enter_context(one).sendall(BEGUN)
+            if number % 20 == 0:
+                assert requests.get(address + "health", timeout=20).status_code == 200

@@ -26,6 +26,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -243,7 +244,10 @@ def _endpoint(
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if content_type != "application/json":
             return refusal(415, "send JSON, with Content-Type: application/json")
-        body = await request.body()
+        try:
+            body = await request.body()
+        except ClientDisconnect:  # or this server has closed the connection
+            return refusal(408, "the body did not come")
         try:
             values = json.loads(body)
         except (ValueError, RecursionError):

@@ -13,6 +13,7 @@ from seq2sweep.console import say
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.ports import listening
+from seq2sweep.serving.connections import limits, protocol
 from seq2sweep.serving.http_app import Answers, app
 
 TOKEN = "SEQ2SWEEP_TOKEN"
@@ -32,9 +33,12 @@ def serve(translator: Translator, host: str, port: int, token: str | None) -> No
             "send, or leave --host out"
         )
     answers = Answers(translator)
+    connections, backlog = limits()
     with listening(host, port, "--port ") as listener:
         config = uvicorn.Config(
             app(answers, token or None, LOOPBACK),
+            http=protocol(connections),
+            backlog=backlog,
             log_level="warning",
             access_log=False,
             server_header=False,

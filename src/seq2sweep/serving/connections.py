@@ -1,0 +1,77 @@
+"""Connections of the server: how long one may take to send its request, and how many are open."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+SECONDS_TO_SEND = 20
+"""In which a request has come whole, headers and body."""
+MOST_OPEN = 1024
+OWN_FILES = 64
+"""Files that the process opens beside its connections."""
+
+
+def limits() -> tuple[int, int]:
+    """How many connections may be open, and how many are accepted at a time, for which the files
+    that this process may have suffice; it asks for more where it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = OWN_FILES + 2 * MOST_OPEN
+    if hard != resource.RLIM_INFINITY:
+        files = min(files, hard)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    # Connections are accepted a few times before those that are too many are closed.
+    room = max(files - OWN_FILES, 16)
+    return room // 2, room // 8
+
+
+def protocol(most: int) -> type[H11Protocol]:
+    """uvicorn's protocol, with these limits."""
+
+    class Limited(H11Protocol):
+        too_late: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._wait()
+            if len(self.connections) > most:
+                self._make_room()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._wait()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._wait()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._wait()
+
+        def _wait(self) -> None:
+            """Close the connection unless the next request is whole in time."""
+            unfinished = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+            more = unfinished and not self.transport.is_closing()
+            if more and self.too_late is None:
+                self.too_late = self.loop.call_later(SECONDS_TO_SEND, self.transport.close)
+            elif not more and self.too_late is not None:
+                self.too_late.cancel()
+                self.too_late = None
+
+        def _make_room(self) -> None:
+            """Close the one that has had the longest to send its request: a new one gets on though
+            others hold all places and send nothing."""
+            others = (one for one in self.connections if isinstance(one, Limited))
+            since = {
+                one.too_late.when(): one
+                for one in others
+                if one.too_late and not one.transport.is_closing()
+            }
+            since[min(since)].transport.close()
+
+    return Limited

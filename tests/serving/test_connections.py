@@ -1,0 +1,114 @@
+"""Connections that send no whole request are closed, and never keep others out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from seq2sweep.serving import connections
+
+Connect = Callable[..., socket.socket]
+HEAD = b"POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n"
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """The body; at /slow once a request would have had to be whole."""
+    body, message = b"", await receive()
+    while message["type"] == "http.request":
+        body += message["body"]
+        if not message["more_body"]:
+            break
+        message = await receive()
+    if scope["path"] == "/slow":
+        await asyncio.sleep(3 * connections.SECONDS_TO_SEND)
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
+    """Send something to a server with 4 connections."""
+    monkeypatch.setattr(connections, "SECONDS_TO_SEND", 0.4)
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = listener.getsockname()
+    config = uvicorn.Config(
+        echo, http=connections.protocol(4), lifespan="off", log_level="critical"
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    opened = []
+
+    def connected(sent: bytes) -> socket.socket:
+        opened.append(socket.create_connection(address, timeout=20))
+        opened[-1].sendall(sent)
+        return opened[-1]
+
+    yield connected
+    for one in opened:
+        one.close()
+    server.should_exit = True
+    thread.join(20)
+
+
+def received(connection: socket.socket, last: bytes | None = None) -> bytes:
+    """Up to what comes last, or until it is closed."""
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while (last is None or not found.endswith(last)) and (part := connection.recv(1000)):
+            found += part
+    return found
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nX: ", HEAD, HEAD + b"abc"])
+def test_a_request_that_is_not_whole_in_time_is_closed(connect: Connect, sent: bytes) -> None:
+    assert received(connect(sent)) == b""
+
+
+def test_so_is_one_after_another_on_its_connection(connect: Connect) -> None:
+    connection = connect(HEAD + b"abcd" + HEAD + b"efg")
+    assert received(connection).count(b"200 OK") == 1
+
+
+def test_an_answer_may_take_longer(connect: Connect) -> None:
+    connection = connect(HEAD + b"abcd")
+    assert received(connection, b"abcd").endswith(b"abcd")
+    connection.sendall(HEAD + b"efgh")
+    assert received(connection, b"efgh").endswith(b"efgh")
+
+
+def test_those_that_send_nothing_leave_room(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "SECONDS_TO_SEND", 20)
+    first, *others = [connect(b"GET") for _ in range(4)]
+    whole = connect(HEAD.replace(b"slow", b"fast") + b"abcd")
+    assert received(whole, b"abcd").endswith(b"abcd")
+    assert received(first) == b""
+    for one in others:
+        one.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            one.recv(1)
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "expected"),
+    [(1024, 2**20, (1024, 256)), (128, 128, (32, 8)), (256, resource.RLIM_INFINITY, (1024, 256))],
+)
+def test_connections_are_fewer_than_files(
+    soft: int, hard: int, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: asked.append(both))
+    assert connections.limits() == expected
+    assert [both[1] for both in asked] == ([] if soft == hard else [hard])
