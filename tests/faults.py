@@ -353,7 +353,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/serving/batcher.py": [
             ("and other.options == first.options", "and True"),
             ("waiting + len(request.lines) > self._most", "waiting > self._most"),
-            ("if one.answer.set_running_or_notify_cancel()]", "if one is not None]"),
+            ("if not one.answer.cancelled()]", "if one is not None]"),
+            ("if not other.answer.cancelled())", "if other is not None)"),
+            ("if all(one.answer.cancelled() for", "if any(one.answer.cancelled() for"),
+            ("self._thread.join(seconds)", "self._thread.join()"),
             ("room -= len(other.lines)", "room -= 1"),
         ],
     },
@@ -370,9 +373,26 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/serving/http_app.py": [
             ("if not hmac.compare_digest(", "if not given and hmac.compare_digest("),
             ("if seen > LARGEST_BODY:", "if False:"),
-            ("if len(tokens) > most:", "if False:"),
             ("host not in self.hosts:", "not host:"),
+            ("on_step=check", "on_step=None"),
+            (
+                "await asyncio.to_thread(check, self.translator, lines)",
+                "check(self.translator, lines)",
+            ),
+            ("tokens * config.beam > MOST_WORK", "False"),
+            ("self._streams >= MOST_STREAMS", "False"),
+            ("async with contextlib.aclosing(", "async with contextlib.nullcontext("),
+            (
+                "with laid_out(self._laid_out):\n                return next(",
+                "if True:\n                return next(",
+            ),
+            (".to(torch.bfloat16)", ".float()"),
+            ("len(text) > MOST_LINES:", "False:"),
             ("changes = asked.model_dump(", "changes = {} and asked.model_dump("),
+        ],
+        f"{PACKAGE}/serving/limits.py": [
+            ("if len(tokens) > most:", "if False:"),
+            ("if len(text) > MOST_CHARACTERS:", "if False:"),
         ],
     },
     "tests/serving/test_packaging.py": {

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from seq2sweep.decode.beam import Translation
-from seq2sweep.serving.batcher import Batcher, FullError
+from seq2sweep.serving.batcher import Batcher, Check, FullError, Translations
 
 
 class Search:
@@ -18,12 +18,17 @@ class Search:
 
     def __init__(self) -> None:
         self.calls: list[tuple[list[str], Any]] = []
+        self.ended: list[list[str]] = []
+        self.when_called: Callable[[Sequence[str]], object] = lambda lines: None
         self.begun, self.may_go_on = threading.Event(), threading.Event()
 
-    def __call__(self, lines: Sequence[str], options: Any) -> list[list[Translation]]:
+    def __call__(self, lines: Sequence[str], options: Any, check: Check) -> Translations:
         self.calls.append((list(lines), options))
         self.begun.set()
         assert self.may_go_on.wait(10)
+        self.when_called(lines)
+        check()
+        self.ended.append(list(lines))
         if "bad" in lines:
             raise RuntimeError("bad")
         return [[Translation(line.upper(), 0.0)] for line in lines]
@@ -71,6 +76,9 @@ def test_more_lines_than_may_wait_are_refused(search: Search, batcher: Batcher) 
         batcher.translate(["7"], "a")
     with pytest.raises(FullError):
         batcher.run(lambda: 1)
+    # One that is given up makes room.
+    assert answers.pop().cancel()
+    answers.append(batcher.translate(["5"], "a"))
     search.may_go_on.set()
     assert [texts(answer) for answer in answers] == [[str(i)] for i in range(6)]
     assert texts(batcher.translate(["8"], "a")) == ["8"]
@@ -82,6 +90,29 @@ def test_who_gave_up_costs_nothing(search: Search, batcher: Batcher) -> None:
     search.may_go_on.set()
     assert texts(stays) == ["STAYS"]
     assert search.calls[1:] == [(["stays"], "a")]
+
+
+def test_a_search_ends_once_nobody_waits_for_it(search: Search) -> None:
+    made = Batcher(search, largest=4, most=6)
+    first = made.translate(["first"], "a")
+    assert search.begun.wait(10)
+    gone, stays = made.translate(["gone"], "a"), made.translate(["stays"], "a")
+    assert first.cancel()
+    search.when_called = lambda lines: "gone" in lines and gone.cancel()
+    search.may_go_on.set()
+    assert texts(stays) == ["STAYS"]
+    assert search.calls[1:] == [(["gone", "stays"], "a")]
+    assert search.ended == [["gone", "stays"]]
+    made.close()
+
+
+def test_closing_waits_no_longer_than_it_may(search: Search) -> None:
+    made = Batcher(search, largest=4, most=6)
+    first = made.translate(["first"], "a")
+    made.close(0.1)
+    assert not first.done()
+    search.may_go_on.set()
+    assert texts(first) == ["FIRST"]
 
 
 def test_an_error_is_told_to_its_requests_alone(search: Search, batcher: Batcher) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -19,12 +20,15 @@ from typing import Any
 
 import pytest
 import requests
+import torch
 import uvicorn
 
 from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.model import products
 from seq2sweep.serving import http_app
+from seq2sweep.serving.batcher import GivenUpError
 from seq2sweep.serving.http_app import Answers, app
 from seq2sweep.serving.http_server import LOOPBACK
 
@@ -171,7 +175,11 @@ HOSTILE: list[tuple[Any, int, str]] = [
     ({"text": "a\u2028b"}, 422, "line break"),
     (b'{"text": "\\ud800"}', 422, "half a character"),
     ({"text": ["a"] * 65}, 422, "65 lines: send at most 64"),
-    ({"text": "alpha " * 3000}, 422, "tokens: send at most"),
+    ({"text": "alpha " * 2000}, 422, "tokens: send at most"),
+    ({"text": "alpha " * 3000}, 422, "18000 characters: send at most 16384"),
+    ({"text": [1] * 300_000}, 422, "300000 lines: send at most 64"),
+    ({str(i): i for i in range(60_000)}, 422, "0: unknown key"),
+    ({"text": ["alpha " * 100] * 64, "beam": 16}, 422, "tokens times beam 16 are too much"),
 ]
 
 
@@ -249,6 +257,87 @@ def test_one_that_takes_too_long_is_given_up(start: Start, monkeypatch: pytest.M
     assert client.post("/translate", {"text": "a"}).status_code == 200
 
 
+def test_a_search_asks_at_each_step_whether_to_go_on(start: Start) -> None:
+    answers = start().answers
+    calls = []
+
+    def check() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise GivenUpError
+
+    with pytest.raises(GivenUpError):
+        answers._translate(["beta " * 30], (1, answers.translator.config), check)
+    assert len(calls) == 3
+
+
+def test_others_are_answered_while_a_long_text_is_checked(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, begun = threading.Event(), threading.Event()
+
+    def slow(*_: Any) -> int:
+        begun.set()
+        assert held.wait(20)
+        return 1
+
+    monkeypatch.setattr(http_app, "check", slow)
+    client = start()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.post, "/translate", {"text": "alpha"})
+        assert begun.wait(20)
+        assert requests.get(client.address + "/health", timeout=10).status_code == 200
+        held.set()
+        assert asked.result().status_code == 200
+
+
+def test_streams_are_so_many_at_most(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_app, "MOST_STREAMS", 1)
+    client = start()
+    held = threading.Event()
+    client.answers.batcher.run(lambda: held.wait(20))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(client.post, "/stream", {"text": LINES[0]})
+        until(lambda: client.answers._streams == 1)
+        assert client.post("/stream", {"text": LINES[0]}).status_code == 429
+        held.set()
+        assert first.result().status_code == 200
+    # Nor does one that its client leaves keep its place.
+    with client.post("/stream", {"text": "beta " * 60}, stream=True) as left:
+        assert left.status_code == 200
+    until(lambda: client.answers._streams == 0)
+    assert client.post("/stream", {"text": LINES[0]}).status_code == 200
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never was")
+
+
+@pytest.mark.skipif(not products._LAID_OUT, reason="PyTorch lays out nothing here")
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_all_searches_share_one_copy_of_the_weights(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, precision: str
+) -> None:
+    if precision == "bf16" and torch.bfloat16 not in products._LAID_OUT:
+        pytest.skip("no products in bfloat16 here")
+    evaluate = dataclasses.replace(tiny_config.evaluate, precision=precision)
+    config = dataclasses.replace(tiny_config, evaluate=evaluate)
+    client = Client(made_up_models.translator(tmp_path, config, tiny_corpus))
+    try:
+        assert client.post("/stream", {"text": LINES[0]}).status_code == 200
+        kept = set(client.answers._laid_out)
+        assert kept
+        for path, beam in (("/translate", 2), ("/stream", 3), ("/translate", 2)):
+            assert client.post(path, {"text": LINES[0], "beam": beam}).status_code == 200
+        assert set(client.answers._laid_out) == kept
+    finally:
+        client.close()
+
+
 def test_trees_are_answered_and_not_streamed(start: Start) -> None:
     client = start(made_up_models.TREES)
     [[found]] = client.post("/translate", {"text": "alpha beta"}).json()["translations"]
@@ -319,7 +408,7 @@ def test_sigterm_finishes_what_has_come(
 ) -> None:
     made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
     with served(tmp_path / "model") as (server, address), ThreadPoolExecutor(1) as pool:
-        body = {"text": [f"alpha {'beta ' * 100}"] * 64, "beam": 16}
+        body = {"text": [f"alpha {'beta ' * 30}"] * 64, "beam": 4}
         asked = pool.submit(requests.post, address + "translate", json=body, timeout=60)
         time.sleep(0.3)
         server.send_signal(signal.SIGTERM)

@@ -70,14 +70,16 @@ Group = tuple[list[list[int]], Trees | None]
 @dataclass
 class OurSearch:
     """`BeamSearch` as an Engine, with the options of `config`; on any machine if device is None.
+    `on_step` is called after each step.
 
-    With `evaluate.precision: bf16` it searches with a copy of the model in bfloat16, whose
-    log-probabilities are still made in float32.
+    With `evaluate.precision: bf16` it searches with a copy of the model in bfloat16, or with the
+    model itself if it is in that, whose log-probabilities are still made in float32.
     """
 
     model: Architecture
     config: EvaluateConfig
     device: torch.device | None = None
+    on_step: Callable[[], object] | None = None
     _in_bf16: Architecture | None = field(default=None, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -90,7 +92,12 @@ class OurSearch:
     def __call__(
         self, sentences: list[list[int]], *, n_best: int, trees: Trees | None = None
     ) -> list[list[Hypothesis]]:
-        return self.begin(sentences, n_best=n_best, trees=trees).run()
+        running = self.begin(sentences, n_best=n_best, trees=trees)
+        while running.sentences:
+            running.step()
+            if self.on_step:
+                self.on_step()
+        return running.results
 
     def begin(
         self, sentences: list[list[int]], *, n_best: int = 1, trees: Trees | None = None
@@ -100,7 +107,7 @@ class OurSearch:
         if device.type == "cpu":
             keep_memory()
         model = self.model.to(device)
-        if self.config.precision == "bf16":
+        if self.config.precision == "bf16" and next(model.parameters()).dtype != torch.bfloat16:
             if self._in_bf16 is None:
                 self._in_bf16 = copy.deepcopy(model).to(torch.bfloat16)
             model = self._in_bf16
@@ -142,9 +149,10 @@ def translate(
     `on_done` hears how many are done. device: None lets each machine take its best.
 
     words: how many each line has, for outputs that are well-formed trees over them, by our own
-    search. Raises ValueError when the vocabulary has no symbols of trees or there is an engine.
+    search. Raises ValueError when the vocabulary has no symbols of trees or `engine` is another.
     """
-    if words is not None and (engine or not vocabulary.symbols or len(words) != len(lines)):
+    ours = engine is None or isinstance(engine, OurSearch)
+    if words is not None and (not ours or not vocabulary.symbols or len(words) != len(lines)):
         raise ValueError("words are for our search, a vocabulary of trees, and one of each line")
     results = [[Translation("", 0.0)] for _ in lines]
     encoded, groups = prepare(model, vocabulary, lines, config)

@@ -17,13 +17,19 @@ from seq2sweep.decode.beam import Translation
 
 Translations = list[list[Translation]]
 """Of each line the best, the first first."""
-Translate = Callable[[Sequence[str], Any], Translations]
-"""Translate lines with options that can be compared."""
+Check = Callable[[], None]
+"""Raises GivenUpError once nobody waits for the answer any more."""
+Translate = Callable[[Sequence[str], Any, Check], Translations]
+"""Translate lines with options that can be compared; checks now and then whether to go on."""
 T = TypeVar("T")
 
 
 class FullError(Exception):
     """As many lines wait as may."""
+
+
+class GivenUpError(Exception):
+    """Nobody waits for the answer any more."""
 
 
 @dataclass
@@ -54,9 +60,8 @@ class Batcher:
         self._thread.start()
 
     def translate(self, lines: Sequence[str], options: Any) -> Future[Translations]:
-        """Translations of lines, later. A future that is cancelled before its turn costs nothing.
-
-        Raises FullError.
+        """Translations of lines, later. One that is cancelled before its turn costs nothing; a
+        search ends once all that it is for are cancelled. Raises FullError.
         """
         request = _Request(lines, options)
         self._add(request)
@@ -68,16 +73,17 @@ class Batcher:
         self._add(task)
         return task.answer
 
-    def close(self) -> None:
-        """Do what waits, then end."""
+    def close(self, seconds: float | None = None) -> None:
+        """Do what waits, then end; after so many seconds it goes on without the caller."""
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(seconds)
 
     def _add(self, request: _Request | _Task) -> None:
         with self._changed:
-            waiting = sum(len(other.lines) for other in self._waiting)
+            wanted = (other for other in self._waiting if not other.answer.cancelled())
+            waiting = sum(len(other.lines) for other in wanted)
             if self._closed or waiting + len(request.lines) > self._most:
                 raise FullError
             self._waiting.append(request)
@@ -85,22 +91,36 @@ class Batcher:
 
     def _work(self) -> None:
         while batch := self._next():
-            wanted = [one for one in batch if one.answer.set_running_or_notify_cancel()]
+            wanted = [one for one in batch if not one.answer.cancelled()]
             if not wanted:
                 continue
-            first = wanted[0]
             try:
-                if isinstance(first, _Task):
-                    first.answer.set_result(first.work())
-                else:
-                    lines = [line for one in wanted for line in one.lines]
-                    found = iter(self._translate(lines, first.options))
-                    for one in wanted:
-                        one.answer.set_result([next(found) for _ in one.lines])
+                found = self._found(wanted)
+            except GivenUpError:
+                continue
             except Exception as error:  # its caller hears of it; the others go on
                 for one in wanted:
-                    if not one.answer.done():
+                    if one.answer.set_running_or_notify_cancel():
                         one.answer.set_exception(error)
+            else:
+                for one, result in zip(wanted, found, strict=True):
+                    # Only now, as one that runs cannot be cancelled.
+                    if one.answer.set_running_or_notify_cancel():
+                        one.answer.set_result(result)
+
+    def _found(self, wanted: Sequence[_Request | _Task]) -> list[Any]:
+        """Of each what it asks for."""
+        first = wanted[0]
+        if isinstance(first, _Task):
+            return [first.work()]
+
+        def check() -> None:
+            if all(one.answer.cancelled() for one in wanted):
+                raise GivenUpError
+
+        lines = [line for one in wanted for line in one.lines]
+        found = iter(self._translate(lines, first.options, check))
+        return [[next(found) for _ in one.lines] for one in wanted]
 
     def _next(self) -> list[_Request] | list[_Task]:
         """Waits for the first request; with it come others of the same options, in their order.

@@ -16,12 +16,15 @@ of another site asks, 413 too long, 415 no JSON by its type, 422 wrong values, 4
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import copy
 import hmac
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+import torch
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -31,29 +34,32 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seq2sweep.config import EvaluateConfig
-from seq2sweep.decode.beam import Stopping, Translation
-from seq2sweep.decode.streaming import Part
+from seq2sweep.decode.beam import OurSearch, Stopping, Translation
+from seq2sweep.decode.streaming import Part, stream
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.attention import attention_maps, head_numbers
 from seq2sweep.evaluate.attention.attention_maps import Maps
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.model.products import laid_out
 from seq2sweep.redaction import redact
 from seq2sweep.report.attention import attention_page
 from seq2sweep.report.templates import environment
-from seq2sweep.serving.batcher import Batcher, FullError
+from seq2sweep.serving.batcher import Batcher, Check, FullError
+from seq2sweep.serving.limits import LARGEST_BEAM, check
 
 LARGEST_BODY = 2**20
 MOST_LINES = 64
 """In one request."""
-MOST_TOKENS = 1024
-"""In one line, where the model takes that many."""
+MOST_WORK = 2**15
+"""Tokens of all texts of one request, times the beam."""
 LARGEST_BATCH = 64
 """Lines that are searched together."""
 MOST_WAITING = 4096
 """Lines of all requests that wait."""
+MOST_STREAMS = 32
+"""That are open: each keeps what its search needs to go on."""
 SECONDS = 60
 """After which a request that waits is given up."""
-LARGEST_BEAM = 16
 LONGEST_MAP = 128
 """Tokens of a sentence whose attention is drawn."""
 
@@ -99,10 +105,18 @@ class Answers:
     def __init__(self, translator: Translator, largest_batch: int = LARGEST_BATCH) -> None:
         self.translator = translator
         self.batcher = Batcher(self._translate, largest_batch, MOST_WAITING)
+        # No search makes its own copies of the weights, which do not change here.
+        self._model = translator.model
+        if translator.config.precision == "bf16":
+            self._model = copy.deepcopy(translator.model).to(torch.bfloat16)
+        self._laid_out: dict[Any, Any] = {}
+        self._streams = 0
 
-    def _translate(self, lines: Any, search: Search) -> list[list[Translation]]:
+    def _translate(self, lines: Any, search: Search, check: Check) -> list[list[Translation]]:
         n_best, config = search
-        return self.translator.translate(lines, n_best, config=config)
+        engine = OurSearch(self._model, config, on_step=check)
+        with laid_out(self._laid_out):
+            return self.translator.translate(lines, n_best, engine=engine, config=config)
 
     def about(self) -> dict[str, Any]:
         """What GET /model says: how it was trained, is searched with, and scored."""
@@ -123,59 +137,63 @@ class Answers:
         changes = asked.model_dump(include={"beam", "alpha", "stopping"}, exclude_none=True)
         return self.translator.searched(n_best, **changes)
 
-    def check(self, lines: list[str]) -> None:
-        """Raises UserError for lines that cannot be translated as they are."""
-        if len(lines) > MOST_LINES:
-            raise UserError(f"text has {len(lines)} lines: send at most {MOST_LINES} at once")
-        for number, line in enumerate(lines, start=1):
-            try:
-                line.encode()
-            except UnicodeEncodeError:
-                raise UserError(f"text {number} has half a character: send whole ones") from None
-            if len(line.splitlines()) > 1:
-                raise UserError(f"text {number} has a line break: send each sentence by itself")
-        config, model = self.translator.config, self.translator.model
-        most = min(MOST_TOKENS, config.max_input_tokens, model.max_length)
-        encoded = self.translator.vocabulary.encode(self.translator.clean(lines))
-        for number, tokens in enumerate(encoded, start=1):
-            if len(tokens) > most:
-                raise UserError(f"text {number} has {len(tokens)} tokens: send at most {most}")
+    async def check(self, lines: list[str], config: EvaluateConfig) -> None:
+        """Raises UserError for lines that cannot be searched as they are. Others are answered
+        meanwhile."""
+        tokens = await asyncio.to_thread(check, self.translator, lines)
+        if tokens * config.beam > MOST_WORK:
+            raise UserError(
+                f"{tokens} tokens times beam {config.beam} are too much: send at most {MOST_WORK}"
+            )
 
     async def translate(self, asked: TranslateRequest) -> Response:
         """POST /translate."""
         lines = [asked.text] if isinstance(asked.text, str) else asked.text
-        self.check(lines)
         search = asked.n_best, self.search(asked, asked.n_best)
+        await self.check(lines, search[1])
         found = await _answer(self.batcher.translate(lines, search)) if lines else []
         return JSONResponse({"translations": [[_shown(one) for one in best] for best in found]})
 
     async def stream(self, asked: StreamRequest) -> Response:
         """POST /stream. Each part is sought in its turn, with other requests between."""
-        self.check([asked.text])
-        parts = self.translator.stream([asked.text], self.search(asked))
+        config = self.search(asked)
+        await self.check([asked.text], config)
+        if self._streams >= MOST_STREAMS:
+            raise FullError
+        lines = self._lines(asked.text, config)
+        await anext(lines)
+        return _Stream(lines, media_type="application/x-ndjson")
 
-        async def next_part() -> Part | None:
-            return await _answer(self.batcher.run(lambda: next(parts, None)))
+    async def _lines(self, text: str, config: EvaluateConfig) -> AsyncGenerator[str, None]:
+        """Of the answer; at first none: what goes wrong until then has a status of its own."""
+        vocabulary, cleaned = self.translator.vocabulary, self.translator.clean([text])
+        parts = stream(self._model, vocabulary, cleaned, config)
 
-        async def lines() -> AsyncIterator[str]:
-            part = first
+        def next_part() -> Part | None:
+            with laid_out(self._laid_out):
+                return next(parts, None)
+
+        self._streams += 1
+        try:
+            part = await _answer(self.batcher.run(next_part))
+            yield ""
             while part is not None:
                 said: dict[str, Any] = {"text": part.text}
                 if part.translation is not None:
                     said["translation"] = _shown(part.translation)
                 yield json.dumps(said, ensure_ascii=False) + "\n"
                 try:
-                    part = await next_part()
+                    part = await _answer(self.batcher.run(next_part))
                 except (FullError, TimeoutError):
                     yield json.dumps({"error": "too many requests: try again"}) + "\n"
                     return
-
-        first = await next_part()  # what goes wrong at once has a status of its own
-        return StreamingResponse(lines(), media_type="application/x-ndjson")
+        finally:
+            self._streams -= 1
 
     async def attend(self, asked: AttendRequest) -> Response:
         """POST /attend."""
-        self.check([asked.text] if asked.target is None else [asked.text, asked.target])
+        lines = [asked.text] if asked.target is None else [asked.text, asked.target]
+        await self.check(lines, self.translator.config)
         return HTMLResponse(await _answer(self.batcher.run(lambda: self._attend(asked))))
 
     def _attend(self, asked: AttendRequest) -> str:
@@ -190,6 +208,14 @@ class Answers:
         if not numbers:
             raise UserError("this model has no attention to show")
         return attention_page.render(maps, numbers, "")
+
+
+class _Stream(StreamingResponse):
+    """Ends its lines whatever it ends by."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with contextlib.aclosing(cast(AsyncGenerator[Any, None], self.body_iterator)):
+            await super().__call__(scope, receive, send)
 
 
 def app(answers: Answers, token: str | None, hosts: frozenset[str]) -> ASGIApp:
@@ -252,19 +278,30 @@ def _endpoint(
             values = json.loads(body)
         except (ValueError, RecursionError):
             return refusal(400, "the body is no JSON")
+        if line := _too_much(kind, values):
+            return refusal(422, line)
         try:
             asked = kind.model_validate(values)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the body"
-            known = ", ".join(kind.model_fields)
-            unknown = first["type"] == "extra_forbidden"
-            return refusal(
-                422, f"{where}: " + (f"unknown key, known are {known}" if unknown else first["msg"])
-            )
+            return refusal(422, f"{where}: {first['msg']}")
         return await work(asked)
 
     return answer
+
+
+def _too_much(kind: type[BaseModel], values: Any) -> str | None:
+    """What is wrong with the values, if they are more than pydantic is to make an error of each."""
+    if not isinstance(values, dict):
+        return None
+    for key in values:
+        if key not in kind.model_fields:
+            return f"{key[:80]}: unknown key, known are {', '.join(kind.model_fields)}"
+    text = values.get("text")
+    if isinstance(text, list) and len(text) > MOST_LINES:
+        return f"text has {len(text)} lines: send at most {MOST_LINES} at once"
+    return None
 
 
 async def _answer(future: Future[T]) -> T:

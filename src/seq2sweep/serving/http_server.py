@@ -18,7 +18,9 @@ from seq2sweep.serving.http_app import Answers, app
 
 TOKEN = "SEQ2SWEEP_TOKEN"
 """The environment variable with the token; an argument could be read by every user."""
-SECONDS_TO_DRAIN = 30
+SECONDS_TO_DRAIN = 25
+"""For requests; then they are given up, and their search ends with its step."""
+SECONDS_TO_END = 5
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -53,7 +55,7 @@ def serve(translator: Translator, host: str, port: int, token: str | None) -> No
                 uvicorn.Server(config).run(sockets=[listener])
         finally:
             signal.signal(signal.SIGTERM, before)
-            answers.batcher.close()
+            answers.batcher.close(SECONDS_TO_END)
 
 
 def _is_loopback(host: str) -> bool:

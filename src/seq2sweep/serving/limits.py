@@ -1,0 +1,34 @@
+"""What a text may be that a stranger sends, over HTTP or to MLflow's server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.translator import Translator
+
+MOST_TOKENS = 1024
+"""In one text, where the model takes that many."""
+MOST_CHARACTERS = 16 * MOST_TOKENS
+LARGEST_BEAM = 16
+
+
+def check(translator: Translator, texts: Sequence[str]) -> int:
+    """Tokens of all texts. Raises UserError for one that cannot be translated as it is."""
+    for number, text in enumerate(texts, start=1):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"text {number} has half a character: send whole ones") from None
+        if len(text) > MOST_CHARACTERS:
+            raise UserError(
+                f"text {number} has {len(text)} characters: send at most {MOST_CHARACTERS}"
+            )
+        if len(text.splitlines()) > 1:
+            raise UserError(f"text {number} has a line break: send each sentence by itself")
+    most = min(MOST_TOKENS, translator.config.max_input_tokens, translator.model.max_length)
+    encoded = translator.vocabulary.encode(translator.clean(texts))
+    for number, tokens in enumerate(encoded, start=1):
+        if len(tokens) > most:
+            raise UserError(f"text {number} has {len(tokens)} tokens: send at most {most}")
+    return sum(map(len, encoded))
