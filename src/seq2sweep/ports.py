@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 
 from seq2sweep.errors import UserError
@@ -23,10 +25,20 @@ def listening(host: str, port: int, chosen_by: str) -> socket.socket:
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "no name of a machine"
+        raise _no_address(host, reason) from None
+    try:
         # As servers do, it may have a port whose server has ended a moment ago.
         return socket.create_server(found[0][4][:2], family=found[0][0], backlog=512)
     except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise _no_address(host, os.strerror(error.errno)) from None
         raise UserError(
             f"cannot listen on {host}:{port} ({error.strerror}): end the program that has this "
             f"port, or choose another: {chosen_by}{port % 65535 + 1}"
         ) from None
+
+
+def _no_address(host: str, reason: str) -> UserError:
+    return UserError(f"cannot listen on {host} ({reason}): give an address of this machine")

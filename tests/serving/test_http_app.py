@@ -363,25 +363,64 @@ def test_the_request_of_the_docs_is_answered(start: Start) -> None:
 # --- the command ---------------------------------------------------------------------------------
 
 
-def test_the_world_needs_a_token(
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(
     tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> Refused:  # fmt: skip
+    """What the command says that refuses these options."""
     made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
     monkeypatch.delenv("SEQ2SWEEP_TOKEN", raising=False)
-    command = ["serve", "--model", str(tmp_path / "model"), "--host", "0.0.0.0"]
-    assert main(command) == 2
-    assert "set SEQ2SWEEP_TOKEN" in capsys.readouterr().err
+
+    def said(*options: str) -> str:
+        assert main(["serve", "--model", str(tmp_path / "model"), *options]) == 2
+        return capsys.readouterr().err
+
+    return said
+
+
+def test_the_world_needs_a_token(refused: Refused) -> None:
+    assert "set SEQ2SWEEP_TOKEN" in refused("--host", "0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    "token", ["geheim\udcff", "geheim ", "ge\theim", "geh\u00e4im", "geheim\n"]
+)
+def test_a_token_that_no_request_can_have_is_refused_and_not_shown(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("SEQ2SWEEP_TOKEN", token)
+    said = refused("--port", "0")
+    assert "SEQ2SWEEP_TOKEN has a blank or a character that is not printable ASCII" in said
+    assert token[:2] not in said
+
+
+def test_a_port_that_is_taken_is_told_with_another(refused: Refused) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        assert main([*command[:-2], "--port", port]) == 2
-    assert f"--port {int(port) % 65535 + 1}" in capsys.readouterr().err
+        port = taken.getsockname()[1]
+        assert f"--port {port % 65535 + 1}" in refused("--port", str(port))
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "no-such-host.invalid", "192.0.2.1"])
+def test_a_host_that_is_none_of_this_machine_is_told(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("SEQ2SWEEP_TOKEN", "geheim")
+    said = refused("--host", host, "--port", "0")
+    assert f"cannot listen on {host} (" in said
+    assert "give an address of this machine" in said
 
 
 @contextlib.contextmanager
-def served(model: Path, files: int = 1024) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(
+    model: Path, *options: str, files: int = 1024
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command in a process that may open so many files, and its address."""
     command = [sys.executable, "-m", "seq2sweep.cli", "serve", "--port", "0", "--model", model]
+    command += options
     server = subprocess.Popen(
         ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", *command],
         stdout=subprocess.PIPE,
@@ -403,11 +442,15 @@ def served(model: Path, files: int = 1024) -> Iterator[tuple[subprocess.Popen[st
         server.wait()
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
 def test_sigterm_finishes_what_has_come(
-    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, host: str
 ) -> None:
     made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
-    with served(tmp_path / "model") as (server, address), ThreadPoolExecutor(1) as pool:
+    with (
+        served(tmp_path / "model", "--host", host) as (server, address),
+        ThreadPoolExecutor(1) as pool,
+    ):
         body = {"text": [f"alpha {'beta ' * 30}"] * 64, "beam": 4}
         asked = pool.submit(requests.post, address + "translate", json=body, timeout=60)
         time.sleep(0.3)
@@ -425,7 +468,7 @@ def test_many_connections_that_send_nothing_keep_nobody_out(
     tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
 ) -> None:
     made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
-    with served(tmp_path / "model", 256) as (_, address), contextlib.ExitStack() as opened:
+    with served(tmp_path / "model", files=256) as (_, address), contextlib.ExitStack() as opened:
         where = address.removeprefix("http://").rstrip("/").split(":")
         for number in range(300):
             one = socket.create_connection((where[0], int(where[1])), timeout=20)

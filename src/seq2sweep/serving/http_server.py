@@ -27,18 +27,25 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 def serve(translator: Translator, host: str, port: int, token: str | None) -> None:
     """Answer until SIGTERM or Ctrl-C, then finish the requests that are there.
 
-    Raises UserError where nothing can listen, or the world could without a token.
+    Raises UserError where nothing can listen, the world could without a token, or no request could
+    have this one.
     """
     if not _is_loopback(host) and not token:
         raise UserError(
             f"--host {host} is open to other machines: set {TOKEN} to a secret that they must "
             "send, or leave --host out"
         )
+    if token and not (token.isascii() and token.isprintable() and " " not in token):
+        raise UserError(
+            f"{TOKEN} has a blank or a character that is not printable ASCII, which a header "
+            "cannot have: set it to letters, digits and punctuation"
+        )
     answers = Answers(translator)
     connections, backlog = limits()
+    shown = f"[{host}]" if ":" in host else host
     with listening(host, port, "--port ") as listener:
         config = uvicorn.Config(
-            app(answers, token or None, LOOPBACK),
+            app(answers, token or None, LOOPBACK | {shown.lower()}),
             http=protocol(connections),
             backlog=backlog,
             log_level="warning",
@@ -46,7 +53,6 @@ def serve(translator: Translator, host: str, port: int, token: str | None) -> No
             server_header=False,
             timeout_graceful_shutdown=SECONDS_TO_DRAIN,
         )
-        shown = f"[{host}]" if ":" in host else host
         say(f"Open http://{shown}:{listener.getsockname()[1]}/   (Ctrl-C ends it)")
         # uvicorn raises the signal again once it has drained.
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
