@@ -387,7 +387,7 @@ def test_the_world_needs_a_token(refused: Refused) -> None:
 
 
 @pytest.mark.parametrize(
-    "token", ["geheim\udcff", "geheim ", "ge\theim", "geh\u00e4im", "geheim\n"]
+    "token", ["geheim\udcff", "geheim ", "geh\teim", "geh\u00e4im", "geheim\n"]
 )
 def test_a_token_that_no_request_can_have_is_refused_and_not_shown(
     refused: Refused, monkeypatch: pytest.MonkeyPatch, token: str
@@ -395,7 +395,7 @@ def test_a_token_that_no_request_can_have_is_refused_and_not_shown(
     monkeypatch.setenv("SEQ2SWEEP_TOKEN", token)
     said = refused("--port", "0")
     assert "SEQ2SWEEP_TOKEN has a blank or a character that is not printable ASCII" in said
-    assert token[:2] not in said
+    assert "geh" not in said
 
 
 def test_a_port_that_is_taken_is_told_with_another(refused: Refused) -> None:
@@ -404,7 +404,7 @@ def test_a_port_that_is_taken_is_told_with_another(refused: Refused) -> None:
         assert f"--port {port % 65535 + 1}" in refused("--port", str(port))
 
 
-@pytest.mark.parametrize("host", ["a..b", "x" * 64, "no-such-host.invalid", "192.0.2.1"])
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "::zz", "192.0.2.1"])
 def test_a_host_that_is_none_of_this_machine_is_told(
     refused: Refused, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:

@@ -109,6 +109,8 @@ def test_parameters_are_those_of_the_search(model: TranslationModel) -> None:
         ({"beam": 0}, "evaluate.beam must be at least 1"),
         ({"alpha": -1.0}, "evaluate.alpha must be at least 0"),
         ({"alpha": 11.0}, "evaluate.alpha must be at most 10"),
+        ({"beam": 17}, "beam is 17: it must be at most 16"),
+        ({"n_best": 0}, "n_best is 0: it must be from 1 to evaluate.beam"),
         ({"n_best": 99}, "n_best is 99: it must be from 1 to evaluate.beam"),
         ({"beam": 2, "n_best": 3}, "n_best is 3: it must be from 1 to evaluate.beam, 2"),
     ],
@@ -118,6 +120,22 @@ def test_a_search_that_cannot_be_is_told(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         model.predict(pd.DataFrame({"text": ["alpha"]}), params)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("alpha " * 2000, "text 2 has .* tokens: send at most"),
+        ("alpha " * 3000, "text 2 has 18000 characters: send at most 16384"),
+        ("alpha\nbeta", "text 2 has a line break"),
+        ("\ud800", "text 2 has half a character"),
+    ],
+)
+def test_a_text_that_the_server_would_refuse_is_told(
+    model: TranslationModel, text: str, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        model.predict(pd.DataFrame({"text": ["alpha", text]}, dtype=object))
 
 
 def test_a_list_in_a_row_is_no_text(model: TranslationModel) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.serving.limits import LARGEST_BEAM, check
 
 
 def _load_pyfunc(folder: str) -> TranslationModel:
@@ -31,8 +32,8 @@ class TranslationModel:
         from 0; `translation`; and `score`, its length-normalised log-probability in nats.
 
         params: `beam`, `alpha`, `stopping` and `n_best`, as the signature has them; those that are
-        left out are as the model was evaluated. Raises ValueError, as MLflow's server
-        answers 400 to that.
+        left out are as the model was evaluated. Raises ValueError, as MLflow's server answers 400
+        to that, for what cannot be searched with, and for a text that `limits.check` refuses.
         """
         import pandas as pd  # type: ignore[import-untyped]
 
@@ -40,9 +41,12 @@ class TranslationModel:
         if strange := [text for text in texts if not isinstance(text, str)]:
             raise ValueError(f"text must be a string, a row for each, not {str(strange[0])[:80]}")
         given = dict(params or {})
-        n_best = int(given.pop("n_best", None) or 1)
+        n_best = int(given.pop("n_best", 1))
         try:
             searched = self.translator.searched(n_best, **given)
+            if searched.beam > max(LARGEST_BEAM, self.translator.config.beam):
+                raise UserError(f"beam is {searched.beam}: it must be at most {LARGEST_BEAM}")
+            check(self.translator, texts)
             found = self.translator.translate(texts, n_best, config=searched)
         except UserError as error:
             raise ValueError(str(error)) from None
