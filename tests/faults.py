@@ -377,6 +377,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if seen > LARGEST_BODY:", "if False:"),
             ("host not in self.hosts:", "not host:"),
             ("on_step=check", "on_step=None"),
+            ("except asyncio.CancelledError:", "except ZeroDivisionError:"),
             (
                 "await asyncio.to_thread(check, self.translator, lines)",
                 "check(self.translator, lines)",

@@ -45,7 +45,9 @@ class Client:
         self.translator, self.answers = translator, Answers(translator)
         listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        config = uvicorn.Config(app(self.answers, token, LOOPBACK), log_level="critical")
+        config = uvicorn.Config(
+            app(self.answers, token, LOOPBACK), log_level="critical", timeout_graceful_shutdown=1
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([listener],))
         self._thread.start()
@@ -255,6 +257,26 @@ def test_one_that_takes_too_long_is_given_up(start: Start, monkeypatch: pytest.M
     assert (answer.status_code, "not done in" in answer.json()["error"]) == (503, True)
     held.set()
     assert client.post("/translate", {"text": "a"}).status_code == 200
+
+
+def test_what_the_end_of_the_server_gives_up_is_told(start: Start) -> None:
+    client = start()
+    held, begun = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        assert held.wait(20)
+
+    with ThreadPoolExecutor(1) as pool:
+        busy = client.answers.batcher.run(hold)
+        assert begun.wait(20)
+        asked = pool.submit(client.post, "/translate", {"text": "alpha"})
+        until(lambda: len(client.answers.batcher._waiting) == 1)
+        client._server.should_exit = True
+        answer = asked.result()
+    assert (answer.status_code, "server ends" in answer.json()["error"]) == (503, True)
+    held.set()
+    busy.result(20)
 
 
 def test_a_search_asks_at_each_step_whether_to_go_on(start: Start) -> None:

@@ -214,8 +214,11 @@ class _Stream(StreamingResponse):
     """Ends its lines whatever it ends by."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with contextlib.aclosing(cast(AsyncGenerator[Any, None], self.body_iterator)):
-            await super().__call__(scope, receive, send)
+        lines = cast(AsyncGenerator[Any, None], self.body_iterator)
+        # uvicorn cancels it where it ends, and closes the connection.
+        with contextlib.suppress(asyncio.CancelledError):
+            async with contextlib.aclosing(lines):
+                await super().__call__(scope, receive, send)
 
 
 def app(answers: Answers, token: str | None, hosts: frozenset[str]) -> ASGIApp:
@@ -286,7 +289,10 @@ def _endpoint(
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the body"
             return refusal(422, f"{where}: {first['msg']}")
-        return await work(asked)
+        try:
+            return await work(asked)
+        except asyncio.CancelledError:  # by uvicorn, which ends, and says so in one line
+            return refusal(503, "this server ends: ask again once it is back")
 
     return answer
 
