@@ -384,7 +384,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
             ("tokens * config.beam > MOST_WORK", "False"),
             ("self._streams >= MOST_STREAMS", "False"),
-            ("async with contextlib.aclosing(", "async with contextlib.nullcontext("),
+            ("            answered.cancel()\n", ""),
             (
                 "with laid_out(self._laid_out):\n                return next(",
                 "if True:\n                return next(",

@@ -28,7 +28,7 @@ from seq2sweep.config import Config
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model import products
 from seq2sweep.serving import http_app
-from seq2sweep.serving.batcher import GivenUpError
+from seq2sweep.serving.batcher import GivenUpError, _Request
 from seq2sweep.serving.http_app import Answers, app
 from seq2sweep.serving.http_server import LOOPBACK
 
@@ -277,6 +277,21 @@ def test_what_the_end_of_the_server_gives_up_is_told(start: Start) -> None:
     assert (answer.status_code, "server ends" in answer.json()["error"]) == (503, True)
     held.set()
     busy.result(20)
+
+
+def test_who_hangs_up_is_not_searched_for(start: Start) -> None:
+    client = start()
+    held = threading.Event()
+    client.answers.batcher.run(lambda: held.wait(20))
+    waiting = client.answers.batcher._waiting
+    where = client.address.removeprefix("http://").split(":")
+    with socket.create_connection((where[0], int(where[1]))) as one:
+        one.sendall(BEGUN.replace(b"Length: 9", b"Length: 13") + b'"text": "a"}')
+        until(lambda: any(isinstance(one, _Request) for one in list(waiting)))
+        assert not any(one.answer.cancelled() for one in list(waiting))
+    until(lambda: any(one.answer.cancelled() for one in list(waiting)))
+    held.set()
+    assert client.post("/translate", {"text": "alpha"}).status_code == 200
 
 
 def test_a_search_asks_at_each_step_whether_to_go_on(start: Start) -> None:

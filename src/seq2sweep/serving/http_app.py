@@ -289,12 +289,24 @@ def _endpoint(
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the body"
             return refusal(422, f"{where}: {first['msg']}")
+        answered = asyncio.ensure_future(work(asked))
+        gone = asyncio.ensure_future(_disconnected(request))
         try:
-            return await work(asked)
+            await asyncio.wait((answered, gone), return_when=asyncio.FIRST_COMPLETED)
+            return answered.result() if answered.done() else refusal(408, "nobody waits")
         except asyncio.CancelledError:  # by uvicorn, which ends, and says so in one line
             return refusal(503, "this server ends: ask again once it is back")
+        finally:
+            answered.cancel()
+            gone.cancel()
 
     return answer
+
+
+async def _disconnected(request: Request) -> None:
+    """Waits until the client has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _too_much(kind: type[BaseModel], values: Any) -> str | None:
