@@ -430,7 +430,7 @@ def test_a_token_that_no_request_can_have_is_refused_and_not_shown(
     refused: Refused, monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
     monkeypatch.setenv("SEQ2SWEEP_TOKEN", token)
-    said = refused("--port", "0")
+    said = refused("--host", "a..b")  # where no server could go on, were it taken
     assert "SEQ2SWEEP_TOKEN has a blank or a character that is not printable ASCII" in said
     assert "geh" not in said
 
