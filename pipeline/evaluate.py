@@ -29,6 +29,7 @@ from seq2sweep.evaluate.evaluation import (
     shown,
     shown_by_dvc,
     signature,
+    table_rows,
 )
 from seq2sweep.evaluate.task import TASKS
 from seq2sweep.evaluate.translator import Translator
@@ -91,7 +92,7 @@ def score_model(
         files = [stage.METRICS / f"{name}.json", *[table] * (not config.data.private)]
         record(run, config, translator, header, metrics, files, model.parent, ending)
         if not config.data.private:
-            columns, *rows = [line.split("\t") for line in result.table.splitlines()]
+            columns, *rows = table_rows(result.table)
             run.table("translations.json", columns, rows)
         made_of = {"trained": receipt.get("trained", {}), "weights": receipt["checkpoints"]}
         source.record(run, config, **made_of, scores=reproducible(metrics, config))

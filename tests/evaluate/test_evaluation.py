@@ -27,6 +27,8 @@ from seq2sweep.evaluate.evaluation import (
     evaluate_weights,
     shown,
     shown_by_dvc,
+    table_rows,
+    translations_table,
 )
 from seq2sweep.evaluate.task import TASKS
 from seq2sweep.evaluate.translator import Translator
@@ -436,3 +438,9 @@ def test_a_sentence_without_tags_counts_nowhere() -> None:
 def test_unequal_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
         TASKS["translation"].by_phenomenon(HYPOTHESES, REFERENCES, TAGS[:2])
+
+
+def test_a_row_of_the_table_ends_at_its_line_feed_alone() -> None:
+    odd = [f"one{space}two" for space in "\u2028\u0085\x0b\x0c\x1c\r"]
+    written = translations_table(odd, odd, odd, None)
+    assert table_rows(written)[1:] == [[text, text, text, ""] for text in odd]

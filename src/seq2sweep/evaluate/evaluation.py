@@ -169,6 +169,12 @@ def translations_table(
     return "".join("\t".join(cell.replace("\t", " ") for cell in row) + "\n" for row in rows)
 
 
+def table_rows(table: str) -> list[list[str]]:
+    """The cells of each row of such a text: a row ends at "\\n" and nowhere else, as sentences may
+    hold other characters that `str.splitlines` cuts at."""
+    return [line.split("\t") for line in table.removesuffix("\n").split("\n")]
+
+
 def evaluate(
     config: Config,
     model: Architecture,
