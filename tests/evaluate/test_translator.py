@@ -23,6 +23,7 @@ from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.data import utf8
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
+from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import search
@@ -34,6 +35,7 @@ from seq2sweep.storage.atomic import sha256
 from seq2sweep.train.checkpointing import load_weights
 
 from ..conftest import Corpus
+from ..export import made_up_models
 
 STEPS = (10, 20, 30)
 LOSSES = {10: 3.0, 20: 1.0, 30: None}
@@ -146,6 +148,18 @@ def test_it_translates_as_its_averaged_model_does(
     assert [t.score for t in found[0]] == pytest.approx([h.score for h in expected], abs=1e-5)
     assert found[0][0].score >= found[0][1].score >= found[0][2].score
     assert [t.text for t in found[1]] == [""]
+
+
+def test_words_of_trees_are_parted_as_in_treebanks(
+    tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus
+) -> None:
+    """By ASCII white space alone: words of CRAFT hold other kinds."""
+    trees = made_up_models.TREES
+    parser = made_up_models.translator(tmp_path, tiny_config, tiny_corpus, trees)
+    line = "5\u2009mg\tof  X\u00a0Y "
+    assert parser.clean([line]) == ["5\u2009mg of X\u00a0Y"]
+    [[best, *_]] = parser.translate([line])
+    assert parse_tree(best.text).words == ("5\u2009mg", "of", "X\u00a0Y")
 
 
 def test_it_streams_what_it_translates(config: Config, folder: Path, tiny_corpus: Corpus) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.treebank.linearisation import rebuild
-from seq2sweep.data.treebank.trees import Bracket, Tree, clean, parse_tree
+from seq2sweep.data.treebank.trees import Bracket, Tree, clean, parse_tree, words_of
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.beam import longest_output, translate
 from seq2sweep.evaluate.bleu import rounded
@@ -74,7 +74,7 @@ def parse(
     lengths = [min(len(tokens), most) - 1 for tokens in vocabulary.encode(sentences)]
     trees, repairs, malformed, cut = [], Counter[str](), 0, 0
     for i, (best, *_) in enumerate(found):
-        symbols = best.text.split()
+        symbols = words_of(best.text)
         tags = parse_tree(gold[i]).tags if gold else None
         tree, repaired = rebuild(symbols, words[i], tags)
         trees.append(str(tree))

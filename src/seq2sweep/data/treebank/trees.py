@@ -21,6 +21,7 @@ TRACE = "-NONE-"
 ROOTS = {"", "TOP", "ROOT", "S1"}
 """How treebanks and parsers call what is around a whole sentence."""
 _TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
+_WORD = re.compile(r"\S+", re.ASCII)
 """Words of CRAFT hold other kinds of space, such as U+200A."""
 
 
@@ -30,6 +31,12 @@ class TreeError(ValueError):
     def __init__(self, line: int, what: str) -> None:
         super().__init__(what)
         self.line = line
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a sentence, or symbols of a tree: ASCII white space alone parts them, as in
+    treebanks."""
+    return _WORD.findall(line)
 
 
 class Bracket(NamedTuple):

@@ -13,6 +13,7 @@ from seq2sweep.config import Config
 from seq2sweep.data import sources
 from seq2sweep.data.archives import Text
 from seq2sweep.data.reading import read_lines
+from seq2sweep.data.treebank.trees import words_of
 from seq2sweep.errors import UserError
 
 
@@ -47,8 +48,7 @@ def fresh(lines: Iterable[str], known: set[str], counts: Counter[str]) -> Iterat
     """
     seen: set[bytes] = set()
     for line in lines:
-        # ASCII white space alone parts words, as in trees.
-        sentence = b" ".join(line.encode().split()).decode()
+        sentence = " ".join(words_of(line))
         counts["read"] += 1
         if not sentence:
             counts["empty"] += 1
