@@ -160,6 +160,20 @@ def test_columns_are_found_by_their_languages() -> None:
     assert both.languages == ("de", "en")
 
 
+def test_columns_of_one_ending_are_not_guessed_between() -> None:
+    table("a.parquet", "translation.en", "translation.de", "title.en", "title.de")
+    files = {"train": ("a.parquet:translation.en", "a.parquet:translation.de")}
+    assert find("own/a.parquet", None, EN_DE).files == files
+    assert find("own/a.parquet", None, ("en", None)).files == files
+    titles = find("own/a.parquet:title.en", "own/a.parquet:title.de", UNKNOWN)
+    assert titles.files == {"train": ("a.parquet:title.en", "a.parquet:title.de")}
+    table("b.parquet", "text.en", "text.de", "title.en", "title.fr")
+    refused("b.parquet has text.en and title.en: name source", "own/b.parquet", None, EN_DE)
+    assert find("own/b.parquet", None, ("de", "fr")).languages == ("de", "fr")
+    table("c.parquet", "text.source", "text.target", "source")
+    refused("c.parquet has source and text.source: name", "own/c.parquet", None, EN_DE)
+
+
 def test_a_folder_of_shards() -> None:
     for name in (
         "train-00000-of-00002",

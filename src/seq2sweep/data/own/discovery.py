@@ -204,6 +204,11 @@ def _parquet(folder: Path) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def _end(column: str) -> str:
+    """Of `translation.en`, en."""
+    return column.rpartition(".")[2]
+
+
 def _tables(
     folder: Path,
     splits: Mapping[str, str],
@@ -213,7 +218,11 @@ def _tables(
 ) -> Found:
     first = tables.shards(folder / splits["train"])[0]
     known = tables.columns(first)
-    ends = {name.rpartition(".")[2]: name for name in known}
+    # As Hugging Face has it; other structs, such as titles, may have the same languages.
+    inside = [name for name in known if name.startswith("translation.")]
+    if sum(is_language(_end(name)) for name in inside) > 1:
+        known = inside
+    ends = {_end(name): name for name in known}
     columns = [ends[word] for side in SIDES for word in SIDE_WORDS[side] if word in ends]
     if len(columns) == 2 and None not in languages:
         codes = str(languages[0]), str(languages[1])
@@ -224,5 +233,10 @@ def _tables(
             languages,
         )
         columns = [ends[code] for code in codes]
+    for column in columns:
+        if other := next((n for n in known if n != column and _end(n) == _end(column)), None):
+            raise UserError(
+                f"{first} has {other} and {column}: name source and target, each as TABLE:COLUMN"
+            )
     files = {split: (f"{t}:{columns[0]}", f"{t}:{columns[1]}") for split, t in splits.items()}
     return Found(folder, codes, files, unused)
