@@ -337,6 +337,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("-1 if index is None else index", "index or 0"),
             ("batch.validate(full=True)", "batch.validate()"),
             ("rows += len(batch)", "rows = len(batch)"),
+            ("yield batch.slice(start, ROWS)", "yield batch"),
+            ("_refuse_bomb(batch.nbytes, path)", "_refuse_bomb(0, path)"),
             ("if stream.read() != _STREAM_END:", "if not stream:"),
         ],
     },

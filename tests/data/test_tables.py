@@ -43,15 +43,15 @@ def parquet(path: Path, table: pa.Table, **how: Any) -> Path:
     return path
 
 
-def stream(path: Path, table: pa.Table, rows: int = 1000) -> Path:
+def stream(path: Path, table: pa.Table, rows: int = 1000, **how: Any) -> Path:
     """As Hugging Face datasets writes it."""
-    with pyarrow.ipc.new_stream(path, table.schema) as writer:
+    with pyarrow.ipc.new_stream(path, table.schema, **how) as writer:
         writer.write_table(table, max_chunksize=rows)
     return path
 
 
-def file(path: Path, table: pa.Table) -> Path:
-    with pyarrow.ipc.new_file(path, table.schema) as writer:
+def file(path: Path, table: pa.Table, **how: Any) -> Path:
+    with pyarrow.ipc.new_file(path, table.schema, **how) as writer:
         writer.write_table(table, max_chunksize=2)
     return path
 
@@ -230,6 +230,39 @@ def test_a_repeated_text_is_in_memory_once(tmp_path: Path) -> None:
             assert pa.total_allocated_bytes() - before < 30e6
         finally:
             tracemalloc.stop()
+
+
+@pytest.mark.parametrize("columns_of", [columns, structs])
+def test_a_batch_of_all_rows_is_read_some_at_a_time(
+    tmp_path: Path, columns_of: Callable[[Any], pa.Table]
+) -> None:
+    rows = 50_003
+    path, names = tmp_path / "a.arrow", ("en", "de")
+    table = columns_of([(f"{n} " + "x" * 100, f"{n}") for n in range(rows)])
+    if columns_of is structs:
+        names = ("translation.en", "translation.de")
+    stream(path, table, rows)
+    tracemalloc.start()
+    try:
+        pairs = enumerate(read_pairs(*(Text(path, name) for name in names)))
+        assert sum(source[:-101] == target == str(n) for n, (source, target) in pairs) == rows
+        # The batch as it is in the file, and of its texts, of 10 MB, some.
+        assert tracemalloc.get_traced_memory()[1] < path.stat().st_size + 5e6
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("write", [stream, file])
+def test_a_bomb_of_compressed_batches_is_refused(
+    tmp_path: Path, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "BOMB_BYTES", 1 << 20)
+    table = columns([("a" * 2_000_000, "b")] * 2)
+    options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
+    path = tmp_path / "a.arrow"
+    assert "is a decompression bomb" in refused(write(path, table, options=options))
+    assert path.stat().st_size * archives.BOMB_RATIO < 2_000_000
+    assert len(read(write(path, table))) == 2
 
 
 def test_a_bomb_is_refused_before_it_is_read(

@@ -23,7 +23,7 @@ SUFFIXES = (".parquet", ".arrow")
 STATE = "state.json"
 """In a folder of `Dataset.save_to_disk`: which files hold the rows."""
 ROWS = 10_000
-"""Of a Parquet file in memory at once. Those of an Arrow file are in batches already, of 1000."""
+"""As Python's texts in memory at once. A batch of an Arrow file may have all rows of it."""
 _FILE_MAGIC = b"ARROW1"
 _STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 
@@ -152,18 +152,22 @@ def _batches(reader: Any, path: Path, names: Sequence[str]) -> Iterator[pyarrow.
     if isinstance(reader, _Arrow):
         batches = iter(reader)
     else:
-        _refuse_bombs(reader, path)
+        about = reader.metadata
+        groups = (about.row_group(number) for number in range(about.num_row_groups))
+        for group in groups:
+            _refuse_bomb(group.total_byte_size, path)
         batches = reader.iter_batches(ROWS, columns=sorted(set(names)), use_threads=False)
     for batch in batches:
+        # Of a compressed Arrow file nothing says before how much a batch will be.
+        _refuse_bomb(batch.nbytes, path)
         batch.validate(full=True)
-        yield batch
+        for start in range(0, len(batch), ROWS):
+            yield batch.slice(start, ROWS)
 
 
-def _refuse_bombs(reader: Any, path: Path) -> None:
-    most = max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size)
-    about = reader.metadata
-    groups = (about.row_group(number) for number in range(about.num_row_groups))
-    if any(group.total_byte_size > most for group in groups):
+def _refuse_bomb(decompressed: int, path: Path) -> None:
+    """decompressed: bytes that would be, or are, in memory at once."""
+    if decompressed > max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size):
         raise UserError(
             f"{path} is a decompression bomb: it decompresses to over {BOMB_RATIO} times its size"
         )
