@@ -32,6 +32,7 @@ from seq2sweep.storage import atomic
 
 def work(config: configuration.Config) -> None:
     """Write data/raw with its provenance.json."""
+    sources.check_links(Path(config.data.folder))
     fetched = None
     if config.data.registered:
         # Before data/.raw.partial exists: this may take hours, and a kill would leave it behind.

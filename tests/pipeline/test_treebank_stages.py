@@ -83,6 +83,20 @@ def test_files_become_words_and_symbols() -> None:
     assert known_pairs(config) == {"train": 3, "valid": 2, "test": 1}
 
 
+def test_a_link_to_a_folder_is_refused_but_for_data_folder_itself(project: Path) -> None:
+    """DVC would not notice what changes behind it."""
+    (project / "own").rename(project / "elsewhere")
+    (project / "own").symlink_to("elsewhere")
+    download.work(config_of())
+    (project / "own/deep").mkdir()
+    (project / "own/deep/wsj").symlink_to(project / "elsewhere/a.mrg")
+    download.work(config_of())
+    (project / "more").mkdir()
+    (project / "own/deep/more").symlink_to(project / "more")
+    with pytest.raises(UserError, match=r"more is a link to a folder, .* link data\.folder"):
+        download.work(config_of())
+
+
 def test_words_may_be_written_as_tags() -> None:
     made(config_of(**{"parsing.tags": True}))
     pieces = Vocabulary.open(stage.VOCABULARY)

@@ -126,6 +126,17 @@ def mirrored(address: str, mirrors: Mapping[str, str]) -> str:
 # --- the files of the registry -----------------------------------------------------------------
 
 
+def check_links(folder: Path) -> None:
+    """Raises UserError for a link to a folder inside of data.folder: neither DVC nor
+    `code_fingerprint.of_folder` looks through it, so that no change behind it would be noticed."""
+    for path in folder.rglob("*"):
+        if path.is_symlink() and path.is_dir():
+            raise UserError(
+                f"{path} is a link to a folder, and changes in it would not be noticed: link "
+                "data.folder itself, or copy the folder to there"
+            )
+
+
 def check_inside(key: str, names: Iterable[str]) -> None:
     """UserError for one of the user's own files, which a key names, outside of data.folder."""
     for name in names:
