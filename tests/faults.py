@@ -348,6 +348,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if n != column and _end(n) == _end(column)", "if False"),
         ],
     },
+    "tests/jobs/test_dvc_stages.py": {
+        f"{PACKAGE}/jobs/dvc_stages.py": [
+            (", section, without=NOT_READ)", ", section)"),
+            ('"silver": ("self_training", "evaluate"),', '"silver": ("self_training",),'),
+        ],
+    },
     "tests/evaluate/test_translator.py": {
         f"{PACKAGE}/evaluate/translator.py": [
             ("[*map(words_of, lines)]", "[line.split() for line in lines]"),

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from dvc_data.hashfile.build import build
 from dvc_data.hashfile.db import HashFileDB
 from dvc_objects.fs import LocalFileSystem
 
+from seq2sweep import config as configuration
+from seq2sweep import presets
 from seq2sweep.jobs import dvc_stages
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_sum_is_that_of_dvc(tmp_path: Path) -> None:
@@ -21,3 +26,29 @@ def test_a_sum_is_that_of_dvc(tmp_path: Path) -> None:
     for out in (folder, folder / "a" / "deep" / "c"):
         _, _, found = build(store, str(out), system, "md5", dry_run=True)
         assert dvc_stages.sum_of(out) == found.hash_info.value
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "again"),
+    [
+        ("evaluate.beam", 7, False),  # it has a beam of its own
+        ("self_training.beam", 7, True),
+        ("evaluate.alpha", 0.9, True),
+        ("evaluate.precision", "bf16", True),  # which params.yaml may leave out
+    ],
+)
+def test_silver_runs_again_for_the_search_that_it_does(
+    tmp_path: Path, key: str, value: object, again: bool
+) -> None:
+    (tmp_path / "pipeline").symlink_to(ROOT / "pipeline")
+    (tmp_path / "dvc.yaml").write_bytes((ROOT / "dvc.yaml").read_bytes())
+    config = presets.load("parsing-semi").config
+    found = []
+    for changes in ({}, {key: value}):
+        text = configuration.dump(configuration.with_changes(config, changes))
+        (tmp_path / "params.yaml").write_text(text, encoding="utf-8")
+        found.append(dvc_stages.code(tmp_path, "silver"))
+    assert (found[0] != found[1]) is again
+    # And DVC itself looks at nothing of it.
+    entries = dvc_stages.described(ROOT)["silver"]["params"]
+    assert not [entry for entry in entries if str(entry).startswith("evaluate")]

@@ -24,15 +24,17 @@ ALL = "all"
 """Stands for every stage."""
 FINGERPRINT, CODE_FILE = "fingerprint", "code.json"
 """The stage that tells what the code of the others means, and its output, by stage."""
-OPTIONAL_SECTIONS = {
-    "download": "parsing",
-    "vocabulary": "parsing",
-    "teacher": "self_training",
-    "silver": "self_training",
-    "table1": "table1",
-    "attention": "attention",
+SECTIONS_IN_CODE: dict[str, tuple[str, ...]] = {
+    "download": ("parsing",),
+    "vocabulary": ("parsing",),
+    "teacher": ("self_training",),
+    "silver": ("self_training", "evaluate"),
+    "table1": ("table1",),
+    "attention": ("attention",),
 }
-"""Stages that read a section that params.yaml may leave out, and which."""
+"""Stages that read a section that params.yaml may leave out, or only in part, and which."""
+NOT_READ = {"evaluate.beam"}
+"""Keys of these that the stages do not read: silver has a beam of its own."""
 DATA = "data/"
 """What lies here is made from texts, not by training."""
 
@@ -63,7 +65,7 @@ def code(project: Path, stage: str) -> dict[str, str]:
     """`code_fingerprint.parts` of a stage: the meaning of each module that can change its result.
 
     Of parts of the model that come in kinds, which are no imports, those that params.yaml names.
-    And what a section of OPTIONAL_SECTIONS holds: DVC itself fails where a parameter is not there.
+    And what SECTIONS_IN_CODE hold: DVC itself fails where a parameter is not there.
     Nothing of a stage that is no module of ours. Raises UserError for a module that is no Python.
     """
     description = described(project)[stage]
@@ -73,9 +75,11 @@ def code(project: Path, stage: str) -> dict[str, str]:
         named = [entry for entry in description.get("params", ()) if isinstance(entry, str)]
         config = configuration.load(project / "params.yaml")
         parts |= configuration.code_of_kinds(config, "model", *named)
-    if (section := OPTIONAL_SECTIONS.get(stage)) and (project / "params.yaml").exists():
+    if (sections := SECTIONS_IN_CODE.get(stage)) and (project / "params.yaml").exists():
         config = configuration.load(project / "params.yaml")
-        parts[f"params.yaml: {section}"] = configuration.fingerprint(config, section)
+        for section in sections:
+            told = configuration.fingerprint(config, section, without=NOT_READ)
+            parts[f"params.yaml: {section}"] = told
     return parts
 
 
@@ -136,8 +140,8 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
         ]
         made_by = params(project, stage, CODE_FILE).get(stage)
         if made_by and made_by != code_fingerprint.of_parts(code(project, stage)):
-            section = OPTIONAL_SECTIONS.get(stage)
-            either = f"code or {section} of params.yaml" if section else "code"
+            sections = " or ".join(SECTIONS_IN_CODE.get(stage, ()))
+            either = f"code or {sections} of params.yaml" if sections else "code"
             told.insert(0, {"changed deps": {CODE_FILE: {either: "modified"}}})
         if told:
             found[stage] = told
