@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from dvc_data.hashfile.build import build
 from dvc_data.hashfile.db import HashFileDB
 from dvc_objects.fs import LocalFileSystem
 
+from pipeline.stage import dataset_in_words
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.jobs import dvc_stages
@@ -26,6 +28,16 @@ def test_a_sum_is_that_of_dvc(tmp_path: Path) -> None:
     for out in (folder, folder / "a" / "deep" / "c"):
         _, _, found = build(store, str(out), system, "md5", dry_run=True)
         assert dvc_stages.sum_of(out) == found.hash_info.value
+
+
+@pytest.mark.parametrize("stage", ["report", "attention"])
+def test_what_names_the_data_in_headings_is_a_parameter(stage: str) -> None:
+    config = presets.load("phrasebook").config
+    params = dvc_stages.described(ROOT)[stage]["params"]
+    for key, other in {"dataset": "ptb", "source": "xx", "target": "yy"}.items():
+        renamed = replace(config, data=replace(config.data, **{key: other}))
+        assert dataset_in_words(renamed) != dataset_in_words(config)
+        assert f"data.{key}" in params
 
 
 @pytest.mark.parametrize(
