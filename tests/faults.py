@@ -348,6 +348,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if n != column and _end(n) == _end(column)", "if False"),
         ],
     },
+    "tests/report/test_sweep_plots.py": {
+        f"{PACKAGE}/report/sweep_plots.py": [
+            ("if sizes(variant) == sizes(base)]", "if variant]"),
+            ('if changed_settings(v, base) <= {"heads"}]', "if v]"),
+        ],
+    },
     "tests/jobs/test_dvc_stages.py": {
         f"{PACKAGE}/jobs/dvc_stages.py": [
             (", section, without=NOT_READ)", ", section)"),

@@ -16,7 +16,7 @@ from matplotlib.text import Annotation, Text
 from seq2sweep.report import page, plots, sweep_plots
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.pareto import Objective, objectives
-from tests.report.made_up_results import results, search, sweep, table3_sweep
+from tests.report.made_up_results import results, search, sweep, table3_sweep, trial
 from tests.report.parsing_sweep import of_parsing
 from tests.report.test_pareto import labels, of
 
@@ -146,6 +146,33 @@ def test_losses_are_named_in_the_order_in_which_they_end(seeds: int) -> None:
     texts = [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", drawing)]
     named = [text for text in texts if text in ends]
     assert named == sorted(ends, key=lambda label: -ends[label])
+
+
+def test_h_is_drawn_with_h_times_d_k_constant_or_alone() -> None:
+    """And no line joins two points at one h."""
+
+    def of_heads(*others: dict[str, int]) -> tuple[str, list[tuple[int, int]]]:
+        record = sweep()
+        trials = [trial(" ".join(f"{k}={v}" for k, v in one.items()), one) for one in others]
+        variants = aggregate(record | {"trials": [record["trials"][0], *trials]})
+        chosen, axis = sweep_plots._of_heads(variants, variants[0])
+        return axis, [(one.settings["heads"], one.settings["d_k"]) for one in chosen]
+
+    constant = [{"heads": h, "d_k": 128 // h, "d_v": 128 // h} for h in (1, 2, 8)]
+    alone = [{"heads": 2}, {"heads": 8}]
+    grid = [{"heads": h, "d_k": d} for h in (2, 8) for d in (8, 64)]
+    axis, of_paper = "h, with h × d_k constant", [(4, 32), (1, 128), (2, 64), (8, 16)]
+    assert of_heads(*constant) == of_heads(*constant, *alone, *grid) == (axis, of_paper)
+    assert of_heads(*alone) == of_heads(*alone, *grid) == ("h", [(4, 32), (2, 32), (8, 32)])
+    two = sweep() | {"trials": [sweep()["trials"][0], trial("heads 2", {"heads": 2})]}
+    for record, said in ((sweep(), True), (two, False)):
+        [drawing] = [
+            effect["svg"]
+            for effect in sweep_plots.effects(aggregate(record))
+            if effect["title"] == "BLEU against heads"
+        ]
+        assert (axis in html.unescape(drawing)) is said
+        assert (">h</text>" in drawing) is not said
 
 
 def test_plots_of_parsing_say_f1() -> None:

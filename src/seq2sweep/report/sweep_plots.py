@@ -18,7 +18,7 @@ from matplotlib.transforms import Bbox
 
 from seq2sweep.report.aggregate import Variant
 from seq2sweep.report.number_format import plain, powers
-from seq2sweep.report.paper import kind_of
+from seq2sweep.report.paper import changed_settings, kind_of
 from seq2sweep.report.pareto import Objective, front
 from seq2sweep.report.plots import MUTED, SERIES, STYLE, SURFACE, step_axis, svg
 
@@ -154,16 +154,33 @@ def effects(variants: Sequence[Variant]) -> list[dict[str, str]]:
             and variant.state == "finished"
             and variant.scored is not None
         ]
+        axis = setting
+        if setting == "heads":
+            chosen, axis = _of_heads(chosen, base)
         if len(chosen) > 1:
             chosen.sort(key=lambda variant: variant.settings[setting])
             title = f"{base.score.label} against {setting}"
-            result.append({"title": title, "svg": _effect(chosen, setting, title)})
+            result.append({"title": title, "svg": _effect(chosen, setting, title, axis)})
     return result
 
 
+def _of_heads(variants: Sequence[Variant], base: Variant) -> tuple[list[Variant], str]:
+    """What one line may join, one point at each h, and the axis: rows (A) of the paper, whose h ×
+    d_k and h × d_v are the base's; where there is none, those that change h alone."""
+
+    def sizes(variant: Variant) -> list[Any]:
+        own = variant.settings
+        return [own["heads"] * own[key] for key in ("d_k", "d_v") if key in own]
+
+    constant = [variant for variant in variants if sizes(variant) == sizes(base)]
+    if len(constant) > 1:
+        return constant, "h, with h × d_k constant"
+    return [v for v in variants if changed_settings(v, base) <= {"heads"}], "h"
+
+
 @matplotlib.rc_context(STYLE)
-def _effect(variants: Sequence[Variant], setting: str, title: str) -> Markup:
-    """A small plot of the score over one setting, and the base's level."""
+def _effect(variants: Sequence[Variant], setting: str, title: str, axis: str) -> Markup:
+    """A small plot of the score over one setting, and the base's level. axis: its name there."""
     figure = Figure(figsize=(3.6, 2.6))
     axes = figure.subplots()
     values = [variant.settings[setting] for variant in variants]
@@ -182,7 +199,7 @@ def _effect(variants: Sequence[Variant], setting: str, title: str) -> Markup:
     axes.minorticks_off()
     axes.grid(axis="x", visible=False)
     axes.margins(0.08, 0.15)
-    axes.set_xlabel("h, with h × d_k constant" if setting == "heads" else setting)
+    axes.set_xlabel(axis)
     axes.set_ylabel(f"{variants[0].score.label} (dev)")
     return svg(figure, title, f"effect-{setting}")
 
