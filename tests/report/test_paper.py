@@ -90,6 +90,17 @@ def test_rows_of_table_3_are_compared_with_their_own() -> None:
         assert found[name].verdict == "none"
 
 
+def test_it_is_said_which_bleu_p_is_of() -> None:
+    record = table3_sweep(2)
+    said = "p, and whether a difference can be seen, are of sacreBLEU"
+    assert said in " ".join(paper.notes(aggregate(record)))
+    for one in record["trials"]:
+        one["bleu_paper"] = None
+    notes = " ".join(paper.notes(aggregate(record)))
+    assert "BLEU here is sacreBLEU's" in notes
+    assert said not in notes
+
+
 def test_only_finished_trials_are_compared() -> None:
     assert compared(sweep()).keys().isdisjoint({"dropout 0.3", "d_model 4096", "base"})
     record = sweep()
