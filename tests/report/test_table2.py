@@ -15,6 +15,7 @@ from seq2sweep.report import findings
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.paper_tables import table2
 from seq2sweep.report.paper_tables.table2_files import table2_files
+from seq2sweep.report.table import SHARED, SHARED_NOTE
 from tests.report.made_up_results import sweep, trial
 from tests.report.parsing_sweep import of_parsing
 
@@ -137,6 +138,18 @@ def test_the_measured_table_says_what_each_model_did() -> None:
     assert (base["learning rate"], recurrent["learning rate"]) == ("1 ×", "2 ×")
     assert any("at an end of those tried for recurrent:" in note for note in measured.notes)
     assert any("20 % of them went into 3 tries" in note for note in measured.notes)
+
+
+def test_device_hours_of_a_shared_device_are_marked() -> None:
+    record = made_up()
+    assert SHARED not in "".join(table2_files(record, "x").values())
+    for one in record["trials"]:
+        one["shared_device"] = one["variant"] == "recurrent"
+    measured = table2.tables(record)[0]
+    hours = measured.headings.index("device-hours")
+    assert [row[hours] for row in measured.rows] == ["0.250", f"0.250 {SHARED}", "0.250", "0.250"]
+    assert SHARED_NOTE in measured.notes
+    assert r"$\dagger$" in table2_files(record, "x")["table2.tex"]
 
 
 def test_it_says_whose_optimizer_each_was_trained_with() -> None:

@@ -36,6 +36,10 @@ LATER = {
 """Settings that Table 3 does not know, and what they were before there was a key for them."""
 SHARED = "†"
 """Marks device-hours of a device that other trials used at the same time."""
+SHARED_NOTE = (
+    f"{SHARED}: trained while other trials ran on the same device (a node's processor is one); its "
+    "hours count for each of them, and each took longer than it would have alone."
+)
 UNSEEN = "≈"
 """Marks a score that cannot be told from the base row's."""
 
@@ -156,10 +160,7 @@ def notes(
         *_precision(sweep),
     ]
     if any(variant.shared for variant in variants):
-        result.append(
-            f"{SHARED}: trained while other trials ran on the same device (a node's processor is "
-            "one); its hours count for each of them, and each took longer than it would have alone."
-        )
+        result.append(SHARED_NOTE)
     if any(variant.row for variant in variants[1:]):
         result.append(
             "Rows are named as in the paper. Their sizes are its own, in the proportion of the "

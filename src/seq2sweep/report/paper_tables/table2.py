@@ -10,6 +10,7 @@ from seq2sweep.presets.rivals import PAIRS, ROWS, Cost, Row
 from seq2sweep.report.aggregate import Against, Variant, aggregate, with_margin
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, powers, signed
 from seq2sweep.report.paper_tables.table1 import Table
+from seq2sweep.report.table import SHARED, SHARED_NOTE
 
 TITLE = "Table 2, measured"
 PAPER = (
@@ -126,6 +127,7 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
         f"{_alike(sweep['table2'].get('optimizer'))} Layers (of ByteNet the width) are chosen so "
         "that a token costs as many FLOPs as it costs the base.",
         "p: paired bootstrap over sentences against base.",
+        *[SHARED_NOTE] * any(variant.shared for variant in variants),
     ]
     if edges:
         notes.append(
@@ -163,7 +165,7 @@ def _row(variant: Variant, base: Variant, tried: Mapping[str, Any]) -> list[str]
         MISSING if against is None or against.p is None else p_value(against.p),
         powers(variant.mean("flops") or None),
         powers(flops_of_tries(tried) or None),
-        fixed(variant.mean("device_hours"), 3),
+        fixed(variant.mean("device_hours"), 3) + f" {SHARED}" * variant.shared,
         MISSING if tried.get("best") is None else f"{plain(tried['best'])} ×",
         variant.status,
     ]
