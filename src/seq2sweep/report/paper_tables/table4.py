@@ -141,12 +141,17 @@ def _scores(scores: Mapping[str, Any], margin: str = "") -> tuple[str, ...]:
 
 def _notes(parser: Parser) -> list[str]:
     evaluate = parser.evaluate
-    counts = [sum(one[key] for _, one in parser.scored) for key in ("errors", "skipped")]
+    wrong = any(one[key] for _, one in parser.scored for key in ("errors", "skipped"))
+    counts = "; ".join(
+        f"{whole(one['errors'])} errors, {whole(one['skipped'])} skipped"
+        + f" ({trained_on})" * (parser.student is not None)
+        for trained_on, one in parser.scored
+    )
     notes = [
-        ("F1 is not to be trusted. " if any(counts) else "")
-        + f"Of {whole(evaluate['sentences'])} sentences: {whole(counts[0])} errors, "
-        f"{whole(counts[1])} skipped, which EVALB leaves out of every sum; both must be 0. Scored "
-        f"as `{evaluate['signature']}`; ± is half of a 95 % bootstrap interval.",
+        ("F1 is not to be trusted. " if wrong else "")
+        + f"Of {whole(evaluate['sentences'])} sentences: {counts}. EVALB leaves these out of every "
+        f"sum; both must be 0. Scored as `{evaluate['signature']}`; ± is half of a 95 % bootstrap "
+        "interval.",
     ]
     for trained_on, one in parser.scored:
         if free := one.get("unconstrained"):
