@@ -353,6 +353,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             (' + f" {SHARED}" * variant.shared', ""),
         ],
     },
+    "tests/compare/test_runs.py": {
+        f"{PACKAGE}/compare/scored_run.py": [
+            ("projects, EVALUATIONS.values())", "projects, [EVALUATIONS[WEIGHTS]])"),
+        ],
+    },
     "tests/report/test_sweep_plots.py": {
         f"{PACKAGE}/report/sweep_plots.py": [
             ("if sizes(variant) == sizes(base)]", "if variant]"),

@@ -502,7 +502,9 @@ def test_other_mistakes_are_one_line(project: Path, capsys: pytest.CaptureFixtur
     write_json(Path("metrics/evaluate.json"), {"made_from": {}})
     assert "metrics/evaluate.json has no weights" in refusal(capsys, "base", "models/train")
     write_json(Path("metrics/evaluate.json"), {"made_from": 3, "averaged_checkpoints": 3})
-    assert "metrics/evaluate.json is no evaluation" in refusal(capsys, "base", "models/train")
+    told = refusal(capsys, "base", "models/train")
+    assert "metrics/evaluate.json is no evaluation" in told
+    assert "`dvc repro -f evaluate`" in told
 
 
 # --- parsing -------------------------------------------------------------------------------------
@@ -635,3 +637,27 @@ def test_a_parser_and_a_translator_are_not_compared(
             f"B ({second.rpartition(':')[2]}) by {scores[1]}: only runs of one task can be "
             "compared\n"
         )
+
+
+def test_the_student_is_compared_by_its_own_evaluation(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of self-training: that of the stage student."""
+    for share, sums in ((0.3, "6"), (0.5, "5")):  # the student's first, which is put aside
+        write_parser(Path(), share, sums)
+        if sums == "6":
+            Path("models/train").rename("models/student")
+            Path("metrics/evaluate.json").rename("metrics/semi_supervised.json")
+            Path("reports/translations.tsv").rename("reports/semi_supervised.tsv")
+    found = compared(capsys, "models/train", "models/student")
+    expected = against_base([parsed(0.5, 1)], [parsed(0.3, 1)], TreeScorer(GOLD))
+    assert found["difference"]["p"] == expected["p"]
+    assert found["difference"]["f1"] == pytest.approx(expected["f1_difference"], abs=2e-3)
+    Path("reports/semi_supervised.tsv").unlink()
+    told = json.dumps(compared(capsys, "models/train", "models/student"))
+    assert "run `dvc checkout reports/semi_supervised.tsv`, or `dvc repro -f student`" in told
+    write_json(Path("metrics/semi_supervised.json"), {})  # as without self-training
+    found = compared(capsys, "models/train", "models/student")
+    assert found["b"]["scores"] is None
+    assert "metrics/semi_supervised.json of its project is missing" in found["conclusion"]
+    assert "`dvc repro student` there makes it" in found["conclusion"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from seq2sweep.config.datasets import TREES
 from seq2sweep.config.scores import BLEU, F1, Score
@@ -24,12 +25,27 @@ CLEAN = Path("data/clean")
 REPORT = Path("reports/sweep.json")
 WEIGHTS = Path("models/train")
 VOCABULARY = Path("data/vocabulary")
-METRICS = Path("metrics/evaluate.json")
-TRANSLATIONS = Path("reports/translations.tsv")
 WITHOUT_EFFECT = ("download", "sweep", "cluster", "tracking")
 """Sections of which a training's figures do not depend."""
 SHOWN = 12
 """Names of trials that an error lists."""
+
+
+class Evaluated(NamedTuple):
+    """Where a stage leaves the scores of weights, and their translations."""
+
+    stage: str
+    metrics: Path
+    translations: Path
+
+
+EVALUATIONS = {
+    WEIGHTS: Evaluated("evaluate", Path("metrics/evaluate.json"), Path("reports/translations.tsv")),
+    Path("models/student"): Evaluated(
+        "student", Path("metrics/semi_supervised.json"), Path("reports/semi_supervised.tsv")
+    ),
+}
+"""By the folder of the weights, which may also be a copy: they are told by their sums."""
 
 Texts = tuple[list[list[str]], list[str]]
 """Translations, a list a training, and their references."""
@@ -106,14 +122,12 @@ def find(name: str) -> ScoredRun:
 
 
 @contextlib.contextmanager
-def _shaped(path: Path, what: str) -> Iterator[None]:
-    """Say that a file has another shape, where the block trips over that."""
+def _shaped(path: Path, what: str, stage: str) -> Iterator[None]:
+    """Say that a file of the stage has another shape, where the block trips over that."""
     try:
         yield
     except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{path} is no {what} ({error!r}): run `dvc repro -f {what.split()[-1]}`"
-        ) from None
+        raise UserError(f"{path} is no {what} ({error!r}): run `dvc repro -f {stage}`") from None
 
 
 def _read_scored(path: Path, wanted: str, remedy: str) -> list[str]:
@@ -144,7 +158,7 @@ def _trial(project: Path, name: str) -> ScoredRun:
     """A variant with all of its seeds, or one trial of it (`base seed=2`)."""
     path = project / REPORT
     sweep = read_json(path)
-    with _shaped(path, "report of a sweep"):
+    with _shaped(path, "report of a sweep", "sweep"):
         trials, score = _named(path, sweep["trials"], name), Score.of(sweep)
         scored = [trial for trial in trials if trial[score.name] is not None]
         finished = [trial for trial in scored if trial["status"] == "finished"]
@@ -255,6 +269,7 @@ def _weights(folder: Path) -> ScoredRun:
     if not (folder / RECEIPT).exists() and (folder / WEIGHTS / RECEIPT).exists():
         folder = folder / WEIGHTS
     receipt = _model(folder) if (folder / MANIFEST).exists() else read_receipt(folder)
+    ours = EVALUATIONS.get(Path(*folder.parts[-2:]), EVALUATIONS[WEIGHTS])
     sums = {entry["step"]: entry["sha256"] for entry in receipt["checkpoints"]}
     run = ScoredRun(
         name=str(folder),
@@ -263,25 +278,26 @@ def _weights(folder: Path) -> ScoredRun:
         remarks=[],
         config=receipt["config"],
         lineage=receipt["lineage"],
-        unknown=f"{METRICS} of its project is missing or of other weights; `dvc repro evaluate` "
-        "there makes it",
+        unknown=f"{ours.metrics} of its project is missing or of other weights; `dvc repro "
+        f"{ours.stage}` there makes it",
         weights=folder,
     )
     # The evaluation may be in the weights' own project, or in this one.
-    own = [Path(*folder.parts[:-2])] if folder.parts[-2:] == WEIGHTS.parts else []
-    for project in dict.fromkeys([*own, Path()]):
-        path = project / METRICS
+    own = [Path(*folder.parts[:-2])] if Path(*folder.parts[-2:]) in EVALUATIONS else []
+    projects = dict.fromkeys([*own, Path()])
+    for project, one in itertools.product(projects, EVALUATIONS.values()):
+        path = project / one.metrics
         if not path.is_file():
             continue
         metrics = read_json(path)
-        with _shaped(path, "evaluation"):
+        with _shaped(path, "evaluation", one.stage):
             made_from = metrics.get("made_from")
             if made_from is None:
                 continue  # of an earlier version
             used, steps = made_from["weights"], metrics["averaged_checkpoints"]
             if used == [sums.get(step) for step in steps]:
                 config = {**run.config, "evaluate": made_from["evaluate"]}
-                scores = _evaluated(project, metrics, config, run.score)
+                scores = _evaluated(project, one, metrics, config, run.score)
                 return dataclasses.replace(
                     run, config=config, scores=scores, unknown=None, project=project
                 )
@@ -289,13 +305,17 @@ def _weights(folder: Path) -> ScoredRun:
 
 
 def _evaluated(
-    project: Path, metrics: Mapping[str, Any], config: Mapping[str, Any], score: Score
+    project: Path,
+    one: Evaluated,
+    metrics: Mapping[str, Any],
+    config: Mapping[str, Any],
+    score: Score,
 ) -> Scores:
     made_from = metrics["made_from"]
 
     def texts() -> Texts:
-        remedy = "run `dvc checkout reports/translations.tsv`, or `dvc repro -f evaluate`"
-        table = _read_scored(project / TRANSLATIONS, made_from["translations"], remedy)
+        remedy = f"run `dvc checkout {one.translations}`, or `dvc repro -f {one.stage}`"
+        table = _read_scored(project / one.translations, made_from["translations"], remedy)
         translations = [line.split("\t")[2] for line in table[1:]]
         return [translations], _read_references(project, made_from["test_set"])
 
