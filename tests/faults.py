@@ -663,7 +663,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("{whole(one['errors'])} errors", "{whole(evaluate['errors'])} errors"),
             ("signed(gain['f1_difference'], 2)", "signed(gain['high'], 2)"),
             ("whole(silver['agreed'])", "whole(silver['parsed'] // 4)"),
-            ("sum(one[key] for _, one in parser.scored)", "parser.evaluate[key]"),
+            ("any(one[key] for _, one", "any(parser.evaluate[key] for _, one"),
         ],
     },
     # --- attention maps
