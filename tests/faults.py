@@ -950,6 +950,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("train = dataclasses.replace(first, seed=seed)", "train = first"),
         ],
     },
+    "tests/sweep/test_search.py": {
+        f"{PACKAGE}/sweep/optuna_search.py": [
+            ("if not all(key in values for", "if not all(key for"),
+        ],
+    },
     "tests/sweep/test_early_stopping.py": {
         f"{PACKAGE}/sweep/early_stopping.py": [
             ("math.ceil((len(peers) + 1) / self._factor)", "1"),

@@ -372,6 +372,21 @@ def test_a_base_variant_that_failed_is_not_told(tiny_config: Config) -> None:
     assert told.ask(6) == silent.ask(6)
 
 
+def test_a_base_variant_that_lacks_a_key_of_the_space_is_not_told(
+    tiny_config: Config, tiny_corpus: Corpus
+) -> None:
+    """A Transformer has no kernel."""
+    space = {"model.architecture": ["bytenet", "transformer"], "model.kernel": [3, 5]}
+    made = of(tiny_config, space, samples=6, round=3)
+    silent, told = (Proposals(made.sweep, spelt_out(made)) for _ in range(2))
+    for _ in range(STARTUP):
+        told.add(configuration.flatten(made), Outcome("finished", (1.0,)))
+    assert told.ask(6) == silent.ask(6)
+    results, _ = searched(made, tiny_corpus, Machine())
+    trained = {found.variant.config.model.architecture for found in results}
+    assert trained == {"bytenet", "transformer"}
+
+
 def test_values_are_drawn_from_the_space(tiny_config: Config) -> None:
     made = of(tiny_config, SPACE | {"train.precision": ["float32", None, [1]]}, samples=200)
     source = Proposals(made.sweep, spelt_out(made))

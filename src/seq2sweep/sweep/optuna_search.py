@@ -102,6 +102,9 @@ class Proposals:
 
         values: by dotted key.
         """
+        # It lacks keys that only other architectures have.
+        if not all(key in values for keys in self._space for key in keys):
+            return
         params = {
             ", ".join(keys): _place(choices, tuple(values[key] for key in keys))
             for keys, choices in self._space.items()
