@@ -950,6 +950,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("train = dataclasses.replace(first, seed=seed)", "train = first"),
         ],
     },
+    "tests/sweep/test_contest.py": {
+        f"{PACKAGE}/sweep/contest.py": [
+            ("return run(chosen, on_trial)", "return run([*_trials(tries), *chosen], on_trial)"),
+        ],
+    },
     "tests/sweep/test_search.py": {
         f"{PACKAGE}/sweep/optuna_search.py": [
             ("if not all(key in values for", "if not all(key for"),

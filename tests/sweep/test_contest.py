@@ -133,10 +133,24 @@ def test_the_lowest_perplexity_of_its_own_tries_counts(data: Bitext) -> None:
         f"{name} seed={seed}" for name in NAMES for seed in (1, 2)
     ]
     assert [rate_of(result.variant) for result in results] == [0.5, 0.5, 6.0, 6.0, 2.0, 2.0]
-    # All so far are named again, as they are found trained then; nobody hears of them twice.
-    assert calls[1][: len(calls[0])] == calls[0]
+    assert [len(call) for call in calls] == [9, 6]
     assert len(heard) == len(set(heard)) == 9 + 1 + 6
     assert heard[9] == "chosen"
+
+
+def test_what_is_trained_just_as_a_try_was_is_heard_of_too(data: Bitext) -> None:
+    config = asked(**{"sweep.learning_rates": [1.0], "sweep.search_share": 0.5, "sweep.seeds": 1})
+    calls: list[list[str]] = []
+    heard: list[str] = []
+    results, entrants = contest.compare(
+        config, data, run_by(lambda variant: 5.0, calls),
+        on_trial=lambda event, variant, figures: heard.append(variant.name),
+        on_choice=lambda entrants: None,
+    )  # fmt: skip
+    tries = [one.variant for entrant in entrants for one in entrant.tries]
+    assert [one.variant.fingerprint for one in results] == [one.fingerprint for one in tries]
+    assert [one.variant.name for one in results] == NAMES
+    assert heard == [*calls[0], *NAMES]
 
 
 @pytest.mark.parametrize("odd", [None, math.nan, math.inf])
@@ -199,9 +213,9 @@ def test_what_a_plan_counts_is_what_is_trained(data: Bitext) -> None:
         on_trial=lambda *said: None, on_choice=lambda entrants: None,
     )  # fmt: skip
     assert refused == []
-    assert [one.name for one in planned] == calls[1]
+    assert [one.name for one in planned] == [*calls[0], *calls[1]]
     # Before there is data all is known but how many steps another architecture has.
-    assert [one.name for one in variants(config)[0]] == calls[1]
+    assert [one.name for one in variants(config)[0]] == [*calls[0], *calls[1]]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
@@ -46,21 +45,14 @@ def compare(
     """
     base = base_of(config)
     tries = entries(base, data, {})
-    tried = _trials(tries)
-    results = _by_fingerprint(run(tried, on_trial))
+    results = _by_fingerprint(run(_trials(tries), on_trial))
     entrants = [_entrant(name, made, results, base) for name, made in tries.items()]
     on_choice(entrants)
     rates = {one.name: one.best for one in entrants if one.best is not None}
     wanted = entries(base, data, rates)
     chosen = _trials({name: made for name, made in wanted.items() if name in rates})
-    heard = {variant.fingerprint for variant in tried}
-
-    def tell(event: str, variant: Variant, figures: dict[str, Any]) -> None:
-        if variant.fingerprint not in heard:
-            on_trial(event, variant, figures)
-
-    results = _by_fingerprint(run([*tried, *chosen], tell)) if chosen else {}
-    return [results[variant.fingerprint] for variant in chosen], entrants
+    # Without the tries: one of them may have the same fingerprint.
+    return run(chosen, on_trial) if chosen else [], entrants
 
 
 def _trials(trainings: Trainings) -> list[Variant]:
