@@ -967,9 +967,17 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "[i for i in range(trial) if rung",
                 "[i for i in range(max(0, trial - 1)) if rung",
             ),
-            ("if rung < self._warmup[trial]:", "if rung < self._warmup[trial] - 1:"),
+            ("if rung >= self._warmup[trial]:", "if rung >= self._warmup[trial] - 1:"),
             ("if rung >= self._warmup[i]]", "if rung]"),
-            ("best > statistics.median(averages)", "best > min(averages)"),
+            ("best > statistics.median(", "best > min("),
+            ("            self._passed[trial] += 1\n", ""),
+            ("range(trial, len(self._passed))", "range(trial, trial + 1)"),
+            ("if self._ended[trial] or (not later", "if (not later"),
+        ],
+    },
+    "tests/cluster/test_tune_scheduler.py": {
+        f"{PACKAGE}/cluster/tune_scheduler.py": [
+            ("if trial.status != Trial.PAUSED:", "if False:"),
         ],
     },
     "tests/sweep/test_budget.py": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
@@ -115,6 +116,17 @@ def test_who_waits_for_others_makes_room_and_comes_back_in_its_place() -> None:
     assert tune.start() == 2
     assert tune.report(0, 4, 6.0) == TrialScheduler.CONTINUE
     assert tune.start() == 1
+
+
+def test_only_of_who_is_paused_is_asked_whether_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rungs, asked = three(), list[int]()
+    monkeypatch.setattr(rungs, "goes_on", lambda trial: asked.append(trial) or True)
+    tune = FakeController(OrderedScheduler(range(3), rungs))
+    tune.add(0, 1, 2)
+    assert [tune.start(), tune.start()] == [0, 1]
+    assert asked == [0, 1]
 
 
 def test_a_trial_that_is_tried_again_has_not_ended() -> None:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2sweep.sweep.early_stopping import Rungs
+from seq2sweep.sweep import early_stopping
+from seq2sweep.sweep.early_stopping import Curve, Rungs
 
 Rule = Literal["asha", "median"]
 
@@ -89,6 +90,45 @@ def test_who_warms_up_neither_judges_nor_is_judged() -> None:
         assert found.goes_on(1) is False
         found.report(2, 8, 600.0)
         assert found.goes_on(2) is False  # its warm-up ended here
+
+
+def test_a_passed_rung_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All trials are asked about at each event, of which a long sweep has many."""
+    looked, average = list[int](), early_stopping._average
+
+    def counted(curve: Curve, until: int) -> float:
+        looked.append(until)
+        return average(curve, until)
+
+    monkeypatch.setattr(early_stopping, "_average", counted)
+    found, trials, validations = rungs("median", 5, longest=40), range(5), range(2, 41, 2)
+    for step in validations:
+        for trial in trials:
+            found.report(trial, step, 50.0 - trial)
+            assert all(found.goes_on(one) for one in trials[: trial + 1])
+    pairs = len(trials) * (len(trials) - 1) // 2
+    assert len(looked) == pairs * len(found.steps)
+
+
+@pytest.mark.parametrize("rule", ["asha", "median"])
+def test_a_passed_rung_is_looked_at_again_where_its_figures_change(rule: Rule) -> None:
+    def passed() -> Rungs:
+        found = rungs(rule, 3)
+        found.end(0)
+        for trial in (1, 2):
+            found.report(trial, 4, 10.0 - trial)
+            assert found.goes_on(trial) is True
+        return found
+
+    found = passed()
+    found.report(1, 4, 7.0)
+    assert found.goes_on(2) is False
+    found = passed()
+    found.report(0, 4, 7.0)
+    assert found.goes_on(1) is False
+    found = passed()
+    found.begin_again(1)
+    assert found.goes_on(2) is None
 
 
 def run(rule: Rule, curves: list[list[float]], at_once: int, seed: int) -> list[int]:

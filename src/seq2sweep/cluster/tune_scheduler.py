@@ -108,8 +108,9 @@ class OrderedScheduler(FIFOScheduler):  # type: ignore[misc]
         for trial in sorted(trials, key=lambda trial: self.place[_index(trial)]):
             if trial.status == Trial.PENDING:
                 return trial
-            goes_on = self.rungs is None or self.rungs.goes_on(_index(trial)) is not None
-            if trial.status == Trial.PAUSED and goes_on:
+            if trial.status != Trial.PAUSED:
+                continue
+            if self.rungs is None or self.rungs.goes_on(_index(trial)) is not None:
                 return trial if self.room is None or busy < self.room() else None
         return None
 

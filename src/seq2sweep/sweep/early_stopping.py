@@ -45,6 +45,8 @@ class Rungs:
         self._rule = rule
         self._factor = reduction_factor
         self._curves: list[dict[int, float]] = [{} for _ in range(count)]
+        self._reached = [0] * count
+        self._passed = [0] * count  # how many rungs need not be looked at again
         self._ended = [False] * count
         self._warmup = list(warmup_steps) or [0] * count
         self.steps: list[int] = []
@@ -55,7 +57,11 @@ class Rungs:
 
     def report(self, trial: int, step: int, perplexity: float) -> None:
         """A validation of a trial; the same one again changes nothing."""
-        self._curves[trial][step] = perplexity
+        curve, later = self._curves[trial], step > self._reached[trial]
+        if self._ended[trial] or (not later and curve.get(step) != perplexity):
+            self._look_again(trial)
+        curve[step] = perplexity
+        self._reached[trial] = max(step, self._reached[trial])
 
     def end(self, trial: int) -> None:
         """The trial shows nothing more, however it ended."""
@@ -64,26 +70,29 @@ class Rungs:
     def begin_again(self, trial: int) -> None:
         """The trial has not ended; what it has shown it will show again."""
         self._ended[trial] = False
+        self._look_again(trial)
         self._curves[trial].clear()
+        self._reached[trial] = 0
 
     def goes_on(self, trial: int) -> bool | None:
         """Whether a trial may train further; None while that depends on others' next figures."""
-        reached = max(self._curves[trial], default=0)
-        for rung in self.steps:
-            if rung > reached:
+        for rung in self.steps[self._passed[trial] :]:
+            if rung > self._reached[trial]:
                 break
-            if rung < self._warmup[trial]:
-                continue
-            others = [i for i in range(trial) if rung >= self._warmup[i]]
-            if not all(self._ended[i] or self._has_reached(i, rung) for i in others):
-                return None
-            peers = [self._curves[i] for i in others if self._has_reached(i, rung)]
-            if self._is_bad(self._curves[trial], peers, rung):
-                return False
+            if rung >= self._warmup[trial]:
+                others = [i for i in range(trial) if rung >= self._warmup[i]]
+                if not all(self._ended[i] or self._reached[i] >= rung for i in others):
+                    return None
+                peers = [self._curves[i] for i in others if self._reached[i] >= rung]
+                if self._is_bad(self._curves[trial], peers, rung):
+                    return False
+            self._passed[trial] += 1
         return True
 
-    def _has_reached(self, trial: int, rung: int) -> bool:
-        return max(self._curves[trial], default=0) >= rung
+    def _look_again(self, trial: int) -> None:
+        """A trial has changed what it and those after it were judged by."""
+        for after in range(trial, len(self._passed)):
+            self._passed[after] = 0
 
     def _is_bad(self, curve: Curve, peers: list[dict[int, float]], rung: int) -> bool:
         if not peers:
@@ -94,11 +103,11 @@ class Rungs:
             return better >= math.ceil((len(peers) + 1) / self._factor)
         until = _first(curve, rung)
         best = min(value for step, value in curve.items() if step <= until)
-        averages = [
-            statistics.fmean(value for step, value in peer.items() if step <= _first(peer, rung))
-            for peer in peers
-        ]
-        return best > statistics.median(averages)
+        return best > statistics.median(_average(peer, _first(peer, rung)) for peer in peers)
+
+
+def _average(curve: Curve, until: int) -> float:
+    return statistics.fmean(value for step, value in curve.items() if step <= until)
 
 
 def _first(curve: Curve, rung: int) -> int:
