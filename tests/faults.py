@@ -977,6 +977,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/cluster/test_tune_scheduler.py": {
         f"{PACKAGE}/cluster/tune_scheduler.py": [
+            ("self.rungs.retry(index)", "self.rungs.begin_again(index)"),
             ("if trial.status != Trial.PAUSED:", "if False:"),
         ],
     },

@@ -142,6 +142,19 @@ def test_a_trial_that_is_tried_again_has_not_ended() -> None:
     assert tune.report(1, 4, 5.0) == TrialScheduler.STOP
 
 
+def test_who_has_passed_a_rung_goes_on_while_another_is_tried_again() -> None:
+    """Between two rungs a pause would leave the workers of a trial of several behind."""
+    tune = FakeController(OrderedScheduler(range(3), three()))
+    tune.add(0, 1, 2)
+    assert [tune.start(), tune.start()] == [0, 1]
+    for index in (0, 1):
+        assert tune.report(index, 4, 5.0 - index) == TrialScheduler.CONTINUE
+    tune.fail(0)
+    assert tune.report(1, 5, 4.0) == TrialScheduler.CONTINUE
+    assert tune.start() == 0
+    assert tune.report(0, 4, 5.0) == TrialScheduler.CONTINUE
+
+
 def test_failures_are_counted_anew_after_a_new_checkpoint() -> None:
     for rungs in (None, three()):
         controller = FakeController(OrderedScheduler([0], rungs))

@@ -129,6 +129,13 @@ def test_a_passed_rung_is_looked_at_again_where_its_figures_change(rule: Rule) -
     found = passed()
     found.begin_again(1)
     assert found.goes_on(2) is None
+    found = passed()
+    found.retry(0)
+    assert found.goes_on(1) is None
+    found = passed()
+    found.retry(1)
+    found.end(0)
+    assert found.goes_on(2) is True
 
 
 def run(rule: Rule, curves: list[list[float]], at_once: int, seed: int) -> list[int]:

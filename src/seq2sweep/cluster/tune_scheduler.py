@@ -60,9 +60,9 @@ class OrderedScheduler(FIFOScheduler):  # type: ignore[misc]
     def on_trial_add(self, controller: Any, trial: Trial) -> None:
         """Called for a new trial, and for one that failed and is tried again."""
         index = _index(trial)
-        if self.rungs is not None:
-            self.rungs.begin_again(index)
         if index in self.known:
+            if self.rungs is not None:
+                self.rungs.retry(index)
             ray_internals.set_trial_status(controller, trial, Trial.PAUSED)
         else:  # the controller books it by its status when this returns
             trial.set_status(Trial.PAUSED)

@@ -67,10 +67,14 @@ class Rungs:
         """The trial shows nothing more, however it ended."""
         self._ended[trial] = True
 
-    def begin_again(self, trial: int) -> None:
-        """The trial has not ended; what it has shown it will show again."""
+    def retry(self, trial: int) -> None:
+        """The trial has not ended; what it has shown counts, as others went on by it."""
         self._ended[trial] = False
         self._look_again(trial)
+
+    def begin_again(self, trial: int) -> None:
+        """The trial has not ended; what it has shown it will show again."""
+        self.retry(trial)
         self._curves[trial].clear()
         self._reached[trial] = 0
 
