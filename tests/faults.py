@@ -955,6 +955,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("return run(chosen, on_trial)", "return run([*_trials(tries), *chosen], on_trial)"),
         ],
     },
+    "tests/sweep/test_trial_record.py": {
+        f"{PACKAGE}/sweep/trial_record.py": [
+            ('.glob("[!.]*")', '.glob("*")'),
+        ],
+    },
     "tests/sweep/test_search.py": {
         f"{PACKAGE}/sweep/optuna_search.py": [
             ("if not all(key in values for", "if not all(key for"),

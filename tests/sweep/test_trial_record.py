@@ -9,7 +9,12 @@ import pytest
 
 from seq2sweep.config import Config
 from seq2sweep.runs.run_store import RunStore
-from seq2sweep.sweep.trial_record import TRANSLATIONS_NAME, TrialRecord
+from seq2sweep.sweep.trial_record import (
+    NODES_NAME,
+    TRANSLATIONS_NAME,
+    TrialRecord,
+    nodes_of,
+)
 from seq2sweep.sweep.variants import variants
 from seq2sweep.train import checkpointing
 from tests.cluster.checkpoints import damage, save
@@ -72,3 +77,11 @@ def test_scores_are_used_again_where_they_were_made_alike(
     last = record(final=True)
     assert last.reuse_cause()
     assert last.cause == first.cause
+
+
+def test_a_node_whose_file_a_kill_left_half_written_is_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / NODES_NAME
+    folder.mkdir()
+    for name, text in (("late-2b", "2.0\n"), ("early-1a", "1.0\n"), (".late-2b.0f.partial", "")):
+        (folder / name).write_text(text)
+    assert nodes_of(tmp_path) == ["early-1a", "late-2b"]

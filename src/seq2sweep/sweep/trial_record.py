@@ -223,7 +223,7 @@ class TrialRecord:
 
 def nodes_of(folder: Path) -> list[str]:
     """The nodes that a trial of one worker ran on, in the order in which it came there last."""
-    found = list((folder / NODES_NAME).glob("*"))
+    found = list((folder / NODES_NAME).glob("[!.]*"))  # not what a kill has left half written
     return [path.name for path in sorted(found, key=lambda path: float(path.read_text()))]
 
 
