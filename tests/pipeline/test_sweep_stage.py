@@ -12,6 +12,7 @@ import pytest
 from pipeline import stage, sweep
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
+from seq2sweep.errors import OperationalError
 from seq2sweep.report.sweep_report import summarise
 from seq2sweep.sweep import console_lines
 from tests.report.made_up_results import sweep as made_up
@@ -83,3 +84,37 @@ def test_the_best_is_said_with_its_score(
     )
     console_lines.say_end([result], summarise(record(parses)), 0, 60.0)
     assert f"; best: layers 2, {said} on valid" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("method", ["grid", "optuna", "table2"])
+@pytest.mark.parametrize("storage", ["runs", "s3://bucket/runs"])
+def test_how_to_try_failed_trials_again(
+    tiny_config: Config, method: str, storage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A search, or Table 2, keeps them: to force the stage trains none of them."""
+    chosen = SimpleNamespace(config=SimpleNamespace(sweep=SimpleNamespace(method=method)))
+    chosen.name, chosen.config.data = "base", tiny_config.data
+    store = SimpleNamespace(location=f"{storage}/sweep-1/trials/base-1a")
+    journal = Path("runs/sweep-1/trials/base-1a/journal.jsonl")
+    failed, finished = (
+        SimpleNamespace(
+            variant=chosen, store=store, journal=journal, metrics={},
+            status=status, cause="out of memory",
+        )
+        for status in ("failed", "finished")
+    )  # fmt: skip
+    folders = "runs/sweep-1/trials"
+    if storage != "runs":
+        folders += " and s3://bucket/runs/sweep-1/trials"
+    remove = "" if method == "grid" else f"remove their folders in {folders}, then "
+    results: Any = [failed, finished]
+    console_lines.say_end(results, summarise(record(parses=False)), 0, 60.0)
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"to try those that failed again: {remove}dvc repro --force --single-item sweep"
+    )
+    with pytest.raises(OperationalError) as caught:
+        console_lines.say_end(results[:1], summarise(record(parses=False)), 0, 60.0)
+    assert str(caught.value) == (
+        "all 1 trials failed, the first (base) as: out of memory; their logs are in "
+        f"runs/sweep-1/trials; {remove}run `dvc repro` again to resume"
+    )

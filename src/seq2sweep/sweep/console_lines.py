@@ -80,15 +80,25 @@ def say_end(
         + f" in {console.duration(seconds)}{found}"
     )
     failed = [result for result in results if result.status == "failed"]
-    if failed and len(failed) == len(results):
-        first = failed[0]
-        raise OperationalError(
-            f"all {len(failed)} trials failed, the first ({first.variant.name}) as: {first.cause}; "
-            f"their logs are in {first.journal.parent.parent}; run `dvc repro` again to resume"
-        )
     if failed:
-        console.say("to try those that failed again: dvc repro --force --single-item sweep")
+        _say_failures(failed, of=len(results))
     ended = [result.metrics for result in results if "device" in result.metrics]
     warnings = {hardware.no_peak_warning(m["device"], m["precision"]) for m in ended}
     for warning in sorted(filter(None, warnings)):
         console.say(warning)
+
+
+def _say_failures(failed: Sequence[TrialResult], of: int) -> None:
+    """How to try them again; OperationalError when all have failed."""
+    first = failed[0]
+    here, there = str(first.journal.parent.parent), first.store.location.rpartition("/")[0]
+    # What was proposed after a failure, or chosen, follows from it: such a trial stays as it is.
+    final = first.variant.config.sweep.method in ("optuna", "table2")
+    folders = " and ".join(dict.fromkeys([here, there]))
+    remove = f"remove their folders in {folders}, then " if final else ""
+    if len(failed) == of:
+        raise OperationalError(
+            f"all {of} trials failed, the first ({first.variant.name}) as: {first.cause}; "
+            f"their logs are in {here}; {remove}run `dvc repro` again to resume"
+        )
+    console.say(f"to try those that failed again: {remove}dvc repro --force --single-item sweep")
