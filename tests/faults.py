@@ -925,9 +925,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/tracking/sweep_runs.py": [
             ("        run.log(scores)\n", "        run.log(scores, step=12)\n"),
             (
+                "above, several = self.parent.name, variant.name != variant.variant",
                 "above, several = self.parent.name, config.sweep.seeds > 1",
-                "above, several = self.parent.name, True",
             ),
+            ("variant.name != variant.variant", "True"),
             ('best, flops = f"{SCORE}valid_{score.name}"', 'best, flops = f"valid_{score.name}"'),
         ],
         f"{PACKAGE}/tracking/mlflow_runs.py": [

@@ -227,6 +227,44 @@ def test_one_seed_is_its_variant_and_has_no_deviation(
     assert sweep.recorder.variant_run("base") is sweep.recorder.runs["base"]
 
 
+def test_a_try_of_table_2_is_a_run_of_one_seed(
+    tiny_config: Config, store: tuple[str, Path], tmp_path: Path
+) -> None:
+    """However many the trainings after it have."""
+    changes = {
+        "sweep.method": "table2",
+        "sweep.rows": ["recurrent"],
+        "sweep.space": {},
+        "sweep.budget": "flops",
+        "sweep.scheduler": "none",
+        "sweep.seeds": 2,
+        "sweep.learning_rates": [1.0],
+        "sweep.base": {"train.steps": 90},
+        "train.warmup_steps": 4,
+    }
+    sweep = Sweep(tmp_path, configuration.with_changes(tiny_config, changes))
+    tried, failed = (f"{name} at 1 x the learning rate" for name in ("base", "recurrent"))
+    with sweep.parent, sweep.recorder:
+        sweep.end(tried, flops=1e9)
+        sweep.end(failed, "failed", "diverged")
+        sweep.score(tried, 21.0)
+        for seed in (1, 2):
+            sweep.end(f"base seed={seed}", flops=4e9)
+    runs = sweep.recorded(store)
+    seeds = {f"base seed={seed}" for seed in (1, 2)}
+    assert runs.keys() == {"sweep", "base", tried, failed, *seeds}
+    for name in (tried, failed, "base"):
+        tags = runs[name].data.tags
+        assert (tags["kind"], tags["mlflow.parentRunId"]) == (
+            "variant",
+            runs["sweep"].info.run_id,
+        )
+    assert runs[tried].data.metrics["score/valid_bleu"] == 21.0
+    assert runs[failed].info.status == "FAILED"
+    assert runs[failed].data.tags["error"] == "diverged"
+    assert runs["base"].data.metrics["cost/flops"] == 4e9
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_what_has_one_number_is_a_bar_and_flops_or_the_score_come_first(
     tmp_path: Path, config: Config, store: tuple[str, Path], seeds: int

@@ -123,7 +123,8 @@ class SweepRecorder:
         config, root = variant.config, self.parent.folder.parent
         known = variant_tags(variant) | tags(self.lineage)
         params = parameters(config, "model", "train") | variant.changes
-        above, several = self.parent.name, config.sweep.seeds > 1
+        # A try of Table 2 has one seed, however many the sweep has.
+        above, several = self.parent.name, variant.name != variant.variant
         if several:
             if variant.variant not in self.variants:
                 own = {key: value for key, value in params.items() if key != "train.seed"}
@@ -142,7 +143,7 @@ class SweepRecorder:
             above = self.variants[variant.variant].run.name
         run = Recorder(
             root,
-            f"{variant.variant} seed={variant.seed}" if several else variant.variant,
+            variant.name,
             kind="trial" if several else "variant",
             parent=above,
             params=params,
