@@ -961,6 +961,15 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('.glob("[!.]*")', '.glob("*")'),
         ],
     },
+    "tests/jobs/test_submit.py": {
+        f"{PACKAGE}/jobs/submit.py": [
+            ("        taken = True\n", "        taken = False\n"),
+            ("            taken = False\n            raise", "            raise"),
+        ],
+        f"{PACKAGE}/cluster/job_client.py": [
+            ("OperationalError if lost else JobRefusedError", "JobRefusedError"),
+        ],
+    },
     "tests/pipeline/test_sweep_stage.py": {
         f"{PACKAGE}/sweep/console_lines.py": [
             ('in ("optuna", "table2")', "in ()"),

@@ -327,16 +327,19 @@ def test_values_are_for_this_user_and_taken_once(storage: Storage) -> None:
         results.values_of(["PATH", "NOT_SET"])
 
 
-@pytest.mark.parametrize("outcome", [KeyboardInterrupt, OperationalError, False, True])
-def test_values_of_a_job_that_was_not_taken_are_removed(
+@pytest.mark.parametrize(
+    "outcome", [KeyboardInterrupt, OperationalError, job_client.JobRefusedError, False, True]
+)
+def test_values_stay_for_a_job_that_may_have_been_taken(
     stub: Project, storage: Storage, outcome: type[BaseException] | bool
 ) -> None:
+    """The answer to an interrupted submission, or to one that was given up, is not known."""
     stub.set({"cluster.job_environment": ["PATH"]})
     seen: list[str] = []
 
     class Server:
         def ended(self) -> dict[str, bool]:
-            return {}
+            return {wanted.job: True} if seen else {}
 
         def submit(self, *arguments: object, environment: str, **about: str) -> bool:
             seen.append(environment)
@@ -349,7 +352,12 @@ def test_values_of_a_job_that_was_not_taken_are_removed(
     with contextlib.suppress(KeyboardInterrupt, OperationalError):
         jobs._submit(server, load(stub), wanted, storage, wanted.job)
     kept = [f"environment/{name}" for name in storage.values()]
-    assert kept == (seen if outcome is True else [])
+    assert kept == (seen if outcome not in (job_client.JobRefusedError, False) else [])
+    # The next submit removes those of an attempt that has ended without them.
+    first = [*seen]
+    with contextlib.suppress(KeyboardInterrupt, OperationalError):
+        jobs._submit(server, load(stub), wanted, storage, f"{wanted.job}-2")
+    assert storage.read(first[0]) is None
 
 
 def test_values_that_no_job_takes_any_more_are_removed(
@@ -666,23 +674,30 @@ def test_a_job_is_submitted_until_the_server_has_answered(
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answers", "said", "refused"),
     [
-        (STARTING, r"the job server refused the job: .*No available agent"),
-        (LOST, r"did not answer \(Remote end closed.*submit again, which attaches"),
+        ([STARTING] * 9, r"the job server refused the job: .*No available agent", True),
+        ([LOST, *[STARTING] * 9], r"the job server refused the job: .*No available agent", False),
+        ([LOST] * 9, r"did not answer \(Remote end closed.*submit again, which attaches", False),
     ],
-    ids=["starting", "lost"],
+    ids=["starting", "lost, then starting", "lost"],
 )
 def test_a_server_that_takes_no_job_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    answer: Exception,
+    answers: list[Exception | None],
     said: str,
+    refused: bool,
 ) -> None:
     monkeypatch.setattr(job_client, "START_SECONDS", 2.5)
     monkeypatch.setattr(console, "SILENT_SECONDS", 0.2)
-    with console.never_silent("submitting train-1"), pytest.raises(OperationalError, match=said):
-        job_server(FakeTaker([answer] * 9, {})).submit("train-1", "true", Path("p.zip"), {})
+    with (
+        console.never_silent("submitting train-1"),
+        pytest.raises(OperationalError, match=said) as caught,
+    ):
+        job_server(FakeTaker([*answers], {})).submit("train-1", "true", Path("p.zip"), {})
+    # Whether it is certain that the job has not been taken.
+    assert isinstance(caught.value, job_client.JobRefusedError) is refused
     assert re.search(
         r"(?m)^waiting .* the (cluster can start jobs|job server), ", capsys.readouterr().out
     )

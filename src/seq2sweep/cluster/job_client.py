@@ -39,6 +39,10 @@ OVERRIDES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 _TROUBLE = (OSError, RuntimeError, requests.RequestException, aiohttp.ClientError, TimeoutError)
 
 
+class JobRefusedError(OperationalError):
+    """The job server has answered that it takes no job, and no request to it went unanswered."""
+
+
 class JobServerAwayError(Exception):
     """The job server has not answered for PATIENCE_SECONDS."""
 
@@ -95,7 +99,7 @@ class JobServer:
         """Upload the project and start an attempt; False if one of that name is there already.
 
         Tries again for START_SECONDS where the cluster cannot start jobs yet, or does not answer.
-        Raises OperationalError.
+        Raises JobRefusedError, or OperationalError where the job may have been taken.
         """
         give_up = time.monotonic() + START_SECONDS
         lost = False  # an answer: the job may have been taken
@@ -112,8 +116,9 @@ class JobServer:
                 if "already exists" in str(error):
                     return lost and self._is_of(name, about)
                 if "No available agent" not in str(error) or time.monotonic() > give_up:
+                    kind = OperationalError if lost else JobRefusedError
                     reason = _first_line(error)
-                    raise OperationalError(f"the job server refused the job: {reason}") from None
+                    raise kind(f"the job server refused the job: {reason}") from None
                 console.doing("waiting until the cluster can start jobs")
             except OSError as error:
                 if time.monotonic() > give_up:

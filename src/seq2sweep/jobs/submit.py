@@ -273,6 +273,8 @@ def _submit_or_attach(
 
 
 def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, name: str) -> bool:
+    from seq2sweep.cluster.job_client import JobRefusedError
+
     # Not of a job that is attached to or has finished: where it records has been decided.
     check_records_stay(config, wanted)
     for path, total in wanted.inputs.items():
@@ -293,17 +295,21 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     if config.cluster.job_environment:
         # Not in the job's settings: Ray writes them into its logs.
         values = about[entrypoint.VALUES] = results.values_name(name)
-    taken = False
-    try:
+    with tempfile.TemporaryDirectory(prefix="s2s-job-") as folder:
+        archive = Path(folder) / "project.zip"
+        bundle.write_zip(archive, files)
         if values is not None:
             storage.write_private(values, results.values_of(config.cluster.job_environment))
-        with tempfile.TemporaryDirectory(prefix="s2s-job-") as folder:
-            archive = Path(folder) / "project.zip"
-            bundle.write_zip(archive, files)
+        # Without an answer, or interrupted, the job may be there and want its values.
+        taken = True
+        try:
             taken = server.submit(name, ENTRY, archive, variables, **about)
-    finally:
-        if values is not None and not taken:
-            storage.delete(values)
+        except JobRefusedError:
+            taken = False
+            raise
+        finally:
+            if values is not None and not taken:
+                storage.delete(values)
     return taken
 
 
