@@ -16,7 +16,7 @@ from seq2sweep import config as configuration
 from seq2sweep.data import files
 from seq2sweep.data.bitext import read_training_header
 from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, ending
-from seq2sweep.jobs import dvc_stages, submit
+from seq2sweep.jobs import dvc_stages, entrypoint, submit
 from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import write_json as write_json
 from seq2sweep.sweep.variants import variants
@@ -169,6 +169,17 @@ def training_header(config: configuration.Config, encoded: Path = ENCODED) -> di
             f"model.target_symbols is {known} but the trees have {found} symbols: set it to {found}"
         )
     return header
+
+
+def for_workers(config: configuration.Config, encoded: Path, data: str) -> Path:
+    """The full path of a folder of encoded data by which workers read it, or get a copy.
+
+    data: the fingerprint of the encoded data.
+    """
+    if configuration.is_address(config.cluster.storage):  # a bucket's nodes get copies
+        return encoded.resolve()
+    storage = (Path.cwd() / config.cluster.folder).resolve()
+    return entrypoint.seen_by_all_nodes(encoded, storage, data)
 
 
 def lineage(config: configuration.Config, header: dict[str, Any], **more: Path) -> dict[str, str]:

@@ -29,7 +29,8 @@ from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError
-from seq2sweep.evaluate.attention.trial_heads import score_with_heads
+from seq2sweep.evaluate.attention.trial_heads import TrialScorer
+from seq2sweep.evaluate.evaluation import Data
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.formats import table_files
@@ -309,13 +310,11 @@ def train(
     run = functools.partial(
         run_sweep,
         config,
-        encoded=stage.ENCODED.resolve(),
+        encoded=stage.for_workers(config, stage.ENCODED, header["fingerprint"]),
         project=Path.cwd(),
         name=name,
-        score=functools.partial(
-            score_with_heads, clean=stage.CLEAN.resolve(), vocabulary=stage.VOCABULARY.resolve()
-        ),
-        scorer=code_fingerprint.of_parts(stage.code_of(score_with_heads.__module__)),
+        score=TrialScorer.read(Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)),
+        scorer=code_fingerprint.of_parts(stage.code_of(TrialScorer.__module__)),
     )
     with ray_session(config.cluster):
         if config.sweep.method not in ("optuna", "table2"):

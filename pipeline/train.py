@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import stage
-from seq2sweep import config as configuration
 from seq2sweep import console, hardware
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.train_driver import run_training
@@ -24,7 +23,6 @@ from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.decode.exported_weights import read_receipt
 from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.jobs import entrypoint
 from seq2sweep.model import flops
 from seq2sweep.report.markdown import markdown_table
 from seq2sweep.runs import journal
@@ -138,14 +136,11 @@ def train(config: Config, store: RunStore, encoded: Path, data: str) -> RunStatu
 
     data: the fingerprint of the encoded data.
     """
-    seen = encoded.resolve()
-    if not configuration.is_address(config.cluster.storage):  # a bucket's nodes get copies
-        seen = entrypoint.seen_by_all_nodes(encoded, store.folder.parent, data)
     try:
         return run_training(
             config,
             store,
-            encoded=seen,
+            encoded=stage.for_workers(config, encoded, data),
             on_event=functools.partial(say_progress, steps=config.train.steps),
         )
     except KeyboardInterrupt:

@@ -131,6 +131,30 @@ def trains_there(machines: Machines, node: str) -> bool:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(600)
+def test_a_sweep_is_scored_on_nodes_that_do_not_see_the_project(home: Home) -> None:
+    """Before a node is lost: the job's copy of the project lies on the head alone."""
+    sweep = {
+        "train.steps": 40,
+        "train.validate_every": 20,
+        "evaluate.beam": 1,
+        "sweep.method": "one_at_a_time",
+        "sweep.base": {},
+        "sweep.space": {"train.learning_rate_scale": [0.5, 0.7, 0.9]},
+        "sweep.seeds": 1,
+        "sweep.scheduler": "none",
+        "sweep.cpus_per_trial": 1,
+    }
+    home.set({"cluster.job_server": home.machines.job_server} | sweep)
+    home.call("-m", "dvc", "repro", "sweep")
+    trials = json.loads((home.folder / "reports/sweep.json").read_text())["trials"]
+    assert [(trial["status"], trial["cause"]) for trial in trials] == [("finished", None)] * 4
+    assert all(trial["bleu"] is not None for trial in trials)
+    assert len({node for trial in trials for node in trial["nodes"]}) == 2
+    home.set({"cluster.job_server": home.machines.job_server})
+
+
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_trained_from_home_on_two_nodes_through_three_kills(home: Home) -> None:
     machines = home.machines

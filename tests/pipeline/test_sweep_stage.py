@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +15,12 @@ from pipeline import stage, sweep
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError
+from seq2sweep.evaluate.attention.trial_heads import TrialScorer
+from seq2sweep.jobs import entrypoint
 from seq2sweep.report.sweep_report import summarise
 from seq2sweep.sweep import console_lines
+from seq2sweep.sweep.variants import variants
+from tests.conftest import Corpus
 from tests.report.made_up_results import sweep as made_up
 from tests.report.parsing_sweep import of_parsing
 
@@ -118,3 +124,39 @@ def test_how_to_try_failed_trials_again(
         "all 1 trials failed, the first (base) as: out of memory; their logs are in "
         f"runs/sweep-1/trials; {remove}run `dvc repro` again to resume"
     )
+
+
+@pytest.fixture
+def given(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """What `run_sweep` is called with in a job, on a head whose disk no other node sees."""
+    found: dict[str, Any] = {}
+    copy = tmp_path / "copy"
+    for folder in (tiny_corpus.clean, tiny_corpus.vocabulary, tiny_corpus.encoded):
+        shutil.copytree(folder, copy / "data" / folder.name)
+    monkeypatch.chdir(copy)
+    monkeypatch.setenv(entrypoint.JOB_CONFIG, "{}")
+    monkeypatch.setattr(stage, "origin", lambda header: SimpleNamespace(identity={}))
+    monkeypatch.setattr(stage, "code_of", lambda program: {})
+    monkeypatch.setattr(sweep, "begin_sweep", lambda folder, origin: None)
+    monkeypatch.setattr(sweep, "ray_session", lambda cluster: contextlib.nullcontext())
+    monkeypatch.setattr(sweep, "run_sweep", lambda *args, **more: found.update(more) or [])
+    return found
+
+
+@pytest.mark.parametrize("address", [None, "s3://bucket/runs"])
+def test_trials_on_other_nodes_find_what_was_made_on_the_head(
+    given: dict[str, Any], address: str | None, tiny_config: Config, tmp_path: Path
+) -> None:
+    """In the storage that all nodes see; from a bucket `run_sweep` has them get it."""
+    storage = address or str(tmp_path / "storage")
+    config = configuration.with_changes(tiny_config, {"cluster.storage": storage})
+    listener: Any = SimpleNamespace(hear=None)
+    sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener)
+    made = Path("data/encoded").resolve()
+    assert given["encoded"].is_relative_to(storage) is (address is None)
+    assert (given["encoded"] == made) is (address is not None)
+    for file in made.iterdir():
+        assert (given["encoded"] / file.name).read_bytes() == file.read_bytes()
+    assert isinstance(given["score"], TrialScorer)

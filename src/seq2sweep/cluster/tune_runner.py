@@ -57,8 +57,9 @@ def run_sweep(
     config: whose `sweep` made the variants, all of different fingerprints.
     name: of the sweep in cluster.storage; trials that ended under it are not trained again.
     score: `score(config, checkpoint, encoded)` of an importable module; it runs in Ray's
-    processes, several at once, and gives figures of a checkpoint on the validation set; its
-    `translations`, one a line, are kept in the trial's folder.
+    processes, several at once, on nodes that may see no other file of the project, and gives
+    figures of a checkpoint on the validation set; its `translations`, one a line, are kept in the
+    trial's folder.
     scorer: names the code behind `score`; scores that other code gave are not used again.
     final: a trial that failed, or whose scoring did, is not tried again by the next call that says
     so too: what follows from it must stay as it is.
@@ -83,7 +84,8 @@ def run_sweep(
         ]
         rungs = _rungs(config.sweep, records)
         data = store.publish(encoded.resolve())
-        sweep = _Sweep(config, store, records, rungs, data, score, on_trial)
+        # Once for all trials: it may have files in it.
+        sweep = _Sweep(config, store, records, rungs, data, ray.put(score), on_trial)
         sweep.train_all()
         sweep.score_all()
         for record in records:
@@ -171,7 +173,7 @@ def _rungs(sweep: SweepConfig, records: list[TrialRecord]) -> Rungs | None:
 class _Sweep:
     """One call of `run_sweep`.
 
-    store: of the sweep; data: as `RunStore.publish` gives it.
+    store: of the sweep; data: as `RunStore.publish` gives it; score: a reference to it.
     """
 
     config: Config
@@ -179,7 +181,7 @@ class _Sweep:
     records: list[TrialRecord]
     rungs: Rungs | None
     data: dict[str, str]
-    score: Score
+    score: ray.ObjectRef[Score]
     on_trial: OnTrial
     asked: set[str] = field(default_factory=set)
     """Slugs of the trials that have been looked at for their scores."""

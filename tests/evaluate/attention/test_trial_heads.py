@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,9 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.errors import UserError
 from seq2sweep.evaluate.attention import head_numbers, trial_heads
-from seq2sweep.evaluate.evaluation import score_checkpoint
+from seq2sweep.evaluate.evaluation import Data, score_checkpoint
 from seq2sweep.model import building
 from tests.conftest import Corpus
 
@@ -53,3 +57,44 @@ def test_a_trial_has_its_heads_beside_its_scores(
     assert said["heads"] == heads
     assert (said["removable"] is None) == (architecture != "transformer")
     assert (said["cross_attention_entropy"] is None) == (architecture == "bytenet")
+
+
+@pytest.fixture
+def project(tiny_corpus: Corpus, tmp_path: Path) -> Data:
+    """Folders of their own."""
+    for folder in (tiny_corpus.clean, tiny_corpus.vocabulary, tiny_corpus.encoded):
+        shutil.copytree(folder, tmp_path / "project" / folder.name)
+    return Data(*(tmp_path / "project" / name for name in ("clean", "vocabulary", "encoded")))
+
+
+def test_a_node_that_does_not_see_the_project_scores_the_same(
+    project: Data,
+    tiny_corpus: Corpus,
+    tiny_config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = configuration.with_changes(
+        tiny_config, {"evaluate.beam": 1, "evaluate.max_extra_tokens": 1}
+    )
+    model = building.build(config.model, tiny_corpus.size)
+    save_file(dict(model.named_parameters()), tmp_path / "model.safetensors")
+    monkeypatch.setattr(trial_heads, "SENTENCES", 8)
+    given = (config, tmp_path, tiny_corpus.encoded)
+    expected = trial_heads.score_with_heads(
+        *given, clean=tiny_corpus.clean, vocabulary=tiny_corpus.vocabulary
+    )
+    travels = pickle.dumps(trial_heads.TrialScorer.read(project))
+    shutil.rmtree(project.clean.parent)
+    node = tmp_path / "node"
+    node.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(node))
+    assert pickle.loads(travels)(*given) == expected
+    assert list(node.iterdir()) == []
+
+
+def test_what_is_to_be_scored_against_is_verified_before_any_training(project: Data) -> None:
+    text = project.clean / "valid.target.txt"
+    text.write_text(text.read_text().lower())
+    with pytest.raises(UserError, match=f"^{text} has changed since it was written"):
+        trial_heads.TrialScorer.read(project)
