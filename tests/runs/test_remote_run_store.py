@@ -17,7 +17,13 @@ from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.event_writer import EventWriter
-from seq2sweep.runs.layout import JOURNAL_NAME, Retention, checkpoint_name, interrupted_name
+from seq2sweep.runs.layout import (
+    FAILURE_NAME,
+    JOURNAL_NAME,
+    Retention,
+    checkpoint_name,
+    interrupted_name,
+)
 from seq2sweep.runs.remote_run_store import STOP, RemoteRunStore, driver_store, worker_store
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import hang_logs_here
@@ -470,6 +476,21 @@ def test_the_journal_is_followed(driver: RemoteRunStore, worker: RemoteRunStore)
     there.write(JOURNAL_NAME, whole + b'{"kind": "vali')
     driver.follow_journal()
     assert path.read_bytes() == whole != first
+
+
+def test_a_failure_that_a_worker_has_removed_is_gone(
+    driver: RemoteRunStore, worker: RemoteRunStore
+) -> None:
+    """Also for a driver that was started since; no other file of this machine is removed."""
+    here = driver.folder / FAILURE_NAME
+    worker.write(FAILURE_NAME, "the first attempt's")
+    driver.refresh()
+    assert here.read_text() == "the first attempt's"
+    (driver.folder / "result.json").write_text("{}")
+    worker.delete(FAILURE_NAME)
+    RemoteRunStore(driver.location, driver.folder).refresh()
+    assert not here.exists()
+    assert (driver.folder / "result.json").exists()
 
 
 @pytest.fixture

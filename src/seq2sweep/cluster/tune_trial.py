@@ -24,11 +24,8 @@ from seq2sweep.cluster.train_worker import use_threads
 from seq2sweep.config import Config
 from seq2sweep.runs import journal
 from seq2sweep.runs.event_writer import EventWriter
-from seq2sweep.runs.layout import (
-    JOURNAL_NAME,
-    Retention,
-    checkpoint_step,
-)
+from seq2sweep.runs.layout import FAILURE_NAME as FAILURE_NAME
+from seq2sweep.runs.layout import JOURNAL_NAME, Retention, checkpoint_step
 from seq2sweep.runs.remote_run_store import worker_store
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
@@ -38,7 +35,6 @@ from seq2sweep.train.events import CheckpointDue, Finished, Validated
 from seq2sweep.train.loop import train
 
 METRIC = "valid_perplexity"
-FAILURE_NAME = "failure.json"
 
 
 def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:

@@ -16,6 +16,8 @@ from seq2sweep.config import ClusterConfig, Config, TrainConfig
 from seq2sweep.train import checkpointing
 
 JOURNAL_NAME = "journal.jsonl"
+FAILURE_NAME = "failure.json"
+"""What a trial that failed says of it, until it begins again."""
 _CHECKPOINT = re.compile(r"(step|interrupted)-\d{8,}")
 
 

@@ -80,11 +80,13 @@ class RemoteRunStore(RunStore):
 
     def refresh(self) -> None:
         self.journal.fetch()
-        for name in self.objects.sizes():
+        for name in {*self.objects.sizes(), layout.FAILURE_NAME}:
             if not is_checkpoint_name(name.partition("/")[0]) and not name.startswith(_NOT_COPIED):
                 content = self.objects.read(name)
                 if content is not None:
                     super().write(name, content.decode())
+                elif name == layout.FAILURE_NAME:  # a worker has removed it
+                    super().delete(name)
 
     def newest_checkpoint(self) -> Path | None:
         return next(filter(is_regular, reversed(self.uploaded())), None)
