@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster import tune_trial
+from seq2sweep.cluster import tune_runner, tune_trial
 from seq2sweep.config import Config
-from seq2sweep.runs.layout import newest_checkpoint
+from seq2sweep.runs.layout import checkpoints, newest_checkpoint
+from seq2sweep.runs.remote_run_store import driver_store, worker_store
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.trial_record import nodes_of
+from tests.cluster.scoring import score
 from tests.conftest import Corpus
 
 
@@ -81,3 +84,45 @@ def test_storage_that_fails_for_a_while_is_met_with_patience(
     assert newest.name == "step-00000012"
     (node,) = nodes_of(Path(settings["location"]))
     assert node.endswith("-01234567")
+
+
+@pytest.fixture
+def in_bucket(
+    settings: dict[str, Any], bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """On a node that sees no folder of the driver's."""
+    store = driver_store(bucket, tmp_path / "runs" / "sweep")
+    data = store.publish(Path(settings["data"]["encoded"]))
+    (tmp_path / "node").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "node"))
+    place = {"location": f"{store.location}/trials/base", "sweep": store.location}
+    return settings | place | {"data": data}
+
+
+def test_a_trial_that_tune_stops_or_pauses_leaves_no_checkpoint_on_its_node(
+    in_bucket: dict[str, Any], reported: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(result: dict[str, Any]) -> None:
+        raise SystemExit(0)  # as a report does
+
+    monkeypatch.setattr(tune_trial.tune, "report", stop)
+    with pytest.raises(SystemExit):
+        tune_trial.run_trial({"index": 0}, [in_bucket])
+    store = worker_store(in_bucket["location"], "1")
+    newest = store.newest_checkpoint()
+    assert newest is not None
+    assert newest.name == "step-00000004"
+    assert checkpoints(store.folder) == []
+
+
+def test_scoring_leaves_no_checkpoint_on_its_node(
+    in_bucket: dict[str, Any], reported: list[int]
+) -> None:
+    tune_trial.run_trial({"index": 0}, [in_bucket])
+    config = configuration.from_dict(in_bucket["config"])
+    place = (in_bucket["location"], "1", "step-00000012")
+    found = tune_runner._score_one(score, config, place, in_bucket["data"], 1)
+    assert found["bleu"] == 12.0
+    store = worker_store(in_bucket["location"], "1")
+    assert (store.folder / "scored.txt").exists()
+    assert checkpoints(store.folder) == []

@@ -130,6 +130,21 @@ def test_a_worker_beside_the_first_one_removes_nothing(machines: Machines) -> No
         assert (first.folder / checkpoint_name(4)).exists()
 
 
+def test_a_node_is_cleared_unless_somebody_writes_there(
+    machines: Machines, there: ObjectStore
+) -> None:
+    first = machines.on("first")
+    with first.writing():
+        written = train(first, 4, 8)
+        machines.on("first").clear()
+        assert all(path.exists() for path in written)
+    machines.on("first").clear()
+    assert not any(path.exists() for path in written)
+    assert names(there) == [path.name for path in written]
+    shutil.rmtree(first.folder)
+    first.clear()
+
+
 def test_a_damaged_one_is_removed_and_the_one_before_is_taken(
     machines: Machines, there: ObjectStore, tmp_path: Path
 ) -> None:

@@ -357,4 +357,7 @@ def _score_one(
     location, attempt, checkpoint = place
     store = worker_store(location, attempt)
     use_threads(cpus)
-    return score(config, store.fetch(checkpoint), store.data(data))
+    try:
+        return score(config, store.fetch(checkpoint), store.data(data))
+    finally:
+        store.clear()

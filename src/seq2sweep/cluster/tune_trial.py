@@ -60,6 +60,9 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
                 _train_together(config, settings, store, sweep)
             else:
                 _train(config, settings, store, sweep)
+    except SystemExit:  # in a report, as Tune stops or pauses it: perhaps for another node
+        store.clear()
+        raise
     except Exception as error:
         content = {"cause": plain_cause(error), "traceback": traceback.format_exc()}
         with_retries(lambda: store.write(FAILURE_NAME, json.dumps(content, indent=2)))

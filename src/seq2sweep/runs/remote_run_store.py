@@ -246,12 +246,20 @@ class RemoteRunStore(RunStore):
     def fetch(self, name: str) -> Path:
         with only_user(self.folder, "fetch.lock", TRANSFER_SECONDS):
             self._download(self.folder / name)
-        # Nobody writes here where the first worker is on another node.
+        self._clear(name)
+        return self.folder / name
+
+    def clear(self) -> None:
+        # What cannot be removed takes room, and is no reason to fail.
+        with contextlib.suppress(OSError):
+            self._clear()
+
+    def _clear(self, but: str = "") -> None:
+        """Nobody writes here where the first worker is on another node."""
         with contextlib.suppress(TimeoutError), only_writer(self.folder, wait=False):
             for path in layout.checkpoints(self.folder):
-                if path.name != name:
+                if path.name != but:
                     shutil.rmtree(path)
-        return self.folder / name
 
     def keep(self, checkpoint: Path) -> None:
         self._upload(checkpoint, self._held())

@@ -243,6 +243,9 @@ class RunStore:
         """The checkpoint of this name, in this node's folder."""
         return self.folder / name
 
+    def clear(self) -> None:
+        """This node needs its copies of the checkpoints no more. Safe to repeat."""
+
     def keep(self, checkpoint: Path) -> None:
         """A checkpoint was written: have it outlast this node. Safe to repeat."""
 
