@@ -348,6 +348,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/cluster/test_tune_trial.py": {
         f"{PACKAGE}/cluster/tune_runner.py": [
             ("        store.clear()\n", "        pass\n"),
+            ("last_words=self.store.save_seconds", ""),
         ],
         f"{PACKAGE}/cluster/tune_trial.py": [
             ("        store.clear()\n", ""),

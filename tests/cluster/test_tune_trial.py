@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster import tune_runner, tune_trial
+from seq2sweep.cluster import session, tune_runner, tune_trial
 from seq2sweep.config import Config
 from seq2sweep.runs.layout import checkpoints, newest_checkpoint
 from seq2sweep.runs.remote_run_store import driver_store, worker_store
@@ -126,3 +127,16 @@ def test_scoring_leaves_no_checkpoint_on_its_node(
     store = worker_store(in_bucket["location"], "1")
     assert (store.folder / "scored.txt").exists()
     assert checkpoints(store.folder) == []
+
+
+def test_trials_have_as_long_to_upload_as_their_storage_needs(
+    bucket: str, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After Ctrl-C: docs/storage.md says ten minutes."""
+    given: dict[str, Any] = {}
+    store = driver_store(bucket, tmp_path / "runs" / "sweep")
+    sweep = tune_runner._Sweep(tiny_config, store, [], None, {}, Mock(), Mock())
+    monkeypatch.setattr(sweep, "_tuner", Mock())
+    monkeypatch.setattr(session, "while_waiting", lambda *of, **how: given.update(how))
+    sweep._run_tune()
+    assert given == {"last_words": 600.0}

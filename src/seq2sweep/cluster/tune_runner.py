@@ -247,7 +247,9 @@ class _Sweep:
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         try:
             with ray_internals.memory_kills_fail_trials():
-                session.while_waiting(tuner.fit, follow, hooks.interrupt)
+                session.while_waiting(
+                    tuner.fit, follow, hooks.interrupt, last_words=self.store.save_seconds
+                )
         except WorkersNotStartedError as error:
             raise OperationalError(f"{error}; {AGAIN}") from None
         finally:
