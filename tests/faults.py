@@ -352,6 +352,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/cluster/tune_trial.py": [
             ("        store.clear()\n", ""),
+            (
+                "Watchdog(START_SECONDS + store.start_seconds, hang_log)",
+                "Watchdog(config.cluster.hang_seconds, hang_log)",
+            ),
         ],
     },
     "tests/cluster/test_tune_runner.py": {

@@ -14,10 +14,12 @@ import pytest
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import session, tune_runner, tune_trial
+from seq2sweep.cluster.train_worker import START_SECONDS
 from seq2sweep.config import Config
 from seq2sweep.runs.layout import checkpoints, newest_checkpoint
 from seq2sweep.runs.remote_run_store import driver_store, worker_store
 from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.watchdog import Watchdog
 from seq2sweep.sweep.trial_record import nodes_of
 from tests.cluster.scoring import score
 from tests.conftest import Corpus
@@ -85,6 +87,38 @@ def test_storage_that_fails_for_a_while_is_met_with_patience(
     assert newest.name == "step-00000012"
     (node,) = nodes_of(Path(settings["location"]))
     assert node.endswith("-01234567")
+
+
+def test_a_download_is_not_taken_for_a_hang(
+    settings: dict[str, Any], reported: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of data, and of the checkpoint that a trial goes on from: hours on a slow link."""
+    patience: list[float] = []
+    seen: dict[str, float] = {}
+
+    class Noting(Watchdog):
+        def __init__(self, seconds: float, log: Path) -> None:
+            patience.append(seconds)
+            super().__init__(seconds, log)
+
+    def noting(name: str) -> Callable[..., Any]:
+        real = getattr(RunStore, name)
+
+        def work(*args: Any) -> Any:
+            seen[name] = patience[-1]
+            return real(*args)
+
+        return work
+
+    monkeypatch.setattr(RunStore, "start_seconds", 3600.0)
+    monkeypatch.setattr(tune_trial, "Watchdog", Noting)
+    names = ("data", "writing", "resume_point", "keep")
+    for name in names:
+        monkeypatch.setattr(RunStore, name, noting(name))
+    tune_trial.run_trial({"index": 0}, [settings])
+    allowed = configuration.from_dict(settings["config"]).cluster.hang_seconds
+    longer = dict.fromkeys(names, START_SECONDS + 3600.0)
+    assert seen == longer | {"keep": allowed}
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from ray import tune
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster.train_driver import plain_cause, train_until
-from seq2sweep.cluster.train_worker import use_threads
+from seq2sweep.cluster.train_worker import START_SECONDS, use_threads
 from seq2sweep.config import Config
 from seq2sweep.runs import journal
 from seq2sweep.runs.event_writer import EventWriter
@@ -84,13 +84,14 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
     use_threads(settings["cpus"])
     with_retries(lambda: _note_node(store))
     hang_log = store.logs / HANG_LOG_NAME.format(rank=0)
-    data = with_retries(lambda: store.data(settings["data"]))
     with contextlib.ExitStack() as stack:
-        with_retries(lambda: stack.enter_context(store.writing()))
+        with with_retries(lambda: Watchdog(START_SECONDS + store.start_seconds, hang_log)):
+            data = with_retries(lambda: store.data(settings["data"]))
+            with_retries(lambda: stack.enter_context(store.writing()))
+            resume = with_retries(store.resume_point)
         watchdog = stack.enter_context(
             with_retries(lambda: Watchdog(config.cluster.hang_seconds, hang_log))
         )
-        resume = with_retries(store.resume_point)
         writer = stack.enter_context(EventWriter(store))
 
         def should_stop() -> bool:
