@@ -339,6 +339,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "encoded=stage.ENCODED.resolve()",
             ),
         ],
+        f"{PACKAGE}/sweep/console_lines.py": [
+            ('in ("optuna", "table2")', "in ()"),
+        ],
     },
     "tests/runs/test_remote_run_store.py": {
         f"{PACKAGE}/runs/remote_run_store.py": [
@@ -1000,11 +1003,6 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/cluster/job_client.py": [
             ("OperationalError if lost else JobRefusedError", "JobRefusedError"),
-        ],
-    },
-    "tests/pipeline/test_sweep_stage.py": {
-        f"{PACKAGE}/sweep/console_lines.py": [
-            ('in ("optuna", "table2")', "in ()"),
         ],
     },
     "tests/sweep/test_search.py": {
