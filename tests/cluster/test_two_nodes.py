@@ -211,7 +211,7 @@ def test_trained_from_home_on_two_nodes_through_three_kills(home: Home) -> None:
         [e.experiment_id for e in client.search_experiments()], "status = 'FINISHED'"
     )
     assert run.info.run_id == metrics["mlflow_run_id"]
-    steps = [m.step for m in client.get_metric_history(run.info.run_id, "loss")]
+    steps = [m.step for m in client.get_metric_history(run.info.run_id, "train/loss")]
     assert steps == list(range(LOG_EVERY, STEPS + 1, LOG_EVERY))
 
     # One job for the same, however often it is asked for, and another for something else.
