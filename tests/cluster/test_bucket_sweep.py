@@ -11,7 +11,8 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
-from seq2sweep.storage.object_store import ObjectStore, user_folder
+from seq2sweep.runs.layout import checkpoints
+from seq2sweep.storage.object_store import ObjectStore, node_folder, user_folder
 from tests.cluster.test_tune_runner import sweep
 from tests.conftest import Corpus
 
@@ -55,6 +56,7 @@ def test_it_is_the_sweep_of_a_folder(
             other.metrics.get(key) for key in FIGURES
         ]
         assert len(one.nodes) == len(other.nodes)
+        assert checkpoints(node_folder(one.store.location)) == []
         if other.checkpoint is not None:
             assert one.translations.read_text() == other.translations.read_text()
             weights = other.checkpoint / "model.safetensors"

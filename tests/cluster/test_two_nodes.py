@@ -208,7 +208,8 @@ def test_trained_from_home_on_two_nodes_through_three_kills(home: Home) -> None:
     # Each figure is in PostgreSQL, once.
     client = MlflowClient(home.mlflow.uri)
     (run,) = client.search_runs(
-        [e.experiment_id for e in client.search_experiments()], "status = 'FINISHED'"
+        [e.experiment_id for e in client.search_experiments()],
+        "status = 'FINISHED' and tags.kind = 'experiment'",
     )
     assert run.info.run_id == metrics["mlflow_run_id"]
     steps = [m.step for m in client.get_metric_history(run.info.run_id, "train/loss")]
