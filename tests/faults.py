@@ -332,6 +332,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('[files.header_name("valid"), *texts]', "texts"),
         ],
     },
+    "tests/cluster/test_deaths.py": {
+        f"{PACKAGE}/cluster/ray_internals.py": [
+            ("if ray.ActorID(group.creator_actor_id).is_nil():", "if not group.creator_actor_id:"),
+        ],
+    },
     "tests/pipeline/test_sweep_stage.py": {
         "pipeline/sweep.py": [
             (

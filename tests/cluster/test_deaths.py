@@ -11,9 +11,10 @@ from typing import Any
 import psutil
 import pytest
 import ray
+from ray.util.placement_group import PlacementGroup, placement_group
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster import worker_group
+from seq2sweep.cluster import ray_internals, worker_group
 from seq2sweep.config import Config
 from seq2sweep.errors import EXIT_FAILURE
 from tests.cluster.chaos import LONGEST_WAIT, StageProcess, below_this_process, wait_until
@@ -69,6 +70,28 @@ def test_workers_and_their_coordinator(
     assert "workers restart after step " in said
     states = {group["state"] for group in ray.util.placement_group_table().values()}
     assert states <= {"REMOVED"}
+
+
+def test_only_the_room_of_who_has_died_is_freed(cluster: None) -> None:
+    """Not that of a driver, which no actor made: Tune's, in which a trial starts its workers."""
+
+    @ray.remote(num_cpus=0)
+    class Controller:
+        def ask(self) -> PlacementGroup:
+            return placement_group([{"CPU": 1}], lifetime="detached")
+
+    def remaining() -> set[str]:
+        table = ray.util.placement_group_table()
+        return {name for name, group in table.items() if group["state"] != "REMOVED"}
+
+    own, controller = placement_group([{"CPU": 1}]), Controller.remote()
+    other = ray.get(controller.ask.remote())
+    assert ray_internals.remove_orphans() == 0
+    assert remaining() == {own.id.hex(), other.id.hex()}
+    ray.kill(controller)
+    wait_until(ray_internals.remove_orphans)
+    assert remaining() == {own.id.hex()}
+    ray.util.remove_placement_group(own)
 
 
 # --- stages --------------------------------------------------------------------------------------

@@ -232,7 +232,7 @@ def _groups() -> list[Any]:
 
 
 def _is_orphan(group: Any) -> bool:
-    if not group.creator_actor_id:
+    if ray.ActorID(group.creator_actor_id).is_nil():  # a driver made it: Tune, for a trial
         return False
     creator = _actor(group.creator_actor_id)
     return creator is None or creator.state == gcs_pb2.ActorTableData.DEAD
