@@ -150,7 +150,7 @@ class Target:
         wait_until(has_come, every)
 
 
-def wait_until(condition: Callable[[], bool], every: float = 0.05) -> None:
+def wait_until(condition: Callable[[], object], every: float = 0.05) -> None:
     """Poll, and fail when it takes absurdly long."""
     give_up = time.monotonic() + LONGEST_WAIT
     while not condition():

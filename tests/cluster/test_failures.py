@@ -54,18 +54,21 @@ def test_storage_that_is_away_for_a_while_ends_nothing(
     work_together(2, undisturbed, config, tiny_corpus.encoded)
     folder, away = project / "runs" / "run", project / "away"
 
+    returned = threading.Event()
+
     def move() -> None:
-        wait_until(lambda: layout.newest_checkpoint(folder) is not None, every=0.001)
+        wait_until(lambda: folder.exists() and layout.newest_checkpoint(folder), every=0.001)
         folder.rename(away)
         wait_until(lambda: has_unsaved_checkpoint(away))
         time.sleep(0.5)  # it is refused at least once
         away.rename(folder)
+        returned.set()
 
     mover = threading.Thread(target=move)
     mover.start()
     outcome = train(config, tiny_corpus.encoded, project)
     mover.join()
-    assert not away.exists(), "no checkpoint was to be saved while the folder was away"
+    assert returned.is_set(), "no checkpoint was to be saved while the folder was away"
     for here in outcome.checkpoints:
         for name in ("model.safetensors", "optimizer.safetensors"):
             assert (here / name).read_bytes() == (undisturbed / here.name / name).read_bytes()
