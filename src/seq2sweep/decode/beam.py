@@ -92,12 +92,7 @@ class OurSearch:
     def __call__(
         self, sentences: list[list[int]], *, n_best: int, trees: Trees | None = None
     ) -> list[list[Hypothesis]]:
-        running = self.begin(sentences, n_best=n_best, trees=trees)
-        while running.sentences:
-            running.step()
-            if self.on_step:
-                self.on_step()
-        return running.results
+        return self.begin(sentences, n_best=n_best, trees=trees).run(self.on_step)
 
     def begin(
         self, sentences: list[list[int]], *, n_best: int = 1, trees: Trees | None = None
@@ -301,10 +296,12 @@ class BeamSearch:
         longest = [sentence.max_length for sentence in self.sentences]
         self._well_formed = WellFormed(trees, longest, source.device) if trees else None
 
-    def run(self) -> list[list[Hypothesis]]:
-        """All steps that are left; the results."""
+    def run(self, on_step: Callable[[], object] | None = None) -> list[list[Hypothesis]]:
+        """All steps that are left, `on_step` being called after each; the results."""
         while self.sentences:
             self.step()
+            if on_step:
+                on_step()
         return self.results
 
     def step(self) -> None:
