@@ -26,11 +26,11 @@ from seq2sweep.cluster import ray_internals, session
 from seq2sweep.cluster.failures import AGAIN, describe
 from seq2sweep.cluster.train_worker import use_threads
 from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks
-from seq2sweep.cluster.tune_trial import FAILURE_NAME, run_trial, validations
+from seq2sweep.cluster.tune_trial import run_trial, validations
 from seq2sweep.cluster.worker_group import StartWatch, WorkersNotStartedError
 from seq2sweep.config import Config, SweepConfig, is_address
 from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.runs.layout import run_folder
+from seq2sweep.runs.layout import FAILURE_NAME, run_folder
 from seq2sweep.runs.remote_run_store import driver_store, worker_store
 from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.sweep.early_stopping import Rungs

@@ -20,8 +20,9 @@ from seq2sweep import console
 from seq2sweep.cluster import ray_internals
 from seq2sweep.cluster.failures import system_kills
 from seq2sweep.cluster.train_driver import plain_cause
-from seq2sweep.cluster.tune_trial import FAILURE_NAME, METRIC
+from seq2sweep.cluster.tune_trial import METRIC
 from seq2sweep.errors import UserError
+from seq2sweep.runs.layout import FAILURE_NAME
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import OnTrial, TrialRecord

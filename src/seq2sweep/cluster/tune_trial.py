@@ -24,8 +24,7 @@ from seq2sweep.cluster.train_worker import START_SECONDS, use_threads
 from seq2sweep.config import Config
 from seq2sweep.runs import journal
 from seq2sweep.runs.event_writer import EventWriter
-from seq2sweep.runs.layout import FAILURE_NAME as FAILURE_NAME
-from seq2sweep.runs.layout import JOURNAL_NAME, Retention, checkpoint_step
+from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME, Retention, checkpoint_step
 from seq2sweep.runs.remote_run_store import worker_store
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
