@@ -194,6 +194,8 @@ def _search_waits(run: Run) -> str:
                     running.step()
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-            most = 1 + (number == STEPS_TO_DROP)
-            assert len(seen) <= most, f"{len(seen)} waits: {[str(each.message) for each in seen]}"
+            expected = 1 + (number == STEPS_TO_DROP)
+            assert len(seen) == expected, (
+                f"{len(seen)} waits: {[str(each.message) for each in seen]}"
+            )
     return "one in each of nine steps, and one more in the ninth"
