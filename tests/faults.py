@@ -436,6 +436,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if all(one.answer.cancelled() for", "if any(one.answer.cancelled() for"),
             ("self._thread.join(seconds)", "self._thread.join()"),
             ("room -= len(other.lines)", "room -= 1"),
+            ("work -= other.work", "work -= 0"),
         ],
     },
     "tests/serving/test_connections.py": {

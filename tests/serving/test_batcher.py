@@ -41,8 +41,8 @@ def search() -> Search:
 
 @pytest.fixture
 def batcher(search: Search) -> Iterator[Batcher]:
-    made = Batcher(search, largest=4, most=6)
-    first = made.translate(["first"], "a")
+    made = Batcher(search, largest=4, most=6, most_work=9)
+    first = made.translate(["first"], "a", 1)
     assert search.begun.wait(10)
     yield made
     search.may_go_on.set()
@@ -56,7 +56,7 @@ def texts(answer: Future[Any]) -> list[str]:
 
 def test_those_that_wait_go_together_by_their_options(search: Search, batcher: Batcher) -> None:
     answers = [
-        batcher.translate(lines, options)
+        batcher.translate(lines, options, 1)
         for lines, options in ((["b", "c"], "a"), (["d"], "other"), (["e", "f"], "a"), (["g"], "a"))
     ]
     search.may_go_on.set()
@@ -70,22 +70,30 @@ def test_those_that_wait_go_together_by_their_options(search: Search, batcher: B
     ]
 
 
+def test_no_more_work_goes_together_than_may(search: Search, batcher: Batcher) -> None:
+    asked = ("long", 7), ("longer", 8), ("short", 2), ("none", 1)
+    answers = [batcher.translate([line], "a", work) for line, work in asked]
+    search.may_go_on.set()
+    assert [texts(answer) for answer in answers] == [[line.upper()] for line, _ in asked]
+    assert search.calls[1:] == [(["long", "short"], "a"), (["longer", "none"], "a")]
+
+
 def test_more_lines_than_may_wait_are_refused(search: Search, batcher: Batcher) -> None:
-    answers = [batcher.translate([str(i)], "a") for i in range(6)]
+    answers = [batcher.translate([str(i)], "a", 1) for i in range(6)]
     with pytest.raises(FullError):
-        batcher.translate(["7"], "a")
+        batcher.translate(["7"], "a", 1)
     with pytest.raises(FullError):
         batcher.run(lambda: 1)
     # One that is given up makes room.
     assert answers.pop().cancel()
-    answers.append(batcher.translate(["5"], "a"))
+    answers.append(batcher.translate(["5"], "a", 1))
     search.may_go_on.set()
     assert [texts(answer) for answer in answers] == [[str(i)] for i in range(6)]
-    assert texts(batcher.translate(["8"], "a")) == ["8"]
+    assert texts(batcher.translate(["8"], "a", 1)) == ["8"]
 
 
 def test_who_gave_up_costs_nothing(search: Search, batcher: Batcher) -> None:
-    gone, stays = batcher.translate(["gone"], "a"), batcher.translate(["stays"], "a")
+    gone, stays = batcher.translate(["gone"], "a", 1), batcher.translate(["stays"], "a", 1)
     assert gone.cancel()
     search.may_go_on.set()
     assert texts(stays) == ["STAYS"]
@@ -93,10 +101,10 @@ def test_who_gave_up_costs_nothing(search: Search, batcher: Batcher) -> None:
 
 
 def test_a_search_ends_once_nobody_waits_for_it(search: Search) -> None:
-    made = Batcher(search, largest=4, most=6)
-    first = made.translate(["first"], "a")
+    made = Batcher(search, largest=4, most=6, most_work=9)
+    first = made.translate(["first"], "a", 1)
     assert search.begun.wait(10)
-    gone, stays = made.translate(["gone"], "a"), made.translate(["stays"], "a")
+    gone, stays = made.translate(["gone"], "a", 1), made.translate(["stays"], "a", 1)
     assert first.cancel()
     search.when_called = lambda lines: "gone" in lines and gone.cancel()
     search.may_go_on.set()
@@ -107,8 +115,8 @@ def test_a_search_ends_once_nobody_waits_for_it(search: Search) -> None:
 
 
 def test_closing_waits_no_longer_than_it_may(search: Search) -> None:
-    made = Batcher(search, largest=4, most=6)
-    first = made.translate(["first"], "a")
+    made = Batcher(search, largest=4, most=6, most_work=9)
+    first = made.translate(["first"], "a", 1)
     made.close(0.1)
     assert not first.done()
     search.may_go_on.set()
@@ -116,8 +124,8 @@ def test_closing_waits_no_longer_than_it_may(search: Search) -> None:
 
 
 def test_an_error_is_told_to_its_requests_alone(search: Search, batcher: Batcher) -> None:
-    bad, beside = batcher.translate(["bad"], "a"), batcher.translate(["x"], "a")
-    other, task = batcher.translate(["y"], "b"), batcher.run(lambda: 1 // 0)
+    bad, beside = batcher.translate(["bad"], "a", 1), batcher.translate(["x"], "a", 1)
+    other, task = batcher.translate(["y"], "b", 1), batcher.run(lambda: 1 // 0)
     search.may_go_on.set()
     for answer in (bad, beside):
         with pytest.raises(RuntimeError, match="bad"):
@@ -129,9 +137,9 @@ def test_an_error_is_told_to_its_requests_alone(search: Search, batcher: Batcher
 
 def test_tasks_take_their_turn_alone(search: Search, batcher: Batcher) -> None:
     order: list[str] = []
-    before = batcher.translate(["a"], "a")
+    before = batcher.translate(["a"], "a", 1)
     task = batcher.run(lambda: order.append("task"))
-    after = batcher.translate(["b"], "a")
+    after = batcher.translate(["b"], "a", 1)
     before.add_done_callback(lambda _: order.append("before"))
     search.may_go_on.set()
     for answer in (before, task, after):
@@ -142,10 +150,10 @@ def test_tasks_take_their_turn_alone(search: Search, batcher: Batcher) -> None:
 
 
 def test_what_waits_is_done_before_it_closes(search: Search) -> None:
-    made = Batcher(search, largest=1, most=9)
-    answers = [made.translate([str(i)], "a") for i in range(3)]
+    made = Batcher(search, largest=1, most=9, most_work=9)
+    answers = [made.translate([str(i)], "a", 1) for i in range(3)]
     threading.Timer(0.1, search.may_go_on.set).start()
     made.close()
     assert all(answer.done() for answer in answers)
     with pytest.raises(FullError):
-        made.translate(["late"], "a")
+        made.translate(["late"], "a", 1)

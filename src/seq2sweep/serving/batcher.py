@@ -36,6 +36,7 @@ class GivenUpError(Exception):
 class _Request:
     lines: Sequence[str]
     options: Any
+    work: int
     answer: Future[Translations] = field(default_factory=Future)
 
 
@@ -49,21 +50,25 @@ class _Task:
 
 
 class Batcher:
-    """Joins requests into batches of up to `largest` lines; more than `most` lines never wait."""
+    """Joins requests into batches of up to `largest` lines and so much work, in the unit in which
+    requests state theirs; more than `most` lines never wait."""
 
-    def __init__(self, translate: Translate, largest: int, most: int) -> None:
+    def __init__(self, translate: Translate, largest: int, most: int, most_work: int) -> None:
         self._translate, self._largest, self._most = translate, largest, most
+        self._most_work = most_work
         self._waiting: deque[_Request | _Task] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="translate", daemon=True)
         self._thread.start()
 
-    def translate(self, lines: Sequence[str], options: Any) -> Future[Translations]:
-        """Translations of lines, later. One that is cancelled before its turn costs nothing; a
-        search ends once all that it is for are cancelled. Raises FullError.
+    def translate(self, lines: Sequence[str], options: Any, work: int) -> Future[Translations]:
+        """Translations of lines, later; work: about how much that is. Raises FullError.
+
+        One that is cancelled before its turn costs nothing; a search ends once all that it is for
+        are cancelled.
         """
-        request = _Request(lines, options)
+        request = _Request(lines, options, work)
         self._add(request)
         return request.answer
 
@@ -135,6 +140,7 @@ class Batcher:
             if isinstance(first, _Task):
                 return [first]
             batch, room = [first], self._largest - len(first.lines)
+            work = self._most_work - first.work
             others: deque[_Request | _Task] = deque()
             while self._waiting:
                 other = self._waiting.popleft()
@@ -142,9 +148,11 @@ class Batcher:
                     isinstance(other, _Request)
                     and other.options == first.options
                     and len(other.lines) <= room
+                    and other.work <= work
                 ):
                     batch.append(other)
                     room -= len(other.lines)
+                    work -= other.work
                 else:
                     others.append(other)
             self._waiting = others

@@ -51,7 +51,7 @@ LARGEST_BODY = 2**20
 MOST_LINES = 64
 """In one request."""
 MOST_WORK = 2**15
-"""Tokens of all texts of one request, times the beam."""
+"""Tokens of all texts of one request, times the beam; and of those that are searched together."""
 LARGEST_BATCH = 64
 """Lines that are searched together."""
 MOST_WAITING = 4096
@@ -104,7 +104,7 @@ class Answers:
 
     def __init__(self, translator: Translator, largest_batch: int = LARGEST_BATCH) -> None:
         self.translator = translator
-        self.batcher = Batcher(self._translate, largest_batch, MOST_WAITING)
+        self.batcher = Batcher(self._translate, largest_batch, MOST_WAITING, MOST_WORK)
         # No search makes its own copies of the weights, which do not change here.
         self._model = translator.model
         if translator.config.precision == "bf16":
@@ -137,21 +137,22 @@ class Answers:
         changes = asked.model_dump(include={"beam", "alpha", "stopping"}, exclude_none=True)
         return self.translator.searched(n_best, **changes)
 
-    async def check(self, lines: list[str], config: EvaluateConfig) -> None:
-        """Raises UserError for lines that cannot be searched as they are. Others are answered
-        meanwhile."""
+    async def check(self, lines: list[str], config: EvaluateConfig) -> int:
+        """Tokens of lines times the beam. Raises UserError for lines that cannot be searched as
+        they are. Others are answered meanwhile."""
         tokens = await asyncio.to_thread(check, self.translator, lines)
         if tokens * config.beam > MOST_WORK:
             raise UserError(
                 f"{tokens} tokens times beam {config.beam} are too much: send at most {MOST_WORK}"
             )
+        return tokens * config.beam
 
     async def translate(self, asked: TranslateRequest) -> Response:
         """POST /translate."""
         lines = [asked.text] if isinstance(asked.text, str) else asked.text
         search = asked.n_best, self.search(asked, asked.n_best)
-        await self.check(lines, search[1])
-        found = await _answer(self.batcher.translate(lines, search)) if lines else []
+        work = await self.check(lines, search[1])
+        found = await _answer(self.batcher.translate(lines, search, work)) if lines else []
         return JSONResponse({"translations": [[_shown(one) for one in best] for best in found]})
 
     async def stream(self, asked: StreamRequest) -> Response:
