@@ -27,7 +27,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 reproduce: install ## text to BLEU, the sweep and the report, all of it
 	$(BIN)/dvc repro
-	@$(BIN)/python -m pipeline.summary
+	@$(BIN)/python -m seq2sweep.stages.summary
 
 ui: install ## compare runs in the MLflow UI, on 127.0.0.1:5000, or another PORT=5001
 	@$(BIN)/seq2sweep ui $(if $(PORT),--port $(PORT))

@@ -72,7 +72,9 @@ def measure(folder: Path, preset: str | None = None) -> dict[str, Any]:
         seconds[stage] = round(time.perf_counter() - started, 1)
     if preset is None:
         started = time.perf_counter()
-        lines += _lines([str(binaries / "python"), "-m", "pipeline.summary"], folder, environment)
+        lines += _lines(
+            [str(binaries / "python"), "-m", "seq2sweep.stages.summary"], folder, environment
+        )
         seconds["summary"] = round(time.perf_counter() - started, 1)
         said["compare"] = _lines([command, "compare", *COMPARED], folder, environment)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pipeline import stage
 from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.data import sources
@@ -25,6 +24,7 @@ from seq2sweep.evaluate.attention.attention_maps import Maps
 from seq2sweep.evaluate.evaluation import Data
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.report.attention import attention_page
+from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.lineage import parameters
 from seq2sweep.tracking.recorder import Recorder

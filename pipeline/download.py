@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import phrasebook
-from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.data import download, files, reading, sources
@@ -27,6 +26,7 @@ from seq2sweep.data.own import hold_out, own_files
 from seq2sweep.data.treebank import corpora
 from seq2sweep.data.treebank.trees import read_trees
 from seq2sweep.errors import UserError
+from seq2sweep.stages import stage
 from seq2sweep.storage import atomic
 
 

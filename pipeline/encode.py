@@ -13,12 +13,12 @@ from collections.abc import Iterator
 
 from tqdm import tqdm
 
-from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.data import bitext, files
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.parallel import Mapper, Processes, serial
+from seq2sweep.stages import stage
 from seq2sweep.storage import atomic
 
 WORTH_SHARING = 200_000

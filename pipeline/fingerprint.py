@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline import stage
 from seq2sweep import code_fingerprint
 from seq2sweep.config import Config
 from seq2sweep.jobs import dvc_stages
+from seq2sweep.stages import stage
 
 
 def work(config: Config) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import console, parallel
 from seq2sweep.data import files, reading
@@ -25,6 +24,7 @@ from seq2sweep.data.filters import is_empty
 from seq2sweep.data.treebank import corpora
 from seq2sweep.errors import UserError
 from seq2sweep.paths import read_json
+from seq2sweep.stages import stage
 from seq2sweep.storage import atomic
 
 PAIRS_WORTH_PROCESSES = 100_000

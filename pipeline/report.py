@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline import stage
 from seq2sweep.config import Config
 from seq2sweep.data.files import RECEIPT, TRANSLATION_COLUMNS
 from seq2sweep.data.reading import read_lines
@@ -25,6 +24,7 @@ from seq2sweep.report.paper_tables.table4 import Parser
 from seq2sweep.report.paper_tables.table4_files import table4_files
 from seq2sweep.report.pareto import overview
 from seq2sweep.report.positions import length_scores
+from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.recorder import attach
 

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.config import Config
@@ -34,6 +33,7 @@ from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.errors import UserError
 from seq2sweep.parallel import Mapper
 from seq2sweep.paths import read_json
+from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import whole_folder, write_json
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def work(config: Config) -> None:
         with whole_folder(stage.SILVER):
             stage.write_metrics("silver", {}, {})
         return
-    from pipeline.evaluate import mapper  # here: torch and MLflow take seconds to load
     from seq2sweep.evaluate.translator import Translator
+    from seq2sweep.stages.scoring import mapper  # here: torch and MLflow take seconds to load
 
     files.verify(stage.CLEAN, *files.SPLITS)
     search = replace(config.evaluate, beam=config.self_training.beam)

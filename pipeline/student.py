@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline import stage
 from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
+from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import whole_folder, write_whole
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def work(config: Config) -> None:
             stage.write_metrics(NAME, {}, {})
             write_whole(table, "")
         return
-    from pipeline.evaluate import score_model  # here: torch and Ray take seconds to load
-    from pipeline.train import train_on
+    from seq2sweep.stages.scoring import score_model  # here: torch and Ray take seconds to load
+    from seq2sweep.stages.training import train_on
 
     train_on(stage.SILVER_ENCODED, config, "student", stage.STUDENT, "semi-supervised")
     console.doing("scoring")

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from pipeline import stage
 from seq2sweep import code_fingerprint, console, hardware
 from seq2sweep import config as configuration
 from seq2sweep.cluster.session import ray_session
@@ -52,6 +51,7 @@ from seq2sweep.reproduce.run_record import Source
 from seq2sweep.runs.layout import checkpoint_step, run_folder
 from seq2sweep.runs.warm_start import begin_sweep, run_name
 from seq2sweep.serving.packaging import flavor, write_package
+from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.sweep import contest
 from seq2sweep.sweep.console_lines import outline, say_choice, say_end, say_round

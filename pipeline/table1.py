@@ -5,8 +5,8 @@ Times never come out alike, so that this runs again for other settings or other 
 
 from __future__ import annotations
 
-from pipeline import stage
 from seq2sweep.config import Config
+from seq2sweep.stages import stage
 from seq2sweep.table1.measure import measure
 
 

@@ -5,9 +5,9 @@ Writes models/teacher and metrics/teacher.json; nothing into them without `self_
 
 from __future__ import annotations
 
-from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
+from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import whole_folder
 
 
@@ -16,7 +16,7 @@ def work(config: Config) -> None:
         with whole_folder(stage.TEACHER):
             stage.write_metrics("teacher", {}, {})
         return
-    from pipeline.train import train_on  # here: it loads Ray, which takes seconds
+    from seq2sweep.stages.training import train_on  # here: it loads Ray, which takes seconds
 
     seeds = {"train.seed": config.self_training.seed, "self_training.seed": config.train.seed}
     other = configuration.with_changes(config, seeds)

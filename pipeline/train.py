@@ -6,272 +6,28 @@ was interrupted resumes from its newest checkpoint in `cluster.storage`.
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import functools
 import io
-import shutil
 from pathlib import Path
 from typing import Any
 
-from pipeline import stage
-from seq2sweep import console, hardware
-from seq2sweep.cluster.session import ray_session
-from seq2sweep.cluster.train_driver import run_training
 from seq2sweep.config import Config
-from seq2sweep.data.files import CHECKPOINTS, RECEIPT
-from seq2sweep.decode.exported_weights import read_receipt
-from seq2sweep.decode.receipt import receipt, weights_entry
-from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.model import flops
-from seq2sweep.report.markdown import markdown_table
 from seq2sweep.runs import journal
-from seq2sweep.runs.layout import (
-    JOURNAL_NAME,
-    Retention,
-    checkpoint_name,
-    checkpoint_step,
-    run_folder,
-)
-from seq2sweep.runs.remote_run_store import driver_store
-from seq2sweep.runs.run_store import RunStatus, RunStore
-from seq2sweep.runs.warm_start import begin, run_name
-from seq2sweep.storage.atomic import whole_folder, write_whole
-from seq2sweep.tracking.lineage import (
-    LINEAGE,
-    dataset_name,
-    document,
-    environment,
-    origin_tags,
-    parameters,
-    tags,
-)
-from seq2sweep.tracking.mlflow_store import destination
-from seq2sweep.tracking.recorder import COST, Recorder, named
-from seq2sweep.tracking.relay_thread import RelayThread
+from seq2sweep.runs.layout import JOURNAL_NAME
+from seq2sweep.stages import stage
+from seq2sweep.stages.training import train_on
+from seq2sweep.storage.atomic import write_whole
 
-SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
-"""Of params.yaml, what MLflow shows of a training; the rest is in its lineage.json."""
 MOST_POINTS = 10_000
 """Of a curve in metrics/curves.csv; more are thinned out evenly."""
 CURVES = (
     "step loss perplexity learning_rate gradient_norm tokens_per_second valid_loss valid_perplexity"
 ).split()
-FIGURES = (
-    "source_tokens target_tokens epochs skipped_updates wall_seconds tokens_per_second "
-    "padding_share flops_per_second mfu device_hours energy_kwh"
-).split()
-"""What metrics/train.json has as the run's summary does."""
 
 
 def work(config: Config) -> None:
     folder = train_on(stage.ENCODED, config, "train", stage.MODEL)
     write_curves(folder / JOURNAL_NAME, stage.METRICS / "curves.csv")
-
-
-def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about: str = "") -> Path:
-    """Train, export the weights and write metrics/NAME.json; returns the folder of the run.
-
-    encoded: the folder of the data. about: what MLflow shows of this training beside its data set.
-    """
-    header = stage.training_header(config, encoded)
-    vocabulary_size = int(header["vocabulary"]["size"])
-    parameters = flops.parameter_count(config.model, vocabulary_size)
-    origin = stage.origin(header, config)
-    run_of = run_name(origin.identity)
-    retention = Retention.of(config)
-    folder = run_folder(config.cluster, Path.cwd(), run_of)
-    store = driver_store(config.cluster.storage, folder, retention)
-    console.say(
-        f"{parameters / 1e6:.2f}M parameters at a vocabulary of {vocabulary_size}, "
-        f"{header['sentences']} pairs, {config.train.steps} steps, "
-        f"{config.cluster.workers} worker(s)"
-    )
-    line = begin(folder, origin, retention.always())
-    if line is not None:
-        console.say(line)
-    lineage = stage.lineage(config, header, encoded=encoded)
-    # Another seed of the stage train is all that a teacher is.
-    source = stage.source("train" if name == "teacher" else name, header)
-    with (
-        RelayThread(*destination(config, Path.cwd())) as relay,
-        open_run(relay.root, config, folder, lineage, header, about) as run,
-    ):
-        with ray_session(config.cluster):
-            status = train(config, store, encoded, header["fingerprint"])
-        export(status.checkpoints, config, run_of, lineage, status.summary, exported_to)
-        relay.flush()
-        relay.say_page(run)
-        run_id = relay.run_id(run)
-        final = newest(folder / JOURNAL_NAME)
-        metrics = training_metrics(config, header, status.summary, final, parameters, run_id)
-        shown = {k: metrics[k] for k in ("steps", "parameters", "tokens_per_second")}
-        shown |= {"flops": metrics["flops"]["model"]}
-        stage.write_metrics(name, metrics, shown | {"valid_ppl": final.get("valid_perplexity")})
-        known = {k: status.summary[k] for k in hardware.COSTS if status.summary[k] is not None}
-        run.log(named(COST, {"parameters": parameters} | known))
-        run.text(LINEAGE, document(lineage, config, origin_tags(status.summary)))
-        run.describe(described(config, metrics, about))
-        run.artifact(exported_to / RECEIPT)
-        run.text("environment.txt", environment())
-        weights, curves = read_receipt(exported_to)["checkpoints"], folder / JOURNAL_NAME
-        source.record(run, config, trained=status.summary, weights=weights, curves=curves)
-    peak = metrics["peak_rss_bytes"]
-    console.say(
-        f"trained {metrics['steps']} steps in {console.duration(metrics['wall_seconds'])}, "
-        f"{metrics['tokens_per_second']:,.0f} target tokens/s, valid perplexity "
-        f"{number(metrics['final']['valid_perplexity'])}; "
-        f"{len(status.checkpoints)} checkpoints in {exported_to}"
-        + ("" if peak is None else f"; peak memory {peak / 1e9:.2f} GB a worker")
-        + ("" if metrics["mfu"] is None else f"; MFU {100 * metrics['mfu']:.1f} %")
-    )
-    warning = hardware.no_peak_warning(metrics["device"], metrics["precision"])
-    if warning:
-        console.say(warning)
-    return folder
-
-
-def train(config: Config, store: RunStore, encoded: Path, data: str) -> RunStatus:
-    """Run the training; an interruption says from where it will resume.
-
-    data: the fingerprint of the encoded data.
-    """
-    try:
-        return run_training(
-            config,
-            store,
-            encoded=stage.for_workers(config, encoded, data),
-            on_event=functools.partial(say_progress, steps=config.train.steps),
-        )
-    except KeyboardInterrupt:
-        with contextlib.suppress(OSError, OperationalError, UserError):
-            console.say(f"stopped; training resumes after step {store.step()}")
-        raise
-
-
-def open_run(
-    root: Path,
-    config: Config,
-    folder: Path,
-    lineage: dict[str, str],
-    header: dict[str, Any],
-    about: str = "",
-) -> Recorder:
-    """Record this training: as the run that it began with, when it was interrupted.
-
-    root: the folder of all outboxes. folder: of the training.
-    """
-    run = Recorder(
-        root,
-        f"{config.data.dataset} {config.data.source}-{config.data.target}{about and f', {about}'}",
-        kind="experiment",
-        journal=folder / JOURNAL_NAME,
-        params=parameters(config, *SECTIONS, *["parsing"] * (config.data.task == "parsing")),
-        tags=tags(lineage),
-    )
-    run.text(LINEAGE, document(lineage, config))
-    run.dataset(dataset_name(config.data, "train"), header["fingerprint"], "train")
-    return run
-
-
-def described(config: Config, metrics: dict[str, Any], about: str) -> str:
-    """The training in Markdown, as MLflow shows it.
-
-    metrics: as in metrics/train.json; about: what it is beside its data set.
-    """
-    table = [
-        ("parameters", f"{metrics['parameters']:,}"),
-        ("steps", f"{metrics['steps']:,}"),
-        ("validation perplexity", number(metrics["final"]["valid_perplexity"])),
-        ("training FLOPs", f"{metrics['flops']['model']:.2e}"),
-        ("time", console.duration(metrics["wall_seconds"])),
-        ("device", f"{metrics['workers']} x {metrics['device']}, {metrics['precision']}"),
-    ]
-    return "\n".join(
-        [
-            f"The training of {config.model.architecture} on {stage.dataset_in_words(config)}"
-            f"{about and f' ({about})'}. Its scores, translations and report are in the evaluation "
-            "below it; where it comes from, in [lineage.json](RUN_PAGE/artifacts/lineage.json).",
-            "",
-            *markdown_table(("what", "value"), table),
-        ]
-    )
-
-
-def say_progress(entry: dict[str, Any], steps: int) -> None:
-    """One console line a log step."""
-    if entry["kind"] == "logged":
-        console.say(
-            f"step {entry['step']:>6}/{steps}  loss {number(entry['loss'], 3)}  "
-            f"grad norm {number(entry['gradient_norm'])}  lr {entry['learning_rate']:.2e}  "
-            f"{entry['tokens_per_second']:>7,.0f} tok/s  "
-            f"left {console.duration(entry['seconds_left'])}"
-            + f"  skipped {entry['skipped_updates']:.0f}"
-            * bool(entry["skipped_updates"])
-        )
-    elif entry["kind"] == "validated":
-        console.say(
-            f"step {entry['step']:>6}/{steps}  valid loss {number(entry['valid_loss'])}  "
-            f"valid perplexity {number(entry['valid_perplexity'])}"
-        )
-
-
-def number(value: float | None, decimals: int = 2) -> str:
-    """Rounded; the journal holds null for what is no number."""
-    return "not finite" if value is None else f"{value:.{decimals}f}"
-
-
-def export(
-    checkpoints: list[Path],
-    config: Config,
-    name: str,
-    lineage: dict[str, str],
-    summary: dict[str, Any],
-    to: Path,
-) -> None:
-    """Copy the weights of the kept checkpoints to a folder such as models/train, with a receipt."""
-    exported: list[dict[str, Any]] = []
-    with whole_folder(to) as folder:
-        (folder / CHECKPOINTS).mkdir()
-        for checkpoint in checkpoints:
-            weights = f"{checkpoint_name(checkpoint_step(checkpoint))}.safetensors"
-            file = folder / CHECKPOINTS / weights
-            shutil.copyfile(checkpoint / "model.safetensors", file)
-            exported.append(weights_entry(checkpoint, file))
-        stage.write_json(folder / RECEIPT, receipt(name, exported, config, lineage, summary))
-
-
-def training_metrics(
-    config: Config,
-    header: dict[str, Any],
-    summary: dict[str, Any],
-    final: dict[str, Any],
-    parameters: int,
-    run_id: str | None,
-) -> dict[str, Any]:
-    """metrics/train.json, as docs and design promise it."""
-    return {
-        "steps": summary["step"],
-        **{key: summary[key] for key in FIGURES},
-        "flops": {
-            "model": summary["flops"],
-            "padded": summary["padded_flops"],
-            "paper_rule": summary["paper_rule_flops"],
-        },
-        "peak_rss_bytes": summary.get("peak_rss_bytes"),
-        "peak_gpu_bytes": summary.get("peak_gpu_bytes"),
-        "parameters": parameters,
-        "vocabulary_size": header["vocabulary"]["size"],
-        **{key: summary[key] for key in hardware.ORIGIN},
-        "final": final,
-        "mlflow_run_id": run_id,
-    }
-
-
-def newest(journal_path: Path) -> dict[str, Any]:
-    """The last losses of a journal."""
-    wanted = ("loss", "valid_loss", "valid_perplexity")
-    return {k: e[k] for e in journal.entries(journal_path) for k in wanted if k in e}
 
 
 def write_curves(journal_path: Path, path: Path) -> None:

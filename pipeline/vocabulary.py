@@ -12,11 +12,11 @@ from typing import TypeVar
 
 import sentencepiece
 
-from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.data import files, reading, vocabulary
 from seq2sweep.data.treebank.symbols import Symbols
+from seq2sweep.stages import stage
 from seq2sweep.storage import atomic
 
 T = TypeVar("T")

@@ -874,6 +874,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     # --- pipeline, tracking and sweep, from end to end
     FIGURES: {
         "pipeline/train.py": [
+            ("{}).update(entry)", '{}).update(entry | {"step": entry["step"] + 1})'),
+        ],
+        f"{PACKAGE}/stages/training.py": [
             (
                 "key: summary[key] for key in FIGURES",
                 'key: 2 * summary[key] if key == "tokens_per_second" else summary[key] '
@@ -883,14 +886,13 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "for e in journal.entries(journal_path) for k",
                 "for e in [*journal.entries(journal_path)][::-1] for k",
             ),
-            ("{}).update(entry)", '{}).update(entry | {"step": entry["step"] + 1})'),
             (
                 "for key in FIGURES},",
                 'for key in FIGURES} | {"device_hours": summary["wall_seconds"]},',
             ),
             ("summary[k] for k in hardware.COSTS if", "1 + summary[k] for k in hardware.COSTS if"),
         ],
-        "pipeline/evaluate.py": [
+        f"{PACKAGE}/stages/scoring.py": [
             (
                 "run.log(figures, on_parent=True)",
                 'run.log(figures | {"score/test_perplexity": 1.5}, on_parent=True)',
@@ -921,7 +923,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
             ("pooled[name] = found.mean", "pooled[name] = values[0]"),
         ],
-        "pipeline/summary.py": [
+        f"{PACKAGE}/stages/summary.py": [
             ("{evaluation['bleu']['paper']['score']:.2f}", "{sacrebleu['score']:.2f}"),
         ],
         f"{PACKAGE}/evaluate/evaluation.py": [
@@ -1206,7 +1208,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('"dropped": dropped, "changed": {}}', '"dropped": {}, "changed": {}}'),
         ],
         "pipeline/vocabulary.py": [("sides = 1 if trees else 2", "sides = 2")],
-        "pipeline/stage.py": [("if found > known:", "if found > known + 1:")],
+        f"{PACKAGE}/stages/stage.py": [("if found > known:", "if found > known + 1:")],
         f"{PACKAGE}/data/treebank/corpora.py": [
             ("        yield clean(tree)", "        yield tree"),
             ('(described["lines"], about["sha256"])', '(total.lines, about["sha256"])'),

@@ -18,7 +18,7 @@ NEEDS = {
     "pipeline.teacher": [],
     "pipeline.silver": [],
     "pipeline.student": [],
-    "pipeline.summary": [],
+    "seq2sweep.stages.summary": [],
     "pipeline.report": ["matplotlib", "scipy"],
     "seq2sweep.train.loop": ["torch"],
 }

@@ -18,13 +18,13 @@ import ray  # isort: skip
 from mlflow import MlflowClient
 from ray.cluster_utils import Cluster
 
-from pipeline.stage import origin
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import read_training_header
 from seq2sweep.runs import journal
 from seq2sweep.runs.run_store import RunStatus
 from seq2sweep.runs.warm_start import run_name
+from seq2sweep.stages.stage import origin
 from tests.cluster.chaos import (
     Moment,
     StageProcess,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline import download, encode, prepare, stage, vocabulary
+from pipeline import download, encode, prepare, vocabulary
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
@@ -20,6 +20,7 @@ from seq2sweep.decode.average import average, build
 from seq2sweep.evaluate import evaluation, parsing
 from seq2sweep.evaluate.brackets import score_files
 from seq2sweep.evaluate.task import TASKS
+from seq2sweep.stages import stage
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
 

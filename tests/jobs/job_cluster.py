@@ -30,7 +30,7 @@ PATIENT = local_cluster.PATIENT | {"RAY_raylet_start_wait_time_s": f"{LONGEST_ST
 STUB = """
 import os, sys, time
 from pathlib import Path
-from pipeline import stage
+from seq2sweep.stages import stage
 
 
 def train(config):

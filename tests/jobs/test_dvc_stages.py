@@ -10,10 +10,10 @@ from dvc_data.hashfile.build import build
 from dvc_data.hashfile.db import HashFileDB
 from dvc_objects.fs import LocalFileSystem
 
-from pipeline.stage import dataset_in_words
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.jobs import dvc_stages
+from seq2sweep.stages.stage import dataset_in_words
 
 ROOT = Path(__file__).parents[2]
 

@@ -259,7 +259,7 @@ def test_an_unknown_device_has_no_utilisation_and_a_warning(
 def test_metrics_say_all_of_it(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> None:
     """metrics/train.json, of a run on the CPU."""
     # Not above: Ray and MLflow take seconds to import, in each worker of this file too.
-    from pipeline.train import training_metrics
+    from seq2sweep.stages.training import training_metrics
 
     cost = summary(run(tiny_config, tiny_corpus.encoded, tmp_path))
     header = Bitext.open(tiny_corpus.encoded, "train").header

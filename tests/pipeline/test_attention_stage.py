@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipeline import attention, stage
+from pipeline import attention
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
@@ -25,6 +25,7 @@ from seq2sweep.evaluate.attention import attention_maps, head_numbers
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model import building
 from seq2sweep.report.attention import attention_page
+from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.tracking import relay_thread
 from seq2sweep.tracking.sweep_runs import head_metrics

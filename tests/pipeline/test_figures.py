@@ -269,7 +269,7 @@ def test_evaluate_in_mlflow_dvc_and_on_the_console(project: Finished) -> None:
         f"{expected['decode_tokens_per_second']:,.0f} tokens/s",
     ):
         assert line in project.output
-    end = project.call("python", "-m", "pipeline.summary").stdout
+    end = project.call("python", "-m", "seq2sweep.stages.summary").stdout
     assert (
         f"BLEU {expected['bleu']:.2f} ({found['bleu']['sacrebleu']['signature']}), tokenised as in "
         f"the paper {expected['bleu_paper']:.2f}, chrF {expected['chrf']:.2f}, perplexity "

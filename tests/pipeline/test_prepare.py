@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from pipeline import prepare, stage
+from pipeline import prepare
 from seq2sweep import config as configuration
 from seq2sweep import parallel, presets
 from seq2sweep.data import files, reading
 from seq2sweep.data.archives import Text
 from seq2sweep.data.clean import REASONS
 from seq2sweep.errors import UserError
+from seq2sweep.stages import stage
 
 ARCHIVE = "corpus.tgz"
 

@@ -548,7 +548,7 @@ def test_a_sweep_of_method_none_trains_nothing(
         assert "No variants have been trained. To train some, set" in text
     for command, said in (
         ("dvc metrics show", ""),
-        ("python -m pipeline.summary", "No variants have been trained"),
+        ("python -m seq2sweep.stages.summary", "No variants have been trained"),
     ):
         done = project.call(*command.split())
         assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline import download, encode, prepare, silver, stage, student, teacher, vocabulary
+from pipeline import download, encode, prepare, silver, student, teacher, vocabulary
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.data.bitext import Bitext
@@ -24,6 +24,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.evaluate import translator
 from seq2sweep.evaluate.evaluation import Evaluation
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.stages import stage
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from pipeline import stage, sweep
+from pipeline import sweep
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError
 from seq2sweep.evaluate.attention.trial_heads import TrialScorer
 from seq2sweep.jobs import entrypoint
 from seq2sweep.report.sweep_report import summarise
+from seq2sweep.stages import stage
 from seq2sweep.sweep import console_lines
 from seq2sweep.sweep.variants import variants
 from tests.conftest import Corpus

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import download, encode, prepare, stage, vocabulary
+from pipeline import download, encode, prepare, vocabulary
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.data.bitext import Bitext, read_training_header
@@ -18,6 +18,7 @@ from seq2sweep.data.treebank.symbols import WORD
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.errors import UserError
 from seq2sweep.planning.data import known_pairs
+from seq2sweep.stages import stage
 
 TREE = """( (S (NP-SBJ-1 (NNP John)) (VP (VBZ has)
     (NP (DT a) (NN dog)) (NP (-NONE- *T*-1))) (. .)) )"""

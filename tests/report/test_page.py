@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 from pipeline import report as stage_report
-from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.errors import UserError
@@ -26,6 +25,7 @@ from seq2sweep.report import (
     page,
     samples,
 )
+from seq2sweep.stages import stage
 from tests.report.made_up_results import SIGNATURE, results, sweep, table3_sweep
 from tests.report.positions.made_up_lengths import positions_sweep
 

@@ -311,7 +311,8 @@ def test_learned_positions_refuse_longer_text(
 LONG_JOURNAL = """
 import json, resource, sys
 from pathlib import Path
-from pipeline.train import newest, write_curves
+from pipeline.train import write_curves
+from seq2sweep.stages.training import newest
 from seq2sweep.runs import journal
 from seq2sweep.runs.run_store import read_summary
 path, lines = Path(sys.argv[1]), int(sys.argv[2])

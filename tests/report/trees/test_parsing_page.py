@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from pipeline import report as stage_report
-from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import ParsingConfig
@@ -20,6 +19,7 @@ from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.errors import UserError
 from seq2sweep.report import page, samples
 from seq2sweep.report.trees import parsing_scores, tree_samples
+from seq2sweep.stages import stage
 from tests.report.made_up_parsing import evaluate, parser, parses, parsing_results
 from tests.report.made_up_results import results
 from tests.report.test_page import Tags

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import stage
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
+from seq2sweep.stages import stage
 
 RECIPE = """\
 stages:

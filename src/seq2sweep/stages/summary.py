@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline import stage
 from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.paths import read_json
+from seq2sweep.stages import stage
 
 
 def work(config: Config) -> None:

@@ -1,0 +1,199 @@
+"""The weights of a training scored on the test set, and recorded with their scores in MLflow."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tqdm import tqdm
+
+from seq2sweep import config as configuration
+from seq2sweep import console
+from seq2sweep.config import Config, ModelConfig
+from seq2sweep.data.bitext import read_header
+from seq2sweep.data.files import RECEIPT
+from seq2sweep.decode.exported_weights import read_receipt
+from seq2sweep.errors import UserError
+from seq2sweep.evaluate.evaluation import (
+    Data,
+    Evaluation,
+    evaluate_weights,
+    shown,
+    shown_by_dvc,
+    signature,
+    table_rows,
+)
+from seq2sweep.evaluate.task import TASKS
+from seq2sweep.evaluate.translator import Translator
+from seq2sweep.parallel import Mapper, serial
+from seq2sweep.report.markdown import markdown_table
+from seq2sweep.serving.packaging import flavor, write_package
+from seq2sweep.stages import stage
+from seq2sweep.storage.atomic import write_whole
+from seq2sweep.tracking.lineage import dataset_name, parameters, registered_name
+from seq2sweep.tracking.recorder import COST, SCORE, Recorder, named
+from seq2sweep.tracking.relay_thread import child_run
+
+
+def score_model(
+    config: Config,
+    model: Path,
+    name: str,
+    table: Path,
+    beside: Callable[[Evaluation], dict[str, Any]] = lambda result: {},
+    ending: str = "",
+) -> None:
+    """Score the weights of a folder such as models/train: write metrics/NAME.json and the table of
+    translations, and record them.
+
+    beside: further metrics, made from what came out. ending: of the model's names in MLflow.
+    """
+    header = read_header(stage.ENCODED, "test")
+    receipt = _receipt(config, header, model)
+    translator = Translator(model, stage.VOCABULARY, config.evaluate)
+    found, wanted = len(translator.steps), config.evaluate.average_checkpoints
+    if found < wanted and not config.evaluate.checkpoint_steps:
+        console.say(f"only {found} checkpoints were kept: those are averaged")
+    data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
+    lineage = stage.lineage(config, header, model=model)
+    made_by = "evaluate" if model == stage.MODEL else model.name
+    source = stage.source(made_by, header, evaluate_weights.__module__)
+    with child_run(
+        config,
+        f"test, beam {config.evaluate.beam}, alpha {config.evaluate.alpha}",
+        kind="evaluation",
+        parent=receipt["run"],
+        name=stage.evaluation_of(receipt),
+        lineage=lineage,
+        params=parameters(config, "evaluate"),
+    ) as (relay, run):
+        sentences = header["sentences"]
+        with (
+            mapper(config.cluster) as shared_out,
+            tqdm(total=sentences, **console.bar("translate", "sentences")) as bar,
+        ):
+            result = evaluate_weights(config, translator, data, "test", bar.update, shared_out)
+        relay.flush()
+        relay.say_page(run)
+        metrics = result.metrics | beside(result) | {"mlflow_run_id": relay.run_id(run)}
+        write_whole(table, result.table)
+        stage.write_metrics(name, metrics, shown_by_dvc(metrics, config))
+        files = [stage.METRICS / f"{name}.json", *[table] * (not config.data.private)]
+        record(run, config, translator, header, metrics, files, model.parent, ending)
+        if not config.data.private:
+            columns, *rows = table_rows(result.table)
+            run.table("translations.json", columns, rows)
+        made_of = {"trained": receipt.get("trained", {}), "weights": receipt["checkpoints"]}
+        source.record(run, config, **made_of, scores=reproducible(metrics, config))
+    console.say(
+        TASKS[config.data.task].in_words(metrics)
+        + f", perplexity {metrics['perplexity']:.3f}, "
+        + f"{metrics['decode_tokens_per_second']:,.0f} tokens/s"
+    )
+
+
+def reproducible(metrics: dict[str, Any], config: Config) -> dict[str, Any]:
+    """Of metrics/evaluate.json what the same weights, data and code give again."""
+    scores = shown(metrics, config) | {"translations": metrics["made_from"]["translations"]}
+    return {key: value for key, value in scores.items() if key != "decode_tokens_per_second"}
+
+
+def _receipt(config: Config, header: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Of the weights of a folder; UserError where they are of another model or vocabulary.
+
+    header: of the encoded data.
+    """
+    receipt = read_receipt(folder)
+    where = f"{folder / RECEIPT}, which `dvc repro -f {folder.name}` writes again"
+    trained = configuration.section(ModelConfig, receipt["config"]["model"], "model.", where)
+    if trained != config.model:
+        raise UserError(
+            f"{folder} was trained with another `model` section than params.yaml has now: "
+            "run `dvc repro evaluate`, which trains it first"
+        )
+    vocabulary = header["vocabulary"]["fingerprint"]
+    if receipt["lineage"].get("data.vocabulary", vocabulary) != vocabulary:
+        raise UserError(
+            f"{folder} was trained with another vocabulary than {stage.ENCODED} has now: run "
+            "`dvc repro evaluate`, which trains it first"
+        )
+    return receipt
+
+
+def record(
+    run: Recorder,
+    config: Config,
+    translator: Translator,
+    header: dict[str, Any],
+    metrics: dict[str, Any],
+    files: Sequence[Path],
+    beside: Path,
+    ending: str,
+) -> None:
+    """Give the run its files and the model that was scored, and the training's run the scores.
+
+    The model is registered, as the newest of its data and languages. translator: of what was
+    scored; header: of the encoded data; metrics: as in metrics/evaluate.json; beside: a folder to
+    make the model in; ending: as `score_model` has it.
+    """
+    for file in files:
+        run.artifact(file)
+    figures, model = shown(metrics, config), f"transformer{ending}"
+    score = str(config.data.score)
+    main = {score: f"{figures[score]:.2f}"}
+    speed = {"decode_tokens_per_second": figures.pop("decode_tokens_per_second")}
+    figures = named(SCORE, figures) | named(COST, speed)
+    used = (dataset_name(config.data, "test"), header["fingerprint"])
+    run.dataset(*used, "eval")
+    with TemporaryDirectory(prefix=".model-", dir=beside) as name:
+        folder = Path(name)
+        write_package(folder, translator)
+        run.model(
+            model,
+            files=sorted(folder.iterdir()),
+            params=configuration.flatten(config, "model"),
+            metrics=figures,
+            dataset=used,
+            step=translator.steps[-1],
+            tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},
+            flavor=flavor(translator),
+        )
+    run.register(model, registered_name(config.data) + ending, "newest", main)
+    # Training and scores in one row of the UI.
+    run.log(figures, on_parent=True)
+    how = {f"{config.data.score}.signature": signature(metrics, config)}
+    run.tag(how)
+    run.tag(how, on_parent=True)
+    run.describe(described(config, figures, how))
+
+
+def described(config: Config, figures: dict[str, float], how: dict[str, str]) -> str:
+    """The evaluation in Markdown, as MLflow shows it. figures, how: as they are recorded."""
+    decoding = parameters(config, "evaluate").items()
+    table = [(key, f"{value:,.2f}") for key, value in figures.items()]
+    return "\n".join(
+        [
+            f"The test set of {stage.dataset_in_words(config)}, translated and scored. "
+            "[Report](RUN_PAGE/artifacts/index.html) · "
+            "[translations](RUN_PAGE/artifacts/translations.json) · "
+            "[lineage](RUN_PAGE/artifacts/lineage.json)",
+            "",
+            *markdown_table(("what", "value"), table),
+            "",
+            *(f"{key}: `{text}`" for key, text in how.items()),
+            "",
+            "Decoded with " + ", ".join(f"{key.partition('.')[2]} {v}" for key, v in decoding),
+        ]
+    )
+
+
+def mapper(cluster: configuration.ClusterConfig) -> contextlib.AbstractContextManager[Mapper]:
+    """Where there is a cluster, its CPUs, or GPUs, translate: this machine may have none."""
+    if not stage.on_cluster(cluster):
+        return contextlib.nullcontext(serial)
+    from seq2sweep.cluster.tasks import ray_mapper  # here: Ray takes seconds to load
+
+    return ray_mapper(cluster)
