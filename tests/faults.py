@@ -488,8 +488,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("searched.beam > max(", "False and max("),
         ],
     },
-    "tests/tracking/test_logged_models.py": {
-        f"{PACKAGE}/tracking/logged_models.py": [
+    "tests/tracking/test_store_reader.py": {
+        f"{PACKAGE}/tracking/store_reader.py": [
             ("return str(max(models", "return str(min(models"),
             ("ids = [child for one in ids for child in reader.children(one)]", "ids = []"),
         ],

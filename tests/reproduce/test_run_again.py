@@ -93,7 +93,7 @@ def store(tmp_path: Path, tiny_config: Config, monkeypatch: pytest.MonkeyPatch) 
     config = configuration.with_changes(tiny_config, here)
     (tmp_path / "params.yaml").write_text(configuration.dump(config))
     made = Store(tmp_path)
-    monkeypatch.setattr(run_again, "RunReader", lambda uri: made)
+    monkeypatch.setattr(run_again, "StoreReader", lambda uri: made)
     monkeypatch.setattr(run_again.lineage, "environment", lambda: "torch==2.13.0\n")
     return made
 

@@ -65,7 +65,7 @@ def _named(name: str) -> Translator:
 
     if not name.startswith("models:/") and Path(name).is_dir():
         return Translator.open(Path(name))
-    from seq2sweep.tracking.logged_models import model_folder  # and MLflow
+    from seq2sweep.tracking.store_reader import model_folder  # and MLflow
 
     with model_folder(name, configuration.load(PARAMS), Path.cwd()) as folder:
         return Translator.open(folder)

@@ -22,7 +22,7 @@ from seq2sweep.reproduce.stored_record import PARAMS, PATCH, StoredRecord, varia
 from seq2sweep.reproduce.worktree import STORE, Worktree
 from seq2sweep.tracking import lineage
 from seq2sweep.tracking.mlflow_store import resolve_uri
-from seq2sweep.tracking.run_reader import RunReader
+from seq2sweep.tracking.store_reader import StoreReader
 
 OF_WHOEVER_RUNS = ("address", "job_server", "job_environment", "max_failures", "hang_seconds")
 """Keys of `cluster` that are those of the project here, not of the record."""
@@ -69,7 +69,7 @@ def reproduce(
     made again are not those recorded.
     """
     config = configuration.load(project / PARAMS)
-    store = RunReader(resolve_uri(config.tracking, project))
+    store = StoreReader(resolve_uri(config.tracking, project))
     run = store.find(run_id)
     with signals_as_interrupts(), TemporaryDirectory(prefix="seq2sweep-") as name:
         record = StoredRecord.fetch(store, run, Path(name) / "run")
@@ -107,7 +107,7 @@ def reproduce(
 
 
 def _counterpart(
-    store: RunReader, record: StoredRecord, folder: Path
+    store: StoreReader, record: StoredRecord, folder: Path
 ) -> tuple[StoredRecord | None, list[str]]:
     """The evaluation of a training, or the training of an evaluation, if it is of the same code;
     and what is to be said of it."""

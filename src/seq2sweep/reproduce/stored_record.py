@@ -13,7 +13,7 @@ from typing import Any
 
 from seq2sweep.errors import UserError
 from seq2sweep.paths import mismatch, read_bytes
-from seq2sweep.tracking.run_reader import RunReader
+from seq2sweep.tracking.store_reader import StoreReader
 
 FOLDER = "reproduce"
 PARAMS, LOCK, PACKAGES, PATCH, RECORD = FILES = (
@@ -63,7 +63,7 @@ class StoredRecord:
     folder: Path
 
     @classmethod
-    def fetch(cls, store: RunReader, run_id: str, folder: Path) -> StoredRecord:
+    def fetch(cls, store: StoreReader, run_id: str, folder: Path) -> StoredRecord:
         """Copy a run's record to a folder. Raises UserError where it is missing or damaged."""
         store.fetch(run_id, FOLDER, FILES, MOST_BYTES, folder)
         if missing := [name for name in FILES if not (folder / name).is_file()]:

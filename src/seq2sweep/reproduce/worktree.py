@@ -19,7 +19,7 @@ from seq2sweep.paths import read_bytes, read_json
 from seq2sweep.reproduce import git_tree
 from seq2sweep.reproduce.stored_record import FILES, LOCK, PARAMS, PATCH, StoredRecord
 from seq2sweep.storage.atomic import whole_folder, write_whole
-from seq2sweep.tracking.run_reader import RunReader
+from seq2sweep.tracking.store_reader import StoreReader
 
 KEPT = Path("runs") / "record"
 """Where it has the record: git and DVC ignore `runs`."""
@@ -161,7 +161,7 @@ class Worktree:
         run_id = content["mlflow_run_id"]
         if run_id is None:
             raise OperationalError(f"{one.stage} has recorded no run: run this again")
-        return StoredRecord.fetch(RunReader(f"sqlite:///{self.project / STORE}"), run_id, folder)
+        return StoredRecord.fetch(StoreReader(f"sqlite:///{self.project / STORE}"), run_id, folder)
 
     # --- programs ---------------------------------------------------------------------------------
 

@@ -1,8 +1,17 @@
 """Runs, models and lineage in MLflow; the only package that imports mlflow.
 
-Importing this package costs nothing: its modules are imported by name, and `lineage` needs no
-mlflow. What is set here must stand in the environment before mlflow is imported; what the user
-has set is left alone.
+lineage       where a result comes from: code, data, parameters, libraries and machine
+recorder      what a stage says of a run, on disk when a call returns
+sweep_runs    the runs of a sweep's variants and seeds, recorded as its trials end
+outbox        what is recorded and not delivered yet: files, locks, how far MLflow has it
+relay         from the outboxes to MLflow, each record once and in order
+relay_thread  that beside a stage's work, and for `seq2sweep sync`
+mlflow_store  the store: its address, how it is opened and shown, what its errors mean
+mlflow_runs   a run in MLflow, written; every call may be repeated
+store_reader  runs and models of a store, for who reads only
+
+The first four need no mlflow, and importing this package costs nothing. What is set here must stand
+in the environment before mlflow is imported; what the user has set is left alone.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from mlflow import pyfunc
 from mlflow.entities import (
     Dataset,
     DatasetInput,
@@ -26,9 +27,12 @@ from mlflow.entities import (
     RunTag,
 )
 from mlflow.exceptions import MlflowException
+from mlflow.models import Model
+from mlflow.models.signature import ModelSignature
+from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+from mlflow.utils.environment import _PythonEnv
 
 from seq2sweep.runs.run_store import Status
-from seq2sweep.tracking.logged_models import flavor_files
 from seq2sweep.tracking.mlflow_store import (
     KEY,
     PARENT,
@@ -229,7 +233,7 @@ class Run:
         """Record a model, and give its id (`m-...`).
 
         `files` and folders are stored with the model as they are. With a `flavor`, the arguments of
-        `logged_models.flavor_files`, MLflow can load it. The metrics are recorded on the
+        `_write_flavor`, MLflow can load it. The metrics are recorded on the
         run and on the model, tied to the dataset, so that `metrics.bleu > 20` finds models. The
         model is READY only once all of it is stored. A second call with the same resumes what the
         first could not.
@@ -248,8 +252,10 @@ class Run:
                 client.log_model_artifact(model.model_id, str(path))
         if flavor is not None:
             with TemporaryDirectory(prefix="seq2sweep-") as folder:
-                for path in flavor_files(Path(folder), model.model_id, self.id, **flavor):
-                    client.log_model_artifact(model.model_id, str(path))
+                _write_flavor(Path(folder), model.model_id, self.id, **flavor)
+                # What says that it can be loaded comes last.
+                for file in ("python_env.yaml", "MLmodel"):
+                    client.log_model_artifact(model.model_id, f"{folder}/{file}")
         self.dataset(*dataset)
         of = (model.model_id, *dataset)
         scores = [Metric(k, value, round(time * 1000), 0, *of) for k, value in metrics.items()]
@@ -315,3 +321,26 @@ class Run:
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _write_flavor(folder: Path, model_id: str, run_id: str, loader: str, **search: Any) -> None:
+    """Write what makes files of a model one that MLflow loads: MLmodel names the module that loads
+    them, the columns that it takes and gives, and its parameters.
+
+    The files are what `serving.packaging` writes. loader: dotted name of the module, below the
+    model's folder `code`; search: `beam`, `alpha` and `stopping`, where nothing else is asked for.
+    """
+    _PythonEnv(dependencies=["-r requirements.txt"]).to_yaml(str(folder / "python_env.yaml"))
+    columns = {"line": "long", "rank": "long", "translation": "string", "score": "double"}
+    kinds = {"beam": "long", "alpha": "double", "stopping": "string", "n_best": "long"}
+    values = {**search, "n_best": 1}
+    signature = ModelSignature(
+        inputs=Schema([ColSpec(DataType.string, "text")]),
+        outputs=Schema([ColSpec(DataType[kind], name) for name, kind in columns.items()]),
+        params=ParamSchema([ParamSpec(n, DataType[k], values[n]) for n, k in kinds.items()]),
+    )
+    made = Model(run_id=run_id, model_id=model_id, model_uuid=model_id, signature=signature)
+    pyfunc.add_to_model(
+        made, loader_module=loader, code="code", python_env="python_env.yaml", data="."
+    )
+    made.save(str(folder / "MLmodel"))

@@ -1,4 +1,4 @@
-"""Runs of an MLflow store by how their ids begin, for who reads them only."""
+"""Runs and models of an MLflow store by their ids or names, for who reads them only."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import contextlib
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import mlflow.artifacts
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
+from seq2sweep.config import Config
+from seq2sweep.data.files import MANIFEST
 from seq2sweep.errors import UserError
 from seq2sweep.redaction import redact
 from seq2sweep.tracking.mlflow_store import (
@@ -17,16 +22,19 @@ from seq2sweep.tracking.mlflow_store import (
     SERVERS,
     STORE_ERRORS,
     open_database,
+    reason,
+    refuses,
+    resolve_uri,
     unusable,
 )
 
 
-class RunReader:
-    """Reads what a store has of runs of any experiment, and changes nothing there."""
+class StoreReader:
+    """Reads what a store has of runs and models of any experiment, and changes nothing there."""
 
     def __init__(self, uri: str) -> None:
         """uri: as `resolve_uri` gives it. Raises UserError when the store cannot be used."""
-        self.uri, self.is_server = uri, uri.partition("://")[0] in SERVERS
+        self.uri = uri
         file = Path(uri.removeprefix("sqlite:///"))
         if uri.startswith("sqlite:") and not file.is_file():
             raise UserError(
@@ -35,7 +43,7 @@ class RunReader:
                 "sqlite:////home/me/project/mlflow.db"
             )
         with self.reading():
-            if not self.is_server:
+            if uri.partition("://")[0] not in SERVERS:
                 open_database(uri, "")
             self.client: Any = MlflowClient(tracking_uri=uri, registry_uri=uri)
 
@@ -97,3 +105,75 @@ class RunReader:
             yield
         except (*STORE_ERRORS, ImportError) as error:
             raise UserError(unusable(self.uri, error)) from None
+
+
+# --- models --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def model_folder(name: str, config: Config, project: Path) -> Iterator[Path]:
+    """The folder of a model: `models:/NAME@ALIAS`, `models:/NAME/VERSION`, `models:/m-...`, or the
+    id of a run, or how it begins; of a training that of its newest evaluation.
+
+    What is kept elsewhere is downloaded, and removed when the block ends. Raises UserError when
+    there is none, and when MLflow cannot be used.
+    """
+    reader = StoreReader(resolve_uri(config.tracking, project))
+    place = _of_uri(reader, name) if name.startswith("models:/") else _of_run(reader, name)
+    local = place.startswith("file:") or "://" not in place
+    with TemporaryDirectory(prefix="seq2sweep-model-") as folder:
+        with reader.reading():
+            found = Path(
+                mlflow.artifacts.download_artifacts(
+                    artifact_uri=place, dst_path=None if local else folder, tracking_uri=reader.uri
+                )
+            )
+        if not (found / MANIFEST).exists():
+            raise UserError(
+                f"{name} is no model that this version of seq2sweep can load: evaluate it "
+                "again, by `dvc repro -f evaluate`"
+            )
+        yield found
+
+
+def _of_uri(reader: StoreReader, name: str) -> str:
+    """Where the files of a model are that is named as MLflow does. Raises UserError."""
+    client, rest = reader.client, name.removeprefix("models:/")
+    with reader.reading():
+        try:
+            if "@" in rest:
+                registered, _, alias = rest.partition("@")
+                return str(client.get_model_version_by_alias(registered, alias).source)
+            if "/" in rest:
+                registered, _, version = rest.rpartition("/")
+                return str(client.get_model_version(registered, version).source)
+            return str(client.get_logged_model(rest).artifact_location)
+        except MlflowException as error:
+            if refuses(error):
+                raise UserError(f"{name}: MLflow has no such model ({reason(error)})") from None
+            raise
+
+
+def _of_run(reader: StoreReader, name: str) -> str:
+    """Where the files of the newest model of a run are, or else of the runs below it."""
+    run_id = reader.find(name)
+    with reader.reading():
+        experiment = reader.client.get_run(run_id).info.experiment_id
+    ids, models = [run_id], list[Any]()
+    while ids and not models:
+        with reader.reading():
+            models = [
+                model
+                for one in ids
+                for model in reader.client.search_logged_models(
+                    [experiment], filter_string=f"source_run_id = '{one}'"
+                )
+                if str(model.status) == "READY"
+            ]
+        ids = [child for one in ids for child in reader.children(one)]
+    if not models:
+        raise UserError(
+            f"the run {run_id} has no model: evaluations have one, and the best variants of "
+            "sweeps; a training or a sweep stands for its newest"
+        )
+    return str(max(models, key=lambda model: model.creation_timestamp).artifact_location)
