@@ -30,6 +30,7 @@ LAYERS = {
     "seq2sweep.ports": 2,
     "seq2sweep.hardware": 2,
     "seq2sweep.parallel": 2,
+    "seq2sweep.git_command": 2,
     "seq2sweep.code_fingerprint": 2,
     "seq2sweep.config": 3,
     "seq2sweep.presets": 4,

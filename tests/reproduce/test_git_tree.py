@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from seq2sweep import git_command
 from seq2sweep.errors import UserError
 from seq2sweep.reproduce import git_tree
 from tests.reproduce.repository import git
@@ -56,7 +57,7 @@ def test_a_worktree_with_the_changes_is_the_tree(
         ["src/code.py", "src/gone.py", "src/latin.txt", "src/new/ärger [1].py", "src/data.bin"]
     )
     made = git_tree.add_worktree(project, tmp_path / "again", commit, None)
-    git_tree.git(made, "apply", "-", given=patch)
+    git_command.git(made, "apply", "-", given=patch)
     assert tree_of(made) == expected
     assert not (made / "docs/new.md").exists()
 
@@ -88,7 +89,7 @@ def test_a_commit_that_is_not_here_says_where_to_fetch_it(project: Path, tmp_pat
 
 
 def test_a_folder_without_git_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(git_tree.GitError, match="not a git repository"):
+    with pytest.raises(git_command.GitError, match="not a git repository"):
         git_tree.changes(tmp_path)
     with pytest.raises(UserError, match="no git repository"):
         git_tree.add_worktree(tmp_path, tmp_path / "again", "0" * 40, None)

@@ -11,6 +11,7 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
+from seq2sweep.errors import UserError
 from seq2sweep.stages import stage
 
 RECIPE = """\
@@ -20,6 +21,24 @@ stages:
     params: [model, data.source, vocabulary.size]
     deps: [data/encoded/train.json]
 """
+LOCK = """\
+schema: '2.0'
+stages:
+  encode:
+    cmd: python -m pipeline.encode
+    deps:
+    - path: data/clean
+      hash: md5
+      md5: 1111111111111111111111111111dddd.dir
+    outs:
+    - path: data/encoded
+      hash: md5
+      md5: 2222222222222222222222222222eeee.dir
+      size: 10
+    - path: data/raw
+      md5: 3333333333333333333333333333ffff
+"""
+HEADER = {"fingerprint": "abc", "vocabulary": {"fingerprint": "def"}}
 
 
 @pytest.fixture
@@ -101,3 +120,23 @@ def test_an_interruption_is_told_first(project: Path) -> None:
         raise KeyboardInterrupt
 
     assert status_of(work) == 75
+
+
+def test_a_lineage_has_the_sums_of_what_it_is_made_of(project: Path) -> None:
+    config = configuration.load(project / "params.yaml")
+    more = {"file": Path("data/encoded/header.json")}
+    assert stage.lineage(config, HEADER)["input.encoded"] == "unknown"
+    (project / "dvc.lock").write_text(LOCK)
+    tags = stage.lineage(config, HEADER, **more)
+    assert tags["input.encoded"] == "2222222222222222222222222222eeee.dir"
+    assert tags["input.file"] == "2222222222222222222222222222eeee.dir"
+    assert tags["input.raw"] == "3333333333333333333333333333ffff"
+    assert tags["input.clean"] == "unknown"
+    assert (tags["data.dataset"], tags["data.vocabulary"]) == ("abc", "def")
+
+
+@pytest.mark.parametrize("text", ["<<<<<<< HEAD\n", "stages: [1]\n", "", "a: b: c\n"])
+def test_a_damaged_lock_is_a_user_error(project: Path, text: str) -> None:
+    (project / "dvc.lock").write_text(text)
+    with pytest.raises(UserError, match=r"dvc\.lock is damaged.*dvc repro"):
+        stage.lineage(configuration.load(project / "params.yaml"), HEADER)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import subprocess
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from seq2sweep.config import DECISIVE
 from seq2sweep.errors import UserError
+from seq2sweep.git_command import GitError, git
 from seq2sweep.redaction import secrets_in
+from seq2sweep.tracking import lineage
 
 LARGEST = 20 * 2**20
 """Bytes of all files. Ray takes some hundreds of MiB, but keeps them in the head's memory, and code
@@ -104,12 +104,8 @@ def commit(project: Path) -> str:
     `-dirty` stands behind it when files that determine a result differ from it.
     This is what $SEQ2SWEEP_COMMIT says to the stages, which find no git in a cluster.
     """
-    try:
-        name = _git(project, "rev-parse", "--verify", "--quiet", "HEAD").decode().strip()
-    except UserError:
-        return "unknown"
-    changes = _git(project, "status", "--porcelain", "--untracked-files=all", "--", *DECISIVE)
-    return name + "-dirty" * bool(changes)
+    code = lineage.code(project)
+    return code["git.commit"] + "-dirty" * (code["git.dirty"] == "true")
 
 
 def _listed(project: Path) -> list[str]:
@@ -184,18 +180,12 @@ def mebibytes(size: int) -> str:
 
 
 def _git(project: Path, *arguments: str) -> bytes:
-    # Inside a hook, git's own variables point at another repository or index.
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    command = ["git", "--no-optional-locks", "-C", str(project), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, env=environment)
-    except FileNotFoundError:
-        raise UserError("git is not installed: it lists the files to upload") from None
-    if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        reason = said[-1] if said else f"git {arguments[0]} failed"
+        return git(project, *arguments)
+    except GitError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise UserError("git is not installed: it lists the files to upload") from None
         raise UserError(
-            f"git decides what is uploaded, and says `{reason}`: make the project a repository by "
+            f"git decides what is uploaded, and says `{error}`: make the project a repository by "
             "`git init` (nothing has to be committed)"
-        )
-    return done.stdout
+        ) from None

@@ -162,12 +162,13 @@ def _with_those_before(project: Path, wanted: Iterable[str]) -> list[str]:
 
 
 def sums(project: Path) -> dict[str, str]:
-    """The sum of every output, as dvc.lock has it."""
+    """The sum of every output that has one, as dvc.lock has it."""
     with _reading_lock(project) as stages:
         return {
-            out["path"]: out[out.get("hash", "md5")]
+            out["path"]: str(total)
             for stage in stages.values()
             for out in stage.get("outs", ())
+            if (total := out.get(out.get("hash", "md5")))
         }
 
 
@@ -202,7 +203,8 @@ def _reading_lock(project: Path) -> Iterator[dict[str, Any]]:
     """The stages of dvc.lock. Raises UserError where the block finds them damaged."""
     file = project / "dvc.lock"
     try:
-        yield dict(yaml.safe_load(file.read_text("utf-8"))["stages"]) if file.exists() else {}
+        content = yaml.safe_load(file.read_text("utf-8")) if file.exists() else {}
+        yield dict(content.get("stages") or {})
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
         raise UserError(
             "dvc.lock is damaged: restore it from git, or remove it and run `dvc repro`"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from seq2sweep.config import DECISIVE
 from seq2sweep.errors import UserError
+from seq2sweep.git_command import GitError, git
 
 PARAMS = "params.yaml"
 CODE = tuple(path for path in DECISIVE if path != PARAMS)
@@ -24,30 +24,6 @@ DIFF = (
 
 FILLING = "seq2sweep is filling it"
 """The reason for which a worktree is locked until it has all that it should."""
-
-
-class GitError(Exception):
-    """git failed; the message is the last line of what it said."""
-
-
-def git(folder: Path, *arguments: str, given: bytes = b"", index: Path | None = None) -> bytes:
-    """What git prints in a folder; given: its standard input; index: in the place of the usual one.
-
-    Raises GitError.
-    """
-    # Inside a hook, git's own variables point at another repository or index.
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    if index is not None:
-        environment["GIT_INDEX_FILE"] = str(index)
-    command = ["git", "--no-optional-locks", "--literal-pathspecs", "-C", str(folder), *arguments]
-    try:
-        done = subprocess.run(command, input=given, capture_output=True, env=environment)
-    except OSError as error:
-        raise GitError(str(error)) from None
-    if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise GitError(said[-1] if said else f"git {arguments[0]} failed")
-    return done.stdout
 
 
 def changes(project: Path) -> bytes:

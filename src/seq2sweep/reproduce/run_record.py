@@ -21,6 +21,7 @@ from seq2sweep import config as configuration
 from seq2sweep import console, hardware
 from seq2sweep.config import Config
 from seq2sweep.config.execution import HOME
+from seq2sweep.git_command import GitError
 from seq2sweep.jobs import bundle
 from seq2sweep.redaction import redact
 from seq2sweep.reproduce import git_tree
@@ -135,7 +136,7 @@ def _changes(project: Path, code: Mapping[str, str]) -> tuple[bytes, str | None]
     try:
         patch = git_tree.changes(project)
         paths = git_tree.files_of(project, patch)
-    except git_tree.GitError as error:
+    except GitError as error:
         # In a job, whose copy has no git, the commit alone is known.
         dirty = code["git.dirty"] == "true" or code["git.commit"] == lineage.UNKNOWN
         return b"", f"no git here: {redact(str(error))}" if dirty else None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.git_command import GitError, git
 from seq2sweep.jobs import dvc_stages
 from seq2sweep.paths import read_bytes, read_json
 from seq2sweep.reproduce import git_tree
@@ -64,7 +65,7 @@ class Worktree:
             made._fill(project, record, params, key, say)
             git_tree.filled(project, root)
         except BaseException:
-            with contextlib.suppress(git_tree.GitError):
+            with contextlib.suppress(GitError):
                 git_tree.remove_worktree(project, root)
             raise
         return made
@@ -81,8 +82,8 @@ class Worktree:
                         raise UserError(f"{PATCH} of the run changes {path}, which is no code")
                 shown = ", ".join(paths[:5]) + f" and {len(paths) - 5} more" * (len(paths) > 5)
                 say(f"applies changes.patch of the run ({len(patch):,} bytes) to {shown}")
-                git_tree.git(self.root, "apply", "--whitespace=nowarn", "-", given=patch)
-        except git_tree.GitError as error:
+                git(self.root, "apply", "--whitespace=nowarn", "-", given=patch)
+        except GitError as error:
             raise UserError(f"{PATCH} of the run cannot be applied: {error}") from None
         write_whole(self.project / PARAMS, params)
         shutil.copyfile(record.folder / LOCK, self.project / LOCK)

@@ -20,8 +20,8 @@ from seq2sweep.jobs import dvc_stages, entrypoint, submit
 from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import write_json as write_json
 from seq2sweep.sweep.variants import variants
+from seq2sweep.tracking.lineage import UNKNOWN, hardware, lineage_tags
 from seq2sweep.tracking.lineage import code as lineage_code
-from seq2sweep.tracking.lineage import hardware, lineage_tags
 
 if TYPE_CHECKING:
     from seq2sweep.reproduce.run_record import Source
@@ -188,7 +188,13 @@ def lineage(config: configuration.Config, header: dict[str, Any], **more: Path) 
     header: of the encoded data. more: inputs besides the data, by name.
     """
     data = {"dataset": header["fingerprint"], "vocabulary": header["vocabulary"]["fingerprint"]}
-    inputs = {"raw": RAW, "clean": CLEAN, "vocabulary": VOCABULARY, "encoded": ENCODED} | more
+    known = dvc_stages.sums(Path.cwd())
+    paths = {"raw": RAW, "clean": CLEAN, "vocabulary": VOCABULARY, "encoded": ENCODED} | more
+    inputs = {
+        # Of the output that is the path or holds it.
+        name: next((known[str(p)] for p in (path, *path.parents) if str(p) in known), UNKNOWN)
+        for name, path in paths.items()
+    }
     return lineage_tags(Path.cwd(), config, inputs=inputs, data=data)
 
 

@@ -13,7 +13,6 @@ import os
 import platform
 import re
 import socket
-import subprocess
 import sys
 from collections.abc import Collection, Mapping
 from importlib import metadata
@@ -21,16 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 
 from seq2sweep import config as configuration
-from seq2sweep.errors import UserError
+from seq2sweep.git_command import GitError, git
 from seq2sweep.tracking.recorder import clean_params, clean_tags
 
 UNKNOWN = "unknown"
 LINEAGE = "lineage.json"
 """The file of a run that says where it comes from; see `document`."""
 
+GIT_SECONDS = 60.0
 LIBRARIES = ("torch", "ray", "mlflow", "dvc", "sentencepiece", "sacrebleu", "numpy")
 
 
@@ -38,17 +37,17 @@ def lineage_tags(
     project: Path,
     config: configuration.Config,
     *,
-    inputs: Mapping[str, Path],
+    inputs: Mapping[str, str],
     data: Mapping[str, str],
 ) -> dict[str, str]:
     """All that determines a result, by name; "unknown" for what cannot be found out.
 
-    `inputs` are DVC outputs by name (relative to `project`), recorded as `input.<name>` with the
-    hash that dvc.lock holds; `data` are fingerprints by name, recorded as `data.<name>`.
+    `inputs` are sums of DVC outputs by name, recorded as `input.<name>`; `data` are fingerprints by
+    name, recorded as `data.<name>`.
     """
     return {
         **code(project),
-        **{f"input.{name}": _hash(project, path) for name, path in inputs.items()},
+        **{f"input.{name}": value for name, value in inputs.items()},
         **{f"data.{name}": value for name, value in data.items()},
         "params.sha256": configuration.fingerprint(config),
         **_versions(),
@@ -131,55 +130,20 @@ def code(project: Path) -> dict[str, str]:
     Without git, as in a Ray job's copy of the project, $SEQ2SWEEP_COMMIT says the commit; an
     ending `-dirty` says that the copy was made from changed files.
     """
-    commit = _git(project, "rev-parse", "--verify", "HEAD")
+
+    def ask(*arguments: str) -> str | None:
+        with contextlib.suppress(GitError):
+            return git(project, *arguments, seconds=GIT_SECONDS).decode().strip()
+        return None
+
+    commit = ask("rev-parse", "--verify", "HEAD")
     if commit is None:
         commit, _, ending = os.environ.get("SEQ2SWEEP_COMMIT", UNKNOWN).partition("-")
         return {"git.commit": commit, "git.dirty": "true" if ending == "dirty" else UNKNOWN}
-    changes = _git(
-        project, "status", "--porcelain", "--untracked-files=all", "--", *configuration.DECISIVE
-    )
+    of_result = ("--untracked-files=all", "--", *configuration.DECISIVE)
+    changes = ask("status", "--porcelain", *of_result)
     dirty = UNKNOWN if changes is None else str(changes != "").lower()
     return {"git.commit": commit, "git.dirty": dirty}
-
-
-def _git(project: Path, *arguments: str) -> str | None:
-    # Inside a hook, git's own variables point at another repository or index.
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    try:
-        done = subprocess.run(
-            ["git", "--no-optional-locks", "-C", str(project), *arguments],
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _hash(project: Path, path: Path) -> str:
-    """The hash of the output that is `path` or holds it, from dvc.lock."""
-    lock = project / "dvc.lock"
-    if not lock.is_file():
-        return UNKNOWN
-    try:
-        content = yaml.safe_load(lock.read_text(encoding="utf-8"))
-        outputs = {
-            output["path"]: output
-            for stage in (content.get("stages") or {}).values()
-            for output in stage.get("outs", ())
-        }
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError, UnicodeDecodeError):
-        raise UserError(
-            "dvc.lock is damaged: restore it from git, or remove it and run `dvc repro`"
-        ) from None
-    # Not resolve(): DVC may keep an output as a link into its cache.
-    relative = Path(os.path.relpath(project / path, project))
-    for candidate in (relative, *relative.parents):
-        if output := outputs.get(candidate.as_posix()):
-            return str(output.get(output.get("hash", "md5"), UNKNOWN))
-    return UNKNOWN
 
 
 def _versions() -> dict[str, str]:
