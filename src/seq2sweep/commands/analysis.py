@@ -284,7 +284,7 @@ def _add_table1(commands: Commands) -> None:
 
 
 def _table1(options: argparse.Namespace) -> None:
-    from seq2sweep.report.paper_tables.table1_files import markdown, table1_files
+    from seq2sweep.report.paper_tables.table1_files import table1_files
     from seq2sweep.table1.measure import FULL, measure
     from seq2sweep.tracking.lineage import code, hardware
 
@@ -300,7 +300,7 @@ def _table1(options: argparse.Namespace) -> None:
     files = table1_files(record) | {"table1.json": json.dumps(record, indent=2) + "\n"}
     for name, text in files.items():
         write_whole(options.folder / name, text)
-    print(markdown(record))
+    print(files["table1.md"])
     print(f"{options.folder} holds this as {', '.join(sorted(files))}")
 
 

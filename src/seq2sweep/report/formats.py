@@ -1,18 +1,18 @@
-"""Table 3 of a sweep as files: Markdown, CSV, LaTeX and HTML."""
+"""The paper's tables as files: Markdown, CSV, LaTeX and HTML; and Table 3 of a sweep so."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from seq2sweep.config.scores import BLEU
 from seq2sweep.presets import table3
 from seq2sweep.report import page
 from seq2sweep.report.aggregate import Variant, aggregate, figures
-from seq2sweep.report.markdown import escape, markdown_table
+from seq2sweep.report.markdown import Table, escape, markdown_table, sections
 from seq2sweep.report.number_format import MISSING
 from seq2sweep.report.paper import counterpart
 from seq2sweep.report.table import NONE_YET, SETTINGS, Tables, tables
@@ -33,6 +33,33 @@ def table_files(
         "table3.csv": csv_text(sweep),
         "table3.tex": latex(found),
         "table3.html": page.render_tables(found, dataset),
+    }
+
+
+def paper_files(
+    name: str,
+    title: str,
+    section: Mapping[str, Any],
+    table: str,
+    *,
+    about: Sequence[str] = (),
+    ending: Sequence[str] = (),
+) -> dict[str, str]:
+    """The text of each file of a table of the paper, by its name.
+
+    section: its `tables`, and what else HTML shows; table: as CSV; about: sentences before the
+    tables, where HTML has `where`; ending: what Markdown says after them.
+    """
+    lines = [f"# {title}", *(part for sentence in about for part in ("", sentence))]
+    lines += [*sections(section["tables"]), *(part for said in ending for part in ("", said))]
+    tex = [NEEDS, *comments(about)]
+    for one in section["tables"]:
+        tex += ["", *comments([f"{one.title}.", *one.notes]), *tabular(one.headings, one.rows)]
+    return {
+        f"{name}.md": "\n".join([*lines, ""]),
+        f"{name}.csv": table,
+        f"{name}.tex": "\n".join([*tex, ""]),
+        f"{name}.html": page.render_alone(title, section),
     }
 
 
@@ -57,16 +84,11 @@ def markdown(tables: Tables | None) -> str:
             for finding in tables.findings
         ]
         lines += ["", *tables.finding_notes]
-    if tables.by_length:
-        lines += ["", f"## {tables.by_length.title}", ""]
-        lines += markdown_table(tables.by_length.headings, tables.by_length.rows)
-        lines += ["", *(f"- {note}" for note in tables.by_length.notes)]
+    lines += sections([tables.by_length] if tables.by_length else [])
     if tables.comparisons:
-        lines += ["", "## Beside the paper", ""]
-        lines += markdown_table(
-            tables.comparison_headings, [row.cells for row in tables.comparisons]
-        )
-        lines += ["", *(f"- {note}" for note in tables.comparison_notes)]
+        cells = [row.cells for row in tables.comparisons]
+        beside = (tables.comparison_headings, cells, tables.comparison_notes)
+        lines += sections([Table("Beside the paper", *beside)])
     return "\n".join(lines) + "\n"
 
 
@@ -84,10 +106,15 @@ def csv_text(sweep: Mapping[str, Any] | None) -> str:
     """
     variants = aggregate(sweep or {"base": {"model": {}, "train": {}}, "trials": []})
     lines = [_csv_line(variant, variants[0]) for variant in variants]
+    return as_csv(lines if sweep else [], lines[0])
+
+
+def as_csv(lines: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> str:
+    """The columns of these lines, and their headings; an empty cell for what is not known."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, lines[0], lineterminator="\n")
+    writer = csv.DictWriter(stream, list(columns), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(lines if sweep else [])
+    writer.writerows(lines)
     return stream.getvalue()
 
 
@@ -165,6 +192,7 @@ _SYMBOLS = {
     "P_drop": r"$P_{drop}$",
     "ε_ls": r"$\epsilon_{ls}$",
 }
+NEEDS = "% Needs \\usepackage{booktabs} and, before LaTeX of 2018, inputenc with utf8."
 _RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 
@@ -172,8 +200,7 @@ def latex(tables: Tables | None) -> str:
     """reports/table3.tex: a tabular for each table, to be taken in by \\input; needs booktabs."""
     if tables is None:
         return f"% {NONE_YET}\n"
-    lines = ["% Needs \\usepackage{booktabs} and, before LaTeX of 2018, inputenc with utf8."]
-    lines += comments(tables.notes)
+    lines = [NEEDS, *comments(tables.notes)]
     lines += tabular(tables.headings, [row.cells for row in tables.rows])
     if tables.comparisons:
         lines += ["", *comments(["Beside the paper.", *tables.comparison_notes])]

@@ -1,9 +1,31 @@
-"""Tables in Markdown."""
+"""Tables, and their form in Markdown."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text under headings, and how to read them. words: columns that are no figures,
+    besides the first."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str]
+    words: Sequence[int] = ()
+
+
+def sections(tables: Iterable[Table]) -> list[str]:
+    """Lines of a section for each table, with its notes as a list."""
+    lines = []
+    for table in tables:
+        lines += ["", f"## {table.title}", "", *markdown_table(table.headings, table.rows), ""]
+        lines += [f"- {note}" for note in table.notes]
+    return lines
 
 
 def markdown_table(headings: Sequence[str], table: Sequence[Sequence[str]]) -> list[str]:

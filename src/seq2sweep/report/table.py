@@ -10,6 +10,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config.scores import F1, Score
 from seq2sweep.report import findings, paper
 from seq2sweep.report.aggregate import Variant, aggregate, most_seeds, with_margin
+from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, millions, plain, powers, whole
 from seq2sweep.report.pareto import front, objectives
 from seq2sweep.report.pareto import notes as notes_of_search
@@ -98,7 +99,7 @@ class Tables:
     comparison_notes: Sequence[str]
     findings: Sequence[findings.Finding]
     finding_notes: Sequence[str]
-    by_length: length_scores.Table | None = None
+    by_length: Table | None = None
 
 
 def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) -> Tables:

@@ -10,8 +10,8 @@ from typing import Any
 
 from seq2sweep.paths import mismatch
 from seq2sweep.report.aggregate import Variant, over_seeds, with_margin
+from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, percent, plain
-from seq2sweep.report.paper_tables.table1 import Table
 
 NUMBER = (float, type(None))
 SHAPE = {

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from seq2sweep import console
+from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, whole
 from seq2sweep.report.paper_tables.table1_record import BOTH, FORWARD, of_layer
 from seq2sweep.report.plots import INK, LINE, MUTED, SERIES, STYLE, svg
@@ -22,17 +23,6 @@ from seq2sweep.table1.rows import BY_NAME, CROSSOVERS, Crossover, Row
 BYTES = {"float32": 4, "bf16": 2}
 BUSY = 0.9
 """Share of the time that the measuring had the processor, below which it is called busy."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells as text, a row a layer. words: columns that are no figures, besides the first."""
-
-    title: str
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    notes: Sequence[str]
-    words: Sequence[int] = ()
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets.rivals import PAIRS, ROWS, Cost, Row
 from seq2sweep.report.aggregate import Against, Variant, aggregate, with_margin
+from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, powers, signed
-from seq2sweep.report.paper_tables.table1 import Table
 from seq2sweep.report.table import SHARED, SHARED_NOTE
 
 TITLE = "Table 2, measured"

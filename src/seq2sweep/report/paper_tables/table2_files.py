@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets.rivals import PAIRS, ROWS
-from seq2sweep.report import page
 from seq2sweep.report.aggregate import aggregate
-from seq2sweep.report.formats import comments, tabular
-from seq2sweep.report.markdown import markdown_table
-from seq2sweep.report.paper_tables.table1 import Table
+from seq2sweep.report.formats import as_csv, paper_files
 from seq2sweep.report.paper_tables.table2 import (
     NOT_MEASURED,
     TITLE,
     architecture_of,
     flops_of_tries,
     section,
-    tables,
 )
 
 
@@ -29,30 +23,9 @@ def table2_files(sweep: Mapping[str, Any] | None, dataset: str) -> dict[str, str
 
     dataset: what was translated, in words.
     """
-    found = tables(sweep)
     measured = sweep is not None and "table2" in sweep
-    return {
-        "table2.md": _markdown(found, measured),
-        "table2.csv": _csv(sweep),
-        "table2.tex": _latex(found),
-        "table2.html": page.render_alone(TITLE, section(sweep, dataset)),
-    }
-
-
-def _markdown(found: Sequence[Table], measured: bool) -> str:
-    lines = [f"# {TITLE}"]
-    for table in found:
-        lines += ["", f"## {table.title}", "", *markdown_table(table.headings, table.rows), ""]
-        lines += [f"- {note}" for note in table.notes]
-    return "\n".join([*lines, *([] if measured else ["", NOT_MEASURED]), ""])
-
-
-def _latex(found: Sequence[Table]) -> str:
-    lines = ["% Needs \\usepackage{booktabs} and, before LaTeX of 2018, inputenc with utf8."]
-    for table in found:
-        lines += ["", *comments([f"{table.title}.", *table.notes])]
-        lines += tabular(table.headings, table.rows)
-    return "\n".join(lines) + "\n"
+    ending = [] if measured else [NOT_MEASURED]
+    return paper_files("table2", TITLE, section(sweep, dataset), _csv(sweep), ending=ending)
 
 
 def _csv(sweep: Mapping[str, Any] | None) -> str:
@@ -93,8 +66,4 @@ def _csv(sweep: Mapping[str, Any] | None) -> str:
         line |= {"learning_rate": own.get("best"), "flops_of_tries": flops_of_tries(own) or None}
         line["status"] = variant and variant.status
         lines.append(line)
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, lines[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return stream.getvalue()
+    return as_csv(lines, lines[0])

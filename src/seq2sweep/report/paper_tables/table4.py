@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from seq2sweep.presets.parsers import ROWS, SEMI_SUPERVISED
+from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, millions, plain, signed, whole
-from seq2sweep.report.paper_tables.table1 import Table
 
 TITLE = "Table 4, measured"
 OURS = "Transformer (ours)"

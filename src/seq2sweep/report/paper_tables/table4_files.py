@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from seq2sweep.presets.parsers import ROWS
-from seq2sweep.report import page
-from seq2sweep.report.formats import comments, tabular
-from seq2sweep.report.markdown import markdown_table
-from seq2sweep.report.paper_tables.table1 import Table
+from seq2sweep.report.formats import as_csv, paper_files
 from seq2sweep.report.paper_tables.table4 import (
     FLOORS,
     OURS,
@@ -20,8 +15,6 @@ from seq2sweep.report.paper_tables.table4 import (
     Parser,
     margin_of,
     section,
-    tables,
-    where,
 )
 
 SCORES = ("f1", "precision", "recall", "complete")
@@ -49,46 +42,17 @@ COLUMNS = (
 
 def table4_files(parser: Parser | None) -> dict[str, str]:
     """The text of each file by its name; None where nothing was parsed."""
-    found = tables(parser)
-    return {
-        "table4.md": _markdown(where(parser), found),
-        "table4.csv": _csv(parser),
-        "table4.tex": _latex(where(parser), found),
-        "table4.html": page.render_alone(TITLE, section(parser)),
-    }
-
-
-def _markdown(about: str, found: Sequence[Table]) -> str:
-    lines = [f"# {TITLE}", "", about]
-    for table in found:
-        lines += ["", f"## {table.title}", "", *markdown_table(table.headings, table.rows), ""]
-        lines += [f"- {note}" for note in table.notes]
-    return "\n".join([*lines, ""])
-
-
-def _latex(about: str, found: Sequence[Table]) -> str:
-    lines = [
-        "% Needs \\usepackage{booktabs} and, before LaTeX of 2018, inputenc with utf8.",
-        *comments([about]),
-    ]
-    for table in found:
-        lines += ["", *comments([f"{table.title}.", *table.notes])]
-        lines += tabular(table.headings, table.rows)
-    return "\n".join(lines) + "\n"
+    shown = section(parser)
+    return paper_files("table4", TITLE, shown, _csv(parser), about=[shown["where"]])
 
 
 def _csv(parser: Parser | None) -> str:
     """A line a parser, ours first; an empty cell for what is not known."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    if parser is not None:
-        writer.writerows(_lines(parser))
-    for row in ROWS:
-        writer.writerow(
-            {"of": "paper", "parser": row.parser, "training": row.training, "f1": row.f1}
-        )
-    return stream.getvalue()
+    printed = [
+        {"of": "paper", "parser": row.parser, "training": row.training, "f1": row.f1}
+        for row in ROWS
+    ]
+    return as_csv([*(_lines(parser) if parser else []), *printed], COLUMNS)
 
 
 def _lines(parser: Parser) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 from seq2sweep.config.scores import SCORES, Score
 from seq2sweep.paths import mismatch
 from seq2sweep.report.aggregate import Estimate, Variant, estimate, with_margin
+from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import whole
 
 SHAPE: dict[str, Any] = {
@@ -92,16 +93,6 @@ class ByLength:
     def longer(self) -> int:
         """How many sentences are longer than any that was trained on."""
         return sum(one.sentences for one in self.bins if one.beyond)
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells as text under `headings`, a row a variant, and how to read them."""
-
-    title: str
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    notes: Sequence[str]
 
 
 def problem(sweep: Mapping[str, Any]) -> str | None:
