@@ -164,7 +164,7 @@ def sweep(
         raise RuntimeError("; ".join(failed))
     # A trial takes its lock when its process has loaded all it needs.
     starts = [(result.journal.parent / "writer.lock").stat().st_mtime for result in results]
-    ends = [journal.read(result.journal)[0][-1]["time"] for result in results]
+    ends = [[*journal.entries(result.journal)][-1]["time"] for result in results]
     in_trials = (sum(ends) - sum(starts)) / at_once
     return Sweep(
         load=load,

@@ -31,7 +31,7 @@ def test_the_journal_is_written_through_failures(
             raise OSError(errno.EIO, "the disk is away")
         if len(calls) % 3 == 2:
             write(descriptor, line, offset)
-            seen.extend(journal.read(tmp_path / "journal.jsonl", offset)[0])
+            seen.extend(e for e, _ in journal.follow(tmp_path / "journal.jsonl", offset))
             raise OSError(errno.ETIMEDOUT, "the answer was lost")
         return write(descriptor, line, offset)
 
@@ -40,7 +40,7 @@ def test_the_journal_is_written_through_failures(
         writer.append(Logged(step, {"loss": 10.0**step}))
     writer.close()
     assert len(calls) == 15
-    entries, _ = journal.read(tmp_path / "journal.jsonl")
+    entries = [*journal.entries(tmp_path / "journal.jsonl")]
     assert [(entry["step"], entry["loss"]) for entry in entries] == [
         (step, 10.0**step) for step in range(1, 6)
     ]
@@ -69,7 +69,7 @@ def test_a_full_disk_costs_the_journal_nothing(small_disk: Path) -> None:
     with pytest.raises(OSError, match="space"):
         fill()
     writer.close()
-    assert [entry["step"] for entry in journal.read(path)[0]] == list(
+    assert [entry["step"] for entry in journal.entries(path)] == list(
         range(1, writer._last["logged"] + 1)
     )
 
@@ -78,7 +78,7 @@ def test_a_damaged_line_of_the_journal_is_named(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_bytes(b'{"kind": "logged", "step": 1, "time": 0}\n\x00\x00\x00\n')
     with pytest.raises(UserError, match=r"journal\.jsonl has a damaged line .* remove that line"):
-        journal.read(path)
+        list(journal.entries(path))
 
 
 def test_repeated_steps_stand_once_in_the_journal(tmp_path: Path) -> None:

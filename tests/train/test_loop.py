@@ -352,17 +352,17 @@ def test_journal_reads_on_where_it_stopped_and_cuts_a_torn_line(tmp_path: Path) 
     path = tmp_path / "journal.jsonl"
     writer = journal.Journal(path)
     writer.append(Logged(1, {"loss": 2.5}))
-    entries, offset = journal.read(path)
-    assert [(e["kind"], e["step"], e["loss"]) for e in entries] == [("logged", 1, 2.5)]
+    ((first, offset),) = journal.follow(path)
+    assert (first["kind"], first["step"], first["loss"]) == ("logged", 1, 2.5)
     writer.append(Validated(2, {"valid_loss": math.inf}))
     writer.close()
     with path.open("ab") as stream:
         stream.write(b'{"kind": "logged", "st')
-    later, end = journal.read(path, offset)
-    assert [(e["step"], e["valid_loss"]) for e in later] == [(2, None)]
-    assert journal.read(path, end) == ([], end)
+    ((later, end),) = journal.follow(path, offset)
+    assert (later["step"], later["valid_loss"]) == (2, None)
+    assert list(journal.follow(path, end)) == []
     again = journal.Journal(path)
     again.append(Logged(3, {"loss": 1.0}))
     again.close()
-    assert [e["step"] for e in journal.read(path)[0]] == [1, 2, 3]
+    assert [e["step"] for e in journal.entries(path)] == [1, 2, 3]
     assert all(json.loads(line) for line in path.read_text().splitlines())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Self
 
 from seq2sweep.runs.journal import Journal
@@ -72,12 +71,7 @@ class EventWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.journal.close()
         self._thread.shutdown()
         if error is None:

@@ -166,12 +166,6 @@ def entries(path: Path, *kinds: str) -> Iterator[dict[str, Any]]:
     return (entry for entry, _ in follow(path) if not kinds or entry["kind"] in kinds)
 
 
-def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """All that `follow` gives, for a journal that is known to be short, and the last offset."""
-    found = list(follow(path, offset))
-    return [entry for entry, _ in found], found[-1][1] if found else offset
-
-
 def end(path: Path) -> int:
     """The offset behind the last whole entry, which takes no reading of the others."""
     try:

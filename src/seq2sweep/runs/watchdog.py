@@ -7,7 +7,6 @@ import shutil
 import socket
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from seq2sweep.storage.object_store import node_folder
@@ -46,12 +45,7 @@ class Watchdog:
         self.feed()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         faulthandler.cancel_dump_traceback_later()
         self._log.close()
 

@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from seq2sweep.errors import UserError
@@ -136,12 +135,12 @@ class Recorder:
         """Record tags, as `clean_tags` makes them."""
         self._append("tag", tags=clean_tags(tags), on_parent=on_parent)
 
-    def describe(self, markdown: str, *, on_parent: bool = False) -> None:
+    def describe(self, markdown: str) -> None:
         """Record the description that MLflow shows of a run.
 
         RUN_PAGE in it becomes the address of this run's page, without the server's.
         """
-        self._append("describe", markdown=redact(markdown), on_parent=on_parent)
+        self._append("describe", markdown=redact(markdown))
 
     def artifact(self, path: Path) -> None:
         """Record a file or a folder as it is now."""
@@ -240,12 +239,7 @@ class Recorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             if error is None:
                 self.finish()

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from traceback import format_exception
-from types import TracebackType
 from typing import Any, Self
 
 from tqdm import tqdm
@@ -67,12 +66,7 @@ class RelayThread:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             self._close(interrupted=isinstance(error, KeyboardInterrupt | SystemExit))
         except Exception as bug:

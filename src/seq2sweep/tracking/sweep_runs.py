@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, cast
 
 from seq2sweep import console, hardware
@@ -76,12 +75,7 @@ class SweepRecorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """End what has no end yet; scores may come after a trial's end."""
         for run in self.runs.values():
             run.__exit__(kind, error, traceback)

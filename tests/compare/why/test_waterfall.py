@@ -40,7 +40,6 @@ def test_the_largest_gain_comes_first_and_all_add_up() -> None:
         ("a", 10.0, 20.0),
     ]
     assert (result.bleu, result.end) == (1.0, 20.0)
-    assert result.without_effect == []
     assert result.texts == Texts(["", ""], ["r", "s"])
 
 
@@ -52,7 +51,6 @@ def test_a_loss_counts_as_a_gain_does() -> None:
     scores = {"abc": 10.0, "bc": 7.0, "ac": 11.0, "ab": 10.0, "c": 8.0, "b": 7.0, "a": 11.0, "": 8}
     result = found(scores)
     assert [(s["cause"], s["share"]) for s in result.steps] == [("a", -3.0), ("b", 1.0)]
-    assert result.without_effect == ["c"]
     assert result.texts.hypotheses == ["", "c"]
 
 
@@ -62,7 +60,6 @@ def test_what_moves_the_score_too_little_is_no_step() -> None:
     result = found(scores)
     assert result.steps == []
     assert result.end == result.bleu == 5.0
-    assert result.without_effect == ["a", "b", "c"]
 
 
 def test_causes_that_matter_together_alone_are_found() -> None:

@@ -56,11 +56,10 @@ class Cause:
 @dataclass(frozen=True)
 class Waterfall:
     """steps: {cause, share, bleu, evidence, estimate} in the order in which they are undone, bleu
-    after each; without_effect: names of what was found and moves BLEU by less than SEEN."""
+    after each; what moves BLEU by less than SEEN is none."""
 
     bleu: float
     steps: list[dict[str, Any]]
-    without_effect: list[str]
     texts: Texts
 
     @property
@@ -105,5 +104,4 @@ def waterfall(
         undone |= {first.name}
         about = {"evidence": first.evidence, "estimate": first.estimate}
         steps.append({"cause": first.name, "share": share, "bleu": bleu(undone), **about})
-    without = [cause.name for cause in causes if cause.name not in undone]
-    return Waterfall(bleu(frozenset()), steps, without, texts(undone))
+    return Waterfall(bleu(frozenset()), steps, texts(undone))
