@@ -28,7 +28,7 @@ from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.lineage import parameters
 from seq2sweep.tracking.recorder import Recorder
-from seq2sweep.tracking.relay_thread import child_run
+from seq2sweep.tracking.relay_thread import recorded_run
 from seq2sweep.tracking.sweep_runs import head_metrics
 
 PAGE = stage.REPORTS / "attention.html"
@@ -56,7 +56,7 @@ def work(config: Config) -> None:
         return
     receipt = read_receipt(stage.MODEL)
     lineage = stage.lineage(config, bitext.header, model=stage.MODEL)
-    with child_run(
+    with recorded_run(
         config,
         f"attention, {len(chosen)} sentences",
         kind="attention",

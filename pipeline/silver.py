@@ -50,8 +50,7 @@ def work(config: Config) -> None:
         with whole_folder(stage.SILVER):
             stage.write_metrics("silver", {}, {})
         return
-    from seq2sweep.evaluate.translator import Translator
-    from seq2sweep.stages.scoring import mapper  # here: torch and MLflow take seconds to load
+    from seq2sweep.evaluate.translator import Translator  # here: torch takes seconds to load
 
     files.verify(stage.CLEAN, *files.SPLITS)
     search = replace(config.evaluate, beam=config.self_training.beam)
@@ -67,7 +66,7 @@ def work(config: Config) -> None:
     fresh = unlabelled.fresh(unlabelled.sentences(config), known, counts)
     asked = config.self_training.sentences
     parts = _parts_folder(parsers)
-    with whole_folder(stage.SILVER) as folder, mapper(config.cluster) as shared_out:
+    with whole_folder(stage.SILVER) as folder, stage.mapper(config.cluster) as shared_out:
         with tqdm(total=asked, **console.bar("parse", "sentences")) as bar:
             taken = itertools.islice(fresh, asked)
             silver = _agreed(parsers, taken, parts, shared_out, counts, bar)

@@ -50,8 +50,8 @@ from seq2sweep.report.sweep_report import (
 from seq2sweep.reproduce.run_record import Source
 from seq2sweep.runs.layout import checkpoint_step, run_folder
 from seq2sweep.runs.warm_start import begin_sweep, run_name
-from seq2sweep.serving.packaging import flavor, write_package
 from seq2sweep.stages import stage
+from seq2sweep.stages.scoring import record_model
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.sweep import contest
 from seq2sweep.sweep.console_lines import outline, say_choice, say_end, say_round
@@ -66,18 +66,14 @@ from seq2sweep.sweep.variants import (
     variants,
 )
 from seq2sweep.tracking.lineage import (
-    LINEAGE,
     dataset_name,
-    document,
     environment,
     parameters,
     registered_name,
-    tags,
-    with_params,
 )
-from seq2sweep.tracking.mlflow_store import VARIANTS, destination
+from seq2sweep.tracking.mlflow_store import VARIANTS
 from seq2sweep.tracking.recorder import SCORE, Recorder, named
-from seq2sweep.tracking.relay_thread import RelayThread
+from seq2sweep.tracking.relay_thread import recorded_run
 from seq2sweep.tracking.sweep_runs import SweepRecorder, compared, described_sweep
 from seq2sweep.train.step import choose_precision
 
@@ -102,18 +98,13 @@ def work(config: Config) -> None:
         console.say(f"{variant.name}: refused ({variant.cause})")
     started = time.perf_counter()
     lineage, source = stage.lineage(wanted, header), stage.source("sweep", header)
+    title, params = f"sweep {config.sweep.method}", parameters(wanted, "sweep")
+    recording = recorded_run(wanted, title, kind="sweep", lineage=lineage, params=params)
     with (
-        RelayThread(*destination(config, Path.cwd())) as relay,
-        Recorder(
-            relay.root,
-            f"sweep {config.sweep.method}",
-            kind="sweep",
-            params=parameters(wanted, "sweep"),
-            tags=tags(lineage),
-        ) as parent,
+        recording as (relay, parent),
         SweepRecorder(parent, lineage, header) as recorder,
     ):
-        record_origin(parent, wanted, lineage, header)
+        recorder.use_data(parent, config)
         results, proposals, entrants = train(config, header, chosen, recorder)
         relay.flush()
         relay.say_page(parent)
@@ -147,18 +138,11 @@ def work(config: Config) -> None:
         record(recorder, config, report, summary)
         if (best := summary["best"]) is not None:
             (result,) = [result for result in results if result.variant.name == best["name"]]
-            run = recorder.runs[best["name"]]
-            record_best(run, result, header=header, lineage=lineage, mean=best[config.data.score])
+            best_run = recorder.runs[best["name"]]
+            record_best(
+                best_run, result, header=header, lineage=lineage, mean=best[config.data.score]
+            )
     say_end(results, summary, len(refused), seconds)
-
-
-def record_origin(
-    run: Recorder, config: Config, lineage: dict[str, str], header: dict[str, Any]
-) -> None:
-    """Say where a sweep comes from. header: of the encoded data."""
-    run.text(LINEAGE, document(lineage, config))
-    for split, context in (("train", "train"), ("valid", "eval")):
-        run.dataset(dataset_name(config.data, split), header["fingerprint"], context)
 
 
 def record(
@@ -233,20 +217,14 @@ def record_best(
         weights.parent.mkdir(parents=True)
         weights.symlink_to((checkpoint / "model.safetensors").resolve())
         entries = [weights_entry(checkpoint, weights)]
-        own = with_params(lineage, variant.config)
+        own = lineage | {"params.sha256": configuration.fingerprint(variant.config)}
         made_of = receipt(run.name, entries, variant.config, own, result.metrics)
         stage.write_json(folder / files.RECEIPT, made_of)
         translator = Translator(folder, stage.VOCABULARY, variant.config.evaluate)
-        write_package(package, translator)
-        run.model(
-            MODEL,
-            files=sorted(package.iterdir()),
-            params=configuration.flatten(variant.config, "model"),
-            metrics=named(SCORE, {f"valid_{name}": result.metrics[name] for name in score.columns}),
-            dataset=(dataset_name(data, "valid"), header["fingerprint"]),
-            step=result.steps,
-            flavor=flavor(translator),
-        )
+        metrics = named(SCORE, {f"valid_{name}": result.metrics[name] for name in score.columns})
+        used = (dataset_name(data, "valid"), header["fingerprint"])
+        made = (variant.config, translator, package, result.steps)
+        record_model(run, MODEL, *made, metrics=metrics, dataset=used)
     run.register(
         MODEL,
         registered_name(data),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,14 +27,13 @@ from seq2sweep.evaluate.evaluation import (
 )
 from seq2sweep.evaluate.task import TASKS
 from seq2sweep.evaluate.translator import Translator
-from seq2sweep.parallel import Mapper, serial
 from seq2sweep.report.markdown import markdown_table
 from seq2sweep.serving.packaging import flavor, write_package
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.lineage import dataset_name, parameters, registered_name
 from seq2sweep.tracking.recorder import COST, SCORE, Recorder, named
-from seq2sweep.tracking.relay_thread import child_run
+from seq2sweep.tracking.relay_thread import recorded_run
 
 
 def score_model(
@@ -61,7 +59,7 @@ def score_model(
     lineage = stage.lineage(config, header, model=model)
     made_by = "evaluate" if model == stage.MODEL else model.name
     source = stage.source(made_by, header, evaluate_weights.__module__)
-    with child_run(
+    with recorded_run(
         config,
         f"test, beam {config.evaluate.beam}, alpha {config.evaluate.alpha}",
         kind="evaluation",
@@ -72,7 +70,7 @@ def score_model(
     ) as (relay, run):
         sentences = header["sentences"]
         with (
-            mapper(config.cluster) as shared_out,
+            stage.mapper(config.cluster) as shared_out,
             tqdm(total=sentences, **console.bar("translate", "sentences")) as bar,
         ):
             result = evaluate_weights(config, translator, data, "test", bar.update, shared_out)
@@ -149,18 +147,9 @@ def record(
     used = (dataset_name(config.data, "test"), header["fingerprint"])
     run.dataset(*used, "eval")
     with TemporaryDirectory(prefix=".model-", dir=beside) as name:
-        folder = Path(name)
-        write_package(folder, translator)
-        run.model(
-            model,
-            files=sorted(folder.iterdir()),
-            params=configuration.flatten(config, "model"),
-            metrics=figures,
-            dataset=used,
-            step=translator.steps[-1],
-            tags={"averaged_checkpoints": str(metrics["averaged_checkpoints"])},
-            flavor=flavor(translator),
-        )
+        about = {"averaged_checkpoints": str(metrics["averaged_checkpoints"])}
+        made = (config, translator, Path(name), translator.steps[-1])
+        record_model(run, model, *made, metrics=figures, dataset=used, tags=about)
     run.register(model, registered_name(config.data) + ending, "newest", main)
     # Training and scores in one row of the UI.
     run.log(figures, on_parent=True)
@@ -168,6 +157,28 @@ def record(
     run.tag(how)
     run.tag(how, on_parent=True)
     run.describe(described(config, figures, how))
+
+
+def record_model(
+    run: Recorder,
+    name: str,
+    config: Config,
+    translator: Translator,
+    folder: Path,
+    step: int,
+    **about: Any,
+) -> None:
+    """Give a run the model that a translator has, with its code; folder: to make that in, empty or
+    not there; step: of the newest weights; about: further arguments of `Recorder.model`."""
+    write_package(folder, translator)
+    run.model(
+        name,
+        files=sorted(folder.iterdir()),
+        params=configuration.flatten(config, "model"),
+        step=step,
+        flavor=flavor(translator),
+        **about,
+    )
 
 
 def described(config: Config, figures: dict[str, float], how: dict[str, str]) -> str:
@@ -188,12 +199,3 @@ def described(config: Config, figures: dict[str, float], how: dict[str, str]) ->
             "Decoded with " + ", ".join(f"{key.partition('.')[2]} {v}" for key, v in decoding),
         ]
     )
-
-
-def mapper(cluster: configuration.ClusterConfig) -> contextlib.AbstractContextManager[Mapper]:
-    """Where there is a cluster, its CPUs, or GPUs, translate: this machine may have none."""
-    if not stage.on_cluster(cluster):
-        return contextlib.nullcontext(serial)
-    from seq2sweep.cluster.tasks import ray_mapper  # here: Ray takes seconds to load
-
-    return ray_mapper(cluster)

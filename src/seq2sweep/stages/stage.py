@@ -17,6 +17,7 @@ from seq2sweep.data import files
 from seq2sweep.data.bitext import read_training_header
 from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, ending
 from seq2sweep.jobs import dvc_stages, entrypoint, submit
+from seq2sweep.parallel import Mapper, serial
 from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import write_json as write_json
 from seq2sweep.sweep.variants import variants
@@ -135,12 +136,7 @@ def origin(header: dict[str, Any], config: configuration.Config | None = None) -
 
     code = code_of(TRAINING)
     identity = configuration.identity(config, "model", "train") if config else {}
-    identity |= {
-        "data": header["fingerprint"],
-        "vocabulary": header["vocabulary"]["fingerprint"],
-        "code": code_fingerprint.of_parts(code),
-    }
-    return Origin(identity, code, config.train.log_every if config else 1)
+    return Origin(identity | _made_of(header, code), code, config.train.log_every if config else 1)
 
 
 def source(name: str, header: dict[str, Any], program: str = TRAINING) -> Source:
@@ -150,12 +146,16 @@ def source(name: str, header: dict[str, Any], program: str = TRAINING) -> Source
     """
     from seq2sweep.reproduce.run_record import Source  # here: torch takes a second to load
 
-    identity = {
+    return Source.of(Path.cwd(), name, _made_of(header, code_of(program)))
+
+
+def _made_of(header: dict[str, Any], code: dict[str, str]) -> dict[str, str]:
+    """Fingerprints of data and code, by name."""
+    return {
         "data": header["fingerprint"],
         "vocabulary": header["vocabulary"]["fingerprint"],
-        "code": code_fingerprint.of_parts(code_of(program)),
+        "code": code_fingerprint.of_parts(code),
     }
-    return Source.of(Path.cwd(), name, identity)
 
 
 def training_header(config: configuration.Config, encoded: Path = ENCODED) -> dict[str, Any]:
@@ -224,6 +224,15 @@ def self_trains(config: configuration.Config) -> bool:
 def on_cluster(cluster: configuration.ClusterConfig) -> bool:
     """Whether this runs in a job on a Ray cluster, or is to join one."""
     return cluster.address is not None or "RAY_ADDRESS" in os.environ
+
+
+def mapper(cluster: configuration.ClusterConfig) -> contextlib.AbstractContextManager[Mapper]:
+    """Where there is a cluster, its CPUs, or GPUs, translate: this machine may have none."""
+    if not on_cluster(cluster):
+        return contextlib.nullcontext(serial)
+    from seq2sweep.cluster.tasks import ray_mapper  # here: Ray takes seconds to load
+
+    return ray_mapper(cluster)
 
 
 def write_metrics(name: str, all_of_them: Any, shown: Mapping[str, float | None]) -> None:

@@ -16,7 +16,6 @@ from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.train_driver import run_training
 from seq2sweep.config import Config
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
-from seq2sweep.decode.exported_weights import read_receipt
 from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.model import flops
@@ -41,11 +40,9 @@ from seq2sweep.tracking.lineage import (
     environment,
     origin_tags,
     parameters,
-    tags,
 )
-from seq2sweep.tracking.mlflow_store import destination
-from seq2sweep.tracking.recorder import COST, Recorder, named
-from seq2sweep.tracking.relay_thread import RelayThread
+from seq2sweep.tracking.recorder import COST, named
+from seq2sweep.tracking.relay_thread import recorded_run
 
 SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
 """Of params.yaml, what MLflow shows of a training; the rest is in its lineage.json."""
@@ -63,14 +60,14 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
     """
     header = stage.training_header(config, encoded)
     vocabulary_size = int(header["vocabulary"]["size"])
-    parameters = flops.parameter_count(config.model, vocabulary_size)
+    parameter_count = flops.parameter_count(config.model, vocabulary_size)
     origin = stage.origin(header, config)
     run_of = run_name(origin.identity)
     retention = Retention.of(config)
     folder = run_folder(config.cluster, Path.cwd(), run_of)
     store = driver_store(config.cluster.storage, folder, retention)
     console.say(
-        f"{parameters / 1e6:.2f}M parameters at a vocabulary of {vocabulary_size}, "
+        f"{parameter_count / 1e6:.2f}M parameters at a vocabulary of {vocabulary_size}, "
         f"{header['sentences']} pairs, {config.train.steps} steps, "
         f"{config.cluster.workers} worker(s)"
     )
@@ -80,42 +77,53 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
     lineage = stage.lineage(config, header, encoded=encoded)
     # Another seed of the stage train is all that a teacher is.
     source = stage.source("train" if name == "teacher" else name, header)
-    with (
-        RelayThread(*destination(config, Path.cwd())) as relay,
-        open_run(relay.root, config, folder, lineage, header, about) as run,
-    ):
+    # As the run that it began with, when it was interrupted.
+    with recorded_run(
+        config,
+        f"{config.data.dataset} {config.data.source}-{config.data.target}{about and f', {about}'}",
+        kind="experiment",
+        journal=folder / JOURNAL_NAME,
+        lineage=lineage,
+        params=parameters(config, *SECTIONS, *["parsing"] * (config.data.task == "parsing")),
+    ) as (relay, run):
+        run.dataset(dataset_name(config.data, "train"), header["fingerprint"], "train")
         with ray_session(config.cluster):
             status = train(config, store, encoded, header["fingerprint"])
-        export(status.checkpoints, config, run_of, lineage, status.summary, exported_to)
+        kept = export(status.checkpoints, config, run_of, lineage, status.summary, exported_to)
         relay.flush()
         relay.say_page(run)
         run_id = relay.run_id(run)
         final = newest(folder / JOURNAL_NAME)
-        metrics = training_metrics(config, header, status.summary, final, parameters, run_id)
+        metrics = training_metrics(config, header, status.summary, final, parameter_count, run_id)
         shown = {k: metrics[k] for k in ("steps", "parameters", "tokens_per_second")}
         shown |= {"flops": metrics["flops"]["model"]}
         stage.write_metrics(name, metrics, shown | {"valid_ppl": final.get("valid_perplexity")})
         known = {k: status.summary[k] for k in hardware.COSTS if status.summary[k] is not None}
-        run.log(named(COST, {"parameters": parameters} | known))
+        run.log(named(COST, {"parameters": parameter_count} | known))
         run.text(LINEAGE, document(lineage, config, origin_tags(status.summary)))
         run.describe(described(config, metrics, about))
         run.artifact(exported_to / RECEIPT)
         run.text("environment.txt", environment())
-        weights, curves = read_receipt(exported_to)["checkpoints"], folder / JOURNAL_NAME
-        source.record(run, config, trained=status.summary, weights=weights, curves=curves)
+        curves = folder / JOURNAL_NAME
+        source.record(run, config, trained=status.summary, weights=kept, curves=curves)
+    say_end(metrics, len(kept), exported_to)
+    return folder
+
+
+def say_end(metrics: dict[str, Any], checkpoints: int, exported_to: Path) -> None:
+    """What came out. metrics: as in metrics/train.json."""
     peak = metrics["peak_rss_bytes"]
     console.say(
         f"trained {metrics['steps']} steps in {console.duration(metrics['wall_seconds'])}, "
         f"{metrics['tokens_per_second']:,.0f} target tokens/s, valid perplexity "
         f"{number(metrics['final']['valid_perplexity'])}; "
-        f"{len(status.checkpoints)} checkpoints in {exported_to}"
+        f"{checkpoints} checkpoints in {exported_to}"
         + ("" if peak is None else f"; peak memory {peak / 1e9:.2f} GB a worker")
         + ("" if metrics["mfu"] is None else f"; MFU {100 * metrics['mfu']:.1f} %")
     )
     warning = hardware.no_peak_warning(metrics["device"], metrics["precision"])
     if warning:
         console.say(warning)
-    return folder
 
 
 def train(config: Config, store: RunStore, encoded: Path, data: str) -> RunStatus:
@@ -134,31 +142,6 @@ def train(config: Config, store: RunStore, encoded: Path, data: str) -> RunStatu
         with contextlib.suppress(OSError, OperationalError, UserError):
             console.say(f"stopped; training resumes after step {store.step()}")
         raise
-
-
-def open_run(
-    root: Path,
-    config: Config,
-    folder: Path,
-    lineage: dict[str, str],
-    header: dict[str, Any],
-    about: str = "",
-) -> Recorder:
-    """Record this training: as the run that it began with, when it was interrupted.
-
-    root: the folder of all outboxes. folder: of the training.
-    """
-    run = Recorder(
-        root,
-        f"{config.data.dataset} {config.data.source}-{config.data.target}{about and f', {about}'}",
-        kind="experiment",
-        journal=folder / JOURNAL_NAME,
-        params=parameters(config, *SECTIONS, *["parsing"] * (config.data.task == "parsing")),
-        tags=tags(lineage),
-    )
-    run.text(LINEAGE, document(lineage, config))
-    run.dataset(dataset_name(config.data, "train"), header["fingerprint"], "train")
-    return run
 
 
 def described(config: Config, metrics: dict[str, Any], about: str) -> str:
@@ -215,8 +198,9 @@ def export(
     lineage: dict[str, str],
     summary: dict[str, Any],
     to: Path,
-) -> None:
-    """Copy the weights of the kept checkpoints to a folder such as models/train, with a receipt."""
+) -> list[dict[str, Any]]:
+    """Copy the weights of the kept checkpoints to a folder such as models/train, with a receipt;
+    gives its entries of them."""
     exported: list[dict[str, Any]] = []
     with whole_folder(to) as folder:
         (folder / CHECKPOINTS).mkdir()
@@ -226,6 +210,7 @@ def export(
             shutil.copyfile(checkpoint / "model.safetensors", file)
             exported.append(weights_entry(checkpoint, file))
         stage.write_json(folder / RECEIPT, receipt(name, exported, config, lineage, summary))
+    return exported
 
 
 def training_metrics(

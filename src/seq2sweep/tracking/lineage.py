@@ -45,27 +45,19 @@ def lineage_tags(
     `inputs` are sums of DVC outputs by name, recorded as `input.<name>`; `data` are fingerprints by
     name, recorded as `data.<name>`.
     """
+    installed = _installed()
     return {
         **code(project),
         **{f"input.{name}": value for name, value in inputs.items()},
         **{f"data.{name}": value for name, value in data.items()},
         "params.sha256": configuration.fingerprint(config),
-        **_versions(),
+        "version.python": platform.python_version(),
+        **{f"version.{name}": installed.get(name, UNKNOWN) for name in LIBRARIES},
         "environment.sha256": hashlib.sha256(environment().encode()).hexdigest(),
         "host": socket.gethostname(),
         "platform": platform.platform(),
         **hardware(),
     }
-
-
-def with_params(
-    lineage: Mapping[str, str], config: configuration.Config, without: Collection[str] = ()
-) -> dict[str, str]:
-    """The lineage of a run whose parameters are not those of params.yaml, such as a trial's.
-
-    without: keys that the run has no value for.
-    """
-    return {**lineage, "params.sha256": configuration.fingerprint(config, without=without)}
 
 
 def tags(lineage: Mapping[str, str]) -> dict[str, str]:
@@ -95,11 +87,13 @@ def document(
 ) -> str:
     """The text of `lineage.json`: a lineage, and as `params` all of params.yaml by dotted key.
 
-    more: what else is known. without: keys that the run has no value for.
+    config: of this run, such as a trial's. more: what else is known. without: keys that the run has
+    no value for.
     """
     whole = configuration.flatten(config).items()
     params = clean_params({key: value for key, value in whole if key not in without})
-    known = clean_tags({**lineage, **(more or {})})
+    own = {"params.sha256": configuration.fingerprint(config, without=without)}
+    known = clean_tags({**lineage, **own, **(more or {})})
     return json.dumps({**known, "params": params}, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -144,12 +138,6 @@ def code(project: Path) -> dict[str, str]:
     changes = ask("status", "--porcelain", *of_result)
     dirty = UNKNOWN if changes is None else str(changes != "").lower()
     return {"git.commit": commit, "git.dirty": dirty}
-
-
-def _versions() -> dict[str, str]:
-    installed = _installed()
-    of_libraries = {f"version.{name}": installed.get(name, UNKNOWN) for name in LIBRARIES}
-    return {"version.python": platform.python_version(), **of_libraries}
 
 
 def _installed() -> dict[str, str]:

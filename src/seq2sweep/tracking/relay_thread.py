@@ -180,30 +180,17 @@ class RelayThread:
 
 
 @contextlib.contextmanager
-def child_run(
-    config: Config,
-    title: str,
-    *,
-    kind: str,
-    parent: str,
-    lineage: Mapping[str, str],
-    params: Mapping[str, Any],
-    name: str | None = None,
+def recorded_run(
+    config: Config, title: str, *, lineage: Mapping[str, str], **about: Any
 ) -> Iterator[tuple[RelayThread, Recorder]]:
-    """A run that MLflow shows below a training's, unless that was deleted, and where it comes from;
-    it is delivered beside the block. Arguments as of `Recorder`; lineage: as `lineage_tags` has it.
+    """Record a run, and where it comes from; it is delivered beside the block.
+
+    lineage: as `lineage_tags` has it; about: further arguments of `Recorder`, which says what a
+    journal and a parent are for.
     """
     with (
         RelayThread(*destination(config, Path.cwd())) as relay,
-        Recorder(
-            relay.root,
-            title,
-            kind=kind,
-            parent=parent,
-            name=name,
-            params=params,
-            tags=tags(lineage),
-        ) as run,
+        Recorder(relay.root, title, tags=tags(lineage), **about) as run,
     ):
         run.text(LINEAGE, document(lineage, config))
         yield relay, run

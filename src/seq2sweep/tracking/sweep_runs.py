@@ -25,7 +25,6 @@ from seq2sweep.tracking.lineage import (
     origin_tags,
     parameters,
     tags,
-    with_params,
 )
 from seq2sweep.tracking.recorder import (
     COST,
@@ -122,17 +121,11 @@ class SweepRecorder:
         if several:
             if variant.variant not in self.variants:
                 own = {key: value for key, value in params.items() if key != "train.seed"}
-                run = Recorder(
-                    *(root, variant.variant),
-                    kind="variant",
-                    parent=above,
-                    params=own,
-                    tags=known,
-                )
+                about: dict[str, Any] = {"kind": "variant", "parent": above, "tags": known}
+                run = Recorder(root, variant.variant, params=own, **about)
                 without = ["train.seed"]
-                hashed = with_params(self.lineage, config, without=without)
-                run.text(LINEAGE, document(hashed, config, without=without))
-                self._use_data(run, config)
+                run.text(LINEAGE, document(self.lineage, config, without=without))
+                self.use_data(run, config)
                 self.variants[variant.variant] = VariantRun(run, variant)
             above = self.variants[variant.variant].run.name
         run = Recorder(
@@ -144,9 +137,10 @@ class SweepRecorder:
             tags=known | {"seed": str(variant.seed)},
         )
         self.runs[variant.name] = run
-        self._use_data(run, config)
+        self.use_data(run, config)
 
-    def _use_data(self, run: Recorder, config: Config) -> None:
+    def use_data(self, run: Recorder, config: Config) -> None:
+        """Name the splits of the data that a run trains on and is scored on."""
         for split, context in (("train", "train"), ("valid", "eval")):
             run.dataset(dataset_name(config.data, split), self.header["fingerprint"], context)
 
@@ -161,9 +155,9 @@ class SweepRecorder:
         shown = named(COST, cost) | newest
         trial = Ended(status, shown, cause)
         self.ended[variant.name] = trial
-        own, nodes = with_params(self.lineage, variant.config), figures["nodes"]
+        nodes = figures["nodes"]
         more = origin_tags(figures) | ({"nodes": " ".join(nodes)} if nodes else {})
-        run.text(LINEAGE, document(own, variant.config, more))
+        run.text(LINEAGE, document(self.lineage, variant.config, more))
         run.log(named(COST, cost))
         run.curves(Path(figures["journal"]))
         run.tag({"outcome": status})
