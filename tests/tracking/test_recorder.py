@@ -203,7 +203,7 @@ def test_a_home_that_is_no_folder_of_its_own_is_replaced_nowhere(
 
 
 def test_files_are_kept_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "COPIED_BYTES", 10)
+    monkeypatch.setattr(outbox, "COPIED_BYTES", 10)
     small, big, folder = tmp_path / "small", tmp_path / "big", tmp_path / "folder"
     small.write_text("before")
     big.write_text("before, and long")
@@ -235,7 +235,7 @@ def test_files_are_copied_where_they_cannot_be_linked(
     def cannot(*args: Any) -> None:
         raise OSError(errno.EXDEV, "another file system")
 
-    monkeypatch.setattr(recorder, "COPIED_BYTES", 0)
+    monkeypatch.setattr(outbox, "COPIED_BYTES", 0)
     monkeypatch.setattr(recorder.os, "link", cannot)
     (tmp_path / "weights").write_text("bytes")
     with Recorder(tmp_path / "runs", "t", kind="test") as run:
@@ -314,7 +314,7 @@ def test_a_full_disk_leaves_no_half_of_a_file(
         raise OSError(errno.ENOSPC, "No space left on device", target)
 
     (tmp_path / "file").write_text("half of it")
-    monkeypatch.setattr(recorder.shutil, "copyfile", full)
+    monkeypatch.setattr(outbox.shutil, "copyfile", full)
     with Recorder(tmp_path / "runs", "t", kind="test") as run:
         with pytest.raises(OSError, match="No space left"):
             run.artifact(tmp_path / "file")

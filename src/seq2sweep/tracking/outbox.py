@@ -26,7 +26,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +41,9 @@ RECORDS = "records.jsonl"
 FILES = "files"
 DELIVERED = "delivered.json"
 DELIVERY_LOCK = "delivery.lock"
+
+# Above it a file is linked, not copied. Weights are never changed in place; a text file may be.
+COPIED_BYTES = 16 * 2**20
 
 STILL_SECONDS = 600.0
 
@@ -90,11 +93,29 @@ class Outbox:
                 )
             time.sleep(0.05)
 
-    def append(self, descriptor: int, record: Mapping[str, Any]) -> None:
-        """Append a record, which then outlasts a power failure; an OSError leaves what was there.
+    def append(
+        self, descriptor: int, record: Mapping[str, Any], files: Sequence[Path] | None = None
+    ) -> None:
+        """Append a record with its files as they are now; it then outlasts a power failure.
 
-        descriptor: of records.jsonl, from `open` or `without_recorder`.
+        What fails, such as a full disk, leaves what was there. descriptor: of records.jsonl, from
+        `open` or `without_recorder`.
         """
+        if files is None:
+            self._write(descriptor, record)
+            return
+        place = self.folder / FILES / uuid.uuid4().hex[:12]
+        kept = [str((place / path.name).relative_to(self.folder)) for path in files]
+        try:
+            place.mkdir(parents=True)
+            for path in files:
+                _keep(path, place / path.name)
+            self._write(descriptor, {**record, "files": kept})
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+
+    def _write(self, descriptor: int, record: Mapping[str, Any]) -> None:
         line = (json.dumps(record) + "\n").encode()
         begin = os.lseek(descriptor, 0, os.SEEK_END)
         try:
@@ -300,3 +321,24 @@ def _try_lock(descriptor: int, path: Path) -> bool:
 def _cut_torn_line(descriptor: int) -> None:
     content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
     os.ftruncate(descriptor, content.rfind(b"\n") + 1)
+
+
+def _keep(source: Path, target: Path) -> None:
+    """Keep a file or a folder as it is now."""
+    if source.is_dir():
+        target.mkdir()
+        for path in source.iterdir():
+            _keep(path, target / path.name)
+        return
+    # Not the link that DVC may keep an output as.
+    real = source.resolve()
+    if real.stat().st_size > COPIED_BYTES:
+        try:
+            target.hardlink_to(real)
+        except OSError:
+            pass  # another file system, or one without hard links
+        else:
+            return
+    shutil.copyfile(real, target)
+    with naming(target), target.open("rb") as stream:
+        os.fsync(stream.fileno())

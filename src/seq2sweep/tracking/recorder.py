@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from seq2sweep.errors import UserError
 from seq2sweep.redaction import redact
-from seq2sweep.tracking.outbox import FILES, DamagedRecordError, Outbox, naming
+from seq2sweep.tracking.outbox import DamagedRecordError, Outbox
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from seq2sweep.runs.run_store import Status
@@ -30,9 +30,6 @@ LONGEST_TAG = 5000
 LONGEST_DIGEST = 36
 
 RUN_PAGE = "RUN_PAGE"
-
-# Above it a file is linked, not copied. Weights are never changed in place; a text file may be.
-COPIED_BYTES = 16 * 2**20
 
 # What MLflow calls metrics: those of a prefix are a section of its charts, and those of system/ its
 # page of system metrics.
@@ -267,22 +264,9 @@ class Recorder:
         return time.time()
 
     def _append(self, do: str, files: Sequence[Path] | None = None, **arguments: Any) -> None:
-        """Record it with its files as they are now; if that fails, nothing is left of them."""
         if self._descriptor is None:
             raise ValueError(f"the run {self.name} is closed")
-        if files is None:
-            self._outbox.append(self._descriptor, {"do": do, **arguments})
-            return
-        place = self.folder / FILES / uuid.uuid4().hex[:12]
-        kept = [str((place / path.name).relative_to(self.folder)) for path in files]
-        try:
-            place.mkdir(parents=True)
-            for path in files:
-                _keep(path, place / path.name)
-            self._outbox.append(self._descriptor, {"do": do, "files": kept, **arguments})
-        except BaseException:
-            shutil.rmtree(place, ignore_errors=True)
-            raise
+        self._outbox.append(self._descriptor, {"do": do, **arguments}, files)
 
 
 def attach(root: Path, to: str, files: Sequence[Path], markdown: str) -> None:
@@ -296,11 +280,7 @@ def attach(root: Path, to: str, files: Sequence[Path], markdown: str) -> None:
     try:
         key = _newest_key(root / to) or f"{to}."
         box.append(descriptor, {"do": "attach", "time": time.time(), "key": key})
-        (box.folder / FILES).mkdir()
-        kept = [f"{FILES}/{path.name}" for path in files]
-        for path, name in zip(files, kept, strict=True):
-            _keep(path, box.folder / name)
-        box.append(descriptor, {"do": "artifact", "files": kept, "replace": True})
+        box.append(descriptor, {"do": "artifact", "replace": True}, files)
         note = {"do": "describe", "markdown": redact(markdown), "experiment": True}
         box.append(descriptor, note)
     except BaseException:
@@ -316,27 +296,6 @@ def _newest_key(folder: Path) -> str | None:
         start = Outbox(folder).last("start")
         return str(start["key"]) if start else None
     return None
-
-
-def _keep(source: Path, target: Path) -> None:
-    """Keep a file or a folder as it is now."""
-    if source.is_dir():
-        target.mkdir()
-        for path in source.iterdir():
-            _keep(path, target / path.name)
-        return
-    # Not the link that DVC may keep an output as.
-    real = source.resolve()
-    if real.stat().st_size > COPIED_BYTES:
-        try:
-            target.hardlink_to(real)
-        except OSError:
-            pass  # another file system, or one without hard links
-        else:
-            return
-    shutil.copyfile(real, target)
-    with naming(target), target.open("rb") as stream:
-        os.fsync(stream.fileno())
 
 
 # --- values as MLflow takes them -----------------------------------------------------------------
