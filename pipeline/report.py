@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,10 @@ def work(config: Config) -> None:
     trained = receipt.get("config")
     model = trained.get("model") if isinstance(trained, dict) else None
     train = read_json(stage.METRICS / "train.json")
-    evaluate = read_evaluate(stage.METRICS / "evaluate.json", config.data.score)
+    score = config.data.score
+    evaluate = checked(
+        stage.METRICS / "evaluate.json", lambda c: length_scores.problem_of_model(c, score)
+    )
     results = page.Results(
         dataset=stage.dataset_in_words(config),
         prepare=read_json(stage.METRICS / "prepare.json"),
@@ -60,8 +63,8 @@ def work(config: Config) -> None:
         translations=read_translations(stage.REPORTS / "translations.tsv"),
         lineage=receipt["lineage"],
         sweep=read_sweep(stage.REPORTS / "sweep.json"),
-        table1=read_table1(stage.REPORTS / "table1.json"),
-        attention=read_attention(stage.METRICS / "attention.json"),
+        table1=checked(stage.REPORTS / "table1.json", problem),
+        attention=checked(stage.METRICS / "attention.json", wrong_of_attention),
         model=model,
         parser=parser(config, evaluate, model, train["parameters"]),
     )
@@ -117,49 +120,29 @@ def parser(
 
 def read_self_training(name: str) -> dict[str, Any] | None:
     """metrics/NAME.json; None where there was no self-training."""
-    path = stage.METRICS / f"{name}.json"
-    content: dict[str, Any] = read_json(path)
-    if content and (wrong := mismatch(content, SELF_TRAINING[name])):
-        raise UserError(f"{path} is damaged ({wrong}): remove it and run `dvc repro`")
-    return content or None
+    path, shape = stage.METRICS / f"{name}.json", SELF_TRAINING[name]
+    return checked(path, lambda content: mismatch(content, shape) if content else None) or None
 
 
-def read_evaluate(path: Path, score: str) -> dict[str, Any]:
-    """metrics/evaluate.json; scores by length may be missing, but not be damaged.
-
-    score: as `data.score`.
-    """
-    content: dict[str, Any] = read_json(path)
-    if wrong := length_scores.problem_of_model(content, score):
-        raise UserError(f"{path} is damaged ({wrong}): remove it and run `dvc repro`")
-    return content
-
-
-def read_sweep(path: Path) -> dict[str, object] | None:
-    """The sweep's record, or None where no sweep has been run or sweep.method is none."""
-    if not path.exists():
-        return None
-    content: dict[str, object] = read_json(path)
-    if wrong := length_scores.problem(content) or heads_table.problem(content):
-        raise UserError(f"{path} is damaged ({wrong}): remove it and run `dvc repro`")
-    return None if content.get("method") == "none" else content
-
-
-def read_attention(path: Path) -> dict[str, Any]:
-    """What the stage attention found, or why it found nothing."""
-    content: dict[str, Any] = read_json(path)
-    shape = {"reason": str} if content.get("reason") else ATTENTION
-    if wrong := mismatch(content, shape):
-        raise UserError(f"{path} is damaged ({wrong}): remove it and run `dvc repro`")
-    return content
-
-
-def read_table1(path: Path) -> dict[str, Any]:
-    """The record of the stage table1."""
+def checked(path: Path, problem: Callable[[dict[str, Any]], str | None]) -> dict[str, Any]:
+    """What an earlier stage wrote. problem: what is wrong with it, in words; None if nothing."""
     content: dict[str, Any] = read_json(path)
     if wrong := problem(content):
         raise UserError(f"{path} is damaged ({wrong}): remove it and run `dvc repro`")
     return content
+
+
+def read_sweep(path: Path) -> dict[str, Any] | None:
+    """The sweep's record, or None where no sweep has been run or sweep.method is none."""
+    if not path.exists():
+        return None
+    content = checked(path, lambda c: length_scores.problem(c) or heads_table.problem(c))
+    return None if content.get("method") == "none" else content
+
+
+def wrong_of_attention(content: dict[str, Any]) -> str | None:
+    """Of what the stage attention found, or why it found nothing."""
+    return mismatch(content, {"reason": str} if content.get("reason") else ATTENTION)
 
 
 def read_curves(path: Path) -> list[dict[str, float | None]]:

@@ -18,8 +18,10 @@ from seq2sweep.report import (
     page,
     paper,
     table,
+    templates,
 )
 from seq2sweep.report.formats import table_files
+from seq2sweep.report.table import NONE_YET, Tables
 from tests.report.made_up_results import (
     SIGNATURE,
     failed,
@@ -33,6 +35,11 @@ from tests.report.parsing_sweep import of_parsing
 from tests.report.positions.made_up_lengths import positions_sweep
 
 HOSTILE = "a & b_c 50% #1 {x} ~^ \\ $5 <i> | `c` *d*\n% new line"
+
+
+def html(found: Tables | None, dataset: str) -> str:
+    """reports/table3.html."""
+    return templates.render("table3.html", tables=found, dataset=dataset, none_yet=NONE_YET)
 
 
 def tables(record: dict[str, Any]) -> table.Tables:
@@ -89,7 +96,7 @@ def test_every_format_is_there_without_a_sweep() -> None:
     assert "sweep.method" in formats.markdown(None)
     assert "sweep.method" in formats.latex(None).replace("\\", "")
     assert formats.latex(None).startswith("%")
-    assert "sweep.method" in page.render_tables(None, "x")
+    assert "sweep.method" in html(None, "x")
     assert lines(None) == []
     assert formats.csv_text(None) == formats.csv_text(sweep()).split("\n")[0] + "\n"
 
@@ -185,7 +192,7 @@ def test_latex_shows_what_the_table_shows() -> None:
 def test_html_stands_alone_and_escapes() -> None:
     record = hostile()
     record["trials"][2]["name"] = "<script>alert('x')</script>"
-    found = page.render_tables(tables(record), "<b>x</b>")
+    found = html(tables(record), "<b>x</b>")
     assert "<script" not in found
     assert "<b>x" not in found
     assert "--surface: #ffffff" in found
@@ -194,7 +201,7 @@ def test_html_stands_alone_and_escapes() -> None:
 
 
 def test_html_is_what_the_page_shows() -> None:
-    found = page.render_tables(tables(table3_sweep(3)), "x")
+    found = html(tables(table3_sweep(3)), "x")
     for heading in (*table.headings(BLEU), *paper.headings(BLEU)):
         assert f">{heading}</th>" in found
     assert "Published findings at this scale" in found
@@ -236,7 +243,7 @@ def test_a_sweep_in_which_everything_failed_is_still_a_table() -> None:
     assert "Beside the paper" not in formats.markdown(tables(record))
     assert len(lines(record)) == 20
     assert r"\end{tabular}" in formats.latex(tables(record))
-    assert "out of memory" in page.render_tables(tables(record), "x")
+    assert "out of memory" in html(tables(record), "x")
 
 
 # --- parsing -------------------------------------------------------------------------------------

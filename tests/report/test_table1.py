@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.report import read_table1
+from pipeline.report import checked
 from seq2sweep.errors import UserError
 from seq2sweep.report import page
 from seq2sweep.report.markdown import Table
@@ -183,7 +183,7 @@ def two_layers() -> dict[str, Any]:
 def test_a_damaged_record_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "table1.json"
     path.write_text(json.dumps(RECORD), encoding="utf-8")
-    assert read_table1(path) == RECORD
+    assert checked(path, problem) == RECORD
     assert problem(RECORD | {"exponents": {"gru": {}}}) == "exponents.gru is of no known layer"
     assert problem(RECORD | {"exponents": {}}) == "nothing was measured"
     refused = 0
@@ -191,7 +191,7 @@ def test_a_damaged_record_is_one_line(tmp_path: Path) -> None:
         path.write_text(json.dumps(damaged), encoding="utf-8")
         # What may be so, such as an interval that is not known, makes a page all the same.
         try:
-            tables(read_table1(path))
+            tables(checked(path, problem))
         except UserError as error:
             refused += str(error).endswith("remove it and run `dvc repro`")
     assert refused > 150

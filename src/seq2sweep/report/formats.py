@@ -10,7 +10,7 @@ from typing import Any
 
 from seq2sweep.config.scores import BLEU
 from seq2sweep.presets import table3
-from seq2sweep.report import page
+from seq2sweep.report import templates
 from seq2sweep.report.aggregate import Variant, aggregate, figures
 from seq2sweep.report.markdown import Table, escape, markdown_table, sections
 from seq2sweep.report.number_format import MISSING
@@ -32,7 +32,9 @@ def table_files(
         "table3.md": markdown(found),
         "table3.csv": csv_text(sweep),
         "table3.tex": latex(found),
-        "table3.html": page.render_tables(found, dataset),
+        "table3.html": templates.render(
+            "table3.html", tables=found, dataset=dataset, none_yet=NONE_YET
+        ),
     }
 
 
@@ -59,7 +61,7 @@ def paper_files(
         f"{name}.md": "\n".join([*lines, ""]),
         f"{name}.csv": table,
         f"{name}.tex": "\n".join([*tex, ""]),
-        f"{name}.html": page.render_alone(title, section),
+        f"{name}.html": templates.render("alone.html", title=title, section=section),
     }
 
 
@@ -214,7 +216,8 @@ def comments(notes: Sequence[str]) -> list[str]:
 
 def tabular(headings: Sequence[str], table: Sequence[Sequence[str]]) -> list[str]:
     """Words to the left, figures to the right."""
-    figures = [all(map(_is_figure, column)) for column in zip(*table, strict=True)]
+    figure = re.compile(rf"[<\d{MISSING}]|$")
+    figures = [all(map(figure.match, column)) for column in zip(*table, strict=True)]
     heads = [_SYMBOLS.get(heading) or _escape_latex(heading) for heading in headings]
     body = [" & ".join(map(_escape_latex, row)) + r" \\" for row in table]
     return [
@@ -226,10 +229,6 @@ def tabular(headings: Sequence[str], table: Sequence[Sequence[str]]) -> list[str
         r"\bottomrule",
         r"\end{tabular}",
     ]
-
-
-def _is_figure(cell: str) -> bool:
-    return re.match(rf"[<\d{MISSING}]|$", cell) is not None
 
 
 def _escape_latex(text: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seq2sweep import console
-from seq2sweep.report import plots, samples, sweep_plots
+from seq2sweep.report import plots, samples, sweep_plots, templates
 from seq2sweep.report.aggregate import aggregate, most_seeds
 from seq2sweep.report.attention import heads_table
 from seq2sweep.report.number_format import MISSING, fixed, percent, plain, powers, whole
@@ -18,8 +18,7 @@ from seq2sweep.report.paper_tables import table2 as architectures
 from seq2sweep.report.paper_tables.table4 import Parser
 from seq2sweep.report.pareto import objectives
 from seq2sweep.report.positions import length_scores, position_plots
-from seq2sweep.report.table import NONE_YET, Tables, tables
-from seq2sweep.report.templates import environment
+from seq2sweep.report.table import NONE_YET, tables
 from seq2sweep.report.trees import parsing_scores
 
 _STATUSES = ("finished", "stopped early", "failed", "refused")
@@ -62,35 +61,31 @@ def render(results: Results) -> str:
     """The whole page as HTML text; sections without data are left out."""
     train = results.prepare["train"]
     task = _translation(results) if results.parser is None else _parsing(results, results.parser)
-    return (
-        environment()
-        .get_template("translation.html" if results.parser is None else "parsing.html")
-        .render(
-            dataset=results.dataset,
-            train=results.train,
-            evaluate=results.evaluate,
-            curves=_curves(results.curves),
-            attention=results.attention,
-            positions=position_plots.section(results.model),
-            sweep=_sweep(results),
-            table1=results.table1 and layer_types.section(results.table1),
-            tables=None
-            if results.sweep is None
-            else tables(results.sweep, results.dataset, results.train["vocabulary_size"]),
-            none_yet=NONE_YET,
-            sentences=len(results.translations),
-            pairs=train,
-            dropped=sorted(train["dropped"].items(), key=lambda item: -item[1]),
-            reasons=REASONS,
-            held_out=[(results.prepare[s]["kept"], name) for s, name in _HELD_OUT.items()],
-            provenance={
-                "MLflow run of the training": results.train.get("mlflow_run_id"),
-                "MLflow run of the evaluation": results.evaluate.get("mlflow_run_id"),
-                **results.lineage,
-            },
-            commit=_commit(results.lineage),
-            **task,
-        )
+    return templates.render(
+        "translation.html" if results.parser is None else "parsing.html",
+        dataset=results.dataset,
+        train=results.train,
+        evaluate=results.evaluate,
+        curves=_curves(results.curves),
+        attention=results.attention,
+        positions=position_plots.section(results.model),
+        sweep=_sweep(results),
+        table1=results.table1 and layer_types.section(results.table1),
+        tables=results.sweep
+        and tables(results.sweep, results.dataset, results.train["vocabulary_size"]),
+        none_yet=NONE_YET,
+        sentences=len(results.translations),
+        pairs=train,
+        dropped=sorted(train["dropped"].items(), key=lambda item: -item[1]),
+        reasons=REASONS,
+        held_out=[(results.prepare[s]["kept"], name) for s, name in _HELD_OUT.items()],
+        provenance={
+            "MLflow run of the training": results.train.get("mlflow_run_id"),
+            "MLflow run of the evaluation": results.evaluate.get("mlflow_run_id"),
+            **results.lineage,
+        },
+        commit=_commit(results.lineage),
+        **task,
     )
 
 
@@ -128,17 +123,6 @@ def _hardest_first(evaluate: Mapping[str, Any], score: str) -> list[tuple[str, M
     """Phenomena and their scores: that is what a reader looks for."""
     found = (evaluate.get("phenomena") or {}).items()
     return sorted(found, key=lambda item: (item[1][score], item[0]))
-
-
-def render_tables(tables: Tables | None, dataset: str) -> str:
-    """reports/table3.html: the tables of a sweep alone; None where none has been run."""
-    template = environment().get_template("table3.html")
-    return template.render(tables=tables, dataset=dataset, none_yet=NONE_YET)
-
-
-def render_alone(title: str, section: Mapping[str, Any]) -> str:
-    """A table of the paper alone, from `section` of table1, table2 or table4."""
-    return environment().get_template("alone.html").render(title=title, section=section)
 
 
 def _facts(results: Results, more: Mapping[str, str]) -> dict[str, str]:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup, escape
 
 from seq2sweep.report.number_format import fixed, millions, percent, powers, signed, whole
+
+
+def render(template: str, **context: Any) -> str:
+    """The text that a template of this name makes."""
+    return environment().get_template(template).render(context)
 
 
 def environment() -> jinja2.Environment:

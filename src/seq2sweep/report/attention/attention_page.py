@@ -18,8 +18,8 @@ from markupsafe import Markup
 
 from seq2sweep.evaluate.attention.attention_maps import KINDS, Choice, Maps, place
 from seq2sweep.evaluate.attention.head_numbers import NUMBERS
+from seq2sweep.report import templates
 from seq2sweep.report.number_format import MISSING, fixed, percent, signed
-from seq2sweep.report.templates import environment
 
 MOST_BYTES = 1_000_000
 """Of the page of a training, which a browser and a mail still take."""
@@ -49,15 +49,12 @@ def render(
     }
     # Inside <script> only this character could end it.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return (
-        environment()
-        .get_template("attention/attention.html")
-        .render(
-            about=about,
-            data=Markup(text),  # JSON without a "<"
-            columns=[name.replace("_", " ") for name in _columns(numbers)],
-            rows=[_row(entry, _columns(numbers)) for entry in numbers],
-        )
+    return templates.render(
+        "attention/attention.html",
+        about=about,
+        data=Markup(text),  # JSON without a "<"
+        columns=[name.replace("_", " ") for name in _columns(numbers)],
+        rows=[_row(entry, _columns(numbers)) for entry in numbers],
     )
 
 
@@ -76,7 +73,7 @@ def as_json(maps: Sequence[Maps], numbers: Sequence[Mapping[str, Any]]) -> str:
 
 def render_none(reason: str) -> str:
     """The page where there is nothing to show, and why."""
-    return environment().get_template("attention/none.html").render(reason=reason)
+    return templates.render("attention/none.html", reason=reason)
 
 
 def as_csv(numbers: Sequence[Mapping[str, Any]]) -> str:

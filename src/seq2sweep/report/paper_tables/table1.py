@@ -220,12 +220,11 @@ def _kernels(record: Mapping[str, Any], rows: Sequence[Row]) -> Table:
 # --- cells ---------------------------------------------------------------------------------------
 
 
-def _seconds(record: Mapping[str, Any], layer: str, what: str) -> dict[tuple[int, int], float]:
-    return {size: m[what]["seconds"] for size, m in of_layer(record, layer).items()}
-
-
 def _crossing(record: Mapping[str, Any], pair: Crossover, what: str, d: int) -> str:
-    first, second = (_seconds(record, layer, what) for layer in (pair.first, pair.second))
+    first, second = (
+        {size: m[what]["seconds"] for size, m in of_layer(record, layer).items()}
+        for layer in (pair.first, pair.second)
+    )
     found = crossover(first, second, d)
     if found is None:
         return f"below {record['settings']['lengths'][0]}"

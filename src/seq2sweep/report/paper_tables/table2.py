@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from seq2sweep.config.scores import BLEU, Score
@@ -108,12 +108,13 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
     score = Score.of(sweep)
     tried = {one["variant"]: one for one in sweep["table2"]["architectures"]}
     variants = aggregate(sweep)
-    rates = [plain(rate) for rate in sweep["table2"]["learning_rates"]]
+    tried_rates = sweep["table2"]["learning_rates"]
+    rates = [plain(rate) for rate in tried_rates]
     share = sweep["table2"]["search_share"]
     edges = [
         name
         for name, one in tried.items()
-        if len(rates) > 1 and one["best"] in _ends(sweep["table2"]["learning_rates"])
+        if len(rates) > 1 and one["best"] in (min(tried_rates), max(tried_rates))
     ]
     paper = ", and as the paper counted it (tokenised, compounds split for German)"
     notes = [
@@ -144,10 +145,6 @@ def _alike(optimizer: str | None) -> str:
     if optimizer == "as_published":
         return f"Each has its own paper's optimizer and schedule. All use the base's {others}."
     return f"All use the base's optimizer, schedule, {others}, not what their own papers tuned."
-
-
-def _ends(rates: Sequence[float]) -> tuple[float, float]:
-    return min(rates), max(rates)
 
 
 def _row(variant: Variant, base: Variant, tried: Mapping[str, Any]) -> list[str]:
