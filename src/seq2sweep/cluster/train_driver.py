@@ -22,6 +22,7 @@ from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster import ray_internals, session
 from seq2sweep.cluster.failures import (
+    AGAIN,
     describe,
     is_death,
     is_echo,
@@ -44,7 +45,6 @@ from seq2sweep.runs.layout import JOURNAL_NAME
 from seq2sweep.runs.run_store import RunStatus, RunStore
 
 FAILURE_LOG_NAME = "failure.log"
-AGAIN = "run `dvc repro` again to resume"
 
 
 class TrainingError(OperationalError):

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from seq2sweep import config as configuration
 from seq2sweep import console, presets
-from seq2sweep.commands.shared import Commands, changes, print_json
+from seq2sweep.commands.shared import Commands, add_set, changes, print_json
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.storage.atomic import write_whole
 
@@ -222,13 +222,7 @@ def _add_reproduce(commands: Commands) -> None:
     reproduce.add_argument(
         "--folder", type=Path, help="of the worktree, which stays (beside this one, by the id)"
     )
-    reproduce.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="run it elsewhere than it ran, such as --set cluster.workers=1 (again for more)",
-    )
+    add_set(reproduce, "run it elsewhere than it ran, such as --set cluster.workers=1")
     reproduce.add_argument(
         "--trust-changes",
         action="store_true",
@@ -274,13 +268,7 @@ def _add_table1(commands: Commands) -> None:
         default=Path("reports/table1"),
         help="where table1.json, .md, .csv, .tex and .html are written (reports/table1)",
     )
-    table1.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="measure something else, such as --set table1.kernel=5 (again for more)",
-    )
+    add_set(table1, "measure something else, such as --set table1.kernel=5")
 
 
 def _table1(options: argparse.Namespace) -> None:

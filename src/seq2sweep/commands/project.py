@@ -9,7 +9,7 @@ from pathlib import Path
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.commands.shared import PARAMS, Commands, changes, print_json
+from seq2sweep.commands.shared import PARAMS, Commands, add_set, changes, print_json
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.storage.atomic import write_whole
 
@@ -37,13 +37,7 @@ EXAMPLES = (
 def _add_preset(commands: Commands) -> None:
     preset = commands.add_parser("preset", help="list experiments, or write params.yaml from one")
     preset.add_argument("name", nargs="?", help="the preset; without it all are listed")
-    preset.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change a value, such as --set model.heads=8 (again for more)",
-    )
+    add_set(preset, "change a value, such as --set model.heads=8")
     preset.add_argument(
         "--force", action="store_true", help="also over a params.yaml that was edited"
     )

@@ -17,6 +17,12 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """What add_subparsers gives; it has no public name."""
 
 
+def add_set(command: argparse.ArgumentParser, about: str) -> None:
+    """`--set KEY=VALUE`, which `changes` reads; about: what it does, with an example."""
+    again = {"action": "append", "default": [], "metavar": "KEY=VALUE"}
+    command.add_argument("--set", help=f"{about} (again for more)", **again)  # type: ignore[arg-type]
+
+
 def print_json(value: Any) -> None:
     """On standard output, for people and for programs."""
     print(json.dumps(value, indent=2, ensure_ascii=False))

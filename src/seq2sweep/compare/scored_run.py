@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from seq2sweep.config.scores import BLEU, F1, Score
 from seq2sweep.data.files import MANIFEST, RECEIPT, text_name
 from seq2sweep.data.reading import read_lines
 from seq2sweep.decode.exported_weights import read_receipt
-from seq2sweep.errors import UserError
+from seq2sweep.errors import UserError, did_you_mean
 from seq2sweep.paths import read_json
 from seq2sweep.report.aggregate import over_seeds
 from seq2sweep.storage.atomic import sha256
@@ -202,10 +201,8 @@ def _named(path: Path, trials: Sequence[Trial], name: str) -> list[Trial]:
     for known in (variants, names):
         if name in known:
             return [trial for own, trial in zip(known, trials, strict=True) if own == name]
-    lower = {other.lower(): other for other in [*variants, *names]}
-    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
     listed = ", ".join(dict.fromkeys(variants[:SHOWN])) + ", ..." * (len(variants) > SHOWN)
-    hint = f", did you mean {lower[close[0]]}?" if close else f"; it has {listed or 'none'}"
+    hint = did_you_mean(name, [*variants, *names], 0.5) or f"; it has {listed or 'none'}"
     raise UserError(f"{name} is neither a file, a folder nor a trial of {path}{hint}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
@@ -138,32 +137,17 @@ def _is_point(value: Any) -> bool:
     return pair and type(value[0]) is int and isinstance(value[1], float | int | type(None))
 
 
-@functools.singledispatch
 def _plain(value: Any) -> Any:
     """A value that can be printed and computed with: no control characters, nothing infinite."""
+    match value:
+        case str():
+            return "".join(c if c.isprintable() else "?" for c in value[:LONGEST_TEXT])
+        case int():
+            return value if abs(value) < 2**63 else None
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {_plain(key): _plain(item) for key, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
     return value
-
-
-@_plain.register
-def _(value: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in value[:LONGEST_TEXT])
-
-
-@_plain.register
-def _(value: int) -> int | None:
-    return value if abs(value) < 2**63 else None
-
-
-@_plain.register
-def _(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-@_plain.register
-def _(value: dict) -> dict[str, Any]:  # type: ignore[type-arg]
-    return {_plain(key): _plain(item) for key, item in value.items()}
-
-
-@_plain.register
-def _(value: list) -> list[Any]:  # type: ignore[type-arg]
-    return [_plain(item) for item in value]

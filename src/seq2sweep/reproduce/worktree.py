@@ -27,7 +27,6 @@ KEPT = Path("runs") / "record"
 BEGUN = "begun"
 """File there: what it was made for."""
 STORE = "mlflow.db"
-CODE_FILE = dvc_stages.CODE_FILE
 PATIENCE_SECONDS = 120.0
 """For a stage that is to save and leave."""
 
@@ -107,7 +106,7 @@ class Worktree:
             out: stage
             for name in stages
             for out, stage in dvc_stages.inputs(self.project, name).items()
-            if stage not in stages and out != CODE_FILE
+            if stage not in stages and out != dvc_stages.CODE_FILE
         }
         recorded = dvc_stages.sums(self.project / KEPT)
         for out in made_by:

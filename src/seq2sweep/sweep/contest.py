@@ -45,7 +45,7 @@ def compare(
     """
     base = base_of(config)
     tries = entries(base, data, {})
-    results = _by_fingerprint(run(_trials(tries), on_trial))
+    results = {one.variant.fingerprint: one for one in run(_trials(tries), on_trial)}
     entrants = [_entrant(name, made, results, base) for name, made in tries.items()]
     on_choice(entrants)
     rates = {one.name: one.best for one in entrants if one.best is not None}
@@ -57,10 +57,6 @@ def compare(
 
 def _trials(trainings: Trainings) -> list[Variant]:
     return [v for made in trainings.values() if not isinstance(made, Refused) for v in made]
-
-
-def _by_fingerprint(results: Sequence[TrialResult]) -> dict[str, TrialResult]:
-    return {result.variant.fingerprint: result for result in results}
 
 
 def _entrant(

@@ -286,12 +286,10 @@ def examine(config: Config, project: Path) -> Finding:
         return Finding("MLflow", "store", "well", text)
     try:
         experiment = Experiment(uri, name, artifacts)
-        try:
-            experiment.client.set_experiment_tag(experiment.id, "seq2sweep.doctor", "was here")
-        except STORE_ERRORS as error:
-            raise UserError(unusable(uri, error)) from None
-    except UserError as error:
-        text, _, remedy = str(error).rpartition(": ")
+        experiment.client.set_experiment_tag(experiment.id, "seq2sweep.doctor", "was here")
+    except (UserError, *STORE_ERRORS) as error:
+        said = str(error) if isinstance(error, UserError) else unusable(uri, error)
+        text, _, remedy = said.rpartition(": ")
         return Finding("MLflow", "store", "problem", text, remedy)
     return Finding("MLflow", "store", "well", f"{redact(uri)} answers and takes records")
 

@@ -241,7 +241,7 @@ FEW = 0.1
 
 
 def _case(texts: Texts) -> Cause | None:
-    small, their_small = map(_small, (texts.hypotheses, texts.references))
+    small, their_small = (_share(lines, str.islower) for lines in vars(texts).values())
     ours, theirs = map(_capitals, (texts.hypotheses, texts.references))
     if not (ours or small):  # there is no letter
         return None
@@ -265,10 +265,6 @@ def _case(texts: Texts) -> Cause | None:
 def _capitals(lines: Lines) -> float:
     """Of all letters, the share that are capitals."""
     return _share(lines, str.isupper)
-
-
-def _small(lines: Lines) -> float:
-    return _share(lines, str.islower)
 
 
 def _share(lines: Lines, of: Callable[[str], bool]) -> float:
@@ -379,12 +375,9 @@ def _broken_off(texts: Texts) -> list[int]:
 
     The length may have been limited in words, or in pieces, of which characters are the nearest.
     """
-    found = [_longest_broken(texts, measure) for measure in (_words, len)]
+    measures: tuple[Callable[[str], int], ...] = (lambda line: len(line.split()), len)
+    found = [_longest_broken(texts, measure) for measure in measures]
     return max(found, key=len)
-
-
-def _words(line: str) -> int:
-    return len(line.split())
 
 
 def _longest_broken(texts: Texts, measure: Callable[[str], int]) -> list[int]:
