@@ -17,11 +17,10 @@ from seq2sweep.report import page, samples
 from seq2sweep.report.attention import heads_table
 from seq2sweep.report.formats import table_files
 from seq2sweep.report.markdown import markdown_table
-from seq2sweep.report.paper_tables.table1_files import table1_files
+from seq2sweep.report.paper_tables.table1 import table1_files
 from seq2sweep.report.paper_tables.table1_record import problem
-from seq2sweep.report.paper_tables.table2_files import table2_files
-from seq2sweep.report.paper_tables.table4 import Parser
-from seq2sweep.report.paper_tables.table4_files import table4_files
+from seq2sweep.report.paper_tables.table2 import table2_files
+from seq2sweep.report.paper_tables.table4 import Parser, table4_files
 from seq2sweep.report.pareto import overview
 from seq2sweep.report.positions import length_scores
 from seq2sweep.stages import stage

@@ -17,8 +17,7 @@ from pipeline.report import checked
 from seq2sweep.errors import UserError
 from seq2sweep.report import page
 from seq2sweep.report.markdown import Table
-from seq2sweep.report.paper_tables.table1 import section, tables, where
-from seq2sweep.report.paper_tables.table1_files import table1_files
+from seq2sweep.report.paper_tables.table1 import section, table1_files, tables, where
 from seq2sweep.report.paper_tables.table1_record import problem
 from tests.hostile import json_shapes
 from tests.report.made_up_results import results

@@ -14,7 +14,7 @@ from seq2sweep.presets import rivals as paper
 from seq2sweep.report import findings
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.paper_tables import table2
-from seq2sweep.report.paper_tables.table2_files import table2_files
+from seq2sweep.report.paper_tables.table2 import table2_files
 from seq2sweep.report.table import SHARED, SHARED_NOTE
 from tests.report.made_up_results import sweep, trial
 from tests.report.parsing_sweep import of_parsing

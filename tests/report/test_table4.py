@@ -11,7 +11,7 @@ import pytest
 
 from seq2sweep.presets.parsers import ROWS, TEST_SECTIONS, TRAIN_SECTIONS
 from seq2sweep.report.paper_tables import table4
-from seq2sweep.report.paper_tables.table4_files import table4_files
+from seq2sweep.report.paper_tables.table4 import table4_files
 from tests.report.made_up_parsing import evaluate, parser
 
 PRINTED = """

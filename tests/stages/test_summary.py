@@ -10,7 +10,7 @@ import pytest
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.report.paper_tables.table4_files import table4_files
+from seq2sweep.report.paper_tables.table4 import table4_files
 from seq2sweep.stages import stage, summary
 from tests.report.made_up_parsing import parser
 from tests.report.made_up_results import SIGNATURE, results

@@ -272,7 +272,7 @@ def _add_table1(commands: Commands) -> None:
 
 
 def _table1(options: argparse.Namespace) -> None:
-    from seq2sweep.report.paper_tables.table1_files import table1_files
+    from seq2sweep.report.paper_tables.table1 import table1_files
     from seq2sweep.table1.measure import FULL, measure
     from seq2sweep.tracking.lineage import code, hardware
 

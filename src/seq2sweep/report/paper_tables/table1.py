@@ -1,4 +1,4 @@
-"""Table 1 of the paper measured, from reports/table1.json: its tables, notes and plots."""
+"""Table 1 of the paper measured, from reports/table1.json: its tables, notes, plots and files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from seq2sweep import console
+from seq2sweep.report.formats import as_csv, paper_files
 from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, whole
 from seq2sweep.report.paper_tables.table1_record import BOTH, FORWARD, of_layer
@@ -21,6 +22,7 @@ from seq2sweep.table1.exponents import crossover, largest
 from seq2sweep.table1.rows import BY_NAME, CROSSOVERS, Crossover, Row
 
 BYTES = {"float32": 4, "bf16": 2}
+TITLE = "Table 1, measured"
 BUSY = 0.9
 """Share of the time that the measuring had the processor, below which it is called busy."""
 
@@ -32,6 +34,23 @@ class Plot:
     title: str
     svg: Markup
     caption: str
+
+
+def table1_files(record: Mapping[str, Any]) -> dict[str, str]:
+    """The text of each file by its name, from reports/table1.json."""
+    shown = section(record)
+    return paper_files("table1", TITLE, shown, _csv(record), about=[shown["where"]])
+
+
+def _csv(record: Mapping[str, Any]) -> str:
+    """A line a layer, n and d, with all that was measured there."""
+    lines = []
+    for m in record["measurements"]:
+        line = {key: value for key, value in m.items() if key not in (FORWARD, BOTH)}
+        for what in (FORWARD, BOTH):
+            line |= {f"{what}_{key}": value for key, value in m[what].items()}
+        lines.append(line)
+    return as_csv(lines, lines[0])
 
 
 def section(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seq2sweep.presets.parsers import ROWS, SEMI_SUPERVISED
+from seq2sweep.report.formats import as_csv, paper_files
 from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, millions, plain, signed, whole
 
@@ -27,6 +28,27 @@ MEASURED = (
     "recall",
     "complete",
     "F1 ≤ 40 words",
+)
+SCORES = ("f1", "precision", "recall", "complete")
+CSV_COLUMNS = (
+    "of",
+    "parser",
+    "training",
+    *SCORES,
+    "f1_margin",
+    "f1_short",
+    "dataset",
+    "comparable",
+    "layers",
+    "d_model",
+    "parameters",
+    "beam",
+    "alpha",
+    "constrained",
+    "sentences",
+    "errors",
+    "skipped",
+    "malformed",
 )
 OWN = "this treebank only"
 FLOORS = {
@@ -77,6 +99,54 @@ class Parser:
 def margin_of(evaluate: Mapping[str, Any]) -> float | None:
     """Half of the bootstrap's 95 % interval of F1; None where it is not known."""
     return (evaluate.get("confidence") or {}).get("margin")
+
+
+def table4_files(parser: Parser | None) -> dict[str, str]:
+    """The text of each file by its name; None where nothing was parsed."""
+    shown = section(parser)
+    return paper_files("table4", TITLE, shown, _csv(parser), about=[shown["where"]])
+
+
+def _csv(parser: Parser | None) -> str:
+    """A line a parser, ours first; an empty cell for what is not known."""
+    printed = [
+        {"of": "paper", "parser": row.parser, "training": row.training, "f1": row.f1}
+        for row in ROWS
+    ]
+    return as_csv([*(_csv_lines(parser) if parser else []), *printed], CSV_COLUMNS)
+
+
+def _csv_lines(parser: Parser) -> list[dict[str, Any]]:
+    all_have = {"of": "measured", "dataset": parser.dataset, "comparable": parser.standard}
+    lines = [all_have | line for of in parser.scored for line in _of_training(parser, *of)]
+    for name, scores in (parser.evaluate.get("floors") or {}).items():
+        lines.append(all_have | {"parser": FLOORS.get(name, name)} | _score_columns(scores))
+    return lines
+
+
+def _of_training(
+    parser: Parser, trained_on: str, evaluate: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    model = parser.model or {}
+    system = {
+        "training": trained_on,
+        **{key: model.get(key) for key in ("layers", "d_model")},
+        "parameters": parser.parameters,
+        **{key: evaluate[key] for key in ("beam", "alpha")},
+    }
+    counts = {key: evaluate[key] for key in ("sentences", "errors", "skipped")}
+    malformed = (evaluate.get("well_formed") or {}).get("malformed")
+    ours = {"parser": OURS, "f1_margin": margin_of(evaluate), "constrained": True, **counts}
+    lines = [system | ours | {"malformed": malformed} | _score_columns(evaluate)]
+    if free := evaluate.get("unconstrained"):
+        more = {"parser": UNCONSTRAINED, "constrained": False, "malformed": free["malformed"]}
+        lines.append(system | more | _score_columns(free))
+    return lines
+
+
+def _score_columns(scores: Mapping[str, Any]) -> dict[str, Any]:
+    short = (scores.get("short") or {}).get("f1")
+    return {name: scores.get(name) for name in SCORES} | {"f1_short": short}
 
 
 def section(parser: Parser | None) -> dict[str, Any]:
