@@ -211,9 +211,7 @@ def causes(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]:
 def packages(recorded: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
     """A line for each package of another version, those that compute first."""
     names = sorted({*recorded, *here}, key=lambda name: (name not in LIBRARIES, name))
-    return [
-        *_unlike({n: recorded.get(n) for n in names}, {n: here.get(n) for n in names}),
-    ]
+    return [*_unlike({n: recorded.get(n) for n in names}, {n: here.get(n) for n in names})]
 
 
 def _unlike(

@@ -36,8 +36,6 @@ from seq2sweep.tracking.recorder import (
     named,
 )
 
-CHANGES_NO_RESULT = "what is recorded of a result"
-
 COSTS = ("target_tokens", "wall_seconds", *hardware.COSTS)
 _TOLD = (SCORE, f"{COST}flops", f"{COST}parameters", f"{COST}device_hours", f"{TRAIN}valid_")
 STATUSES: tuple[Status, ...] = ("interrupted", "finished", "stopped early", "failed")
