@@ -99,6 +99,15 @@ def test_without_git_it_says_so(tmp_path: Path) -> None:
         bundle.collect(tmp_path)
 
 
+def test_where_git_is_not_installed_it_says_so(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(UserError, match=r"git is not installed: it lists the files to upload"):
+        bundle.collect(repository)
+    assert bundle.commit(repository) == "unknown"
+
+
 def test_a_repository_without_a_commit_will_do(tmp_path: Path) -> None:
     git(tmp_path.parent, "init", "-q", str(tmp_path))
     (tmp_path / "a").write_text("a")
