@@ -99,10 +99,13 @@ def test_buckets_are_those_of_pytorch(tied: bool, tmp_path: Path) -> None:
         dist.destroy_process_group()
     expected = [int(each) for each in made.split(", ")]
     share = roofline.Share(12, 12, 1e9, 1)
-    groups = list(roofline.pieces(model, size, share, 1.0))
+    groups = list(roofline.pieces(model, size, share, 1.0, "bf16"))
     # Layers and embeddings, as cluster.fsdp shards them.
     assert len(groups) == 4 + (1 if tied else 3)
     found = [piece.size for piece in buckets(piece for group in groups for piece in group)]
+    # Layers are gathered in bf16, embeddings as they are.
+    narrow = [sum(p.gathered for p in group) / sum(p.size for p in group) for group in groups]
+    assert sorted(narrow) == [0.5] * 4 + [1.0] * (1 if tied else 3)
     # Norms and biases are not told apart.
     assert found == pytest.approx(expected, rel=0.01)
 
@@ -111,8 +114,11 @@ def test_buckets_are_those_of_pytorch(tied: bool, tmp_path: Path) -> None:
 def test_shards_by_hand() -> None:
     links = Links(1.0, 1.0)  # of two GPUs a gathering of 2 bytes takes a second
     # What is computed takes long: the first gathering of each pass forward and back is waited for.
-    pieces = [Piece(2, 40.0), Piece(2, 40.0)]
+    pieces = [Piece(2, 40.0, 2), Piece(2, 40.0, 2)]
     assert exposed_of_shards(pieces, 2, links, 1) == pytest.approx(1 + 2)
     assert exposed_of_shards(pieces, 2, links, 3) == pytest.approx(3 * 1 + 2 * 1 + 2)
     # Nothing is: what is sent is waited for, once forward, twice backward.
-    assert exposed_of_shards([Piece(2, 0.0)], 2, links, 1) == pytest.approx(1 + 2)
+    assert exposed_of_shards([Piece(2, 0.0, 2)], 2, links, 1) == pytest.approx(1 + 2)
+    # In bf16 half is gathered, and all is summed.
+    assert exposed_of_shards([Piece(2, 0.0, 1)], 2, links, 1) == pytest.approx(0.5 + 0.5 + 1)
+    assert exposed_of_shards([Piece(2, 0.0, 1)], 2, links, 2) == pytest.approx(4 * 0.5 + 1)

@@ -130,6 +130,11 @@ def test_shards_hold_a_part_of_the_model() -> None:
     assert (8 * found.weights, 8 * found.optimizer) == (plain.weights, plain.optimizer)
     assert found.gradients == plain.gradients / 8
     assert found.needed < plain.needed
+    # Gathered in bf16, layers need no copies in it; only the projection is copied.
+    assert (plain.casts, found.casts) == (2 * plain.weights / 4, 2 * 37_000 * 1024)
+    other = configuration.with_changes(sharded, {"model.encoder_mixer": "convolutional"})
+    held = memory.memory(other, load, workers=8, **options)
+    assert held.casts == pytest.approx(2 * 8 * held.weights / 4)
     # With several passes an update the gradients stay whole in between.
     passes = configuration.with_changes(sharded, {"train.tokens_per_pass": 1000})
     assert memory.memory(passes, load, workers=8, **options).gradients == plain.gradients

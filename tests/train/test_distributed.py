@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
 from seq2sweep.data.batching import Batch
+from seq2sweep.model.architecture import Architecture
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.building import build
 from seq2sweep.train.distributed import give_back, shard, whole
@@ -92,7 +94,7 @@ def work(rank: int, folder: Path, config: Config) -> None:
     torch.manual_seed(1)
     plain = Transformer(config.model, PIECES)
     torch.manual_seed(1)
-    model = shard(Transformer(config.model, PIECES), CPU, 2)
+    model = shard(Transformer(config.model, PIECES), CPU, 2, "float32")
     total = sum(p.numel() for p in plain.parameters())
     assert all(torch.equal(weights(model)[k], p) for k, p in plain.named_parameters())
     assert held(model) <= 0.51 * total
@@ -139,7 +141,7 @@ def learn(rank: int, folder: Path, configs: list[Config]) -> None:
         for world_size in (1, 2):
             torch.manual_seed(1)
             model = build(config.model, PIECES)
-            model = shard(model, CPU, 2) if world_size == 2 else model
+            model = shard(model, CPU, 2, "float32") if world_size == 2 else model
             batches = [batch(9), batch(10)] * (2 // world_size)
             accumulate(
                 model.train(),
@@ -162,6 +164,86 @@ def test_other_architectures_are_shared_out_as_well(tmp_path: Path) -> None:
     rivals = (presets.load(f"phrasebook-{name}").config for name in RIVALS)
     configs = [configuration.with_changes(config, small) for config in rivals]
     run_together(learn, [(rank, tmp_path, configs) for rank in (0, 1)])
+
+
+BF16: list[tuple[dict[str, Any], bool]] = [
+    ({}, True),
+    ({"model.norm": "pre", "model.dropout": 0.1, "model.feed_forward": "swiglu"}, True),
+    ({"model.norm_kind": "rmsnorm", "model.attention": "additive"}, True),
+    # Its mask has the type of its weights.
+    ({"model.encoder_mixer": "restricted", "model.decoder_mixer": "restricted"}, False),
+    ({"model.encoder_mixer": "recurrent", "model.decoder_mixer": "convolutional"}, False),
+]
+"""What to train in bf16, and whether its layers are gathered in it."""
+
+
+def gradients(model: Architecture, world_size: int) -> dict[str, Tensor]:
+    """Of an update of two passes a worker, in bf16."""
+    torch.manual_seed(2)
+    accumulate(
+        model.train(),
+        [batch(9), batch(10)] * (2 // world_size),
+        update_target_tokens=32,
+        smoothing=0.1,
+        world_size=world_size,
+        precision="bf16",
+        device=CPU,
+    )
+    every = {name: p.grad for name, p in model.named_parameters()}
+    return {name: whole(gradient) for name, gradient in every.items() if gradient is not None}
+
+
+def learn_in_bf16(rank: int, folder: Path, configs: list[tuple[Config, bool]]) -> None:
+    """What is gathered in bf16 gives the gradients of what is gathered in float32, and of whole
+    models, for half the bytes."""
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder / 'meeting'}",
+        rank=rank,
+        world_size=2,
+        timeout=timedelta(seconds=300),
+    )
+    gathered: list[int] = []
+    gather = dist.all_gather_single
+
+    def counting(out: Tensor, *rest: Any, **options: Any) -> Any:
+        gathered.append(out.nbytes)
+        return gather(out, *rest, **options)
+
+    for config, narrows in configs:
+        found, sent = [], []
+        for precision in ("float32", "bf16"):
+            torch.manual_seed(1)
+            model = shard(build(config.model, PIECES), CPU, 2, precision)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(dist, "all_gather_single", counting)
+                gathered.clear()
+                found.append(gradients(model, 2))
+                sent.append(sum(gathered))
+            assert all(p.dtype == p.grad.dtype == torch.float32 for p in model.parameters())
+        assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+        torch.manual_seed(1)
+        alone = build(config.model, PIECES)
+        if not config.model.dropout:  # of which each worker has its own
+            for name, gradient in gradients(alone, 1).items():
+                torch.testing.assert_close(found[1][name], gradient, rtol=1e-5, atol=1e-7)
+        products = [p.numel() for layer in alone.blocks() for p in layer.parameters() if p.ndim > 1]
+        products += [
+            p.numel()
+            for layer in alone.blocks()
+            for name, p in layer.named_parameters()
+            if p.ndim == 1 and "norm" not in name
+        ]
+        # Two bytes less of each, forward and backward, in two passes.
+        assert sent[0] - sent[1] == 2 * 2 * 2 * sum(products) * narrows
+    dist.destroy_process_group()
+
+
+def test_in_bf16_what_products_round_is_gathered_so(tiny_config: Config, tmp_path: Path) -> None:
+    dry = configuration.with_changes(tiny_config, {"model.dropout": 0.0})
+    configs = [(configuration.with_changes(dry, changes), narrows) for changes, narrows in BF16]
+    run_together(learn_in_bf16, [(rank, tmp_path, configs) for rank in (0, 1)])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@
 the order in which the backward pass completes them, and sums a bucket over all GPUs as soon as its
 last gradient is there, one bucket after the other, while the pass goes on. All passes of an update
 but the last only add up gradients. With cluster.fsdp each layer's weights are gathered before they
-are used, forward and backward in each pass, and gradients are summed in the last pass.
+are used, forward and backward in each pass, in bf16 where products are, and gradients are summed in
+float32 in the last pass.
 """
 
 from __future__ import annotations
@@ -50,10 +51,20 @@ class Links:
 @dataclass(frozen=True)
 class Piece:
     """Some gradients, in the order of the backward pass: bytes, and seconds until they are complete
-    from when those before were."""
+    from when those before were. gathered: bytes of their weights, as cluster.fsdp gathers them."""
 
     size: float
     seconds: float
+    gathered: float = 0.0
+
+
+def joined(group: Sequence[Piece]) -> Piece:
+    """What is gathered at once."""
+    return Piece(
+        sum(piece.size for piece in group),
+        sum(piece.seconds for piece in group),
+        sum(piece.gathered for piece in group),
+    )
 
 
 def pipeline(first: Sequence[float], second: Sequence[float]) -> float:
@@ -97,10 +108,12 @@ def exposed_of_shards(pieces: Sequence[Piece], gpus: int, links: Links, passes: 
     backward; its forward is half of that.
     """
     backward = [piece.seconds for piece in pieces]
-    gathers = [links.gather(piece.size, gpus) for piece in pieces]
+    gathers = [links.gather(piece.gathered, gpus) for piece in pieces]
+    # Each GPU ends with the sum of its part: that takes as long as to gather such parts.
+    sums = [links.gather(piece.size, gpus) for piece in pieces]
     forward = pipeline(gathers[::-1], [each / 2 for each in backward[::-1]])
     again = pipeline(gathers, backward)
     # Gathering the next ones and summing these take the same links.
-    last = pipeline(backward, [2 * each for each in gathers])
+    last = pipeline(backward, [sum(both) for both in zip(gathers, sums, strict=True)])
     computing = 1.5 * passes * sum(backward)
     return passes * forward + (passes - 1) * again + max(again, last) - computing

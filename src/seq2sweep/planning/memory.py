@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seq2sweep.config import Config, target_size
+from seq2sweep.config import Config, TransformerConfig, target_size
 from seq2sweep.hardware import Precision
 from seq2sweep.model import flops
 from seq2sweep.planning.workload import Workload
@@ -34,8 +34,9 @@ class Memory:
     weights, gradients and optimizer (Adam's two moments, nesterov's one) are float32; exchange:
     what other workers get of the gradients, where those of several passes are added up beside it,
     or with cluster.fsdp what is whole at a moment;
-    casts: weights as bf16; activations: kept for the backward pass; logits: with the loss; other:
-    libraries, kernels and fragments.
+    casts: weights as bf16, with cluster.fsdp those of the projection alone where layers are
+    gathered so; activations: kept for the backward pass; logits: with the loss; other: libraries,
+    kernels and fragments.
     """
 
     weights: float
@@ -78,7 +79,7 @@ def memory(
         gradients=4 * count if share > tokens else held,
         optimizer=config.moments * held,
         exchange=_whole(config, load, count) if sharded else held * copied,
-        casts=2 * count * (precision == "bf16"),
+        casts=2 * _cast(config, load, count, sharded) * (precision == "bf16"),
         activations=activations,
         logits=logits,
         other=CONTEXT_BYTES[kind]
@@ -131,6 +132,19 @@ def _longest(load: Workload) -> tuple[float, float]:
         for lengths in (load.train.source_lengths, load.train.target_lengths)
     )
     return float((source**2).sum() / source.sum()), float((target**2).sum() / target.sum())
+
+
+def _cast(config: Config, load: Workload, parameters: int, sharded: bool) -> int:
+    """Weights of which a copy in bf16 is held until the backward pass is done: all, but for those
+    that `train.distributed` gathers in bf16."""
+    model = config.model
+    if not (
+        sharded
+        and isinstance(model, TransformerConfig)
+        and model.encoder_mixer == model.decoder_mixer == "self_attention"
+    ):
+        return parameters
+    return target_size(model, load.vocabulary_size) * model.d_model
 
 
 def _whole(config: Config, load: Workload, parameters: int) -> float:

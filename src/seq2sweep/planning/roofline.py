@@ -20,7 +20,14 @@ from seq2sweep.config import ModelConfig, TransformerConfig, target_size
 from seq2sweep.hardware import Precision
 from seq2sweep.model import components, flops
 from seq2sweep.model.varlen_attention import filled_size
-from seq2sweep.planning.exchange import COPIED, Links, Piece, exposed, exposed_of_shards
+from seq2sweep.planning.exchange import (
+    COPIED,
+    Links,
+    Piece,
+    exposed,
+    exposed_of_shards,
+    joined,
+)
 from seq2sweep.train.loss import CHUNK
 
 PRODUCT_SHARE: dict[Precision, float] = {"bf16": 600 / 989.5, "float32": 0.9}
@@ -249,11 +256,9 @@ def predicted(
     )
     # The last pass, with which sums overlap, is as long as the others.
     backward = BACKWARD * layers.computing / share.passes
-    groups = list(pieces(model, size, share, backward))
+    groups = list(pieces(model, size, share, backward, precision))
     if fsdp:
-        whole = [
-            Piece(sum(p.size for p in group), sum(p.seconds for p in group)) for group in groups
-        ]
+        whole = [joined(group) for group in groups]
         waiting = exposed_of_shards(whole, gpus, rates.links, share.passes)
     else:
         waiting = exposed(list(itertools.chain(*groups)), gpus, rates.links)
@@ -261,12 +266,13 @@ def predicted(
 
 
 def pieces(
-    model: TransformerConfig, size: int, share: Share, backward: float
+    model: TransformerConfig, size: int, share: Share, backward: float, precision: Precision
 ) -> Iterator[list[Piece]]:
     """Matrices in the order in which the backward pass completes their gradients, float32, layer by
     layer.
 
     The last layer of the decoder comes first. Each takes of the time by its parameters and tokens.
+    Those of layers are gathered in the precision of products, embeddings in float32.
     """
     kind = components.feed_forward(model.feed_forward)
     half = kind.parameter_count(model.d_model, model.d_ff) / 2
@@ -274,9 +280,11 @@ def pieces(
     attention = [output, output + 2 * model.d_model * model.heads * model.d_k]
     decoder = [(n, share.target) for n in (half, half, *attention, *attention)]
     encoder = [(n, share.source) for n in (half, half, *attention)]
-    projection, target, source = ([(n, 0.0)] if n else [] for n in _embeddings(model, size))
+    embeddings = [[(n, 0.0)] if n else [] for n in _embeddings(model, size)]
+    projection, target, source = embeddings
     layers = [decoder] * model.layers, [encoder] * model.layers
     every = [projection, *layers[0], target, *layers[1], source]
     whole = sum(n * tokens for group in every for n, tokens in group)
     for group in filter(None, every):
-        yield [Piece(4.0 * n, backward * n * tokens / whole) for n, tokens in group]
+        wide = 4.0 if precision == "float32" or group in embeddings else 2.0
+        yield [Piece(4.0 * n, backward * n * tokens / whole, wide * n) for n, tokens in group]

@@ -206,10 +206,8 @@ def predicted(
     update = update_of(config, found, size, rates, precision, workers)
     detail = _of_one(update, rates, share)
     if workers > 1:
-        what = "weights and gradients" if fsdp else "gradients"
-        detail.append(
-            _of_exchange(update, rates, f"{4e-6 * found.parameters:,.0f} MB of {what}", workers)
-        )
+        what = f"{4e-6 * found.parameters:,.0f} MB of gradients"
+        detail.append(_of_exchange(update, rates, what + ", and of weights" * fsdp, workers))
     rate = found.flops_per_update / update.seconds
     reached = share.flops / update.seconds * roofline.PRODUCT_SHARE[precision] / rates.product
     how = f"predicted by a roofline of the model, {100 * reached:.2g}% of the peak"

@@ -17,27 +17,59 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from seq2sweep.hardware import Precision
 from seq2sweep.model.architecture import Architecture
+from seq2sweep.model.attention import MultiHeadAttention
+from seq2sweep.model.mixer import self_attention
+from seq2sweep.model.products import Linear
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor import DTensor
 
 
-def shard(model: Architecture, device: torch.device, world_size: int) -> Architecture:
+FACTORS = {Linear, MultiHeadAttention, self_attention.Mixer}
+"""Modules whose own parameters are factors and addends of products alone: autocast rounds them.
+Not those of a kind derived from them, which may do more."""
+NORMS = nn.LayerNorm, nn.RMSNorm
+"""Those whose parameters it leaves as they are."""
+
+
+def shard(
+    model: Architecture, device: torch.device, world_size: int, precision: Precision
+) -> Architecture:
     """Share the model out, layer by layer, so that no device ever holds all of it.
 
     model: on the CPU, the same on every worker; what comes back is the same object, its parameters
     DTensors on `device`. Every worker must call this, and later each forward and backward pass.
+
+    precision: of products. In bf16 a layer's weights are gathered as products round them, with the
+    same result: for half the bytes, and the backward pass keeps no copy of them. Norms, embeddings
+    and layers with anything else in them are gathered as they are. Gradients are added up in
+    float32 over passes and workers, and each worker's part of the weights is float32.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     mesh = init_device_mesh(device.type, (world_size,))
+    narrow = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
     for layer in model.blocks():
-        fully_shard(layer, mesh=mesh)
+        if precision == "bf16" and is_of_products(layer):
+            fully_shard([part for part in layer.modules() if isinstance(part, NORMS)], mesh=mesh)
+            fully_shard(layer, mesh=mesh, mp_policy=narrow)
+        else:
+            fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model.to(device)
+
+
+def is_of_products(layer: nn.Module) -> bool:
+    """Whether autocast rounds all parameters of a layer, but for its norms."""
+    return all(
+        type(part) in FACTORS or isinstance(part, NORMS)
+        for part in layer.modules()
+        if [*part.parameters(recurse=False)]
+    )
 
 
 def is_sharded(model: nn.Module) -> TypeGuard[FSDPModule]:

@@ -101,7 +101,9 @@ class _Training:
         _check_lengths(model.max_length, self.bitext, self.valid)
         if self.settings.compile:
             compile_layers(model, device)
-        self.model = shard(model, device, world_size) if self.sharded else model.to(device)
+        self.model = (
+            shard(model, device, world_size, self.precision) if self.sharded else model.to(device)
+        )
         self.schedule = optimizers.make(self.model, config)
         self.optimizer = self.schedule.optimizer
         self.progress = checkpointing.Progress()
