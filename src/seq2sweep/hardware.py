@@ -87,7 +87,7 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
 
-ORIGIN = ("precision", "workers", "threads", "device", "cpu_features")
+ORIGIN = ("precision", "workers", "threads", "device", "cpu_features", "tokens_per_pass")
 """What `origin` says, besides figures, of how a training was computed."""
 _KERNELS = ("avx", "amx", "arm", "neon", "sve", "sme")
 
@@ -99,7 +99,9 @@ def cpu_features() -> str:
     return " ".join([torch.backends.cpu.get_cpu_capability(), *found])
 
 
-def origin(device: str, precision: Precision, workers: int) -> dict[str, float | str]:
+def origin(
+    device: str, precision: Precision, workers: int, tokens_per_pass: int
+) -> dict[str, float | str]:
     """ORIGIN of a training, as this worker knows it; threads and processor are its own."""
     return {
         "precision": precision,
@@ -107,6 +109,7 @@ def origin(device: str, precision: Precision, workers: int) -> dict[str, float |
         "threads": torch.get_num_threads(),
         "device": device,
         "cpu_features": cpu_features(),
+        "tokens_per_pass": tokens_per_pass,
     }
 
 

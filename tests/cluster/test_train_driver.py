@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 from ray.exceptions import ActorDiedError, RayTaskError
 from ray.train import ControllerError, TrainingFailedError
 
@@ -17,7 +18,7 @@ from seq2sweep.cluster import train_driver
 from seq2sweep.cluster.train_driver import TrainingError
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.runs import journal
+from seq2sweep.runs import journal, pass_size
 from seq2sweep.runs.layout import checkpoint_name
 from seq2sweep.runs.run_store import RunStatus, RunStore
 from tests.cluster import driver
@@ -122,6 +123,20 @@ def test_a_killed_worker_costs_no_result(
     first.write_bytes(first.read_bytes()[:-1])
     with pytest.raises(UserError, match=f"{first.parent.name} is missing"):
         train(config, tiny_corpus, project, pytest.fail)
+
+
+def test_all_workers_take_the_largest_pass_that_fits(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    changes = {"train.tokens_per_pass": "auto", "train.steps": 10, "train.checkpoint_every": 10}
+    auto = configuration.with_changes(config, changes)
+    heard: list[dict[str, Any]] = []
+    outcome = train(auto, tiny_corpus, project, heard.append)
+    assert heard[0]["kind"] == "sized"
+    # All of a worker's share of 300 tokens: the model is tiny.
+    assert outcome.summary["tokens_per_pass"] == heard[0]["tokens_per_pass"] == 150
+    free = pass_size.free_bytes(torch.device("cpu"), 2)
+    assert 0.3 * free < heard[0]["free_bytes"] < 3 * free  # of a machine where others work
 
 
 def test_sigterm_ends_all_and_the_next_call_goes_on(

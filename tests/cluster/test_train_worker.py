@@ -16,20 +16,24 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster import train_worker as worker
 from seq2sweep.cluster.train_worker import train_worker
 from seq2sweep.config import Config
-from seq2sweep.runs.layout import checkpoint_name
+from seq2sweep.runs import journal
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
 from seq2sweep.train.events import Event
 from tests.cluster.checkpoints import save
+from tests.conftest import Corpus
 
 
 class Worker:
     """One that finds itself in a group of two.
 
-    resumed: from which checkpoints it has trained; said: what it gave to the others.
+    resumed: from which checkpoints it has trained; trained: with which configurations; said: what
+    it gave to the others.
     """
 
     def __init__(self, folder: Path, config: Config, rank: int) -> None:
         self.folder, self.config, self.rank = folder, config, rank
         self.resumed: list[Path | None] = []
+        self.trained: list[Config] = []
         self.said: list[Any] = []
         self.hears: Any = None
 
@@ -39,12 +43,18 @@ class Worker:
     def get_world_size(self) -> int:
         return 2
 
+    def get_local_world_size(self) -> int:
+        return 2
+
     def broadcast(self, content: Any) -> Any:
         self.said.append(content)
         return content if self.rank == 0 else self.hears
 
-    def train(self, *arguments: Any, resume: Path | None, **others: Any) -> Iterator[Event]:
+    def train(
+        self, config: Config, *arguments: Any, resume: Path | None, **others: Any
+    ) -> Iterator[Event]:
         self.resumed.append(resume)
+        self.trained.append(config)
         yield from ()
 
     def start(self, **changes: Any) -> None:
@@ -54,6 +64,7 @@ class Worker:
             "location": str(self.folder),
             "cpus": 1,
             "attempt": "this",
+            "sharers": 0,
             "until": None,
         }
         train_worker(settings | changes)
@@ -84,11 +95,48 @@ def test_the_first_worker_decides_where_they_start(
     first = make_worker(0)
     newest = [save(first.folder / checkpoint_name(step), step) for step in (4, 8)][-1]
     first.start()
-    assert (first.resumed, first.said) == ([newest], [{"resume": newest.name}])
+    assert (first.resumed, first.said) == (
+        [newest],
+        [{"resume": newest.name, "tokens_per_pass": None}],
+    )
     other = make_worker(1)
-    other.hears = {"resume": checkpoint_name(4)}
+    other.hears = {"resume": checkpoint_name(4), "tokens_per_pass": None}
     other.start()
     assert (other.resumed, other.said) == ([other.folder / checkpoint_name(4)], [None])
+
+
+def test_all_take_the_number_of_tokens_that_the_run_began_with(
+    make_worker: Callable[[int], Worker], tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def free(device: torch.device, sharers: int) -> float:
+        asked.append(sharers)
+        return 80e9
+
+    monkeypatch.setattr(worker.pass_size, "free_bytes", free)
+    monkeypatch.setattr(worker.pass_size, "all_reduce", lambda *_: None)
+    changes = {"train.tokens_per_pass": "auto", "train.tokens_per_update": 300}
+    first = make_worker(0)
+    auto = configuration.with_changes(first.config, changes)
+
+    def start(one: Worker, **more: Any) -> None:
+        values = configuration.to_dict(auto)
+        one.start(config=values, encoded=str(tiny_corpus.encoded), **more)
+
+    start(first)
+    assert first.said[-1]["tokens_per_pass"] is None
+    start(first, sharers=4)
+    assert first.said[-1]["tokens_per_pass"] == 150
+    (entry,) = journal.entries(first.folder / JOURNAL_NAME, "sized")
+    assert entry["tokens_per_pass"] == 150
+    other = make_worker(1)
+    other.hears = {"resume": None, "tokens_per_pass": 140}
+    start(other)
+    # Of this node there are two workers, or as many as a sweep has there at once.
+    assert asked == [2, 4, 2]
+    trained = [each.train.tokens_per_pass for each in (*first.trained, *other.trained)]
+    assert trained == [150, 150, 140]
 
 
 def test_storage_that_fails_as_they_start_is_waited_for(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,18 +12,22 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import session, tune_runner, tune_trial
 from seq2sweep.cluster.train_worker import START_SECONDS
 from seq2sweep.config import Config
-from seq2sweep.runs.layout import checkpoints, newest_checkpoint
+from seq2sweep.runs import journal, pass_size
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoints, newest_checkpoint
 from seq2sweep.runs.remote_run_store import driver_store, worker_store
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import Watchdog
 from seq2sweep.sweep.trial_record import nodes_of
 from tests.cluster.scoring import score
 from tests.conftest import Corpus
+from tests.runs.test_pass_size import room_for
 
 
 @pytest.fixture
@@ -48,6 +53,7 @@ def settings(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> dict[s
         "workers": 1,
         "cpus": 1,
         "gpus": 0,
+        "sharers": 2,
         "rungs": [],
     }
 
@@ -87,6 +93,49 @@ def test_storage_that_fails_for_a_while_is_met_with_patience(
     assert newest.name == "step-00000012"
     (node,) = nodes_of(Path(settings["location"]))
     assert node.endswith("-01234567")
+
+
+def test_a_trial_keeps_its_number_of_tokens_a_pass_and_has_the_weights_of_that_number(
+    settings: dict[str, Any], reported: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(name: str, tokens: Any, free: float, dropped: int = 0) -> Path:
+        """Train, after some of its checkpoints were lost."""
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        for path in checkpoints(folder)[-dropped:] if dropped else []:
+            shutil.rmtree(path)
+        monkeypatch.setattr(pass_size, "free_bytes", lambda device, sharers: free / sharers)
+        changes = {"train.tokens_per_pass": tokens, "model.dropout": 0.2}
+        config = configuration.with_changes(configuration.from_dict(settings["config"]), changes)
+        asked = {"config": configuration.to_dict(config), "location": str(folder)}
+        tune_trial.run_trial({"index": 0}, [settings | asked])
+        return folder
+
+    # An update has 300 tokens. Two trials share the memory.
+    number = 200
+    encoded = Path(settings["data"]["encoded"])
+    little = 2 * room_for(configuration.from_dict(settings["config"]), encoded, number)
+    auto = run("auto", "auto", little)
+    (entry,) = journal.entries(auto / JOURNAL_NAME, "sized")
+    assert entry["tokens_per_pass"] == number
+    (end,) = journal.entries(auto / JOURNAL_NAME, "finished")
+    assert end["tokens_per_pass"] == number
+    whole = run("number", number, 80e9)
+    assert [*journal.entries(whole / JOURNAL_NAME, "sized")] == []
+    expected = load_file(checkpoints(whole)[-1] / "model.safetensors")
+
+    def same(folder: Path) -> bool:
+        found = load_file(checkpoints(folder)[-1] / "model.safetensors")
+        return all(torch.equal(found[name], expected[name]) for name in expected)
+
+    assert same(auto)
+    # It resumes from its first checkpoint where there is more memory, and where there is none.
+    assert same(run("auto", "auto", 80e9, dropped=1))
+    assert len([*journal.entries(auto / JOURNAL_NAME, "sized")]) == 1
+    assert same(run("auto", "auto", 0.1e9, dropped=1))
+    entries = [*journal.entries(auto / JOURNAL_NAME, "sized")]
+    assert [each["tokens_per_pass"] for each in entries] == [number, number]
+    assert (entries[1]["step"], entries[1]["fitting_tokens"]) == (8, 0)
 
 
 def test_a_download_is_not_taken_for_a_hang(

@@ -262,6 +262,28 @@ def test_dataset_files_needs_two_names_a_split() -> None:
     assert "data.files.valid must be two files, [source, target]" in message
 
 
+@pytest.mark.parametrize("value", ["atuo", "Auto", "4000", 0, -1, 1.5, True, None, ["auto"], {}])
+def test_tokens_a_pass_are_a_number_or_auto(value: Any) -> None:
+    changes = {"train.tokens_per_pass": value}
+    message = error_of_change(changes)
+    assert "\n" not in message
+    assert "train.tokens_per_pass must be " in message
+    assert " or auto" in message or ", or auto" in message
+    assert ("did you mean auto" in message) == (value in ("atuo", "Auto"))
+
+
+def test_tokens_a_pass_may_be_found_where_it_runs() -> None:
+    auto = configuration.with_changes(BASE, {"train.tokens_per_pass": "auto"})
+    assert auto.train.tokens_per_pass == "auto"
+    assert configuration.parse(configuration.dump(auto)) == auto
+    assert configuration.identity(auto, "train")["train.tokens_per_pass"] == "auto"
+    assert auto.sized(None) == auto
+    assert auto.sized(700).train.pass_tokens == 700
+    assert auto.sized(BASE.train.pass_tokens) == BASE == BASE.sized(700)
+    with pytest.raises(ValueError, match="nobody has said"):
+        print(auto.train.pass_tokens)
+
+
 def test_learned_positions_allow_an_odd_width() -> None:
     odd = {"model.d_model": 33, "model.positions": "learned"}
     assert configuration.with_changes(BASE, odd).model.d_model == 33

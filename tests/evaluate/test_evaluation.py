@@ -20,7 +20,7 @@ from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import CHECKPOINTS, PHENOMENA, RECEIPT, write_header, write_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.errors import EXIT_FAILURE, EXIT_USER_ERROR, UserError
-from seq2sweep.evaluate import bleu
+from seq2sweep.evaluate import bleu, evaluation
 from seq2sweep.evaluate.evaluation import (
     Data,
     evaluate,
@@ -35,6 +35,7 @@ from seq2sweep.evaluate.translator import Translator
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
+from seq2sweep.train.validation import negative_log_likelihood
 from tests.conftest import Corpus, write_encoded
 from tests.recompute import averaged, perplexity
 
@@ -189,6 +190,24 @@ def store(metrics: dict[str, Any], table: str | None = None) -> None:
 def rows() -> list[list[str]]:
     text = Path("reports/translations.tsv").read_text()
     return [line.split("\t") for line in text.splitlines()[1:]]
+
+
+def test_where_training_found_its_tokens_a_pass_they_are_those_of_the_perplexity(
+    metrics: dict[str, Any], config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def noting(*given: Any, tokens_per_pass: int, **how: Any) -> tuple[float, int]:
+        asked.append(tokens_per_pass)
+        return negative_log_likelihood(*given, tokens_per_pass=tokens_per_pass, **how)
+
+    monkeypatch.setattr(evaluation, "negative_log_likelihood", noting)
+    auto = configuration.with_changes(config, {"train.tokens_per_pass": "auto"})
+    translator = Translator(WEIGHTS, DATA.vocabulary, config.evaluate)
+    translator.about["trained"] = {"tokens_per_pass": 70}
+    found = [evaluate_weights(each, translator, DATA, "test") for each in (auto, auto.sized(70))]
+    assert asked == [70, 70]
+    assert found[0].metrics["perplexity"] == found[1].metrics["perplexity"]
 
 
 def test_every_score_is_that_of_the_stored_translations(metrics: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.planning import memory, workload
 from seq2sweep.planning.plan import plan
 from seq2sweep.planning.render import overview
+from seq2sweep.train import footprint
 from seq2sweep.train.loss import smoothed_cross_entropy
 from seq2sweep.train.step import autocast
 from tests.planning.conftest import load_of, preset, write
@@ -78,7 +79,7 @@ def test_kernels_in_bf16_take_memory_on_a_cpu_alone(project: Path) -> None:
 
     def libraries(precision: Any, gpu: bool) -> float:
         found = memory.memory(config, load, workers=2, precision=precision, gpu=gpu)
-        fragments = memory.FRAGMENTS["gpu" if gpu else "cpu"]
+        fragments = footprint.FRAGMENTS["gpu" if gpu else "cpu"]
         return found.other - fragments * (found.activations + found.logits)
 
     kernels = libraries("bf16", gpu=False) - libraries("float32", gpu=False)
@@ -90,7 +91,7 @@ def test_what_does_not_fit_says_what_to_change(project: Path) -> None:
     big = preset("big", **{"train.tokens_per_pass": 25_000})
     load = load_of("big", 4_500_000)
 
-    def found(workers: int, config: Config = big) -> memory.Memory:
+    def found(workers: int, config: Config = big) -> footprint.Memory:
         return memory.memory(config, load, workers=workers, precision="bf16", gpu=True)
 
     alone, eight = found(1), found(8)
@@ -119,6 +120,40 @@ def test_what_does_not_fit_says_what_to_change(project: Path) -> None:
     assert made["memory"]["fits"] is False
     assert "DOES NOT FIT" in overview(made)
     assert plan(project, on="1 x H200")["memory"]["fits"] is True
+
+
+def test_a_plan_says_which_size_of_pass_is_taken_and_why(project: Path) -> None:
+    write(project, "big", **{"train.tokens_per_pass": "auto"})
+    large = plan(project, on="8 x H100")["memory"]
+    assert (large["tokens"], large["fits"]) == (3125, True)
+    assert (
+        large["tokens_why"]
+        == "all of a worker's share of an update, which fits into 90% of 80.0 GB"
+    )
+    made = plan(project, on="1 x P100")
+    found = made["memory"]
+    assert 500 < found["tokens"] < 25_000
+    assert found["tokens"] % 100 == 0
+    assert found["fits"]
+    assert found["needed"] <= 0.9 * found["available"]
+    why = "the largest that fits into 90% of 16.0 GB"
+    assert f"train.tokens_per_pass auto: {found['tokens']:,}, {why}" in overview(made)
+    # The same as if the number had been given.
+    write(project, "big", **{"train.tokens_per_pass": found["tokens"]})
+    again = plan(project, on="1 x P100")
+    assert again["memory"] == found | {"tokens_why": None}
+    assert again["training"] == made["training"]
+    assert "auto" not in overview(again)
+
+
+def test_trials_have_sizes_of_their_own(project: Path) -> None:
+    changes = {"sweep.method": "one_at_a_time", "sweep.space": {"model.d_ff": [4096, 8192]}}
+    changes |= {"train.tokens_per_pass": "auto", "sweep.gpus_per_trial": 0.25}
+    write(project, "base", **changes)
+    rows = plan(project, on="1 x P100")["sweep"]["rows"]
+    assert len(rows) > 1
+    # Four of them share 16 GB, which passes fill, whatever the model.
+    assert all(0.85 * 4e9 < row["memory"] <= 0.9 * 4e9 for row in rows)
 
 
 def test_shards_hold_a_part_of_the_model() -> None:

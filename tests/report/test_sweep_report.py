@@ -140,8 +140,8 @@ def test_a_trial_and_what_all_have_alike_are_its_params(
 
 
 def test_a_trial_says_on_what_it_was_computed(results: list[TrialResult]) -> None:
-    origin = {"precision": "bf16", "workers": 3, "threads": 2, "device": "CPU"}
-    origin["cpu_features"] = "AVX2 avx2"
+    origin: dict[str, Any] = {"precision": "bf16", "workers": 3, "threads": 2, "device": "CPU"}
+    origin |= {"cpu_features": "AVX2 avx2", "tokens_per_pass": 4000}
     # Also one that has no summary, or that failed after a checkpoint.
     for status in ("finished", "stopped early", "failed"):
         result = ended(results[0], status, metrics=SCORES | COST | origin)

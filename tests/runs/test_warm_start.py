@@ -52,7 +52,7 @@ class Project:
         self.said: str | None = None
         self.code: dict[str, str] = {}
 
-    def run(self, changes: dict[str, Any], *, until: int = 0, **other: str) -> Path:
+    def run(self, changes: dict[str, Any], *, until: int = 0, **other: Any) -> Path:
         """Train a changed configuration, perhaps only until a step; returns its folder."""
         config = configuration.with_changes(self.config, changes)
         what = identity(config, **other)
@@ -277,6 +277,27 @@ def test_precision_that_auto_chose_may_be_named(project: Project) -> None:
     assert "differs in train.precision was auto and is bf16 now" in str(project.said)
     project.run({"train.precision": "float32"})
     assert "resumes after step 5" in str(project.said)
+
+
+def test_a_number_of_tokens_that_auto_chose_is_taken_along_by_another_auto_alone(
+    project: Project,
+) -> None:
+    config = configuration.with_changes(project.config, {"train.tokens_per_pass": "auto"})
+    what = identity(config)
+    assert what["train.tokens_per_pass"] == "auto"
+    project.config = config.sized(200)
+    folder = project.run({}, **{"train.tokens_per_pass": "auto"})
+    line = {"kind": "sized", "step": 0, "tokens_per_pass": 200}
+    path = folder / JOURNAL_NAME
+    path.write_text(json.dumps(line) + "\n" + path.read_text())
+    numbers = []
+    for tokens in ("auto", 300):
+        longer = project.run({"train.steps": 16}, **{"train.tokens_per_pass": tokens})
+        assert project.computed == 4
+        numbers.append(
+            [e["tokens_per_pass"] for e in journal.entries(longer / JOURNAL_NAME, "sized")]
+        )
+    assert numbers == [[200], []]
 
 
 def test_damaged_checkpoints_of_a_relative_are_left_out(project: Project) -> None:

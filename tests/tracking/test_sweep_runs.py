@@ -97,6 +97,21 @@ class Sweep:
         return found
 
 
+def test_tokens_a_pass_are_recorded_when_they_are_known(
+    tmp_path: Path, config: Config, store: tuple[str, Path]
+) -> None:
+    auto = configuration.with_changes(config, {"train.tokens_per_pass": "auto", "sweep.seeds": 1})
+    sweep = Sweep(tmp_path, auto)
+    (name, *others) = sweep.trials
+    with sweep.parent, sweep.recorder:
+        sweep.end(name, tokens_per_pass=1250)
+        for other in others:
+            sweep.end(other)
+    runs = sweep.recorded(store)
+    assert runs[name].data.params["train.tokens_per_pass"] == "1250"
+    assert all("train.tokens_per_pass" not in runs[other].data.params for other in others)
+
+
 @pytest.fixture
 def sweep(tmp_path: Path, config: Config) -> Sweep:
     return Sweep(tmp_path, config)

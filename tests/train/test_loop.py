@@ -68,6 +68,7 @@ def test_events_come_when_the_parameters_say(
             "threads": torch.get_num_threads(),
             "device": "CPU",
             "cpu_features": hardware.cpu_features(),
+            "tokens_per_pass": 300,
         }
 
 

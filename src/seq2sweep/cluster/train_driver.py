@@ -91,15 +91,17 @@ def train_until(
     *,
     encoded: Path,
     on_event: Callable[[dict[str, Any]], None],
+    sharers: int,
     asked: Callable[[], bool],
 ) -> None:
     """As `run_training`, to a step with a checkpoint: no worker trains beyond.
 
     Whoever calls this sees to it that nobody else drives the run. Returns when the workers
     have left; at once when training has got there before.
+    sharers: workers of all such trainings that a node has at once.
     asked: whether they are to save and leave; then KeyboardInterrupt is raised when they have.
     """
-    _train(config, encoded, store, on_event, step, asked)
+    _train(config, encoded, store, on_event, step, asked, sharers)
 
 
 def _train(
@@ -109,6 +111,7 @@ def _train(
     on_event: Callable[[dict[str, Any]], None],
     until: int | None = None,
     asked: Callable[[], bool] = lambda: False,
+    sharers: int = 0,
 ) -> RunStatus:
     """Its status at the end, or at step `until`."""
     status = store.status()
@@ -117,7 +120,7 @@ def _train(
     cpus = session.cpus_per_worker(config.cluster, session.nodes())
     offset = store.retried(lambda: journal.end(store.folder / JOURNAL_NAME))
     meanwhile = _Meanwhile(config, cpus, store, offset, on_event, asked)
-    data = store.publish(encoded)
+    data = store.publish(encoded) | {"sharers": sharers}
     failures = 0
     while not _is_done(status, until):
         before = status
@@ -220,7 +223,7 @@ class _Meanwhile:
 
 def _trainer(
     config: Config,
-    data: dict[str, str],
+    data: dict[str, Any],
     store: RunStore,
     cpus: int,
     until: int | None,

@@ -12,8 +12,10 @@ import torch
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster.ray_internals import get_train_context
+from seq2sweep.config import Config
+from seq2sweep.runs import pass_size
 from seq2sweep.runs.event_writer import EventWriter
-from seq2sweep.runs.layout import Retention
+from seq2sweep.runs.layout import Retention, checkpoint_step
 from seq2sweep.runs.remote_run_store import worker_store
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
@@ -31,18 +33,19 @@ def train_worker(settings: dict[str, Any]) -> None:
 
     settings: `config` (nested dictionaries), `location` (of the run: an absolute path or an
     address), `attempt` (differs for each start of the workers), `encoded` (absolute path of the
-    folder; of a run at an address `encoded_address` as well), `cpus` (of this worker), `until` (as
-    of `seq2sweep.train.loop.train`).
+    folder; of a run at an address `encoded_address` as well), `cpus` (of this worker), `sharers`
+    (workers of a sweep on a node at once; 0: those of this training), `until` (as of
+    `seq2sweep.train.loop.train`).
     """
     use_threads(settings["cpus"])
     config = configuration.from_dict(settings["config"])
     store = worker_store(settings["location"], settings["attempt"], Retention.of(config))
     context = ray.train.get_context()
-    rank = context.get_world_rank()
+    rank, device = context.get_world_rank(), ray.train.torch.get_device()
     hang_log = store.logs / HANG_LOG_NAME.format(rank=rank)
     with contextlib.ExitStack() as stack:
         with with_retries(lambda: Watchdog(START_SECONDS + store.start_seconds, hang_log)):
-            start = _start(store, stack) if rank == 0 else None
+            start = _start(config, store, stack) if rank == 0 else None
             # All do what the first one says: on a network file system they may see different files.
             start = ray.train.collective.broadcast_from_rank_zero(start)
             name = start["resume"]
@@ -50,10 +53,20 @@ def train_worker(settings: dict[str, Any]) -> None:
             data = with_retries(lambda: store.data(settings))
             if store.start_seconds:
                 ray.train.collective.barrier()  # or those who train wait for those who fetch
+            gpu = device.type == "cuda"
+            config, sized = pass_size.decide(
+                *(config, data, device),
+                world_size=context.get_world_size(),
+                sharers=1 if gpu else settings["sharers"] or context.get_local_world_size(),
+                known=start["tokens_per_pass"],
+                step=checkpoint_step(resume) if resume else 0,
+            )
         watchdog = stack.enter_context(
             with_retries(lambda: Watchdog(config.cluster.hang_seconds, hang_log))
         )
         writer = stack.enter_context(EventWriter(store)) if rank == 0 else None
+        if writer is not None and sized is not None:
+            writer.write(sized)
 
         def should_stop() -> bool:
             watchdog.feed()
@@ -66,7 +79,7 @@ def train_worker(settings: dict[str, Any]) -> None:
             data,
             rank=rank,
             world_size=context.get_world_size(),
-            device=ray.train.torch.get_device(),
+            device=device,
             resume=resume,
             stop=should_stop,
             until=settings["until"],
@@ -83,15 +96,17 @@ def use_threads(cpus: float) -> None:
     torch.set_num_threads(max(1, int(cpus)))
 
 
-def _start(store: RunStore, stack: contextlib.ExitStack) -> dict[str, str | None]:
-    """What the first worker decides for all: the name of the checkpoint to `resume` from.
+def _start(config: Config, store: RunStore, stack: contextlib.ExitStack) -> dict[str, Any]:
+    """What the first worker says to all: the name of the checkpoint to `resume` from, and the
+    `tokens_per_pass` of a run that has begun.
 
     The run is its own to write until the stack is closed.
     """
     with_retries(lambda: stack.enter_context(store.writing()))
     # Not ray.train.get_checkpoint(): that one may be damaged, and then the one before will do.
     resume = with_retries(store.resume_point)
-    return {"resume": resume.name if resume else None}
+    known = with_retries(lambda: pass_size.recorded(config, store.folder))
+    return {"resume": resume.name if resume else None, "tokens_per_pass": known}
 
 
 def _node_goes_away() -> bool:

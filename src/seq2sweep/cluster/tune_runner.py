@@ -115,6 +115,13 @@ def _trials_at_once(sweep: SweepConfig, machines: list[session.Node]) -> int:
     return places // sweep.workers_per_trial
 
 
+def _sharers(sweep: SweepConfig, machines: list[session.Node]) -> int:
+    """Workers that have the memory of a node's CPUs together, or that of a GPU."""
+    if sweep.gpus_per_trial:
+        return max(1, int(1 / sweep.gpus_per_trial + 1e-9))
+    return max(session.places([each], sweep.cpus_per_trial, 0) for each in machines)
+
+
 def _describe_trial(sweep: SweepConfig) -> str:
     each = (
         f"{sweep.cpus_per_trial:g} CPUs (sweep.cpus_per_trial) and "
@@ -269,6 +276,7 @@ class _Sweep:
             "workers": sweep.workers_per_trial,
             "cpus": sweep.cpus_per_trial,
             "gpus": sweep.gpus_per_trial,
+            "sharers": _sharers(sweep, session.nodes()),
             "rungs": self.rungs.steps if self.rungs else [],
         }
         trials = [
@@ -337,7 +345,8 @@ class _Sweep:
             cpus, gpus = self.config.sweep.cpus_per_trial, self.config.sweep.gpus_per_trial
             task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=1)(_score_one)
             place = (record.store.location, record.store.attempt, checkpoint.name)
-            asked = task.remote(self.score, record.variant.config, place, self.data, cpus)
+            config = record.variant.config.sized(record.figures().get("tokens_per_pass"))
+            asked = task.remote(self.score, config, place, self.data, cpus)
             self.scoring[asked] = record
 
     def _take_scores(self, record: TrialRecord, scored: Any) -> None:

@@ -22,7 +22,7 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster.train_driver import plain_cause, train_until
 from seq2sweep.cluster.train_worker import START_SECONDS, use_threads
 from seq2sweep.config import Config
-from seq2sweep.runs import journal
+from seq2sweep.runs import journal, pass_size
 from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME, Retention, checkpoint_step
 from seq2sweep.runs.remote_run_store import worker_store
@@ -42,8 +42,8 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     A trial is described by `config` (nested dictionaries), `location` and `sweep` (absolute paths
     or addresses of the trial and of the sweep), `attempt` (of the sweep, whose `stop_requested` has
     trials save and return), `data` (as `RunStore.publish` gives it), `workers`, `cpus` and `gpus`
-    (of each worker), and `rungs` (the steps after which Tune may stop or pause it). Several workers
-    train in processes of their own.
+    (of each worker), `sharers` (workers of the sweep on a node at once), and `rungs` (the steps
+    after which Tune may stop or pause it). Several workers train in processes of their own.
     """
     settings = trials[assignment["index"]]
     config = _as_trained(settings)
@@ -92,13 +92,20 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
             with_retries(lambda: Watchdog(config.cluster.hang_seconds, hang_log))
         )
         writer = stack.enter_context(EventWriter(store))
+        done = checkpoint_step(resume) if resume else 0
+        device = torch.device("cuda:0" if settings["gpus"] else "cpu")
+        known = with_retries(lambda: pass_size.recorded(config, store.folder))
+        config, sized = pass_size.decide(
+            *(config, data, device), sharers=settings["sharers"], known=known, step=done
+        )
+        if sized is not None:
+            writer.write(sized)
 
         def should_stop() -> bool:
             watchdog.feed()
             writer.check()
             return sweep.stop_requested()
 
-        done = checkpoint_step(resume) if resume else 0
         # Tell the scheduler what it was told before, since it keeps no metrics between sweeps.
         unreported: dict[str, float] = {}
         for step, perplexity in validations(store.folder):
@@ -110,7 +117,7 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
         for event in train(
             config,
             data,
-            device=torch.device("cuda:0" if settings["gpus"] else "cpu"),
+            device=device,
             resume=resume,
             stop=should_stop,
         ):
@@ -171,6 +178,7 @@ def _train_together(
                 encoded=store.data(settings["data"]),
                 # A decision never depends on metrics between two rungs.
                 on_event=functools.partial(tell, end),
+                sharers=settings["sharers"],
                 asked=sweep.stop_requested,
             )
         except KeyboardInterrupt:

@@ -358,10 +358,13 @@ def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
         words = expected + ", ".join(options) + near
         return UserError(f"{name}: {must(key, words, value)}")
 
-    if isinstance(hint, types.UnionType):
-        if value is None:
-            return None
-        (hint,) = (kind for kind in hint.__args__ if kind is not types.NoneType)
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        hint, other = typing.get_args(hint)
+        options = typing.get_args(other)
+        if value in (options or (None,)):
+            return value
+        if options and type(value) is not hint:
+            raise wrong(f"{WORDS[hint]} or ", options, value)
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         if value not in inner:

@@ -6,6 +6,7 @@ A section has its checks beside its fields: of one value the field's rules, of s
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -40,8 +41,10 @@ class TrainConfig:
     tokens_per_update: int = field(
         "source tokens, and target tokens, an update (paper: 25000)", at_least=1
     )
-    tokens_per_pass: int = field(
-        "tokens a worker computes at once; more is done by accumulation", at_least=1
+    tokens_per_pass: int | Literal["auto"] = field(
+        "tokens a worker computes at once; more is done by accumulation; auto: what its memory "
+        "allows",
+        rule=("at least 1, or auto", lambda tokens: tokens == "auto" or tokens >= 1),
     )
     optimizer: OptimizerName = field(
         "adam (section 5.3), adam_constant (ByteNet), adam_then_sgd (GNMT), nesterov (ConvS2S) or "
@@ -87,6 +90,13 @@ class TrainConfig:
                 f"0 or a multiple of train.checkpoint_every ({self.checkpoint_every})",
                 self.keep_every,
             )
+
+    @property
+    def pass_tokens(self) -> int:
+        """`tokens_per_pass`, where it is a number or has become one (`Config.sized`)."""
+        if self.tokens_per_pass == "auto":
+            raise ValueError("train.tokens_per_pass is auto, and nobody has said how many that is")
+        return self.tokens_per_pass
 
     def kept_steps(self) -> tuple[range, range]:
         """Steps whose checkpoints may be left when training ends, besides the last: the newest,
@@ -165,6 +175,13 @@ class Config:
         "A THIRD PARSER, TAUGHT BY TWO (semi-supervised, section 6.3), when data.target is trees",
         default=SelfTrainingConfig(),
     )
+
+    def sized(self, tokens_per_pass: int | None) -> Config:
+        """With so many tokens a pass where train.tokens_per_pass is auto; None: not known."""
+        if self.train.tokens_per_pass != "auto" or tokens_per_pass is None:
+            return self
+        train = dataclasses.replace(self.train, tokens_per_pass=tokens_per_pass)
+        return dataclasses.replace(self, train=train)
 
     @property
     def optimizer(self) -> str:

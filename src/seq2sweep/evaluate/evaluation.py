@@ -92,6 +92,7 @@ def evaluate_weights(
     speed (`evaluate`), `averaged_checkpoints`, `phenomena` for test sets that have them,
     `by_length`, and `made_from`, by which weights, text and settings can be told from others.
     """
+    config = config.sized(translator.about.get("trained", {}).get("tokens_per_pass"))
     result = evaluate(config, translator.model, data, split, on_done, mapper, beside=True)
     references, tags = data.lines(split, "target"), data.tags(split)
     table = translations_table(data.lines(split, "source"), references, result.translations, tags)
@@ -203,7 +204,7 @@ def evaluate(
     likelihood, reference_pieces = negative_log_likelihood(
         model,
         Bitext.open(data.encoded, split),
-        tokens_per_pass=config.train.tokens_per_pass,
+        tokens_per_pass=config.train.pass_tokens,
         precision=choose_precision(config.train.precision, device, config.model.d_model),
         device=device,
     )

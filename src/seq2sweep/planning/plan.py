@@ -13,7 +13,7 @@ from seq2sweep.hardware import paper_rule
 from seq2sweep.model import flops
 from seq2sweep.planning import data, machine, stages, sweeps
 from seq2sweep.planning.machine import Machine
-from seq2sweep.planning.memory import advice, memory
+from seq2sweep.planning.memory import advice, memory, sized
 from seq2sweep.planning.speed import (
     EXACT,
     START_SECONDS,
@@ -57,8 +57,14 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
     pairs = data.known_pairs(config, RAW if "download" in made else None)
     load = workload(config, pairs, ENCODED if "encode" in made else None)
     here = machine.planned(config, given, project, mfu)
-    whole, speed = training(config, load), here.training_speed(config, load)
     of_sweep = sweeps.sweep(config, load, here)
+    config, why = sized(
+        *(config, load, here.device.memory),
+        workers=here.workers,
+        precision=here.device.precision,
+        gpu=here.device.gpu,
+    )
+    whole, speed = training(config, load), here.training_speed(config, load)
     about = data.data_plan(config, _checkpoint_bytes(config, whole, of_sweep, runs), runs, pairs)
     times = _parts(config, about, load, here, whole, of_sweep)
     listed = [
@@ -77,7 +83,7 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
         "data": about,
         "device": _device(here, speed),
         "training": _training(whole, load, here, times["train"]),
-        "memory": _memory(config, load, here),
+        "memory": _memory(config, load, here) | {"tokens_why": why},
         "sweep": asdict(of_sweep)
         | {
             "rows": [
@@ -198,10 +204,9 @@ def _memory(config: Config, load: Workload, here: Machine) -> dict[str, Any]:
 
 def _too_large(config: Config, here: Machine, of_sweep: Sweep) -> list[str]:
     """A note on the variants that do not fit the device, or their share of it."""
-    device = here.device
-    if not device.gpu or device.memory is None:
+    room = here.trial_memory(config)
+    if not here.device.gpu or room is None:
         return []
-    room = device.memory * min(1.0, config.sweep.gpus_per_trial or 1.0)
     names = [row.variant for row in of_sweep.rows if row.memory > room]
     said = f"these trials need more memory than there is ({', '.join(names)}): "
     return [said + "lower train.tokens_per_pass"] * bool(names)

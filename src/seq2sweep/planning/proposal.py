@@ -205,7 +205,7 @@ def _sized(pairs: int, train: Sentences) -> tuple[dict[str, Any], list[str]]:
         "cluster.gpus_per_worker": min(1, gpus),
     }
     if not gpus:
-        changes["train.tokens_per_pass"] = min(preset.train.tokens_per_pass, CPU_TOKENS)
+        changes["train.tokens_per_pass"] = min(preset.train.pass_tokens, CPU_TOKENS)
     return changes, [
         f"  model  {model.layers} layers, d_model {model.d_model}, as preset {size.model_of}: that "
         f"is for {_range(size)} pairs, and {pairs:,} different ones are left",

@@ -227,7 +227,7 @@ def update_of(
 
 def _share(config: Config, found: Training, workers: int) -> Share:
     tokens = found.source_tokens_per_update, found.target_tokens_per_update
-    limits = config.train.tokens_per_update, config.train.tokens_per_pass
+    limits = config.train.tokens_per_update, config.train.pass_tokens
     return Share.of(tokens, found.flops_per_update, *limits, workers)
 
 
@@ -296,7 +296,7 @@ def update_seconds(
     """Of one update, shared by so many workers, and whether starting kernels takes the longest."""
     computing = found.flops_per_update / speed.flops_per_second
     share = -(-config.train.tokens_per_update // workers)
-    passes = -(-share // config.train.tokens_per_pass)
+    passes = -(-share // config.train.pass_tokens)
     # Where a run has shown the whole it is in the rate.
     launching = passes * 2 * config.model.layers * speed.launch * speed.about
     return max(computing, launching), launching >= computing

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from seq2sweep.config import Config
 from seq2sweep.planning.machine import Machine
-from seq2sweep.planning.memory import memory
+from seq2sweep.planning.memory import memory, sized
 from seq2sweep.planning.speed import EXACT, decoding_seconds, training_parts
 from seq2sweep.planning.workload import Workload, training
 from seq2sweep.sweep.variants import variants
@@ -105,9 +105,13 @@ def makespan(seconds: Sequence[float], slots: int) -> float:
 
 
 def _row(name: str, number: int, config: Config, load: Workload, machine: Machine) -> Row:
-    whole = training(config, load)
     seconds = least = None
     workers, device = config.sweep.workers_per_trial, machine.device
+    room = machine.trial_memory(config)
+    config, _ = sized(
+        *(config, load, room), workers=workers, precision=device.precision, gpu=device.gpu
+    )
+    whole = training(config, load)
     needed = memory(config, load, workers=workers, precision=device.precision, gpu=device.gpu)
     speed = machine.trial_speed(config, load)
     if speed is not None:

@@ -121,6 +121,8 @@ class Source:
         }
         values = {key: trained.get(key) for key in hardware.ORIGIN}
         text = json.dumps({**self.about, "trained": values, "outcome": outcome}, indent=1)
+        # The number that auto came to: another would give other passes, and other last digits.
+        config = config.sized(values["tokens_per_pass"])
         params = configuration.dump(configuration.with_changes(config, NO_ADDRESSES))
         files = {**self.files, PARAMS: params.encode(), RECORD: text.encode()}
         with TemporaryDirectory(prefix="seq2sweep-") as name:

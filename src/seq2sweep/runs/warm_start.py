@@ -243,10 +243,13 @@ def _take_over(run: _ExistingRun, identity: Identity, kept: Collection[int], fol
                     shutil.rmtree(taken.pop())
     reached = last_step(taken)
     if reached:
+        # Who asks for a number of tokens a pass has that one.
+        auto = identity.get("train.tokens_per_pass") == "auto"
+        left_out = ("finished",) if auto else ("finished", "sized")
         lines = [
             json.dumps(entry) + "\n"
             for entry in run.entries()  # after the checkpoints: it may be training
-            if entry["step"] <= reached and entry["kind"] != "finished"
+            if entry["step"] <= reached and entry["kind"] not in left_out
         ]
         (folder / JOURNAL_NAME).write_text("".join(lines), encoding="utf-8")
     return reached

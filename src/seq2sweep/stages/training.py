@@ -6,7 +6,6 @@ A run that was interrupted resumes from its newest checkpoint in `cluster.storag
 from __future__ import annotations
 
 import contextlib
-import functools
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.model import flops
 from seq2sweep.report.markdown import markdown_table
-from seq2sweep.runs import journal
+from seq2sweep.runs import journal, pass_size
 from seq2sweep.runs.layout import (
     JOURNAL_NAME,
     Retention,
@@ -35,13 +34,14 @@ from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import whole_folder
 from seq2sweep.tracking.lineage import (
     LINEAGE,
+    TOKENS_PER_PASS,
     dataset_name,
     document,
     environment,
     origin_tags,
     parameters,
 )
-from seq2sweep.tracking.recorder import COST, named
+from seq2sweep.tracking.recorder import COST, Recorder, named
 from seq2sweep.tracking.relay_thread import recorded_run
 
 SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
@@ -88,7 +88,7 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
     ) as (relay, run):
         run.dataset(dataset_name(config.data, "train"), header["fingerprint"], "train")
         with ray_session(config.cluster):
-            status = train(config, store, encoded, header["fingerprint"])
+            status = train(config, store, encoded, header["fingerprint"], run)
         kept = export(status.checkpoints, config, run_of, lineage, status.summary, exported_to)
         relay.flush()
         relay.say_page(run)
@@ -126,22 +126,32 @@ def say_end(metrics: dict[str, Any], checkpoints: int, exported_to: Path) -> Non
         console.say(warning)
 
 
-def train(config: Config, store: RunStore, encoded: Path, data: str) -> RunStatus:
+def train(config: Config, store: RunStore, encoded: Path, data: str, run: Recorder) -> RunStatus:
     """Run the training; an interruption says from where it will resume.
 
-    data: the fingerprint of the encoded data.
+    data: the fingerprint of the encoded data. run: learns how many tokens a pass has, where that is
+    decided where it runs.
     """
+
+    def hear(entry: dict[str, Any]) -> None:
+        if entry["kind"] == "sized":
+            run.params({TOKENS_PER_PASS: entry["tokens_per_pass"]})
+        say_progress(entry, config.train.steps)
+
     try:
-        return run_training(
+        status = run_training(
             config,
             store,
             encoded=stage.for_workers(config, encoded, data),
-            on_event=functools.partial(say_progress, steps=config.train.steps),
+            on_event=hear,
         )
     except KeyboardInterrupt:
         with contextlib.suppress(OSError, OperationalError, UserError):
             console.say(f"stopped; training resumes after step {store.step()}")
         raise
+    if config.train.tokens_per_pass == "auto":  # it may have been said before this process
+        run.params({TOKENS_PER_PASS: status.summary["tokens_per_pass"]})
+    return status
 
 
 def described(config: Config, metrics: dict[str, Any], about: str) -> str:
@@ -169,7 +179,7 @@ def described(config: Config, metrics: dict[str, Any], about: str) -> str:
 
 
 def say_progress(entry: dict[str, Any], steps: int) -> None:
-    """One console line a log step."""
+    """One console line a log step, and one of what was decided where the run started."""
     if entry["kind"] == "logged":
         console.say(
             f"step {entry['step']:>6}/{steps}  loss {number(entry['loss'], 3)}  "
@@ -184,6 +194,8 @@ def say_progress(entry: dict[str, Any], steps: int) -> None:
             f"step {entry['step']:>6}/{steps}  valid loss {number(entry['valid_loss'])}  "
             f"valid perplexity {number(entry['valid_perplexity'])}"
         )
+    elif entry["kind"] == "sized":
+        console.say(pass_size.in_words(entry))
 
 
 def number(value: float | None, decimals: int = 2) -> str:

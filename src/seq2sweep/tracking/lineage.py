@@ -30,6 +30,9 @@ LINEAGE = "lineage.json"
 """The file of a run that says where it comes from; see `document`."""
 
 GIT_SECONDS = 60.0
+
+TOKENS_PER_PASS = "train.tokens_per_pass"
+
 LIBRARIES = ("torch", "ray", "mlflow", "dvc", "sentencepiece", "sacrebleu", "numpy")
 
 
@@ -74,9 +77,16 @@ def tags(lineage: Mapping[str, str]) -> dict[str, str]:
 
 
 def parameters(config: configuration.Config, *sections: str) -> dict[str, Any]:
-    """What of these sections MLflow shows beside a run: values that say something."""
+    """What of these sections MLflow shows beside a run: values that say something.
+
+    A train.tokens_per_pass of auto is recorded when it is known how many they are.
+    """
     values = configuration.flatten(config, *sections).items()
-    return {key: value for key, value in values if value not in (None, [], {})}
+    return {
+        key: value
+        for key, value in values
+        if value not in (None, [], {}) and (key, value) != (TOKENS_PER_PASS, "auto")
+    }
 
 
 def document(

@@ -120,8 +120,12 @@ class Recorder:
             )
             if params:
                 # A resumed run keeps what it shows: the number of workers may be another now.
-                self._append("params", values=clean_params(params))
+                self.params(params)
             on_error.pop_all()
+
+    def params(self, values: Mapping[str, Any]) -> None:
+        """Record parameters that were not known when the run began; what it has stays."""
+        self._append("params", values=clean_params(values))
 
     def log(self, metrics: Mapping[str, float], step: int = 0, *, on_parent: bool = False) -> None:
         """Record numbers at a step; MLflow draws a bar of what has one number, at step 0."""

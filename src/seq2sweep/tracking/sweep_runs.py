@@ -15,11 +15,13 @@ from seq2sweep.model import flops
 from seq2sweep.report.aggregate import estimate
 from seq2sweep.report.markdown import markdown_table
 from seq2sweep.report.pareto import overview
+from seq2sweep.runs import pass_size
 from seq2sweep.runs.run_store import Status
 from seq2sweep.sweep.trial_record import INTERRUPTED
 from seq2sweep.sweep.variants import Variant
 from seq2sweep.tracking.lineage import (
     LINEAGE,
+    TOKENS_PER_PASS,
     dataset_name,
     document,
     origin_tags,
@@ -97,6 +99,8 @@ class SweepRecorder:
             line = f"{score.label} {figures[score.name]:.2f} on the validation set"
         else:
             self._end(event, variant, figures)
+            if figures.get("fitting_tokens", math.inf) < figures.get("tokens_per_pass", 0):
+                console.say(f"{variant.name}: {pass_size.in_words(figures)}")
             line = event + (f" ({figures['cause']})" if figures["cause"] else "")
         console.say(f"{variant.name}: {line}")
 
@@ -156,6 +160,8 @@ class SweepRecorder:
         nodes = figures["nodes"]
         more = origin_tags(figures) | ({"nodes": " ".join(nodes)} if nodes else {})
         run.text(LINEAGE, document(self.lineage, variant.config, more))
+        if variant.config.train.tokens_per_pass == "auto" and "tokens_per_pass" in figures:
+            run.params({TOKENS_PER_PASS: figures["tokens_per_pass"]})
         run.log(named(COST, cost))
         run.curves(Path(figures["journal"]))
         run.tag({"outcome": status})

@@ -67,4 +67,14 @@ class Finished:
     kind: str = "finished"
 
 
-Event = Logged | Validated | CheckpointDue | Interrupted | Finished
+@dataclass(frozen=True)
+class Sized:
+    """What `train.tokens_per_pass: auto` is, at the start, and where a resumed run has too many:
+    tokens_per_pass of the whole run, fitting_tokens, which fit now, free_bytes of a worker."""
+
+    step: int
+    metrics: dict[str, float]
+    kind: str = "sized"
+
+
+Event = Sized | Logged | Validated | CheckpointDue | Interrupted | Finished

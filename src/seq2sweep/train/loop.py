@@ -124,7 +124,9 @@ class _Training:
         self.last_ids: Ids = np.empty(0, np.int64)
         self.own_padded_flops = 0.0  # of this worker, not yet added to those of all
         self.checkpoints = [self.progress.step]
-        self.meter = Meter(self.progress, device, self.precision, world_size)
+        self.meter = Meter(
+            self.progress, device, self.precision, world_size, self.settings.pass_tokens
+        )
         self.any_says = Agreement(world_size)
         self.stop = stop
         self.until = until
@@ -306,7 +308,7 @@ class _Training:
             likelihood, pieces = negative_log_likelihood(
                 self.model,
                 self.valid,
-                tokens_per_pass=self.settings.tokens_per_pass,
+                tokens_per_pass=self.settings.pass_tokens,
                 precision=self.precision,
                 device=self.device,
                 rank=self.rank,

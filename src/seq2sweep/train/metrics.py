@@ -73,11 +73,12 @@ class Meter:
         device: torch.device,
         precision: hardware.Precision,
         world_size: int,
+        tokens_per_pass: int,
     ) -> None:
         """Every worker must call this."""
         self.progress, self.device, self.world_size = progress, device, world_size
         name = hardware.device_name(device)
-        self.origin = hardware.origin(name, precision, world_size)
+        self.origin = hardware.origin(name, precision, world_size, tokens_per_pass)
         self.peak_flops_per_second = self._sum(hardware.peak_flops(name, precision))
         self.paper_flops_per_second = self._sum(hardware.paper_rule(1.0, 1, name))
         self._energy = hardware.energy_counter(device)

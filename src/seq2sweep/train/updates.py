@@ -109,17 +109,17 @@ def _update(
     """Of the sentences `ids`; a worker with none of its own computes the first one as a blank."""
     source, target = bitext.source_lengths, bitext.target_lengths
     own = share(ids, rank, world_size)
-    chunks = passes(own if len(own) else ids[:1], source, target, config.train.tokens_per_pass)
+    chunks = passes(own if len(own) else ids[:1], source, target, config.train.pass_tokens)
     batches = [collate(bitext, chunk) for chunk in chunks]
     if not len(own):
         batches = [blank(batch) for batch in batches]
     if config.cluster.fsdp:
         # For each pass all workers gather the weights together.
         shares = (share(ids, other, world_size) for other in range(world_size))
-        cut = (passes(each, source, target, config.train.tokens_per_pass) for each in shares)
+        cut = (passes(each, source, target, config.train.pass_tokens) for each in shares)
         batches += [blank(batches[0])] * (max(map(len, cut)) - len(batches))
     if device.type == "cuda":
-        batches = [filled(batch, capacity(config.train.tokens_per_pass)) for batch in batches]
+        batches = [filled(batch, capacity(config.train.pass_tokens)) for batch in batches]
     size = int(bitext.header["vocabulary"]["size"])
     staged = [Staged.of(batch, device) for batch in batches]
     return Update(

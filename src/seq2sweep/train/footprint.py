@@ -1,0 +1,182 @@
+"""What a training worker keeps in the memory of its device, and how large a pass that leaves."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+
+from seq2sweep.config import Config, TransformerConfig, target_size
+from seq2sweep.hardware import Precision
+from seq2sweep.model import flops
+from seq2sweep.train.loss import BLOCK, CHUNK
+
+CONTEXT_BYTES = {"cpu": 0.56e9, "gpu": 1.0e9}
+"""Of libraries, Ray's among them, kernels and what they work in, before there is any tensor; on a
+CPU measured on the demo's workers and trials in float32."""
+KERNELS_BYTES = 0.08e9
+"""Of products in bf16 on a CPU, which oneDNN makes for each shape: as many as `train.allocator`
+lets its caches hold, and what making them leaves in between; measured on the demo's workers."""
+FRAGMENTS = {"cpu": 0.4, "gpu": 0.1}
+"""Of activations and logits: what the allocator holds and cannot use, and what the backward pass
+works in; on a CPU as `benchmarks.memory` has shown."""
+MARGIN = 0.1
+"""Of the memory that is free, what `largest_pass` leaves so."""
+STEP = 100
+"""Tokens: sizes of passes are multiples, so that a little more free memory gives the same."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one worker at its peak, at the loss of the largest pass.
+
+    weights, gradients and optimizer (Adam's two moments, nesterov's one) are float32; exchange:
+    what other workers get of the gradients, where those of several passes are added up beside it,
+    or with cluster.fsdp what is whole at a moment;
+    casts: weights as bf16, with cluster.fsdp those of the projection alone where layers are
+    gathered so; activations: kept for the backward pass; logits: with the loss; other: libraries,
+    kernels and fragments.
+    """
+
+    weights: float
+    gradients: float
+    optimizer: float
+    exchange: float
+    casts: float
+    activations: float
+    logits: float
+    other: float
+    tokens: int
+
+    @property
+    def needed(self) -> float:
+        """All of it, in bytes."""
+        of_model = self.weights + self.gradients + self.optimizer + self.exchange + self.casts
+        return of_model + self.activations + self.logits + self.other
+
+
+def memory(
+    config: Config,
+    size: int,
+    per_token: float,
+    tokens: int,
+    *,
+    workers: int,
+    precision: Precision,
+    gpu: bool,
+) -> Memory:
+    """What one of so many workers needs for `config` with passes of at most `tokens`.
+
+    size: of the vocabulary. per_token: bytes kept for the backward pass for a source and a target
+    token, logits left out.
+    """
+    count = flops.parameter_count(config.model, size)
+    sharded = config.cluster.fsdp and workers > 1
+    held = 4 * count / (workers if sharded else 1)
+    share = share_of(config, workers)
+    tokens = min(tokens, share)
+    activations = tokens * per_token
+    kind = "gpu" if gpu else "cpu"
+    # Some rows at a time as products give them; of these some in float32, with probabilities.
+    numbers = tokens * target_size(config.model, size)
+    width = 2 if precision == "bf16" else 4
+    logits = float(min(numbers, CHUNK[not gpu]) * width + min(numbers, BLOCK[not gpu]) * 12)
+    copied = workers > 1 and share > tokens
+    return Memory(
+        weights=held,
+        # Between passes gradients are not sent, and stay whole.
+        gradients=4 * count if share > tokens else held,
+        optimizer=config.moments * held,
+        exchange=_whole(config, size, count) if sharded else held * copied,
+        casts=2 * _cast(config, size, count, sharded) * (precision == "bf16"),
+        activations=activations,
+        logits=logits,
+        other=CONTEXT_BYTES[kind]
+        + KERNELS_BYTES * (precision == "bf16" and not gpu)
+        + FRAGMENTS[kind] * (activations + logits),
+        tokens=tokens,
+    )
+
+
+@dataclass(frozen=True)
+class LargestPass:
+    """tokens: train.tokens_per_pass; share: of an update, a worker's; fits: whether a pass does, of
+    one sentence at least; available: bytes."""
+
+    tokens: int
+    share: int
+    fits: bool
+    available: float
+
+    @property
+    def why(self) -> str:
+        """In words."""
+        free = f"{1 - MARGIN:.0%} of {self.available / 1e9:,.1f} GB"
+        if not self.fits:
+            return f"the longest sentence, which does not fit into {free}"
+        if self.tokens == self.share:
+            return f"all of a worker's share of an update, which fits into {free}"
+        return f"the largest that fits into {free}"
+
+
+def largest_pass(
+    config: Config,
+    size: int,
+    longest: int,
+    available: float,
+    *,
+    workers: int,
+    precision: Precision,
+    gpu: bool,
+) -> LargestPass:
+    """What `train.tokens_per_pass: auto` is for one of so many workers with so many free bytes.
+
+    size: of the vocabulary; longest: tokens of the longest sentence. A pass is taken to be of the
+    sentences, up to that length, of which a token takes the most.
+    """
+    kind = 2 if precision == "bf16" else 4
+    per_token = max(
+        sum(flops.kept_bytes(config.model, (length, length), kind, gpu))
+        for length in range(1, longest + 1)
+    )
+
+    def fits(tokens: int) -> bool:
+        found = memory(
+            config, size, per_token, tokens, workers=workers, precision=precision, gpu=gpu
+        )
+        return found.needed <= (1 - MARGIN) * available
+
+    share = share_of(config, workers)
+    if fits(share):
+        return LargestPass(share, share, True, available)
+    # A token takes a byte at least.
+    steps = range(1, min(share, int(available)) // STEP + 1)
+    found = STEP * bisect.bisect(steps, False, key=lambda step: not fits(STEP * step))
+    tokens = min(max(found, longest), share)
+    return LargestPass(tokens, share, found >= longest or fits(longest), available)
+
+
+def share_of(config: Config, workers: int) -> int:
+    """Tokens of a side of an update that are one worker's."""
+    return -(-config.train.tokens_per_update // workers)
+
+
+def _cast(config: Config, size: int, parameters: int, sharded: bool) -> int:
+    """Weights of which a copy in bf16 is held until the backward pass is done: all, but for those
+    that `train.distributed` gathers in bf16."""
+    model = config.model
+    if not (
+        sharded
+        and isinstance(model, TransformerConfig)
+        and model.encoder_mixer == model.decoder_mixer == "self_attention"
+    ):
+        return parameters
+    return target_size(model, size) * model.d_model
+
+
+def _whole(config: Config, size: int, parameters: int) -> float:
+    """Bytes of what a worker has whole with cluster.fsdp: the embedding and two layers, with their
+    gradients."""
+    embedding = size * config.model.d_model
+    # A decoder layer is the larger one, by an attention.
+    layer = 1.2 * (parameters - embedding) / (2 * config.model.layers)
+    return 4.0 * 2 * (embedding + 2 * layer)

@@ -1,0 +1,197 @@
+"""`train.tokens_per_pass: auto`: one number for all workers of a run, from its start to its end."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed as dist
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.data.bitext import Bitext
+from seq2sweep.model import flops
+from seq2sweep.runs import pass_size
+from seq2sweep.runs.journal import Journal
+from seq2sweep.runs.layout import JOURNAL_NAME
+from seq2sweep.train import footprint
+from seq2sweep.train.events import CheckpointDue, Sized
+from seq2sweep.train.loop import train
+from tests.conftest import Corpus
+from tests.processes import run_together
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def auto(tiny_config: Config) -> Config:
+    """Updates of 600 tokens, of unlike dropout in each pass."""
+    changes = {"train.tokens_per_pass": "auto", "train.tokens_per_update": 600, "train.steps": 8}
+    return configuration.with_changes(tiny_config, changes | {"model.dropout": 0.2})
+
+
+def room_for(config: Config, encoded: Path, tokens: int, workers: int = 1) -> float:
+    """Free memory in which a pass of so many tokens just fits."""
+    bitext = Bitext.open(encoded, "train")
+    longest = max(int(bitext.source_lengths.max()), int(bitext.target_lengths.max()))
+    per_token = max(
+        sum(flops.kept_bytes(config.model, (n, n), 4, False)) for n in range(1, longest + 1)
+    )
+    size = int(bitext.header["vocabulary"]["size"])
+    found = footprint.memory(
+        *(config, size, per_token, tokens), workers=workers, precision="float32", gpu=False
+    )
+    return found.needed / (1 - footprint.MARGIN) + 1
+
+
+def test_a_number_is_taken_as_it_is(tiny_config: Config, tiny_corpus: Corpus) -> None:
+    given = tiny_config, tiny_corpus.encoded, CPU
+    assert pass_size.decide(*given, sharers=1, known=None) == (tiny_config, None)
+
+
+def test_it_is_decided_once_and_kept(
+    auto: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decide(free: float, step: int = 0) -> tuple[Config, Sized | None]:
+        monkeypatch.setattr(pass_size, "free_bytes", lambda device, sharers: free / sharers)
+        known = pass_size.recorded(auto, tmp_path)
+        return pass_size.decide(
+            *(auto, tiny_corpus.encoded, CPU), sharers=2, known=known, step=step
+        )
+
+    plenty, little = (2 * room_for(auto, tiny_corpus.encoded, tokens) for tokens in (300, 200))
+    assert pass_size.recorded(auto, tmp_path) is None
+    config, said = decide(plenty)
+    assert config.train.pass_tokens == 300
+    assert config == auto.sized(300)
+    assert said == Sized(
+        0, {"tokens_per_pass": 300, "fitting_tokens": 300, "free_bytes": plenty / 2}
+    )
+    assert pass_size.in_words(said.metrics) == (
+        f"train.tokens_per_pass auto: 300 tokens, with {plenty / 2e9:.1f} GB free for a worker"
+    )
+    journal = Journal(tmp_path / JOURNAL_NAME)
+    journal.append(said)
+    # It resumes with more memory, and with less: as it began.
+    assert decide(100e9, step=4) == (auto.sized(300), None)
+    config, said = decide(little, step=4)
+    assert config == auto.sized(300)
+    assert said is not None
+    assert (said.step, said.metrics["fitting_tokens"]) == (4, 200)
+    assert "300 tokens, though with" in pass_size.in_words(said.metrics)
+    assert "200 would fit" in pass_size.in_words(said.metrics)
+    journal.append(said)
+    journal.close()
+    assert pass_size.recorded(auto, tmp_path) == 300
+    # Who has set a number since has that one.
+    number = configuration.with_changes(auto, {"train.tokens_per_pass": 100})
+    assert pass_size.recorded(number, tmp_path) is None
+    assert "not even the longest sentence fits" in pass_size.in_words(
+        {"tokens_per_pass": 9, "fitting_tokens": 0, "free_bytes": 1e9}
+    )
+
+
+def weights(config: Config, encoded: Path, rank: int, world_size: int) -> dict[str, torch.Tensor]:
+    """After the last step, on the first worker."""
+    found = {}
+    for event in train(config, encoded, rank=rank, world_size=world_size, device=CPU):
+        if isinstance(event, CheckpointDue) and rank == 0:
+            found = event.capture().model
+    return found
+
+
+def work(rank: int, folder: Path, config: Config, encoded: Path, free: list[float]) -> None:
+    torch.set_num_threads(1)
+    meeting = f"file://{folder / 'meeting'}"
+    wait = timedelta(seconds=300)
+    dist.init_process_group("gloo", meeting, wait, rank=rank, world_size=len(free))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pass_size, "free_bytes", lambda device, sharers: free[rank])
+        decided, said = pass_size.decide(
+            *(config, encoded, CPU), world_size=len(free), sharers=1, known=None
+        )
+    assert said is not None
+    assert said.metrics["free_bytes"] == min(free)
+    assert decided.train.pass_tokens == 200
+    found = weights(decided, encoded, rank, len(free))
+    number = configuration.with_changes(config, {"train.tokens_per_pass": 200})
+    expected = weights(number, encoded, rank, len(free))
+    other = configuration.with_changes(config, {"train.tokens_per_pass": 100})
+    unlike = weights(other, encoded, rank, len(free))
+    if rank == 0:
+        assert found.keys() == expected.keys() != set()
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        assert not all(torch.equal(found[name], unlike[name]) for name in expected)
+    dist.destroy_process_group()
+
+
+def test_the_worker_with_the_least_memory_decides_and_the_weights_are_those_of_the_number(
+    auto: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    free = [80e9, room_for(auto, tiny_corpus.encoded, 200, workers=2)]
+    run_together(work, [(rank, tmp_path, auto, tiny_corpus.encoded, free) for rank in (0, 1)])
+
+
+# --- what is free --------------------------------------------------------------------------------
+
+
+def group(folder: Path, files: tuple[str, str], limit: str, use: int, stat: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / files[0]).write_text(f"{limit}\n")
+    (folder / files[1]).write_text(f"{use}\n")
+    (folder / "memory.stat").write_text(f"anon 1\n{stat}\nfile 3\n")
+
+
+def test_a_container_gives_what_its_groups_leave(tmp_path: Path) -> None:
+    second, first = ("memory.max", "memory.current"), (
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+    )  # fmt: skip
+    # Version 2: a job's limit is above the group of its process, whose own is none.
+    group(tmp_path / "slurm/job", second, "8000", 5000, "inactive_file 1000")
+    group(tmp_path / "slurm/job/step", second, "max", 4000, "inactive_file 900")
+    text = "0::/slurm/job/step\n"
+    assert [*pass_size.free_in_groups(text, tmp_path)] == [4000.0]
+    # Version 1, in a container that sees its own group as the top.
+    group(tmp_path / "memory", first, "6000", 5500, "total_inactive_file 200")
+    text = "9:cpu,cpuacct:/docker/1\n4:memory:/docker/1\n0::/docker/1\n"
+    assert [*pass_size.free_in_groups(text, tmp_path)] == [700.0]
+    # More is in use than is allowed.
+    group(tmp_path / "memory", first, "6000", 6500, "total_inactive_file 0")
+    assert [*pass_size.free_in_groups(text, tmp_path)] == [0.0]
+    assert [*pass_size.free_in_groups("", tmp_path)] == []
+
+
+def test_of_cpus_the_workers_of_a_node_have_equal_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pass_size, "_free_on_node", lambda: 12e9)
+    assert pass_size.free_bytes(CPU, 3) == 4e9
+    monkeypatch.undo()
+    text = Path("/proc/meminfo").read_text()
+    total = 1024 * int(text.split("MemTotal:")[1].split()[0])
+    assert 0 < pass_size.free_bytes(CPU, 1) < total
+
+
+def test_of_a_gpu_what_is_free_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def info(device: torch.device) -> tuple[int, int]:
+        asked.append(device)
+        return 60, 80
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", info)
+    gpu = torch.device("cuda:1")
+    # A trial that shares it with three others takes no more than its quarter.
+    assert [pass_size.free_bytes(gpu, sharers) for sharers in (1, 4)] == [60, 20]
+    assert asked == [gpu, gpu]
+
+
+def test_on_a_system_without_meminfo_half_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(self: Path, *_: Any, **__: Any) -> str:
+        raise FileNotFoundError(str(self))
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}.get)
+    assert pass_size.free_bytes(CPU, 1) == 4096 * 500

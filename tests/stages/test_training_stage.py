@@ -1,0 +1,49 @@
+"""What the stage `train` makes of what its workers say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep.config import Config
+from seq2sweep.stages import stage
+from seq2sweep.stages import training as train_stage
+
+SIZED = {"kind": "sized", "step": 0, "tokens_per_pass": 150, "fitting_tokens": 150}
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_tokens_a_pass_are_told_and_recorded_as_a_number(
+    said: bool,
+    tiny_config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """said: while this process listens; else by one before it."""
+    recorded: list[dict[str, Any]] = []
+    auto = configuration.with_changes(tiny_config, {"train.tokens_per_pass": "auto"})
+
+    def training(
+        config: Config, store: Any, *, encoded: Path, on_event: Callable[[dict[str, Any]], None]
+    ) -> Any:
+        if said:
+            on_event(SIZED | {"free_bytes": 2e9})
+        return SimpleNamespace(summary={"tokens_per_pass": 150})
+
+    monkeypatch.setattr(stage, "for_workers", lambda config, encoded, data: encoded)
+    monkeypatch.setattr(train_stage, "run_training", training)
+    run: Any = SimpleNamespace(params=recorded.append)
+    store: Any = None
+    train_stage.train(auto, store, Path("encoded"), "data", run)
+    assert recorded == [{"train.tokens_per_pass": 150}] * (1 + said)
+    line = "train.tokens_per_pass auto: 150 tokens, with 2.0 GB free for a worker\n"
+    assert capsys.readouterr().out == line * said
+    if not said:
+        recorded.clear()
+        train_stage.train(tiny_config, store, Path("encoded"), "data", run)
+        assert recorded == []

@@ -1,0 +1,94 @@
+"""How large a pass a worker's memory allows, by arithmetic done anew here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.config import Config
+from seq2sweep.model import flops
+from seq2sweep.train import footprint
+from seq2sweep.train.footprint import LargestPass, largest_pass
+
+SIZE, LONGEST = 37_000, 250
+BASE = presets.load("base").config
+
+
+def largest(
+    available: float, config: Config = BASE, longest: int = LONGEST, workers: int = 1, **how: Any
+) -> LargestPass:
+    options: dict[str, Any] = {"precision": "float32", "gpu": True} | how
+    return largest_pass(config, SIZE, longest, available, workers=workers, **options)
+
+
+def test_by_hand_on_a_gpu() -> None:
+    parameters = 63_045_632
+    assert flops.parameter_count(BASE.model, SIZE) == parameters
+    # On a GPU no scores are kept: a token takes the same whatever sentence it is in.
+    per_token = sum(flops.kept_bytes(BASE.model, (30, 30), 4, True))
+    assert per_token == sum(flops.kept_bytes(BASE.model, (LONGEST, LONGEST), 4, True))
+    # Weights, gradients and Adam's moments; 2^26 logits at a time, in float32, with three more
+    # numbers each in the loss; libraries.
+    fixed = 16 * parameters + 1.1 * (4 + 12) * 2**26 + 1.0e9
+    for available in (8e9, 12e9):
+        room = (0.9 * available - fixed) / (1.1 * per_token)
+        found = largest(available)
+        assert found.tokens == 100 * int(room / 100)
+        assert 2000 < found.tokens < 25_000
+        assert (found.fits, found.share) == (True, 25_000)
+        assert found.why == f"the largest that fits into 90% of {available / 1e9:.1f} GB"
+
+
+def test_no_more_than_a_workers_share_and_no_less_than_a_sentence() -> None:
+    assert largest(80e9) == LargestPass(25_000, 25_000, True, 80e9)
+    assert "all of a worker's share of an update" in largest(80e9).why
+    assert [largest(80e9, workers=workers).tokens for workers in (2, 8, 64)] == [12_500, 3125, 391]
+    few = largest(1e9)
+    assert (few.tokens, few.fits) == (LONGEST, False)
+    assert few.why == "the longest sentence, which does not fit into 90% of 1.0 GB"
+    # Passes are never larger than a share, but for a sentence that is.
+    small = configuration.with_changes(BASE, {"train.tokens_per_update": 100})
+    assert largest(80e9, small).tokens == 100
+    assert largest(1e9, small) == LargestPass(100, 100, False, 1e9)
+
+
+def test_several_workers_and_passes_add_gradients_up_beside_what_they_exchange() -> None:
+    alone, two = largest(8e9), largest(8e9, workers=2)
+    per_token = sum(flops.kept_bytes(BASE.model, (30, 30), 4, True))
+    assert alone.tokens - two.tokens == pytest.approx(4 * 63_045_632 / (1.1 * per_token), abs=100)
+    sharded = configuration.with_changes(BASE, {"cluster.fsdp": True})
+    assert largest(8e9, sharded, workers=8).tokens > largest(8e9, workers=8).tokens - 100
+
+
+def test_on_a_cpu_the_sentences_count_whose_scores_are_kept() -> None:
+    """Longer ones have a kernel that keeps none."""
+
+    def tokens(longest: int) -> int:
+        return largest(8e9, longest=longest, gpu=False).tokens
+
+    assert tokens(10) > tokens(64) == tokens(250)
+
+
+def test_all_architectures_have_one() -> None:
+    for name in ("recurrent", "convolutional", "bytenet", "mixers"):
+        config = presets.load(f"phrasebook-{name}").config
+        assert largest(2e9, config, gpu=False).tokens == config.train.tokens_per_update
+
+
+def test_a_larger_one_does_not_fit() -> None:
+    for available in (6e9, 8e9):
+        found = largest(available, precision="bf16")
+        per_token = sum(flops.kept_bytes(BASE.model, (30, 30), 2, True))
+        needed = [
+            footprint.memory(
+                *(BASE, SIZE, per_token, found.tokens + more),
+                workers=1,
+                precision="bf16",
+                gpu=True,
+            ).needed
+            for more in (0, footprint.STEP)
+        ]
+        assert needed[0] <= (1 - footprint.MARGIN) * available < needed[1]
