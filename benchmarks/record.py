@@ -70,11 +70,11 @@ MEASURED = {
     },
     "memory_of_updates": Measured(
         ("python", "-m", "benchmarks.memory", "--updates", "2000"),
-        (*CORE, "src/seq2sweep/cluster/train_worker.py", "src/seq2sweep/planning/memory.py"),
+        (*CORE, "src/seq2sweep/cluster/train_worker.py", "src/seq2sweep/train/footprint.py"),
     ),
     "memory_of_trials": Measured(
         ("python", "-m", "benchmarks.memory", "--trials", "100"),
-        (*CORE, "src/seq2sweep/cluster/tune_trial.py", "src/seq2sweep/planning/memory.py"),
+        (*CORE, "src/seq2sweep/cluster/tune_trial.py", "src/seq2sweep/train/footprint.py"),
     ),
     "on_paper": Measured(
         ("python", "-m", "benchmarks.scaling", "--on-paper"),
