@@ -757,6 +757,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "    return target_size(model, size) * model.d_model",
                 "    return parameters",
             ),
+            ("if share > tokens else held", "if False else held"),
         ],
     },
     "tests/planning/test_machine.py": {
@@ -1358,7 +1359,6 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/train/footprint.py": [
             ("<= (1 - MARGIN) * available", "<= available"),
             ("for length in range(1, longest + 1)", "for length in (longest,)"),
-            ("if share > tokens else held", "if False else held"),
             ("min(max(found, longest), share)", "max(found, longest)"),
             ("copied = workers > 1 and share > tokens", "copied = False"),
         ],

@@ -59,8 +59,10 @@ def test_several_workers_and_passes_add_gradients_up_beside_what_they_exchange()
     alone, two = largest(8e9), largest(8e9, workers=2)
     per_token = sum(flops.kept_bytes(BASE.model, (30, 30), 4, True))
     assert alone.tokens - two.tokens == pytest.approx(4 * 63_045_632 / (1.1 * per_token), abs=100)
+    # Shared out, the model leaves room for more.
     sharded = configuration.with_changes(BASE, {"cluster.fsdp": True})
-    assert largest(8e9, sharded, workers=8).tokens > largest(8e9, workers=8).tokens - 100
+    little = 2.8e9
+    assert largest(little, workers=8).tokens < largest(little, sharded, workers=8).tokens < 3125
 
 
 def test_on_a_cpu_the_sentences_count_whose_scores_are_kept() -> None:
