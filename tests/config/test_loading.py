@@ -416,6 +416,14 @@ def test_where_this_machine_has_its_runs(storage: str, folder: str) -> None:
     assert changed.cluster.folder == folder
 
 
+@pytest.mark.parametrize("key", ["data.folder", "download.folder", "cluster.storage"])
+def test_a_folder_has_a_name_that_file_systems_take(key: str) -> None:
+    configuration.with_changes(BASE, {key: "/".join(["ü" * 127, "a" * 255])})
+    for wrong in ("  ", "runs/" + "a" * 256, "ü" * 128):
+        message = error_of_change({key: wrong})
+        assert f"{key} must be a path, with names of at most 255 bytes, not '" in message
+
+
 @pytest.mark.parametrize(
     ("storage", "problem"),
     [

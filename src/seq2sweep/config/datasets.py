@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from seq2sweep.config.fields import (
     NOT_EMPTY,
+    PATH,
     SEED,
     Rule,
     field,
@@ -102,9 +103,7 @@ class DataConfig:
     target: str = field(
         "language translated into, a code such as de; or trees, for parsing", rule=TARGET
     )
-    folder: str = field(
-        "what the data is made from; DVC runs again when it changes", rule=NOT_EMPTY
-    )
+    folder: str = field("what the data is made from; DVC runs again when it changes", rule=PATH)
     phrasebook: PhrasebookConfig = field("read when dataset is phrasebook")
     files: FilesConfig = field("read when dataset is files")
 
@@ -204,7 +203,7 @@ class SelfTrainingConfig:
 @dataclass(frozen=True)
 class DownloadConfig:
     folder: str = field(
-        "where archives are kept; one put there by hand is taken as well", rule=NOT_EMPTY
+        "where archives are kept; one put there by hand is taken as well", rule=PATH
     )
     mirrors: dict[str, Any] = field(
         "beginning of an address: what stands there instead (https:, file: or s3:)",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from seq2sweep.config.fields import ABOVE_0, NOT_EMPTY, SEED, Rule, field, is_address, must
+from seq2sweep.config.fields import ABOVE_0, NOT_EMPTY, PATH, SEED, Rule, field, is_address, must
 from seq2sweep.redaction import secrets_in
 
 HOME = "runs"
@@ -234,7 +234,7 @@ class ClusterConfig:
     )
     storage: str = field(
         "folder of checkpoints, which all nodes see; or s3://bucket/prefix, gs://bucket/prefix",
-        rule=NOT_EMPTY,
+        rule=PATH,
     )
     max_failures: int = field(
         "times in a row that workers restart without a new checkpoint", at_least=0

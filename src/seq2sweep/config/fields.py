@@ -69,3 +69,8 @@ ABOVE_0: Rule = ("above 0", lambda value: value > 0)
 SHARE: Rule = ("in [0, 1)", lambda value: 0 <= value < 1)
 NOT_EMPTY: Rule = ("not empty", lambda value: bool(value.strip()))
 SEED: Rule = ("below 2147483648", lambda value: value < 2**31)
+PATH: Rule = (
+    "a path, with names of at most 255 bytes",
+    lambda value: bool(value.strip()) and max(map(len, value.encode().split(b"/"))) <= 255,
+)
+"""Longer names no file system here takes."""
