@@ -170,7 +170,7 @@ def test_curves(project: Finished) -> None:
         shown = {key: float(value) for key, value in row.items() if value}
         assert shown == {key: entry[key] for key in row if key in entry}
     for name in ("loss", "perplexity", "learning_rate", "valid_loss", "valid_perplexity"):
-        history = project.client.get_metric_history(run, name)
+        history = project.client.get_metric_history(run, f"train/{name}")
         assert {point.step: point.value for point in history} == {
             step: entry[name] for step, entry in expected.items() if name in entry
         }
@@ -419,6 +419,6 @@ def test_the_page_shows_what_the_files_say(project: Finished) -> None:
         f" Parameters {trained['parameters'] / 1e6:.2f} M",
         f" Steps {trained['steps']} ",
         f" Checkpoints averaged {STEPS - EVERY}, {STEPS} ",
-        " Decoding beam 3, α 1.4 ",
+        " Decoding beam 3, α 1.4, stopping exact, in float32 ",
     ):
         assert shown in text
