@@ -126,7 +126,7 @@ class Target:
                     yield process
 
     def _step(self) -> int:
-        entries, _ = journal.read(self.folder / JOURNAL_NAME)
+        entries = list(journal.entries(self.folder / JOURNAL_NAME))
         return int(entries[-1]["step"]) if entries else 0
 
     def _writes(self, since: float) -> bool:

@@ -154,7 +154,7 @@ class Stage(StageProcess):
         newest, *others = client.search_runs([experiment.experiment_id])
         assert newest.info.status == "FINISHED"
         assert {run.info.status for run in others} <= {"KILLED"}
-        entries, _ = journal.read(self.folder / "journal.jsonl")
+        entries = list(journal.entries(self.folder / "journal.jsonl"))
         for kind, curve in (("logged", "loss"), ("validated", "valid_perplexity")):
             points = client.get_metric_history(newest.info.run_id, f"train/{curve}")
             expected = [(e["step"], e[curve]) for e in entries if e["kind"] == kind]

@@ -95,7 +95,7 @@ def test_a_killed_worker_costs_no_result(
     assert all(path.parent == folder for path in outcome.checkpoints)
     assert outcome.summary["step"] == STEPS
     assert outcome.summary["target_tokens"] > 0
-    entries, _ = journal.read(folder / "journal.jsonl")
+    entries = list(journal.entries(folder / "journal.jsonl"))
     assert [(entry["kind"], entry["step"]) for entry in entries] == expected_events()
     assert [path.name for path in sorted(folder.glob("step-*"))] == [
         path.name for path in outcome.checkpoints
@@ -159,7 +159,7 @@ def test_sigterm_ends_all_and_the_next_call_goes_on(
     assert psutil.wait_procs(children, timeout=30)[1] == []
 
     folder = project / "runs" / "run"
-    before, _ = journal.read(folder / "journal.jsonl")
+    before = list(journal.entries(folder / "journal.jsonl"))
     (saved,) = folder.glob("interrupted-*")
     assert not list(folder.glob("stop-*"))
     reached = int(saved.name.removeprefix("interrupted-"))
@@ -202,7 +202,7 @@ def test_a_full_disk_is_said_and_training_goes_on_when_there_is_room(
     for here in outcome.checkpoints:
         for name in ("model.safetensors", "optimizer.safetensors"):
             assert (here / name).read_bytes() == (undisturbed / here.name / name).read_bytes()
-    entries, _ = journal.read(small_disk / "run" / "journal.jsonl")
+    entries = list(journal.entries(small_disk / "run" / "journal.jsonl"))
     assert [(entry["kind"], entry["step"]) for entry in entries] == expected_events()
 
 

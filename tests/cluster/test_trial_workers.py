@@ -56,8 +56,8 @@ def test_workers_have_whole_cpus_and_gpus(config: Config) -> None:
 
 def assert_alike(folder: Path, reference: Path, until: int) -> None:
     """The same entries as the reference up to a step, with the same figures but for rounding."""
-    found, _ = journal.read(folder / "journal.jsonl")
-    expected = [e for e in journal.read(reference / "journal.jsonl")[0] if e["step"] <= until]
+    found = list(journal.entries(folder / "journal.jsonl"))
+    expected = [e for e in journal.entries(reference / "journal.jsonl") if e["step"] <= until]
     assert [(e["kind"], e["step"]) for e in found] == [(e["kind"], e["step"]) for e in expected]
     for name in ("loss", "perplexity", "gradient_norm", "valid_loss"):
         here, there = ([e[name] for e in entries if name in e] for entries in (found, expected))

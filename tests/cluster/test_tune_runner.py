@@ -133,7 +133,7 @@ def test_a_sweep_and_the_same_again(
         assert result.metrics.keys().isdisjoint({"translations"})
         assert result.wall_seconds > 0
         told = [f for e, v, f in listener.heard if (e, v) == ("result", result.variant.name)]
-        entries, _ = journal.read(result.journal)
+        entries = list(journal.entries(result.journal))
         validated = [entry for entry in entries if entry["kind"] == "validated"]
         assert [entry["step"] for entry in validated] == [figures["step"] for figures in told]
         assert told[-1]["valid_perplexity"] == result.metrics["valid_perplexity"]

@@ -630,7 +630,7 @@ def test_a_run_from_its_beginning_to_its_end(
     assert (reached, status.finished) == ([6, 15, 16], True)
     assert [path.name for path in status.checkpoints] == [checkpoint_name(12), checkpoint_name(16)]
     assert all(path.parent == folder for path in status.checkpoints)
-    entries, _ = journal.read(folder / JOURNAL_NAME)
+    entries = list(journal.entries(folder / JOURNAL_NAME))
     told = [(entry["kind"], entry["step"]) for entry in entries]
     assert len(told) == len(set(told))
     assert told[-1] == ("finished", 16)

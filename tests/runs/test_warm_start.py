@@ -90,7 +90,7 @@ def project(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> Project
 
 
 def told(folder: Path) -> list[dict[str, Any]]:
-    entries, _ = journal.read(folder / JOURNAL_NAME)
+    entries = list(journal.entries(folder / JOURNAL_NAME))
     return [{key: value for key, value in e.items() if key not in TIMES} for e in entries]
 
 
