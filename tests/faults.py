@@ -1123,6 +1123,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "for what, work in ((FORWARD, case.forward),)",
             ),
             ('"saved_bytes": saved_bytes(case.layer, case.x)', '"saved_bytes": case.n'),
+            (
+                "(row.path_causal if causal else row.path_both)",
+                "(row.path_both if causal else row.path_causal)",
+            ),
         ],
     },
     "tests/report/test_table1.py": {

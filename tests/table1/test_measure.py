@@ -14,7 +14,7 @@ from seq2sweep import presets
 from seq2sweep.config import Table1Config
 from seq2sweep.errors import UserError
 from seq2sweep.report.paper_tables.table1_record import problem
-from seq2sweep.table1.measure import BOTH_WAYS, CHAIN_LENGTHS, FULL, measure
+from seq2sweep.table1.measure import BOTH_WAYS, CHAIN_LENGTHS, FULL, LONGEST_SEARCH, _path, measure
 from seq2sweep.table1.rows import BY_NAME, ROWS
 
 SMALL = Table1Config(lengths=(8, 16, 80), widths=(8, 64), neighbourhood=5, repeats=3)
@@ -59,6 +59,13 @@ def test_chains_and_paths_of_each_layer(record: dict[str, Any]) -> None:
             for way in ("both", "causal"):
                 assert entry.get(f"{way}_by_jacobian", entry[way]) == entry[way]
     assert {entry["n"] for entry in record["paths"]["lstm"]} == {*BOTH_WAYS, 8, 16, 80}
+
+
+def test_paths_of_long_sentences_take_no_search_of_days() -> None:
+    """Where there is a closed form: at 65536 tokens the search would take 10^9 steps."""
+    for name, known in {"recurrent": 65536, "convolutional": 65535, "restricted": 4369}.items():
+        assert _path(BY_NAME[name], 65536, 3, 31, causal=False) == known
+    assert _path(BY_NAME["dilated"], LONGEST_SEARCH + 1, 3, 31, causal=False) == 12
 
 
 def test_half_precision_is_measured_too() -> None:
