@@ -1014,6 +1014,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/sweep/contest.py": [
             ("return run(chosen, on_trial)", "return run([*_trials(tries), *chosen], on_trial)"),
         ],
+        f"{PACKAGE}/sweep/budget.py": [
+            ('if base.model.architecture != "transformer":', "if False:"),
+        ],
     },
     "tests/sweep/test_trial_record.py": {
         f"{PACKAGE}/sweep/trial_record.py": [

@@ -241,3 +241,11 @@ def test_what_cannot_be_is_said_in_one_line(changes: dict[str, Any], message: st
 def test_a_row_that_is_none_is_named() -> None:
     with pytest.raises(UserError, match=r"has no row recurent, did you mean recurrent\?"):
         variants(asked(**{"sweep.rows": ["recurent"]}))
+
+
+@pytest.mark.parametrize("rows", [["all"], ["convolutional"]])
+def test_a_base_that_is_a_rival_is_refused(rows: list[str]) -> None:
+    """It would be in the table twice, trained in one folder, and the Transformer not at all."""
+    changes = {"model.architecture": "recurrent", "model.layers": 3, "sweep.rows": rows}
+    with pytest.raises(UserError, match=r"of the base variant is recurrent: set it to transformer"):
+        variants(asked(**changes))

@@ -13,6 +13,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config, ModelConfig
 from seq2sweep.data.batching import plan_epoch
 from seq2sweep.data.bitext import Bitext
+from seq2sweep.errors import UserError
 from seq2sweep.model import flops
 from seq2sweep.presets import rivals
 
@@ -68,8 +69,14 @@ def rivals_of(names: Sequence[str], base: Config) -> Iterator[tuple[str, dict[st
 
     Recurrent and convolutional ones have the base's width. ByteNet has five blocks for each of
     its layers, as the paper's 30 beside the base model's 6, and a width that fits. What both have,
-    such as dropout, stays the base's.
+    such as dropout, stays the base's. Raises UserError where the base is one of them.
     """
+    if base.model.architecture != "transformer":
+        raise UserError(
+            "params.yaml: sweep.method table2 compares other architectures with the Transformer, "
+            f"and model.architecture of the base variant is {base.model.architecture}: set it to "
+            "transformer, or sweep model.architecture by another method, such as one_at_a_time"
+        )
 
     def cost(model: ModelConfig) -> float:
         return flops.forward_flops(model, base.vocabulary.size, SHORT, SHORT)
