@@ -45,8 +45,8 @@ def say_choice(entrants: Sequence[contest.Entrant]) -> None:
             continue
         found = ", ".join(f"{contest.perplexity(result):,.2f}" for result in one.tries)
         console.say(
-            f"{one.name}: learning rate {one.best:g} x the base's (validation perplexities of its "
-            f"tries: {found})"
+            f"{one.name}: train.learning_rate_scale {one.best:g} x the base's (validation "
+            f"perplexities of its tries: {found})"
         )
 
 

@@ -174,9 +174,9 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
         f"{score.rule}{paper * (score == BLEU)}.",
         "Each model got the same FLOPs, by its formula: those of the base's `train.steps`. "
         f"{100 * share:g} % of them went into {len(rates)} tries of the learning rate "
-        f"({', '.join(rates)} × the base's), of which the lowest validation perplexity was chosen; "
-        "the rest into the training of each seed. FLOPs and device-hours are those of one "
-        "training, the tries in FLOPs beside.",
+        f"({', '.join(rates)} × the base's `train.learning_rate_scale`), of which the lowest "
+        "validation perplexity was chosen; the rest into the training of each seed. FLOPs and "
+        "device-hours are those of one training, the tries in FLOPs beside.",
         f"{_alike(sweep['table2'].get('optimizer'))} Layers (of ByteNet the width) are chosen so "
         "that a token costs as many FLOPs as it costs the base.",
         "p: paired bootstrap over sentences against base.",
