@@ -394,6 +394,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/report/paper_tables/table2.py": [
             (' + f" {SHARED}" * variant.shared', ""),
         ],
+        f"{PACKAGE}/report/findings.py": [
+            (
+                'here.setdefault(variant.settings.get("architecture", "transformer"), variant)',
+                'here[variant.settings.get("architecture", "transformer")] = variant',
+            ),
+        ],
     },
     "tests/compare/test_runs.py": {
         f"{PACKAGE}/compare/scored_run.py": [

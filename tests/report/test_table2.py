@@ -198,6 +198,17 @@ def test_the_papers_order_is_judged_by_differences_that_are_seen() -> None:
     assert found["convolutional translates better than bytenet"].verdict == "holds"
 
 
+def test_an_architecture_is_judged_by_the_base_not_by_a_smaller_one() -> None:
+    """As a sweep of one_at_a_time has both: model.architecture and model.layers."""
+    record = made_up()
+    of_base = [one for one in record["trials"] if one["variant"] == "base"]
+    for one in of_base:
+        other = {"variant": "layers=1", "changes": {"layers": 1}, "bleu": one["bleu"] - 25}
+        record["trials"].append(one | other | {"name": one["name"].replace("base", "layers=1")})
+    found, known = (findings.findings(aggregate(each)) for each in (record, made_up()))
+    assert [one for one in found if "translates better" in one.claim] == known
+
+
 def test_a_sweep_of_parsing_is_shown_without_the_papers_table() -> None:
     record = of_parsing(made_up())
     files = table2_files(record, "en → trees")

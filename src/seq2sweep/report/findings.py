@@ -247,13 +247,13 @@ def _of_mixers(variants: Sequence[Variant]) -> list[Finding]:
 
 
 def _of_architectures(variants: Sequence[Variant]) -> list[Finding]:
-    """The order of Table 2, of each two models that are here."""
+    """The order of Table 2, of each two models that are here: the base and, of each other
+    architecture, the first."""
     sizes = {"architecture", "layers", "d_model"}
-    here = {
-        variant.settings.get("architecture", "transformer"): variant
-        for variant in variants
-        if {key.rpartition(".")[2] for key in variant.changes} <= sizes
-    }
+    here: dict[str | None, Variant] = {}
+    for variant in variants:
+        if {key.rpartition(".")[2] for key in variant.changes} <= sizes:
+            here.setdefault(variant.settings.get("architecture", "transformer"), variant)
     order = [row for row in rivals.ROWS if row.architecture in here and "en-de" in row.bleu]
     order.sort(key=lambda row: -row.bleu["en-de"])
     result = []
