@@ -15,7 +15,8 @@ from seq2sweep.tracking import lineage
 
 def figures(record: Mapping[str, Any]) -> dict[str, Any]:
     """The cells of each table, row by row, and what is known of the measuring itself."""
-    about = {key: record["about"][key] for key in ("seconds", "load", "cpu_share", "threads")}
+    known = ("seconds", "load", "cpu_share", "threads", "clock")
+    about = {key: record["about"][key] for key in known}
     return {"about": about} | {
         table.title: {"headings": table.headings, "rows": table.rows} for table in tables(record)
     }

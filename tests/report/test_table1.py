@@ -113,6 +113,11 @@ def test_it_says_where_and_when_and_that_the_machine_was_busy() -> None:
     assert "busy" not in said
     busy = RECORD | {"about": RECORD["about"] | {"cpu_share": 0.4}}
     assert "The machine was busy: this had the processor 40 % of the time" in where(busy)
+    assert "not those of the layers alone" in where(busy)  # of a version without a clock's name
+    by_processor = {"about": busy["about"] | {"clock": "processor"}}
+    assert "The times are of that part alone, but other work shared" in where(RECORD | by_processor)
+    assert "Times: by the wall clock" in str(tables(RECORD)[0].notes)
+    assert "Times: by the processor clock" in str(tables(RECORD | by_processor)[0].notes)
     threads = RECORD | {"about": RECORD["about"] | {"cpu_share": None, "threads": 2}}
     assert "2 threads" in where(threads)
 

@@ -16,6 +16,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.report.paper_tables.table1_record import problem
 from seq2sweep.table1.measure import BOTH_WAYS, CHAIN_LENGTHS, FULL, LONGEST_SEARCH, _path, measure
 from seq2sweep.table1.rows import BY_NAME, ROWS
+from seq2sweep.table1.timing import CLOCKS
 
 SMALL = Table1Config(lengths=(8, 16, 80), widths=(8, 64), neighbourhood=5, repeats=3)
 ABOUT = {"git.commit": "0" * 40, "hardware.cpu": "a processor", "hardware.cores": "2"}
@@ -34,6 +35,7 @@ def test_a_record_is_what_the_report_reads(record: dict[str, Any]) -> None:
     assert record["settings"]["lengths"] == [8, 16, 80]
     assert record["about"].items() >= ABOUT.items()
     assert 0 < record["about"]["cpu_share"] <= 1.01
+    assert record["about"]["clock"] in CLOCKS
 
 
 def test_each_layer_is_measured_at_each_size(record: dict[str, Any]) -> None:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import time
+
 import pytest
 
-from seq2sweep.table1.timing import LEAST_SECONDS, MOST_CALLS, interleaved
+from seq2sweep.table1.timing import (
+    CLOCKS,
+    LEAST_SECONDS,
+    MOST_CALLS,
+    PROCESSOR,
+    WALL,
+    clock_of,
+    interleaved,
+)
 
 
 class Clock:
@@ -65,3 +76,18 @@ def test_what_takes_no_time_is_called_no_more_than_a_thousand_times() -> None:
     found = interleaved({"none": clock.work("none", 0.0)}, 1, clock=lambda: clock.now)  # type: ignore[dict-item]
     assert found == {"none": [0.0]}
     assert len(clock.called) == 2 + MOST_CALLS
+
+
+@pytest.mark.parametrize(
+    ("threads", "tick", "clock"),
+    [(1, 1e-6, PROCESSOR), (1, 0.01, WALL), (2, 1e-6, WALL)],
+)
+def test_one_thread_is_timed_by_the_processor_unless_it_ticks_slowly(
+    threads: int, tick: float, clock: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processor's clock stands still while other work has it: on a machine with a load of 6 a
+    core, medians by the wall's were four times as long and differed by half from run to run."""
+    assert {PROCESSOR: time.process_time, WALL: time.perf_counter} == CLOCKS
+    calls = itertools.count()
+    monkeypatch.setattr(time, "process_time", lambda: next(calls) // 3 * tick)
+    assert clock_of(threads) == clock

@@ -26,7 +26,7 @@ from seq2sweep.table1.exponents import fit
 from seq2sweep.table1.layer_types import build
 from seq2sweep.table1.operations import counted_flops, longest_chain, saved_bytes
 from seq2sweep.table1.rows import Row, chosen
-from seq2sweep.table1.timing import interleaved
+from seq2sweep.table1.timing import CLOCKS, clock_of, interleaved
 
 FORMAT = 1
 FULL: Mapping[str, Any] = {
@@ -76,6 +76,7 @@ def measure(settings: Table1Config, about: Mapping[str, str]) -> dict[str, Any]:
     check_memory(settings)
     rows = chosen(settings.layers)
     started, load = time.perf_counter(), os.getloadavg()[0]
+    clock = clock_of(settings.threads)
     cases = list(_cases(settings, rows))
     with _threads(settings.threads):
         structure = {
@@ -94,7 +95,7 @@ def measure(settings: Table1Config, about: Mapping[str, str]) -> dict[str, Any]:
         total = len(works) * (1 + settings.repeats)
         with tqdm(total=total, **console.bar("times", "timings")) as bar:
             begun, used = time.perf_counter(), time.process_time()
-            seconds = interleaved(works, settings.repeats, bar.update)
+            seconds = interleaved(works, settings.repeats, bar.update, CLOCKS[clock])
             share = (time.process_time() - used) / (time.perf_counter() - begun)
     measurements = [
         counted | {what: _summary(seconds[place, what]) for what in (FORWARD, BOTH)}
@@ -111,6 +112,7 @@ def measure(settings: Table1Config, about: Mapping[str, str]) -> dict[str, Any]:
             # With several threads some wait for each other, whatever else runs.
             "cpu_share": round(share, 3) if settings.threads == 1 else None,
             "threads": settings.threads,
+            "clock": clock,
             "precision": settings.precision,
             "torch": torch.__version__,
             "kernels": cpu_features(),

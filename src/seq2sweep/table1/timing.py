@@ -12,6 +12,26 @@ Key = TypeVar("Key", bound=Hashable)
 LEAST_SECONDS = 0.002
 """What a timing takes at least, by calls in a row: clocks and interruptions are coarse."""
 MOST_CALLS = 1000
+PROCESSOR, WALL = "processor", "wall"
+CLOCKS = {PROCESSOR: time.process_time, WALL: time.perf_counter}
+
+
+def clock_of(threads: int) -> str:
+    """Which of CLOCKS is the fairest for work by so many threads.
+
+    Of one thread it is the processor's, which stands still while the machine does something else,
+    but where that ticks too slowly, as in some sandboxes. Of several it adds up what each takes.
+    """
+    fine = threads == 1 and _tick(time.process_time) < LEAST_SECONDS / 10
+    return PROCESSOR if fine else WALL
+
+
+def _tick(clock: Callable[[], float]) -> float:
+    """The least time that it tells, in seconds."""
+    started = clock()
+    while (now := clock()) == started:
+        pass
+    return now - started
 
 
 def interleaved(

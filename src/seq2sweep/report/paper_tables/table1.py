@@ -20,9 +20,15 @@ from seq2sweep.report.paper_tables.table1_record import BOTH, FORWARD, of_layer
 from seq2sweep.report.plots import INK, LINE, MUTED, SERIES, STYLE, svg
 from seq2sweep.table1.exponents import crossover, largest
 from seq2sweep.table1.rows import BY_NAME, CROSSOVERS, Crossover, Row
+from seq2sweep.table1.timing import PROCESSOR, WALL
 
 BYTES = {"float32": 4, "bf16": 2}
 TITLE = "Table 1, measured"
+CAVEATS = {
+    PROCESSOR: ". The times are of that part alone, but other work shared its caches",
+    WALL: ", so that its times are not those of the layers alone",
+}
+"""What a busy machine means for times by each clock."""
 BUSY = 0.9
 """Share of the time that the measuring had the processor, below which it is called busy."""
 
@@ -75,7 +81,7 @@ def where(record: Mapping[str, Any]) -> str:
     if about["cpu_share"] is not None and about["cpu_share"] < BUSY:
         said += (
             f" The machine was busy: this had the processor {100 * about['cpu_share']:.0f} % of "
-            "the time, so that its times are not those of the layers alone."
+            f"the time{CAVEATS[_clock(record)]}."
         )
     return said
 
@@ -143,8 +149,8 @@ def _notes_on_costs(record: Mapping[str, Any]) -> list[str]:
         f"Exponents: a and b of time = c · n^a · d^b, over n of {_list(lengths)} and d of "
         f"{_list(widths)}, with 95 % intervals; smaller sizes measure overhead. Where operations "
         "are a sum of two terms, so is what the exponents lie between.",
-        "Times: medians of interleaved repeats after a warm-up, forward without and forward and "
-        "backward with gradients.",
+        f"Times: by the {_clock(record)} clock, medians of interleaved repeats after a warm-up, "
+        "forward without and forward and backward with gradients.",
         "Saved per n·d: numbers that a forward pass keeps for the backward pass, the input among "
         "them, divided by n·d.",
     ]
@@ -237,6 +243,11 @@ def _kernels(record: Mapping[str, Any], rows: Sequence[Row]) -> Table:
 
 
 # --- cells ---------------------------------------------------------------------------------------
+
+
+def _clock(record: Mapping[str, Any]) -> str:
+    """Records of earlier versions have none: it was the wall's."""
+    return str(record["about"].get("clock", WALL))
 
 
 def _crossing(record: Mapping[str, Any], pair: Crossover, what: str, d: int) -> str:
