@@ -86,7 +86,11 @@ MEASURED = {
     ),
     "table1": Measured(
         ("python", "-m", "benchmarks.table1"),
-        ("src/seq2sweep/table1", "src/seq2sweep/model", "src/seq2sweep/report/table1.py"),
+        (
+            "src/seq2sweep/table1",
+            "src/seq2sweep/model",
+            "src/seq2sweep/report/paper_tables/table1.py",
+        ),
     ),
     "decode": Measured(
         ("python", "-m", "benchmarks.decode", "--updates", "700", "--lengths", "30", "0"),
@@ -126,6 +130,7 @@ def record(name: str) -> Path:
     if code["git.dirty"] != "false":
         raise UserError("files differ from the commit: commit them first, then measure")
     measured = MEASURED[name]
+    fingerprint = measured.fingerprint()
     python, *arguments = measured.command
     done = subprocess.run(
         [sys.executable, *arguments], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT
@@ -135,7 +140,7 @@ def record(name: str) -> Path:
         "commit": code["git.commit"][:7],
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": {k.removeprefix("hardware."): v for k, v in lineage.hardware().items()},
-        "code": measured.fingerprint(),
+        "code": fingerprint,
         "figures": json.loads(done.stdout),
     }
     path = FIGURES / f"{name}.json"
