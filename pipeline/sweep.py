@@ -142,7 +142,7 @@ def work(config: Config) -> None:
             record_best(
                 best_run, result, header=header, lineage=lineage, mean=best[config.data.score]
             )
-    say_end(results, summary, len(refused), seconds)
+    say_end(results, summary, len(refused), seconds, every)
 
 
 def record(

@@ -346,6 +346,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/sweep/console_lines.py": [
             ('in ("optuna", "table2")', "in ()"),
+            ("trained = results or every", "trained = results"),
         ],
     },
     "tests/runs/test_remote_run_store.py": {
@@ -404,6 +405,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/compare/test_runs.py": {
         f"{PACKAGE}/compare/scored_run.py": [
             ("projects, EVALUATIONS.values())", "projects, [EVALUATIONS[WEIGHTS]])"),
+        ],
+    },
+    "tests/report/test_sweep_report.py": {
+        f"{PACKAGE}/report/sweep_report.py": [
+            ('in results if not one.variant.changes), "")', 'in results), "")'),
         ],
     },
     "tests/report/test_sweep_plots.py": {

@@ -127,6 +127,22 @@ def test_how_to_try_failed_trials_again(
     )
 
 
+def test_a_sweep_of_which_all_tries_failed_has_failed(tiny_config: Config) -> None:
+    """Table 2 trains nothing after them, and has no results."""
+    failed: Any = SimpleNamespace(
+        variant=SimpleNamespace(
+            name="base at 1 x the learning rate",
+            config=SimpleNamespace(sweep=SimpleNamespace(method="table2"), data=tiny_config.data),
+        ),
+        store=SimpleNamespace(location="runs/sweep-1/trials/base-1a"),
+        journal=Path("runs/sweep-1/trials/base-1a/journal.jsonl"),
+        metrics={}, status="failed", cause="out of memory",
+    )  # fmt: skip
+    nothing = {"finished": 0, "stopped_early": 0, "failed": 0, "refused": 1, "best": None}
+    with pytest.raises(OperationalError, match=r"^all 3 trials failed, the first \(base at 1"):
+        console_lines.say_end([], nothing, 1, 60.0, [failed] * 3)
+
+
 @pytest.fixture
 def given(
     tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

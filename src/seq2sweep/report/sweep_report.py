@@ -272,7 +272,9 @@ def significance(
         if result.status == "finished" and _scored(result):
             lines = list(read_lines(result.translations))
             texts.setdefault(result.variant.variant, []).append(lines)
-    base = texts.pop(results[0].variant.variant, None)
+    # Of Table 2 the base may be missing, and then the first is another one.
+    name = next((one.variant.variant for one in results if not one.variant.changes), "")
+    base = texts.pop(name, None)
     if base is None:
         return None
     of = _scorer(config, references)

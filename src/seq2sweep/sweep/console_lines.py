@@ -62,11 +62,16 @@ def say_round(config: Config, proposals: Sequence[Proposal]) -> None:
 
 
 def say_end(
-    results: Sequence[TrialResult], summary: dict[str, Any], refused: int, seconds: float
+    results: Sequence[TrialResult],
+    summary: dict[str, Any],
+    refused: int,
+    seconds: float,
+    every: Sequence[TrialResult] = (),
 ) -> None:
     """How the trials ended; OperationalError when all have failed.
 
-    refused: variants that were not trained.
+    refused: variants that were not trained. every: the results and, of method table2, the tries of
+    learning rates, after which nothing is trained where all of them have failed.
     """
     best = summary["best"]
     found = ""
@@ -79,9 +84,10 @@ def say_end(
         + (f", {refused} refused" if refused else "")
         + f" in {console.duration(seconds)}{found}"
     )
-    failed = [result for result in results if result.status == "failed"]
+    trained = results or every
+    failed = [result for result in trained if result.status == "failed"]
     if failed:
-        _say_failures(failed, of=len(results))
+        _say_failures(failed, of=len(trained))
     ended = [result.metrics for result in results if "device" in result.metrics]
     warnings = {hardware.no_peak_warning(m["device"], m["precision"]) for m in ended}
     for warning in sorted(filter(None, warnings)):
