@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from typing import Any
 
@@ -160,6 +161,21 @@ def test_it_says_whose_optimizer_each_was_trained_with() -> None:
     notes = " ".join(table2.tables(found)[0].notes)
     assert "Each has its own paper's optimizer and schedule. All use the base's batches" in notes
     assert "All use the base's optimizer" not in notes
+
+
+def test_it_names_the_tries_that_no_choice_could_fall_on() -> None:
+    """The best of two rates is not the best of three."""
+    found = made_up()
+    assert "Tries that ended" not in " ".join(table2.tables(found)[0].notes)
+    lost = {"status": "failed", "cause": "out of\nmemory", "valid_perplexity": None}
+    for one in found["table2"]["architectures"]:
+        first, *others = one["tries"]
+        if one["variant"] == "bytenet":
+            one["tries"] = [first | lost, first | {"valid_perplexity": math.inf}, *others[1:]]
+    assert (
+        "Tries that ended without a perplexity, and could not be chosen: bytenet at 0.5 × (out of "
+        "memory), bytenet at 0.5 × (finished)."
+    ) in table2.tables(found)[0].notes
 
 
 def test_files_have_the_figures_unrounded() -> None:

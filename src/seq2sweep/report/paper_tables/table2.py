@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from seq2sweep.config.scores import BLEU, Score
@@ -187,9 +188,22 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
             f"The best rate is at an end of those tried for {', '.join(edges)}: a wider "
             "`sweep.learning_rates` may find a better one."
         )
+    if lost := list(_lost(tried)):
+        notes.append(
+            f"Tries that ended without a perplexity, and could not be chosen: {', '.join(lost)}."
+        )
     rows = [_row(variant, variants[0], tried.get(variant.name, {})) for variant in variants]
     headings = _headings(score)
     return Table("Measured", headings, rows, notes, (1, len(headings) - 1))
+
+
+def _lost(tried: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for name, one in tried.items():
+        for each in one["tries"]:
+            found = each["valid_perplexity"]
+            if each["status"] != "finished" or found is None or not math.isfinite(found):
+                why = " ".join(str(each["cause"] or each["status"]).split())
+                yield f"{name} at {plain(each['learning_rate'])} × ({why})"
 
 
 def _alike(optimizer: str | None) -> str:
