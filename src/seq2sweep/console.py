@@ -152,6 +152,11 @@ def duration(seconds: float) -> str:
     return f"{minutes}m{left:02d}s" if minutes else f"{left}s"
 
 
+def perplexity(value: float) -> str:
+    """`4.92`; `6.3e+41` of a training that has diverged, which would fill the line."""
+    return f"{value:.2f}" if not value >= 1e6 else f"{value:.1e}"
+
+
 def columns(rows: Sequence[Sequence[str]], aligned: str | None = None) -> list[str]:
     """A table as lines, each column as wide as it must be; aligned: `<` or `>` for each column."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

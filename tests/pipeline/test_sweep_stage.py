@@ -127,6 +127,18 @@ def test_how_to_try_failed_trials_again(
     )
 
 
+def test_a_choice_is_a_short_line_however_bad_a_try_was(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tries = [SimpleNamespace(metrics={"valid_perplexity": p}) for p in (4.917, 6.3e41, None)]
+    entrant: Any = SimpleNamespace(name="bytenet", refused=None, best=0.5, tries=tries)
+    console_lines.say_choice([entrant])
+    assert capsys.readouterr().out == (
+        "bytenet: train.learning_rate_scale 0.5 x the base's (validation perplexities of its "
+        "tries: 4.92, 6.3e+41, nan)\n"
+    )
+
+
 def test_a_sweep_of_which_all_tries_failed_has_failed(tiny_config: Config) -> None:
     """Table 2 trains nothing after them, and has no results."""
     failed: Any = SimpleNamespace(

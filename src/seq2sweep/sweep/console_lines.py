@@ -43,7 +43,7 @@ def say_choice(entrants: Sequence[contest.Entrant]) -> None:
         if one.refused is not None:
             console.say(f"{one.name}: not trained ({one.refused.cause})")
             continue
-        found = ", ".join(f"{contest.perplexity(result):,.2f}" for result in one.tries)
+        found = ", ".join(console.perplexity(contest.perplexity(result)) for result in one.tries)
         console.say(
             f"{one.name}: train.learning_rate_scale {one.best:g} x the base's (validation "
             f"perplexities of its tries: {found})"

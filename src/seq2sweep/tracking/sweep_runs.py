@@ -91,7 +91,7 @@ class SweepRecorder:
         elif event == "result":
             line = (
                 f"step {figures['step']}/{variant.config.train.steps}  "
-                f"valid perplexity {figures['valid_perplexity']:.2f}"
+                f"valid perplexity {console.perplexity(figures['valid_perplexity'])}"
             )
         elif event == "scored":
             self._score(variant, figures)
