@@ -1027,6 +1027,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/sweep/contest.py": [
             ("return run(chosen, on_trial)", "return run([*_trials(tries), *chosen], on_trial)"),
         ],
+        f"{PACKAGE}/sweep/variants.py": [
+            ("            scored=False,\n", ""),
+        ],
         f"{PACKAGE}/sweep/budget.py": [
             ('if base.model.architecture != "transformer":', "if False:"),
         ],

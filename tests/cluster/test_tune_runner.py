@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -331,6 +332,31 @@ def test_a_trial_is_scored_while_the_last_ones_still_train(
     )
     assert seen == [True]
     assert [result.metrics["bleu"] for result in results] == [4.0, 300.0]
+
+
+def test_what_is_not_to_be_scored_is_scored_only_when_it_is_asked_for(
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    """A try of a learning rate, which may be the final training too."""
+    one = configuration.with_changes(
+        config, {"sweep.base": {"train.steps": 4}, "sweep.space": {}, "sweep.scheduler": "none"}
+    )
+    (base,), _ = variants(one)
+    for scored in (False, True):
+        listener = Listener()
+        (result,) = run_sweep(
+            one,
+            [dataclasses.replace(base, scored=scored)],
+            encoded=tiny_corpus.encoded,
+            project=project,
+            name="sweep",
+            score=scoring.score,
+            final=True,
+            on_trial=listener,
+        )
+        assert result.status == "finished"
+        assert result.metrics["valid_perplexity"] > 1
+        assert ("scored" in listener.of("base")) is ("bleu" in result.metrics) is scored
 
 
 def test_a_trial_that_fits_nowhere_is_an_error_at_once(

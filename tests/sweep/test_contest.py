@@ -109,6 +109,8 @@ def test_tries_and_training_together_take_the_flops_of_the_base(data: Bitext) ->
         assert [rate_of(one) for one in final] == [2 * best[name]] * 2
         assert [one.seed for one in final] == [1, 2]
         assert {one.seed for one in tried} == {1}
+        assert {one.scored for one in tried} == {False}  # of which the perplexity counts
+        assert {one.scored for one in final} == {True}
         assert {one.variant for one in final} == {name}
         assert not any("learning_rate" in key for one in final for key in one.changes)
 

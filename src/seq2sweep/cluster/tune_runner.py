@@ -65,7 +65,7 @@ def run_sweep(
     so too: what follows from it must stay as it is.
     on_trial: called in this thread with an event, its variant and figures. Each variant has one
     "started" and one "finished", "stopped early" or "failed", whatever happens, with "result" for
-    every validation between them; then "scored" if it has a checkpoint.
+    every validation between them; then "scored" if it has a checkpoint and is to be scored.
 
     Results come in the order of the variants. A failed trial is a result, not an error.
     Raises UserError when a trial does not fit the cluster.
@@ -334,7 +334,7 @@ class _Sweep:
         if not record.status or record.variant.slug in self.asked:
             return
         self.asked.add(record.variant.slug)
-        if record.status == "failed" or record.reuse_cause():
+        if record.status == "failed" or not record.variant.scored or record.reuse_cause():
             return
         checkpoint = record.checkpoint()
         if checkpoint is None:

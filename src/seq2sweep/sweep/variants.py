@@ -30,7 +30,8 @@ class Variant:
 
     variant: what is compared, the same for all seeds; name: of this training alone. changes: what
     it does to the base variant, by dotted key, the seed left out. row: of Table 3, where
-    `sweep.method` is table3.
+    `sweep.method` is table3. scored: whether it is to translate; of a try of a learning rate the
+    perplexity counts.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Variant:
     changes: Changes
     config: Config
     row: table3.Row | None = None
+    scored: bool = True
 
     @property
     def seed(self) -> int:
@@ -199,6 +201,7 @@ def _drafts_of_table2(
             label=f"{name} at {_text(tried)} x the learning rate",
             tuned={LEARNING_RATE: tried * scale},
             share=sweep.search_share / len(sweep.learning_rates),
+            scored=False,
         )
 
 
@@ -216,7 +219,7 @@ def proposed(base: Config, data: Bitext) -> Callable[[Changes], list[Variant] | 
 @dataclass(frozen=True)
 class _Draft:
     """What a method asks for; problem: why it cannot be. tuned: what it changes besides, for its
-    own good, and is not called by; share: of the budget."""
+    own good, and is not called by; share: of the budget; scored: as of `Variant`."""
 
     changes: Changes
     row: table3.Row | None = None
@@ -224,6 +227,7 @@ class _Draft:
     label: str | None = None
     tuned: Changes = dataclasses.field(default_factory=dict)
     share: float = 1.0
+    scored: bool = True
 
     @property
     def name(self) -> str:
@@ -262,7 +266,7 @@ def _make(draft: _Draft, base: Config, budget: Budget) -> Variant | Refused:
             f"{train.warmup_steps}: raise sweep.search_share or train.steps, or lower the warm-up",
         )
     config = dataclasses.replace(as_scored(config), train=train)
-    return Variant(exact.name, exact.name, exact.changes, config, exact.row)
+    return Variant(exact.name, exact.name, exact.changes, config, exact.row, exact.scored)
 
 
 def _refuse(draft: _Draft, base: Config, cause: str) -> Refused:
