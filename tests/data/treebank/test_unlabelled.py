@@ -13,6 +13,7 @@ import phrasebook
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.data.treebank import unlabelled
+from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.errors import UserError
 
 
@@ -24,8 +25,11 @@ def test_the_phrasebook_goes_on_where_its_training_split_ends() -> None:
     config = config_of(
         **{"data.phrasebook.train": 30, "data.phrasebook.seed": 7, "self_training.sentences": 12}
     )
-    whole = [pair.source for pair in phrasebook.generate("train", 42, 7)]
-    assert [*unlabelled.sentences(config)] == whole[30:]
+    trees = [parse_tree(pair.tree) for pair in phrasebook.generate("train", 42, 7)]
+    found = [*unlabelled.sentences(config)]
+    assert found == [" ".join(tree.words) for tree in trees[30:]]
+    # The full stop is a word, as in the treebank.
+    assert {line.split(" ")[-1] for line in found} <= {".", "?"}
 
 
 def test_the_phrasebook_has_an_end() -> None:

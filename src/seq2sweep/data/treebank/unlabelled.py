@@ -13,13 +13,13 @@ from seq2sweep.config import Config
 from seq2sweep.data import sources
 from seq2sweep.data.archives import Text
 from seq2sweep.data.reading import read_lines
-from seq2sweep.data.treebank.trees import words_of
+from seq2sweep.data.treebank.trees import parse_tree, words_of
 from seq2sweep.errors import UserError
 
 
 def sentences(config: Config) -> Iterator[str]:
     """Those of `self_training.files`, in their order; of the phrasebook those that its training
-    split would have next.
+    split would have next, cut into words as its trees are.
 
     Raises UserError for a file that is outside of data.folder or no text, and where the phrasebook
     has not so many.
@@ -34,7 +34,8 @@ def sentences(config: Config) -> Iterator[str]:
                 f"beside its {trees:,} training pairs: ask for no more"
             )
         pairs = phrasebook.generate("train", trees + asked.sentences, data.phrasebook.seed)
-        yield from (pair.source for pair in itertools.islice(pairs, trees, None))
+        found = (pair.tree for pair in itertools.islice(pairs, trees, None))
+        yield from (" ".join(parse_tree(tree).words) for tree in found)
         return
     sources.check_inside("self_training.files", asked.files)
     for name in asked.files:
