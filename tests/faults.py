@@ -427,7 +427,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/evaluate/test_translator.py": {
         f"{PACKAGE}/evaluate/translator.py": [
-            ("[*map(words_of, lines)]", "[line.split() for line in lines]"),
+            ("[*map(sentence_words, lines)]", "[line.split() for line in lines]"),
+            ("[*map(sentence_words, lines)]", "[*map(words_of, lines)]"),
         ],
         f"{PACKAGE}/data/treebank/trees.py": [
             ('re.compile(r"\\S+", re.ASCII)', 're.compile(r"\\S+")')
@@ -712,7 +713,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('" ".join(parse_tree(tree).words)', '" ".join(parse_tree(tree).words[:-1]) + "."'),
             ("elif sentence in known:", "elif False:"),
             ("            seen.add(digest)\n", ""),
-            ('" ".join(words_of(line))', '" ".join(line.split("  ")).strip()'),
+            ('" ".join(sentence_words(line))', '" ".join(line.split("  ")).strip()'),
+            ('" ".join(sentence_words(line))', '" ".join(line.split())'),
         ],
     },
     "tests/report/test_table4.py": {

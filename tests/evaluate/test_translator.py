@@ -160,6 +160,11 @@ def test_words_of_trees_are_parted_as_in_treebanks(
     assert parser.clean([line]) == ["5\u2009mg of X\u00a0Y"]
     [[best, *_]] = parser.translate([line])
     assert parse_tree(best.text).words == ("5\u2009mg", "of", "X\u00a0Y")
+    # Brackets in a sentence would be some of its tree.
+    words = ["the", "-LRB-", "old", "-RRB-", "f-LRB-x-RRB-"]
+    assert parser.clean(["the ( old ) f(x)"]) == [" ".join(words)]
+    [[best, *_]] = parser.translate(["the ( old ) f(x)"])
+    assert parse_tree(best.text).words == tuple(words)
 
 
 def test_it_streams_what_it_translates(config: Config, folder: Path, tiny_corpus: Corpus) -> None:

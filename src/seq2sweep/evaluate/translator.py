@@ -17,7 +17,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import EvaluateConfig, ModelConfig
 from seq2sweep.data.clean import Normaliser
 from seq2sweep.data.treebank.linearisation import rebuild
-from seq2sweep.data.treebank.trees import words_of
+from seq2sweep.data.treebank.trees import sentence_words, words_of
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average, build
 from seq2sweep.decode.beam import Engine, Translation, translate
@@ -175,7 +175,7 @@ class Translator:
         trees, whose tags are XX unless the model writes them.
         """
         trees = self.vocabulary.symbols is not None
-        words, clean = [*map(words_of, lines)], self.clean(lines)
+        words, clean = [*map(sentence_words, lines)], self.clean(lines)
         found = translate(
             self.model,
             self.vocabulary,
@@ -218,7 +218,7 @@ class Translator:
     def clean(self, lines: Sequence[str]) -> list[str]:
         """Lines as training text was, or, for trees, words with single blanks between."""
         if self.vocabulary.symbols is not None:
-            return [" ".join(words_of(line)) for line in lines]
+            return [" ".join(sentence_words(line)) for line in lines]
         return [self.normaliser(line) for line in lines]
 
     def ctranslate2(self, stack: contextlib.ExitStack) -> Engine:

@@ -61,11 +61,23 @@ def test_files_are_read_in_their_order(tmp_path: Path) -> None:
 
 def test_what_is_known_or_repeated_or_empty_is_left_out_and_counted() -> None:
     counts: Counter[str] = Counter()
-    lines = ["a \t b\t", "c", "", " ", "a b", "d\u2009e", "known one", "c", "d\u2009e f"]
-    found = [*unlabelled.fresh(lines, {"known one"}, counts)]
-    # U+2009 is part of a word, as in trees.
-    assert found == ["a b", "c", "d\u2009e", "d\u2009e f"]
-    assert counts == {"read": 9, "empty": 2, "known": 1, "repeated": 2}
+    lines = [
+        "a \t b\t",
+        "c",
+        "",
+        " ",
+        "a b",
+        "d\u2009e",
+        "known one",
+        "c",
+        "d\u2009e f",
+        "( a )",
+        "( b )",
+    ]
+    found = [*unlabelled.fresh(lines, {"known one", "-LRB- a -RRB-"}, counts)]
+    # U+2009 is part of a word, as in trees; brackets are written as there.
+    assert found == ["a b", "c", "d\u2009e", "d\u2009e f", "-LRB- b -RRB-"]
+    assert counts == {"read": 11, "empty": 2, "known": 2, "repeated": 2}
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,12 @@ def words_of(line: str) -> list[str]:
     return _WORD.findall(line)
 
 
+def sentence_words(line: str) -> list[str]:
+    """The words of a sentence that is no tree's: its brackets are written as in treebanks, as they
+    would be brackets of the tree."""
+    return words_of(line.replace("(", "-LRB-").replace(")", "-RRB-"))
+
+
 class Bracket(NamedTuple):
     """A constituent: its label, its first word, and the word after its last."""
 

@@ -13,7 +13,7 @@ from seq2sweep.config import Config
 from seq2sweep.data import sources
 from seq2sweep.data.archives import Text
 from seq2sweep.data.reading import read_lines
-from seq2sweep.data.treebank.trees import parse_tree, words_of
+from seq2sweep.data.treebank.trees import parse_tree, sentence_words
 from seq2sweep.errors import UserError
 
 
@@ -49,7 +49,7 @@ def fresh(lines: Iterable[str], known: set[str], counts: Counter[str]) -> Iterat
     """
     seen: set[bytes] = set()
     for line in lines:
-        sentence = " ".join(words_of(line))
+        sentence = " ".join(sentence_words(line))
         counts["read"] += 1
         if not sentence:
             counts["empty"] += 1
