@@ -215,6 +215,8 @@ def _trees(
         ]
         for split, entries in found.items()
     }
+    if fetched is None:
+        corpora.check_apart(splits)
     return about | {"splits": splits}
 
 

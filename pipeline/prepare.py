@@ -104,10 +104,27 @@ def prepare_trees(config: configuration.Config, provenance: dict[str, Any]) -> N
             _copy_phenomena(folder, metrics["test"]["kept"])
         for split in files.SPLITS:
             files.write_header(folder, split, metrics[split]["kept"])
-    kept = metrics["train"]["kept"]
+        for split, count in _in_training(folder).items():
+            metrics[split]["in_training"] = count
+    kept, test = metrics["train"]["kept"], metrics["test"]
     stage.write_metrics("prepare", metrics, {"pairs": kept})
     atomic.write_whole(stage.REPORTS / "dropped.tsv", as_table({}))
-    console.say(f"kept {kept:,} of {metrics['train']['read']:,} training trees")
+    console.say(
+        f"kept {kept:,} of {metrics['train']['read']:,} training trees; {test['in_training']:,} of "
+        f"{test['kept']:,} test sentences are among them"
+    )
+
+
+def _in_training(folder: Path) -> dict[str, int]:
+    """How many sentences of valid and test the training trees have too."""
+    train, *held_out = (
+        reading.read_lines(files.text_paths(folder, split)[0]) for split in files.SPLITS
+    )
+    waiting, found = [*map(Counter, held_out)], Counter[str]()
+    for sentence in train:
+        for split, sentences in zip(files.SPLITS[1:], waiting, strict=True):
+            found[split] += sentences.pop(sentence, 0)
+    return dict(found)
 
 
 class _Corpus:

@@ -24,6 +24,7 @@ TREE = """( (S (NP-SBJ-1 (NNP John)) (VP (VBZ has)
     (NP (DT a) (NN dog)) (NP (-NONE- *T*-1))) (. .)) )"""
 CLEAN = "(TOP (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .)))"
 SECOND = "(TOP (FRAG (NP=2 (NN dog)) (NP|X (NN a))))"
+THIRD = "(TOP (NP (DT a) (NN cow)))"
 EMPTY = "( (S (NP (-NONE- *))) )"
 WORDS = "John has a dog ."
 
@@ -45,7 +46,7 @@ def config_of(**changes: Any) -> configuration.Config:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory: an empty project with trees of one's own in `own`."""
     monkeypatch.chdir(tmp_path)
-    texts = {"a": f"{TREE}\n{EMPTY}\n", "b": SECOND, "valid": TREE * 2, "test": SECOND}
+    texts = {"a": f"{TREE}\n{EMPTY}\n", "b": SECOND, "valid": TREE * 2, "test": THIRD}
     (tmp_path / "own").mkdir()
     for name, text in texts.items():
         (tmp_path / "own" / f"{name}.mrg").write_text(text)
@@ -71,6 +72,7 @@ def test_files_become_words_and_symbols() -> None:
     counts = json.loads((stage.METRICS / "prepare.json").read_text())
     assert counts["train"] == {"read": 3, "kept": 2, "dropped": {"empty": 1}, "changed": {}}
     assert counts["valid"]["kept"] == 2
+    assert [counts[split]["in_training"] for split in ("valid", "test")] == [2, 0]
     pieces = Vocabulary.open(stage.VOCABULARY)
     assert pieces.symbols is not None
     assert pieces.symbols.labels == ("FRAG", "NP", "NP|X", "S", "VP")
@@ -191,6 +193,18 @@ def test_deep_trees_and_long_lines_are_trees(project: Path) -> None:
     assert train.target_lengths.tolist() == [20_002, 110_003, 9]
 
 
+def test_the_same_trees_in_two_splits_are_refused(project: Path) -> None:
+    for name in ("a", "test"):  # laid out in another way
+        (project / f"own/{name}.mrg").write_text(f"{TREE}{SECOND}".replace(" (", "\n("))
+    with pytest.raises(
+        UserError, match=r"^test.mrg \(test\) holds the same trees as a.mrg \(train\): give each"
+    ):
+        download.work(config_of())
+    (project / "own/test.mrg").write_text(f"{TREE}{THIRD}")
+    (project / "own/b.mrg").write_bytes((project / "own/a.mrg").read_bytes())
+    download.work(config_of())  # trees that weigh more in training are the user's choice
+
+
 def test_files_outside_of_the_folder_are_refused() -> None:
     with pytest.raises(UserError, match=r"names ../x.mrg, which is outside of data.folder"):
         download.work(config_of(**{"data.files.train": ["../x.mrg"]}))
@@ -200,8 +214,8 @@ def penn(root: Path, *sections: int) -> None:
     for section in sections:
         folder = root / f"wsj/{section:02}"
         folder.mkdir(parents=True)
-        (folder / f"wsj_{section:02}01.mrg").write_text(TREE)
-        (folder / f"wsj_{section:02}02.mrg").write_text(SECOND)
+        (folder / f"wsj_{section:02}01.mrg").write_text(TREE.replace("dog", f"dog{section}"))
+        (folder / f"wsj_{section:02}02.mrg").write_text(SECOND.replace("dog", f"dog{section}"))
 
 
 def test_the_penn_treebank_is_read_by_its_standard_sections(project: Path) -> None:

@@ -89,6 +89,20 @@ def describe(corpus: Corpus, root: Path, trees: Iterable[Tree]) -> dict[str, Any
     }
 
 
+def check_apart(splits: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
+    """Raises UserError where two splits have a file of the same trees. splits: as described."""
+    known: dict[str, tuple[str, str]] = {}
+    for split, entries in splits.items():
+        for entry in entries:
+            here = split, entry["name"]
+            first, name = known.setdefault(entry["trees"]["sha256"], here)
+            if first != split and entry["lines"]:
+                raise UserError(
+                    f"{entry['name']} ({split}) holds the same trees as {name} ({first}): give "
+                    "each split trees of its own, or its score means nothing"
+                )
+
+
 def _summed(trees: Iterable[Tree], total: TextSum) -> Iterator[Tree]:
     """The trees, each added to the sum as a line as it passes."""
     for tree in trees:
