@@ -184,6 +184,13 @@ def test_hostile_trees_are_one_line(project: Path, content: str, what: str) -> N
         read_and_cleaned(config_of())
 
 
+def test_a_bracket_within_a_tree_may_have_no_label(project: Path) -> None:
+    (project / "own/a.mrg").write_text("( (S ( (NN a) (NN b)) (=2 (VB c))) )")
+    made(config_of())
+    train, pieces = Bitext.open(stage.ENCODED, "train"), Vocabulary.open(stage.VOCABULARY)
+    assert pieces.decode([train.target(0).tolist()]) == ["(S ( XX XX ) ( XX ) )S"]
+
+
 def test_deep_trees_and_long_lines_are_trees(project: Path) -> None:
     deep = "(X " * 10_000 + "(N a)" + ")" * 10_000
     long = "(S " + "(N word) " * 110_000 + ")"

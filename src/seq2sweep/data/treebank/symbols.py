@@ -83,11 +83,11 @@ class Symbols:
         if not isinstance(described, dict) or described.get("kind") != KIND:
             raise ValueError(f"not of kind {KIND}")
         found = []
-        for key in ("labels", "tags", "words"):
+        # Within a tree a bracket may be without a label.
+        for key, shape in (("labels", r"[^\s()]*"), ("tags", r"[^\s()]+"), ("words", r"[^\s()]+")):
             texts = described.get(key, [] if key == "words" else None)
             if not isinstance(texts, list) or not all(
-                isinstance(text, str) and re.fullmatch(r"[^\s()]+", text, re.ASCII)
-                for text in texts
+                isinstance(text, str) and re.fullmatch(shape, text, re.ASCII) for text in texts
             ):
                 raise ValueError(f"{key} are not a list of texts without blanks and brackets")
             if len(set(texts)) < len(texts):
