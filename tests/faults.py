@@ -707,6 +707,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("against_base([first], [result.translations]", "against_base([gold], [first]"),
         ],
     },
+    "tests/data/treebank/test_symbols.py": {
+        f"{PACKAGE}/data/treebank/symbols.py": [
+            ("self._texts[number if number < len(self) else UNKNOWN]", "self._texts[number]"),
+            ('(("labels", r"[^\\s()]*"), ', '(("labels", r"[^\\s()]+"), '),
+        ],
+    },
     "tests/data/treebank/test_unlabelled.py": {
         f"{PACKAGE}/data/treebank/unlabelled.py": [
             ("itertools.islice(pairs, trees, None)", "itertools.islice(pairs, 0, None)"),
@@ -819,8 +825,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/data/treebank/symbols.py": [
             (
-                "self.words[number - first] if number >= first else self._texts[number]",
-                "self._texts[number]",
+                "self.words[number - first] if first <= number < len(self) else self._text(number)",
+                "self._text(number)",
             ),
         ],
     },

@@ -28,6 +28,14 @@ def test_a_label_that_was_not_learned_is_unknown() -> None:
     assert symbols.decode([[5, UNKNOWN]]) == ["(S ⁇"]
 
 
+def test_what_is_beyond_the_last_symbol_is_unknown() -> None:
+    """A model has columns to spare, and one that learned little may write them."""
+    symbols = Symbols(["S"], ["N"], ["a"])
+    assert len(symbols) == 9
+    assert symbols.decode([[5, 8, 9, 6, 30, EOS, 9]]) == ["(S XX ⁇ )S ⁇"]
+    assert [symbols.id_to_piece(i) for i in (7, 8, 9, 30)] == ["N", "a", "⁇", "⁇"]
+
+
 def test_words_may_be_their_tags() -> None:
     symbols = Symbols.learn([TREE], tags=True)
     assert symbols.tags == (".", "DT", "NN", "NNP", "VBZ")

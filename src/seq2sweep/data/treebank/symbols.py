@@ -61,14 +61,18 @@ class Symbols:
         return [self._words.get(word, 0) for word in words]
 
     def id_to_piece(self, number: int) -> str:
-        """A symbol as text; a word that is written as itself is that word."""
+        """A symbol as text, as `decode` has it; a word that is written as itself is that word."""
         first = len(self._texts) - len(self.words)
-        return self.words[number - first] if number >= first else self._texts[number]
+        return self.words[number - first] if first <= number < len(self) else self._text(number)
+
+    def _text(self, number: int) -> str:
+        """Of a model's columns to spare, which are no symbols, that of what is unknown."""
+        return self._texts[number if number < len(self) else UNKNOWN]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The symbols of each sequence up to its first EOS, with blanks between."""
         said = (itertools.takewhile(lambda i: i != EOS, sequence) for sequence in ids)
-        return [" ".join(self._texts[i] for i in sequence) for sequence in said]
+        return [" ".join(map(self._text, sequence)) for sequence in said]
 
     def dump(self) -> bytes:
         """The file of them: JSON."""
