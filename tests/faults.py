@@ -1267,8 +1267,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('(described["lines"], about["sha256"])', '(total.lines, about["sha256"])'),
             ("(total.lines, total.sha256()) != (described", "(0, total.sha256()) == (described"),
         ],
+        f"{PACKAGE}/data/bitext.py": [
+            (', header.get("symbols", 0))),', ", 0)),"),
+        ],
         f"{PACKAGE}/data/vocabulary.py": [
             ("both = model + symbols.dump() if symbols else model", "both = model"),
+            ("token_type(max(len(self), len(self.symbols or ())))", "token_type(len(self))"),
             ('if side == "target" and self.symbols is not None:', "if self.symbols is not None:"),
         ],
     },

@@ -124,6 +124,16 @@ def test_frequent_words_may_be_written_as_themselves() -> None:
     ]
 
 
+def test_there_may_be_more_symbols_than_two_bytes_tell_apart(project: Path) -> None:
+    words = 66_000
+    (project / "own/a.mrg").write_text("".join(f"(S (NN {i}))" for i in range(words)))
+    made(config_of(**{"parsing.words": words, "vocabulary.size": 24}))
+    train = Bitext.open(stage.ENCODED, "train")
+    own = [int(train.target(i)[1]) for i in range(words)]
+    assert len({*own}) == words
+    assert max(own) > 65_535
+
+
 def test_word_pieces_are_learned_from_sentences_alone() -> None:
     made(config_of())
     model = (stage.VOCABULARY / "vocabulary.model").read_bytes()

@@ -2,7 +2,7 @@
 
 Format 2. A folder holds for each split a header, `{split}.json`, and for each side three flat
 little-endian files: `{split}.{side}.tokens`, the token ids of all sentences in a row (uint16, or
-uint32 for more than 65535 pieces); `{split}.{side}.lengths`, int32 [sentences]; and
+uint32 for more than 65535 pieces, or symbols); `{split}.{side}.lengths`, int32 [sentences]; and
 `{split}.{side}.offsets`, int64 [sentences + 1]: sentence i is tokens[offsets[i]:offsets[i + 1]].
 Every sentence ends with EOS, so none is empty.
 
@@ -209,7 +209,7 @@ def _open_side(folder: Path, header: dict[str, Any], split: str, side: str) -> S
             raise UserError(f"{path} is {state}: remove {folder} and run `dvc repro`")
     # As plain arrays: slicing the memmap class itself is several times slower.
     kinds = {
-        "tokens": token_type(header["vocabulary"]["size"]),
+        "tokens": token_type(max(header["vocabulary"]["size"], header.get("symbols", 0))),
         "lengths": np.dtype("<i4"),
         "offsets": np.dtype("<i8"),
     }

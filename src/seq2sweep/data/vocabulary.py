@@ -123,11 +123,12 @@ class Vocabulary:
     ) -> tuple[NDArray[Any], NDArray[np.int32]]:
         """What `encode` gives, in a row: token ids [tokens] and the lengths [lines] of each line.
 
-        The ids are of type `token_type(len(self))`.
+        The ids are of the type `token_type` of the larger one where the target has its own.
         """
         encoded = self.encode(lines, side)
         lengths = np.fromiter(map(len, encoded), np.int32, len(encoded))
-        kind, total = token_type(len(self)), int(lengths.sum(dtype=np.int64))
+        kind = token_type(max(len(self), len(self.symbols or ())))
+        total = int(lengths.sum(dtype=np.int64))
         return np.fromiter(itertools.chain.from_iterable(encoded), kind, total), lengths
 
     def tokens(self, ids: Sequence[int], side: str = "source") -> list[str]:
