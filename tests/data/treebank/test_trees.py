@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+from seq2sweep.data.treebank import trees as trees_module
 from seq2sweep.data.treebank.trees import (
     Bracket,
     Tree,
@@ -92,6 +93,18 @@ def test_what_is_no_tree_is_one_line(tmp_path: Path, text: str, line: int, what:
     if "\n" not in text:
         with pytest.raises(TreeError):
             parse_tree(text)
+
+
+def test_a_bracket_that_is_missing_is_told_before_memory_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trees_module, "LONGEST", 30)
+    file = tmp_path / "some.trees"
+    file.write_text("(S (NN a))\n(S (NN b)\n" + "(S (NN c))\n" * 100)
+    with pytest.raises(UserError, match=r"line 2: 30 words and brackets from here on are no whole"):
+        list(read_trees(file))
+    file.write_text("(S (NN a))\n" * 100)
+    assert len(list(read_trees(file))) == 100
 
 
 def test_depth_and_length_are_no_limit() -> None:

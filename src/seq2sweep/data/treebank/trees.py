@@ -25,6 +25,11 @@ _WORD = re.compile(r"\S+", re.ASCII)
 """Words of CRAFT hold other kinds of space, such as U+200A."""
 
 
+LONGEST = 1 << 21
+"""Brackets, labels, tags and words of a tree. Where one bracket is missing, all that follows would
+be within that tree, and in memory."""
+
+
 class TreeError(ValueError):
     """A text is no tree. line: counted from 1."""
 
@@ -115,11 +120,16 @@ def parse_tree(line: str) -> Tree:
 
 
 def _trees(tokens: Iterable[tuple[int, str]]) -> Iterator[Tree]:
-    reader = _Reader()
+    reader, length = _Reader(), 0
     for line, token in tokens:
+        length += 1
         if reader.take(line, token):
             yield reader.tree()
-            reader = _Reader()
+            reader, length = _Reader(), 0
+        elif length == LONGEST:
+            raise TreeError(
+                reader.begun, f"{LONGEST:,} words and brackets from here on are no whole tree"
+            )
     if reader.open:
         raise TreeError(reader.begun, f"{len(reader.open)} brackets that begin here are not closed")
 
