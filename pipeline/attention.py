@@ -177,7 +177,7 @@ def record(config: Config, run: Recorder, metrics: dict[str, Any]) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name) / "attention"
         folder.mkdir()
-        if not config.data.private:
+        if not config.data.kept_back:
             write_whole(folder / "index.html", PAGE.read_text(encoding="utf-8"))
         write_whole(folder / "heads.csv", attention_page.as_csv(metrics["of_heads"]))
         run.artifact(folder)

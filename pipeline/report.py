@@ -75,7 +75,7 @@ def work(config: Config) -> None:
     texts["index.html"] = page.render(results)
     for name, text in texts.items():
         write_whole(stage.REPORTS / name, text)
-    if not config.data.private:
+    if not config.data.kept_back:
         record(config, receipt, results, evaluate)
 
 

@@ -106,6 +106,11 @@ class DataConfig:
     folder: str = field("what the data is made from; DVC runs again when it changes", rule=PATH)
     phrasebook: PhrasebookConfig = field("read when dataset is phrasebook")
     files: FilesConfig = field("read when dataset is files")
+    private: bool = field(
+        "record no sentence of it in MLflow, as its licence is yours alone; of ptb none ever is",
+        result=False,
+        default=False,
+    )
 
     @property
     def task(self) -> Literal["translation", "parsing"]:
@@ -123,9 +128,9 @@ class DataConfig:
         return self.dataset not in ("phrasebook", "files", "ptb")
 
     @property
-    def private(self) -> bool:
+    def kept_back(self) -> bool:
         """Whether nothing of the text may be published: its licence is the user's own."""
-        return self.dataset == "ptb"
+        return self.private or self.dataset == "ptb"
 
     def problems(self) -> Iterator[str]:
         """What is recorded of the data must be able to be true of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -79,11 +79,9 @@ def score_model(
         metrics = result.metrics | beside(result) | {"mlflow_run_id": relay.run_id(run)}
         write_whole(table, result.table)
         stage.write_metrics(name, metrics, shown_by_dvc(metrics, config))
-        files = [stage.METRICS / f"{name}.json", *[table] * (not config.data.private)]
-        record(run, config, translator, header, metrics, files, model.parent, ending)
-        if not config.data.private:
-            columns, *rows = table_rows(result.table)
-            run.table("translations.json", columns, rows)
+        run.artifact(stage.METRICS / f"{name}.json")
+        record_text(run, config, table, result.table)
+        record(run, config, translator, header, metrics, model.parent, ending)
         made_of = {"trained": receipt.get("trained", {}), "weights": receipt["checkpoints"]}
         source.record(run, config, **made_of, scores=reproducible(metrics, config))
     console.say(
@@ -121,24 +119,31 @@ def _receipt(config: Config, header: dict[str, Any], folder: Path) -> dict[str, 
     return receipt
 
 
+def record_text(run: Recorder, config: Config, table: Path, text: str) -> None:
+    """Give the run the table of translations, as a file and to look at, unless what is in it must
+    stay here. text: that of the file."""
+    if config.data.kept_back:
+        return
+    run.artifact(table)
+    columns, *rows = table_rows(text)
+    run.table("translations.json", columns, rows)
+
+
 def record(
     run: Recorder,
     config: Config,
     translator: Translator,
     header: dict[str, Any],
     metrics: dict[str, Any],
-    files: Sequence[Path],
     beside: Path,
     ending: str,
 ) -> None:
-    """Give the run its files and the model that was scored, and the training's run the scores.
+    """Give the run the model that was scored, and the training's run the scores.
 
     The model is registered, as the newest of its data and languages. translator: of what was
     scored; header: of the encoded data; metrics: as in metrics/evaluate.json; beside: a folder to
     make the model in; ending: as `score_model` has it.
     """
-    for file in files:
-        run.artifact(file)
     figures, model = shown(metrics, config), f"transformer{ending}"
     score = str(config.data.score)
     main = {score: f"{figures[score]:.2f}"}
