@@ -91,6 +91,15 @@ def test_ours_stands_beside_the_papers() -> None:
     assert "`EVALB, COLLINS.prm`" in notes
 
 
+def test_another_architecture_is_called_by_its_name() -> None:
+    made = parser()
+    made = dataclasses.replace(made, model={**(made.model or {}), "architecture": "recurrent"})
+    names = ["GNMT (ours)", "GNMT (ours), unconstrained"]
+    assert [row[0] for row in table4.tables(made)[0].rows[:2]] == names
+    found = rows(table4_files(made)["table4.csv"])
+    assert [row["parser"] for row in found[:2]] == names
+
+
 @pytest.mark.parametrize(
     ("standard", "told"),
     [(True, "two tables are comparable"), (False, "Not comparable: what is printed is of section")],

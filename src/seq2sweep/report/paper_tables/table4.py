@@ -12,8 +12,8 @@ from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, millions, plain, signed, whole
 
 TITLE = "Table 4, measured"
-OURS = "Transformer (ours)"
-UNCONSTRAINED = f"{OURS}, unconstrained"
+RIVALS = {"recurrent": "GNMT", "convolutional": "ConvS2S", "bytenet": "ByteNet"}
+"""What `model.architecture` is called where it is not the paper's own."""
 PRINTED = ("parser", "training", "F1 (WSJ 23)")
 MEASURED = (
     "parser",
@@ -91,6 +91,16 @@ class Parser:
         return found if self.student is None else [*found, (SEMI_SUPERVISED, self.student)]
 
     @property
+    def name(self) -> str:
+        """Of the model, as one of ours."""
+        return f"{RIVALS.get((self.model or {}).get('architecture', ''), 'Transformer')} (ours)"
+
+    @property
+    def unconstrained(self) -> str:
+        """`name`, where it searches among all symbols."""
+        return f"{self.name}, unconstrained"
+
+    @property
     def margin(self) -> float | None:
         """`margin_of` the first one."""
         return margin_of(self.evaluate)
@@ -136,10 +146,14 @@ def _of_training(
     }
     counts = {key: evaluate[key] for key in ("sentences", "errors", "skipped")}
     malformed = (evaluate.get("well_formed") or {}).get("malformed")
-    ours = {"parser": OURS, "f1_margin": margin_of(evaluate), "constrained": True, **counts}
+    ours = {"parser": parser.name, "f1_margin": margin_of(evaluate), "constrained": True, **counts}
     lines = [system | ours | {"malformed": malformed} | _score_columns(evaluate)]
     if free := evaluate.get("unconstrained"):
-        more = {"parser": UNCONSTRAINED, "constrained": False, "malformed": free["malformed"]}
+        more = {
+            "parser": parser.unconstrained,
+            "constrained": False,
+            "malformed": free["malformed"],
+        }
         lines.append(system | more | _score_columns(free))
     return lines
 
@@ -194,9 +208,9 @@ def _rows(parser: Parser, trained_on: str, evaluate: Mapping[str, Any]) -> list[
         millions(parser.parameters),
         f"beam {plain(evaluate['beam'])}, α {plain(evaluate['alpha'])}",
     )
-    rows = [(OURS, *system, *_scores(evaluate, plus_or_minus))]
+    rows = [(parser.name, *system, *_scores(evaluate, plus_or_minus))]
     if free := evaluate.get("unconstrained"):
-        rows.append((UNCONSTRAINED, *system, *_scores(free)))
+        rows.append((parser.unconstrained, *system, *_scores(free)))
     return rows
 
 
