@@ -17,7 +17,7 @@ from seq2sweep.cli import main
 from seq2sweep.data.treebank.linearisation import linearise, rebuild
 from seq2sweep.data.treebank.trees import Bracket, Tree, parse_tree
 from seq2sweep.errors import UserError
-from seq2sweep.evaluate.brackets import score_files, score_trees
+from seq2sweep.evaluate.brackets import left_out, score_files, score_trees
 from tests.data.treebank.random_trees import LABELS, TAGS, trees
 from tests.data.treebank.real_trees import REAL, real_trees
 
@@ -116,6 +116,26 @@ def test_a_line_without_a_word_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "gold").write_text(f"{S}\n" * 3)
     found = score_files(tmp_path / "found", tmp_path / "gold")
     assert (found["errors"], found["skipped"], found["error_lines"]) == (0, 2, [2, 3])
+    assert left_out(found) == 2
+
+
+def test_what_has_no_word_in_gold_is_skipped_and_missed_by_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dots = "(TOP (X (: ...) (. .)))"
+    (tmp_path / "found").write_text(f"{S}\n{dots}\n{dots}\n")
+    (tmp_path / "gold").write_text(f"{S}\n{dots}\n{S}\n")
+    found = score_files(tmp_path / "found", tmp_path / "gold")
+    assert [found[key] for key in ("errors", "skipped", "wordless", "error_lines")] == [
+        0,
+        2,
+        1,
+        [3],
+    ]
+    assert found["short"]["wordless"] == left_out(found) == 1
+    (tmp_path / "found").write_text(f"{S}\n{dots}\n{S}\n")
+    assert main(["score", str(tmp_path / "found"), str(tmp_path / "gold"), "--trees"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_long_sentences_are_not_short_and_punctuation_makes_them_long() -> None:

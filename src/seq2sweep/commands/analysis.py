@@ -95,13 +95,12 @@ def _score_trees(options: argparse.Namespace) -> None:
         raise UserError("--to and --from go with translations, not with --trees")
     found = brackets.score_files(options.hypothesis, Path(options.reference))
     print_json(found)
-    if found["errors"] or found["skipped"]:
+    if lost := brackets.left_out(found):
         lines = ", ".join(map(str, found["error_lines"]))
-        left_out = found["errors"] + found["skipped"]
         print(
-            f"seq2sweep: {left_out} of {found['sentences']} sentences are in no figure: they have "
+            f"seq2sweep: {lost} of {found['sentences']} sentences are in no figure: they have "
             f"other words than gold, or none (lines {lines}"
-            f"{', ...' if left_out > len(found['error_lines']) else ''})",
+            f"{', ...' if lost > len(found['error_lines']) else ''})",
             file=sys.stderr,
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,13 @@ SHOWN = 10
 
 @dataclass
 class Sums:
-    """Over sentences that could be compared; `skipped` had no word left, `errors` other words."""
+    """Over sentences that could be compared; `skipped` had no word left, `errors` other words.
+    wordless: of the skipped those where gold has none either, such as a row of dots."""
 
     sentences: int = 0
     errors: int = 0
     skipped: int = 0
+    wordless: int = 0
     gold: int = 0
     found: int = 0
     matched: int = 0
@@ -59,6 +61,7 @@ class Sums:
             "sentences": self.sentences,
             "errors": self.errors,
             "skipped": self.skipped,
+            **({"wordless": self.wordless} if self.wordless else {}),
         }
 
 
@@ -83,7 +86,7 @@ def score_trees(hypotheses: Iterable[Tree | None], gold: Sequence[Tree]) -> dict
     (`short`), and by label; `error_lines`: the first few sentences that could not be compared.
 
     None is a hypothesis that is no tree. A sentence with other words than gold, or none, is left
-    out of all sums, of recall too: both counts must be 0 for a score to mean anything.
+    out of all sums, of recall too: `left_out` must be 0 for a score to mean anything.
     """
     whole, short, wrong = Sums(), Sums(), list[int]()
     for number, (hypothesis, reference) in enumerate(zip(hypotheses, gold, strict=True), 1):
@@ -103,6 +106,12 @@ def score_trees(hypotheses: Iterable[Tree | None], gold: Sequence[Tree]) -> dict
         },
         "error_lines": wrong[:SHOWN],
     }
+
+
+def left_out(scores: Mapping[str, Any]) -> int:
+    """How many sentences are in no sum though gold has words in them. scores: of `score_trees`."""
+    lost: int = scores["errors"] + scores["skipped"] - scores.get("wordless", 0)
+    return lost
 
 
 def parse_gold(lines: Iterable[str], name: str) -> list[Tree]:
@@ -137,19 +146,21 @@ def f1(matched: int, gold: int, found: int) -> float:
 
 
 def _add(hypothesis: Tree | None, reference: Tree, sums: Sequence[Sums]) -> bool:
-    """Whether the sentence could be compared."""
+    """Whether all is in the sums that should be: the sentence could be compared, or has no word."""
     gold = _counted(reference)
     found = None if hypothesis is None else _counted(hypothesis)
     skipped = found is not None and not found.words
     compared = found is not None and not skipped and found.words == gold.words
+    wordless = skipped and not gold.words
     crossing = _crossing(found.brackets, gold.brackets) if found and compared else 0
     for one in sums:
         one.sentences += 1
         one.skipped += skipped
+        one.wordless += wordless
         one.errors += not (skipped or compared)
         if found and compared:
             _add_compared(one, found, gold, crossing)
-    return compared
+    return compared or wordless
 
 
 def _counted(tree: Tree) -> Tree:

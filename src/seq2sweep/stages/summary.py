@@ -7,6 +7,7 @@ from typing import Any
 
 from seq2sweep import console
 from seq2sweep.config import Config
+from seq2sweep.evaluate.brackets import left_out
 from seq2sweep.paths import read_json
 from seq2sweep.stages import stage
 
@@ -51,15 +52,15 @@ def _bleu(evaluation: dict[str, Any]) -> str:
 
 def _f1(evaluation: dict[str, Any]) -> str:
     """Loud where F1 leaves sentences out."""
-    left_out = evaluation["errors"] + evaluation["skipped"]
+    lost = left_out(evaluation)
     free = evaluation.get("unconstrained")
     return (
         f"F1 {evaluation['f1']:.2f} ({evaluation['signature']}), precision "
         f"{evaluation['precision']:.2f}, recall {evaluation['recall']:.2f}, complete match "
         f"{evaluation['complete']:.2f} %, perplexity {evaluation['perplexity']:.3f}"
         + (f"\nUnconstrained F1 {free['f1']:.2f}, {free['malformed']} malformed" if free else "")
-        + f"\nWARNING: {left_out} of {evaluation['sentences']} sentences are not in F1: "
-        f"{evaluation['errors']} errors, {evaluation['skipped']} skipped" * bool(left_out)
+        + f"\nWARNING: {lost} of {evaluation['sentences']} sentences are not in F1: "
+        f"{evaluation['errors']} errors, {evaluation['skipped']} skipped" * bool(lost)
     )
 
 

@@ -94,6 +94,8 @@ def test_errors_are_said_loudly() -> None:
     assert "9, 10 and more." in many["alarm"]
     skipped = parsing_scores.context(parser(skipped=1, error_lines=[4]), [])
     assert "errors: 0, skipped: 1." in skipped["alarm"]
+    wordless = parsing_scores.context(parser(skipped=1, wordless=1), [])
+    assert wordless["alarm"] == ""
 
 
 def test_what_a_run_has_not_is_left_out() -> None:

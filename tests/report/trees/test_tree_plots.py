@@ -52,6 +52,13 @@ def test_what_is_marked_is_what_f1_counts(gold: Tree, brackets: Tree) -> None:
         assert abs(scores["precision"] - right) < 1e-4
 
 
+def test_punctuation_alone_is_no_mistake() -> None:
+    gold, found = map(parse_tree, ("(TOP (X (: --) (. .)))", "(TOP (S (: --) (. .)))"))
+    compared = differences(gold, found)
+    assert compared is not None
+    assert (compared.missed, compared.extra, compared.f1) == (frozenset(), frozenset(), 100.0)
+
+
 def test_marks_stand_at_the_brackets_that_differ() -> None:
     gold = parse_tree("(TOP (S (NP (D a) (N b)) (VP (V c) (PRT (R d))) (. .)))")
     found = parse_tree("(TOP (S (NP (D a)) (N b) (VP (V c) (ADVP (R d)) (. .))))")
@@ -80,7 +87,7 @@ def test_what_is_around_the_sentence_does_not_count() -> None:
 
 def test_other_words_are_not_compared() -> None:
     assert differences(parse_tree("(S (N a))"), parse_tree("(S (N b))")) is None
-    assert differences(parse_tree("(S (. .))"), parse_tree("(S (. .))")) is None
+    assert differences(parse_tree("(S (N a))"), parse_tree("(S (. .))")) is None
     assert score_trees([parse_tree("(S (. .))")], [parse_tree("(S (. .))")])["skipped"] == 1
     assert differences(parse_tree("(S (N a))"), Tree((), (), ())) is None
 

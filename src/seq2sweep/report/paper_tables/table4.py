@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from seq2sweep.evaluate.brackets import left_out
 from seq2sweep.presets.parsers import ROWS, SEMI_SUPERVISED
 from seq2sweep.report.formats import as_csv, paper_files
 from seq2sweep.report.markdown import Table
@@ -225,7 +226,7 @@ def _scores(scores: Mapping[str, Any], margin: str = "") -> tuple[str, ...]:
 
 def _notes(parser: Parser) -> list[str]:
     evaluate = parser.evaluate
-    wrong = any(one[key] for _, one in parser.scored for key in ("errors", "skipped"))
+    wrong = any(left_out(one) for _, one in parser.scored)
     counts = "; ".join(
         f"{whole(one['errors'])} errors, {whole(one['skipped'])} skipped"
         + f" ({trained_on})" * (parser.student is not None)
@@ -234,8 +235,8 @@ def _notes(parser: Parser) -> list[str]:
     notes = [
         ("F1 is not to be trusted. " if wrong else "")
         + f"Of {whole(evaluate['sentences'])} sentences: {counts}. EVALB leaves these out of every "
-        f"sum; both must be 0. Scored as `{evaluate['signature']}`; ± is half of a 95 % bootstrap "
-        "interval.",
+        "sum; both must be 0, but for sentences of punctuation alone. Scored as "
+        f"`{evaluate['signature']}`; ± is half of a 95 % bootstrap interval.",
     ]
     for trained_on, one in parser.scored:
         if free := one.get("unconstrained"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seq2sweep.evaluate.brackets import left_out
 from seq2sweep.report import samples
 from seq2sweep.report.number_format import fixed, percent, whole
 from seq2sweep.report.paper_tables import table4
@@ -63,11 +64,11 @@ def facts(evaluate: Mapping[str, Any]) -> dict[str, str]:
 
 def _alarm(evaluate: Mapping[str, Any]) -> str:
     """What is wrong with F1 itself; empty where every sentence counts."""
-    errors, skipped = evaluate["errors"], evaluate["skipped"]
-    if not errors and not skipped:
+    errors, skipped, lost = evaluate["errors"], evaluate["skipped"], left_out(evaluate)
+    if not lost:
         return ""
     lines = ", ".join(whole(line) for line in evaluate["error_lines"])
-    more = " and more" if errors + skipped > len(evaluate["error_lines"]) else ""
+    more = " and more" if lost > len(evaluate["error_lines"]) else ""
     return (
         f"F1 is not to be trusted. Of {whole(evaluate['sentences'])} sentences, errors: "
         f"{whole(errors)}, skipped: {whole(skipped)}. Their trees have other words than gold’s, or "

@@ -37,9 +37,9 @@ class Differences:
 
 
 def differences(gold: Tree, found: Tree) -> Differences | None:
-    """None where they cannot be compared: other words, or none, are left without punctuation."""
+    """None where they cannot be compared: other words are left without punctuation."""
     words = [without(tree, DELETED).words for tree in (gold, found)]
-    if not words[0] or words[0] != words[1]:
+    if words[0] != words[1]:
         return None
     wanted, had = _counted(gold), _counted(found)
     return Differences(
