@@ -23,7 +23,7 @@ from seq2sweep.data import download, files, reading, sources
 from seq2sweep.data.archives import Text
 from seq2sweep.data.download import receipts
 from seq2sweep.data.own import hold_out, own_files
-from seq2sweep.data.treebank import corpora
+from seq2sweep.data.treebank import corpora, unlabelled
 from seq2sweep.data.treebank.trees import read_trees
 from seq2sweep.errors import UserError
 from seq2sweep.stages import stage
@@ -33,6 +33,8 @@ from seq2sweep.storage import atomic
 def work(config: configuration.Config) -> None:
     """Write data/raw with its provenance.json."""
     sources.check_links(Path(config.data.folder))
+    if stage.self_trains(config):
+        unlabelled.check(config)  # not when two parsers have been trained
     fetched = None
     if config.data.registered:
         # Before data/.raw.partial exists: this may take hours, and a kill would leave it behind.

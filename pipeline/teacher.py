@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
+from seq2sweep.data.treebank import unlabelled
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import whole_folder
 
@@ -16,6 +17,7 @@ def work(config: Config) -> None:
         with whole_folder(stage.TEACHER):
             stage.write_metrics("teacher", {}, {})
         return
+    unlabelled.check(config)  # not when this has been trained
     from seq2sweep.stages.training import train_on  # here: it loads Ray, which takes seconds
 
     seeds = {"train.seed": config.self_training.seed, "self_training.seed": config.train.seed}

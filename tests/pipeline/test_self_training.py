@@ -176,6 +176,24 @@ def test_what_was_parsed_before_a_kill_is_not_parsed_again(
     assert places[0] == places[2] != places[1]  # of other weights nothing is taken
 
 
+@pytest.mark.parametrize("first", [download, teacher])
+def test_a_file_that_is_missing_is_told_before_anything_is_trained(
+    first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    config = config_of(
+        **{
+            "data.dataset": "files",
+            "data.folder": "own",
+            **{f"data.files.{split}": [f"{split}.mrg"] for split in ("train", "valid", "test")},
+            "self_training.files": ["more.txt"],
+        }
+    )
+    with pytest.raises(UserError, match=r"^own/more.txt is missing: check data.folder and self_tr"):
+        first.work(config)
+
+
 def test_parsers_that_never_agree_are_one_line(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

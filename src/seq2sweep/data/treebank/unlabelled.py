@@ -17,27 +17,38 @@ from seq2sweep.data.treebank.trees import parse_tree, sentence_words
 from seq2sweep.errors import UserError
 
 
+def check(config: Config) -> None:
+    """Raises UserError for a file of `self_training.files` that is missing or outside of
+    data.folder, and where the phrasebook has fewer sentences than are asked for."""
+    asked, data = config.self_training, config.data
+    if data.dataset == "phrasebook":
+        most = phrasebook.CAPACITY["train"] - data.phrasebook.train
+        if asked.sentences > most:
+            raise UserError(
+                f"self_training.sentences is {asked.sentences:,} but the phrasebook has {most:,} "
+                f"beside its {data.phrasebook.train:,} training pairs: ask for no more"
+            )
+        return
+    sources.check_inside("self_training.files", asked.files)
+    for name in asked.files:
+        if not (path := Path(data.folder) / name).exists():
+            raise UserError(f"{path} is missing: check data.folder and self_training.files")
+
+
 def sentences(config: Config) -> Iterator[str]:
     """Those of `self_training.files`, in their order; of the phrasebook those that its training
     split would have next, cut into words as its trees are.
 
-    Raises UserError for a file that is outside of data.folder or no text, and where the phrasebook
-    has not so many.
+    Raises UserError as `check`, and for a file that is no text.
     """
+    check(config)
     asked, data = config.self_training, config.data
     if data.dataset == "phrasebook":
         trees = data.phrasebook.train
-        most = phrasebook.CAPACITY["train"] - trees
-        if asked.sentences > most:
-            raise UserError(
-                f"self_training.sentences is {asked.sentences:,} but the phrasebook has {most:,} "
-                f"beside its {trees:,} training pairs: ask for no more"
-            )
         pairs = phrasebook.generate("train", trees + asked.sentences, data.phrasebook.seed)
         found = (pair.tree for pair in itertools.islice(pairs, trees, None))
         yield from (" ".join(parse_tree(tree).words) for tree in found)
         return
-    sources.check_inside("self_training.files", asked.files)
     for name in asked.files:
         yield from read_lines(Text(Path(data.folder) / name))
 
