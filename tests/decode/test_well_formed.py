@@ -422,6 +422,21 @@ def test_known_words_stay_with_their_sentences_as_others_end(seed: int) -> None:
             assert written == [one or WORD for one in ids]
 
 
+def test_a_known_word_is_no_more_probable_than_what_it_continues() -> None:
+    """Where a model is sure of a word, rounding of float32 would make the sum more than 1."""
+    torch.manual_seed(0)
+    columns, above = 40, 0
+    first = FIRST_OPENING + 2
+    for _ in range(200):
+        logits = torch.randn(1, 1, columns) * 8
+        logits[..., first:] += 30.0
+        logs = torch.log_softmax(logits, dim=-1)
+        above += bool(logs[..., first:].logsumexp(-1) > 0)
+        WellFormed(Trees([1], 1, 0, [[first + 1]]), [9], CPU).mask(logs)
+        assert logs[0, 0, first + 1] <= 0
+    assert above > 10
+
+
 def test_known_words_must_be_as_many_as_words() -> None:
     with pytest.raises(ValueError, match=r"\[2\] words are known, of \[3\]"):
         WellFormed(Trees([3], 1, 0, [[9, 9]]), [9], CPU)

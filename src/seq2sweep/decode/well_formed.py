@@ -74,7 +74,8 @@ class WellFormed:
         self.empty = self.depth.bool()
 
     def mask(self, logits: Tensor) -> None:
-        """Set the logits [B, K, V] of all symbols that may not follow to minus infinity."""
+        """Set the log-probabilities [B, K, V] of all symbols that may not follow to minus
+        infinity."""
         more, within = self.words_left > 0, self.depth > 0
         allowed = torch.zeros_like(logits, dtype=torch.bool)
         allowed[..., EOS] = ~(more | within)
@@ -95,9 +96,11 @@ class WellFormed:
         logits.masked_fill_(~allowed, -torch.inf)
 
     def _any_word(self, logits: Tensor, next_word: Tensor) -> None:
-        """Give the next word [B, K, 1], and tags, what all symbols of words have together."""
+        """Give the next word [B, K, 1], and tags, what all symbols of words have together: of
+        log-probabilities, so that no rounding makes it more than all there is."""
         others = logits[..., self._first_tag :]
-        whole = torch.cat([logits[..., WORD : WORD + 1], others], dim=-1).logsumexp(-1, True)
+        words = torch.cat([logits[..., WORD : WORD + 1], others], dim=-1)
+        whole = words.logsumexp(-1, True).clamp(max=0)
         free = logits[..., self._words]
         free += whole - free.logsumexp(-1, True)
         kept = logits.gather(2, next_word)
