@@ -75,6 +75,11 @@ def work(config: Config) -> None:
                 *files.text_paths(folder, "train"), itertools.chain(gold, silver)
             )
         kept = counts["agreed"]
+        if not counts["parsed"]:
+            raise UserError(
+                f"of {counts['read']:,} lines none is a sentence that the treebank has not: name "
+                "other files in self_training.files"
+            )
         if not kept:
             raise UserError(
                 f"of {counts['parsed']:,} sentences both parsers parsed none alike: train longer, "

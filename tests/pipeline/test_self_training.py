@@ -194,6 +194,16 @@ def test_a_file_that_is_missing_is_told_before_anything_is_trained(
         first.work(config)
 
 
+def test_sentences_that_are_all_in_the_treebank_are_one_line(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = [*read_lines(stage.CLEAN / "test.source.txt")]
+    parse_with(monkeypatch, set(), set())
+    monkeypatch.setattr(silver.unlabelled, "sentences", lambda config: iter([*known, ""]))
+    with pytest.raises(UserError, match=r"^of 25 lines none is a sentence that the treebank has"):
+        silver.work(config_of())
+
+
 def test_parsers_that_never_agree_are_one_line(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
