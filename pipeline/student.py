@@ -46,7 +46,8 @@ def gain(result: Evaluation) -> dict[str, object]:
 
     path = stage.REPORTS / "translations.tsv"
     header, *rows = [line.split("\t") for line in read_lines(path)]
-    if tuple(header) != TRANSLATION_COLUMNS or len(rows) != len(result.translations):
+    whole = all(len(row) == len(TRANSLATION_COLUMNS) for row in rows)
+    if tuple(header) != TRANSLATION_COLUMNS or len(rows) != len(result.translations) or not whole:
         raise UserError(f"{path} is damaged: remove it and run `dvc repro evaluate`")
     _, gold, first, _ = zip(*rows, strict=True)
     found = against_base([first], [result.translations], TreeScorer(gold))

@@ -257,9 +257,11 @@ def test_the_gain_is_over_the_first_parser(project: Path) -> None:
     same = student.gain(Evaluation(flat, {}))["gain"]
     assert isinstance(same, dict)
     assert (same["f1_difference"], same["seen"]) == (0, False)
-    path.write_text("\t".join(TRANSLATION_COLUMNS) + "\n")
-    with pytest.raises(UserError, match=r"translations.tsv is damaged"):
-        student.gain(Evaluation(gold, {}))
+    table = path.read_text()
+    for damaged in ("\t".join(TRANSLATION_COLUMNS) + "\n", table.removesuffix("\t\n") + "\n"):
+        path.write_text(damaged)
+        with pytest.raises(UserError, match=r"translations.tsv is damaged"):
+            student.gain(Evaluation(gold, {}))
 
 
 def test_without_self_training_the_stages_leave_nothing(
