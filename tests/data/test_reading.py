@@ -115,6 +115,12 @@ def test_broken_gzip_is_told_from_truncated_gzip(tmp_path: Path) -> None:
     assert "gzip" in error_of(damaged)
 
 
+def test_gzip_under_the_name_of_a_text_is_called_so(tmp_path: Path) -> None:
+    path = tmp_path / "text.de"
+    path.write_bytes(gzip.compress(b"ein Satz\n"))
+    assert error_of(path) == f"{path} is gzip: decompress it, or let its name end in .gz"
+
+
 @pytest.mark.parametrize(("source", "target"), [(3, 5), (5, 3), (1, 2), (2, 1)])
 def test_unequal_counts_are_both_named(tmp_path: Path, source: int, target: int) -> None:
     left = write(tmp_path / "left", b"x\n" * source)

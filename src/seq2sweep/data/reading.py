@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from seq2sweep.data import sgml, tables
-from seq2sweep.data.archives import LONGEST_LINE, Text, open_text
+from seq2sweep.data.archives import GZIP_MAGIC, LONGEST_LINE, Text, open_text
 from seq2sweep.errors import UserError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -52,6 +52,8 @@ def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
             del block[: len(BYTE_ORDER_MARK)]
             if not block:  # a file of nothing but the mark has no line
                 return
+        if number == 1 and block.startswith(GZIP_MAGIC):
+            raise UserError(f"{name} is gzip: decompress it, or let its name end in .gz")
         try:
             text = block.decode()
         except UnicodeDecodeError as error:
