@@ -138,6 +138,7 @@ def test_a_key_that_one_version_does_not_have_is_null(folders: Path) -> None:
         (["a.txt", "a.txt", "a.txt"], "add --to LANGUAGE"),
         (["first", "second", "--samples", "0"], "--samples must be a whole number from 1, not 0"),
         (["first", "nowhere"], "nowhere is missing, and there is no reports/sweep.json"),
+        (["models/train", "first"], "of that name: run `dvc repro`, which makes it"),
         (["a.txt", "nowhere", "a.txt", "--to", "de"], "nowhere is missing"),
     ],
 )

@@ -16,7 +16,7 @@ from seq2sweep.data.files import MANIFEST, RECEIPT, text_name
 from seq2sweep.data.reading import read_lines
 from seq2sweep.decode.exported_weights import read_receipt
 from seq2sweep.errors import UserError, did_you_mean
-from seq2sweep.paths import read_json
+from seq2sweep.paths import REPRO, read_json
 from seq2sweep.report.aggregate import over_seeds
 from seq2sweep.storage.atomic import sha256
 
@@ -115,7 +115,7 @@ def find(name: str) -> ScoredRun:
     if not REPORT.exists():
         raise UserError(
             f"{name} is missing, and there is no {REPORT} that could have a trial of that "
-            "name: run `dvc repro sweep`, which makes it"
+            f"name: {REPRO}"
         )
     return _trial(Path(), name)
 
