@@ -67,7 +67,7 @@ def test_markdown_is_a_table_with_what_one_must_know() -> None:
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {len(table.headings(BLEU)) + 1}
     assert {len(row) for row in rows} == {len(rows[0])}
     assert r"- d_model 4096: out of memory: a worker \| was killed" in found
-    for needed in ("Empty cells are the base row's", SIGNATURE, "3\u202f000 pieces", "word piece"):
+    for needed in ("Empty cells are the base row's", SIGNATURE, "3\u202f000 tokens", "word piece"):
         assert needed in found
     assert "not comparable with the paper's in absolute terms" in found
     assert "arXiv 1706.03762" in found

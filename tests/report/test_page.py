@@ -76,6 +76,12 @@ def test_page_is_whole_and_self_contained(rendered: str) -> None:
     assert set(targets) <= set(identifiers)
 
 
+def test_no_backtick_is_left_in_the_text(rendered: str) -> None:
+    assert "<code>sweep.method: table2</code>" in rendered
+    body = re.sub("<(script|style).*?</\\1>", "", rendered, flags=re.DOTALL)
+    assert "`" not in body
+
+
 def test_page_shows_the_headline_numbers(rendered: str) -> None:
     for shown in (
         "61.2",

@@ -100,7 +100,7 @@ def _translation(results: Results) -> dict[str, Any]:
         "by_length": _of_main_model(results.evaluate, "bleu"),
         "table2": architectures.section(results.sweep, results.dataset),
         "translations": samples.choose(results.translations),
-        "token": "word piece",
+        "token": "token",
         "examples": "sentence pairs",
         "unit": "pairs",
     }
@@ -168,7 +168,7 @@ def _of_main_model(evaluate: Mapping[str, Any], score: str) -> list[tuple[str, s
 def _curves(rows: Sequence[Mapping[str, float | None]]) -> list[dict[str, str]]:
     """Title and drawing of each learning curve that has points."""
     charts = [
-        ("Loss, nats a piece", {"training, smoothed": "loss", "validation": "valid_loss"}, False),
+        ("Loss, nats a token", {"training, smoothed": "loss", "validation": "valid_loss"}, False),
         ("Validation perplexity", {"validation perplexity": "valid_perplexity"}, False),
         ("Learning rate", {"learning rate": "learning_rate"}, True),
         ("Target tokens a second", {"target tokens a second": "tokens_per_second"}, True),

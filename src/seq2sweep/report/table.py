@@ -200,10 +200,10 @@ def _perplexity(score: Score, vocabulary_size: int | None) -> str:
     if score == F1:
         return (
             "PPL is per symbol of a tree, of which a bracket has two and a word one. Sentences are "
-            f"of a vocabulary of {size} pieces; parameters are counted with both vocabularies."
+            f"of a vocabulary of {size} tokens; parameters are counted with both vocabularies."
         )
     return (
-        f"PPL is per word piece, not per word, of a shared vocabulary of {size} pieces; parameters "
+        f"PPL is per token, not per word, of a shared vocabulary of {size} tokens; parameters "
         "are counted with that vocabulary."
     )
 
