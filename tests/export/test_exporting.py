@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from seq2sweep import config as configuration
 from seq2sweep.cli import main
@@ -233,6 +234,15 @@ def test_weights_that_are_lost_are_caught(made: Any, tmp_path: Path) -> None:
     with pytest.raises(OperationalError, match="at least 100% must be the same"):
         exporting.export(model, Forgetful(), tmp_path / "exported", *pairs)
     assert not (tmp_path / "exported").exists()
+
+
+def test_a_full_disk_is_one_line(made: Any, tmp_path: Path) -> None:
+    class Full(Safetensors):
+        def write(self, translator: Translator, folder: Path) -> None:
+            raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    with pytest.raises(OperationalError, match=r"exported cannot be written .*: make room there"):
+        exporting.export(made(), Full(), tmp_path / "exported", [""], [""])
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import itertools
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -76,6 +78,17 @@ def test_whole_folder_leaves_the_old_one_when_the_block_fails(
         fail()
     assert [path.name for path in final.iterdir()] == ["old"]
     assert list(tmp_path.iterdir()) == [final]
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    named = re.escape(str(tmp_path / "final"))
+    with pytest.raises(OSError, match=named), atomic.whole_folder(tmp_path / "final"):
+        raise full
+    monkeypatch.setattr(os, "fsync", lambda number: (_ for _ in ()).throw(full))
+    full.filename = None
+    with pytest.raises(OSError, match=re.escape(str(tmp_path / "text"))):
+        atomic.write_whole(tmp_path / "text", "x")
 
 
 def test_whole_folder_clears_what_a_killed_stage_left(tmp_path: Path) -> None:

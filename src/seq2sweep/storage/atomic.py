@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from seq2sweep.errors import NO_ROOM
+
 
 def write_whole(path: Path, text: str) -> None:
     """Write text beside its place and rename it: never half a file under the final name."""
@@ -21,13 +23,24 @@ def write_whole(path: Path, text: str) -> None:
     # kill may leave.
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
-        with beside.open("w", encoding="utf-8", newline="\n") as stream:
+        with _naming(path), beside.open("w", encoding="utf-8", newline="\n") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
         beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """A full disk does not say which: it is the one that `path` is on."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM and error.filename is None:
+            error.filename = str(path)
         raise
 
 
@@ -51,8 +64,9 @@ def whole_folder(folder: Path, *, parents: bool = True) -> Iterator[Path]:
         shutil.rmtree(leftover, ignore_errors=True)
     partial.mkdir(parents=parents)
     try:
-        yield partial
-        flush(*partial.rglob("*"), partial)
+        with _naming(folder):
+            yield partial
+            flush(*partial.rglob("*"), partial)
     except BaseException:
         # What lies there would take the room that the next try needs.
         shutil.rmtree(partial, ignore_errors=True)
