@@ -157,3 +157,16 @@ def test_the_command_needs_nothing_else(
     error = capsys.readouterr().err
     assert "vocabulary.json is not the file" in error
     assert error.count("\n") == 1
+
+
+def test_a_name_of_no_model_is_told_before_mlflow_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lines").write_text("a\n")
+    for name in ("my-modle", "lines", "b9c"):
+        assert main(["translate", "lines", "--model", name]) == 2
+        assert f"--model {name}: there is no such folder" in capsys.readouterr().err
+    for option in ("--weights", "--vocabulary"):
+        assert main(["translate", "lines", option, "lines"]) == 2
+        assert f"{option} lines: there is no such folder" in capsys.readouterr().err

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seq2sweep import config as configuration
 from seq2sweep.commands.shared import PARAMS
+from seq2sweep.errors import UserError
 
 if TYPE_CHECKING:
     from seq2sweep.evaluate.translator import Translator
 
 WEIGHTS = Path("models/train")
+VOCABULARY = Path("data/vocabulary")
 
 
 def add_trained(command: argparse.ArgumentParser, several: bool = False) -> None:
@@ -37,8 +40,8 @@ def add_trained(command: argparse.ArgumentParser, several: bool = False) -> None
     command.add_argument(
         "--vocabulary",
         type=Path,
-        default=Path("data/vocabulary"),
-        help="its folder (data/vocabulary)",
+        default=VOCABULARY,
+        help=f"its folder ({VOCABULARY})",
     )
 
 
@@ -63,8 +66,14 @@ def _named(name: str) -> Translator:
     """By a folder, or by a name of MLflow."""
     from seq2sweep.evaluate.translator import Translator  # here: torch takes seconds to load
 
-    if not name.startswith("models:/") and Path(name).is_dir():
-        return Translator.open(Path(name))
+    if not name.startswith("models:/"):
+        if Path(name).is_dir():
+            return Translator.open(Path(name))
+        if not re.fullmatch("[0-9a-f]{4,32}", name):
+            raise UserError(
+                f"--model {name}: there is no such folder, and it is neither models:/NAME@ALIAS "
+                "nor the id of a run, or its first 4 characters or more"
+            )
     from seq2sweep.tracking.store_reader import model_folder  # and MLflow
 
     with model_folder(name, configuration.load(PARAMS), Path.cwd()) as folder:
@@ -72,6 +81,9 @@ def _named(name: str) -> Translator:
 
 
 def _trained(weights: Path, options: argparse.Namespace) -> Translator:
+    for option, folder in (("--weights", weights), ("--vocabulary", options.vocabulary)):
+        if folder not in (WEIGHTS, VOCABULARY) and not folder.is_dir():
+            raise UserError(f"{option} {folder}: there is no such folder")
     from seq2sweep.evaluate.translator import Translator
 
     return Translator(weights, options.vocabulary, configuration.load(PARAMS).evaluate)
