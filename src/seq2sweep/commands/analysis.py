@@ -21,7 +21,7 @@ EXAMPLES = (
     "seq2sweep score output.de reference.de --to de",
     "seq2sweep score output.de wmt14/full --to de --from en",
     "seq2sweep score parsed.trees gold.trees --trees",
-    "seq2sweep compare base A-heads-1",
+    "seq2sweep compare base dropout=0",
     "seq2sweep compare models/train ../other-project",
     "seq2sweep compare baseline.de system.de reference.de --to de",
     "seq2sweep why output.de reference.de --to de",
@@ -42,7 +42,7 @@ def _add_evaluate(commands: Commands) -> None:
     evaluate.add_argument(
         "--check",
         action="store_true",
-        help="say instead which figures of metrics/evaluate.json, metrics/dvc/evaluate.json and "
+        help="say instead which metrics of metrics/evaluate.json, metrics/dvc/evaluate.json and "
         "reports/translations.tsv differ from that; status 1 if any does",
     )
 
