@@ -107,7 +107,7 @@ def test_what_cannot_be_compared_is_an_error_in_no_figure(
     found = json.loads(said.out)
     assert (found["sentences"], found["errors"], found["skipped"]) == (2, 1, 0)
     assert (found["f1"], found["complete"], found["error_lines"]) == (100.0, 100.0, [2])
-    assert "1 of 2 sentences are in no figure" in said.err
+    assert "1 of 2 sentences are in no metric" in said.err
     assert "(lines 2)" in said.err
 
 

@@ -98,7 +98,7 @@ def _score_trees(options: argparse.Namespace) -> None:
     if lost := brackets.left_out(found):
         lines = ", ".join(map(str, found["error_lines"]))
         print(
-            f"seq2sweep: {lost} of {found['sentences']} sentences are in no figure: they have "
+            f"seq2sweep: {lost} of {found['sentences']} sentences are in no metric: they have "
             f"other words than gold, or none (lines {lines}"
             f"{', ...' if lost > len(found['error_lines']) else ''})",
             file=sys.stderr,
