@@ -799,8 +799,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
         ],
     },
-    "tests/pipeline/test_record_text.py": {
-        "pipeline/evaluate.py": [("    if config.data.kept_back:\n        return\n", "")],
+    "tests/stages/test_record_text.py": {
+        f"{PACKAGE}/stages/scoring.py": [("    if config.data.kept_back:\n        return\n", "")],
         f"{PACKAGE}/config/datasets.py": [("return self.private or self", "return self")],
     },
     "tests/pipeline/test_attention_stage.py": {
