@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from seq2sweep import config as configuration
-from seq2sweep import presets
+from seq2sweep import ports, presets
 from seq2sweep.cli import main
 from seq2sweep.tracking import mlflow_store
 from tests.clone import ROOT
@@ -79,14 +79,14 @@ def test_the_password_is_no_argument_and_a_failure_is_told(
         def page(self, uri: str, *views: str, port: str) -> str:
             return mlflow_store.address(uri, "1/runs", port)
 
-    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        called.append((command, options["env"]))
-        return subprocess.CompletedProcess(command, 3)
+    def run(command: list[str], environment: dict[str, str]) -> int:
+        called.append((command, environment))
+        return 3
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "sqlite:///another.db")
     monkeypatch.setattr(mlflow_store, "Experiment", lambda *arguments: Store())
-    monkeypatch.setattr(mlflow_store.subprocess, "run", run)
+    monkeypatch.setattr(mlflow_store, "_run_together", run)
     assert main(["ui", "--port", str(free_port())]) == 1
     ((command, environment),) = called
     assert "hunter2" not in " ".join(command)
@@ -98,7 +98,9 @@ def test_the_password_is_no_argument_and_a_failure_is_told(
     assert "by a server: https://***@host/#/experiments/1" in capsys.readouterr().out
 
 
-def test_it_serves_this_store_and_no_process_shows_it(project: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_this_store_and_no_process_shows_it(project: Path, number: int) -> None:
+    """number: sent to it alone, as `kill` does."""
     port = free_port()
     command = [sys.executable, "-m", "seq2sweep.cli", "ui", "--port", str(port)]
     with (project / "log").open("wb") as log:
@@ -115,9 +117,12 @@ def test_it_serves_this_store_and_no_process_shows_it(project: Path) -> None:
         assert not [line for line in shown if "sqlite:" in line]
         assert f"Open http://127.0.0.1:{port}/#/experiments/" in (project / "log").read_text()
     finally:
-        os.killpg(server.pid, signal.SIGINT)
+        server.send_signal(number)
         server.wait(60)
     assert server.returncode == 0
+    _, left = psutil.wait_procs(family, timeout=10)
+    assert not left
+    ports.listening("127.0.0.1", port, "").close()
     assert (project / "mlflow.db").exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ from seq2sweep.tracking.outbox import outboxes_folder
 
 HOST = "127.0.0.1"
 PORT = "5000"
+SECONDS_TO_END = 10
+"""That the page's server has once it is asked to."""
 SERVERS = ("http", "https")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
@@ -298,7 +301,8 @@ def examine(config: Config, project: Path) -> Finding:
 
 
 def serve(config: Config, project: Path, port: str) -> None:
-    """Show the store on a page of this machine until Ctrl-C; of a server, say where its page is.
+    """Show the store on a page of this machine until Ctrl-C or SIGTERM; of a server, say where its
+    page is.
 
     It is opened here: making its tables is not the server's job. Raises UserError where nothing can
     listen at the port, and OperationalError when the server fails.
@@ -322,9 +326,28 @@ def serve(config: Config, project: Path, port: str) -> None:
     defaults = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
     # Not among the arguments, which every user of this machine can read.
     store = {"MLFLOW_BACKEND_STORE_URI": uri}
-    with contextlib.suppress(KeyboardInterrupt):
-        status = subprocess.run(command, check=False, env=defaults | os.environ | store).returncode
-        if status != 0:
-            raise OperationalError(
-                f"the MLflow server ended with status {status}: its log is above"
-            )
+    status = _run_together(command, defaults | os.environ | store)
+    if status != 0:
+        raise OperationalError(f"the MLflow server ended with status {status}: its log is above")
+
+
+def _run_together(command: list[str], environment: dict[str, str]) -> int:
+    """The status of a command; 0 where Ctrl-C, SIGTERM or a closed terminal ends this process, and
+    with it all that the command has started."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, end)
+    with subprocess.Popen(command, env=environment, start_new_session=True) as server:
+        try:
+            return server.wait()
+        except KeyboardInterrupt:
+            for last in (signal.SIGTERM, signal.SIGKILL):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(server.pid, last)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    server.wait(SECONDS_TO_END)
+            return 0
