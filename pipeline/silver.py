@@ -2,7 +2,7 @@
 
 Writes models/silver: in train.source.txt and train.target.txt the treebank's training sentences and
 trees, then those that both parsers give the same tree, tags included; and all of that encoded. And
-metrics/silver.json. Nothing into them without `self_training.sentences`.
+metrics/silver.json. No sentence without `self_training.sentences`.
 
 What has been parsed is kept in models/.silver.parsed, chunk by chunk, until all is: a stage that
 was interrupted resumes there.
@@ -47,8 +47,8 @@ PARSED = stage.SILVER.with_name(".silver.parsed")
 
 def work(config: Config) -> None:
     if not stage.self_trains(config):
-        with whole_folder(stage.SILVER):
-            stage.write_metrics("silver", {}, {})
+        stage.write_metrics("silver", {}, {})
+        stage.leave_unused(stage.SILVER)
         return
     from seq2sweep.evaluate.translator import Translator  # here: torch takes seconds to load
 

@@ -2,7 +2,7 @@
 
 Writes models/student and metrics/student.json as the stage train does; metrics/semi_supervised.json
 and reports/semi_supervised.tsv as evaluate does, with the gain over the parser of the stage train.
-Nothing into them without `self_training.sentences`.
+Nothing of a parser without `self_training.sentences`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
 from seq2sweep.stages import stage
-from seq2sweep.storage.atomic import whole_folder, write_whole
+from seq2sweep.storage.atomic import write_whole
 
 if TYPE_CHECKING:
     from seq2sweep.evaluate.evaluation import Evaluation
@@ -26,10 +26,10 @@ NAME = "semi_supervised"
 def work(config: Config) -> None:
     table = stage.REPORTS / f"{NAME}.tsv"
     if not stage.self_trains(config):
-        with whole_folder(stage.STUDENT):
-            stage.write_metrics("student", {}, {})
-            stage.write_metrics(NAME, {}, {})
-            write_whole(table, "")
+        stage.write_metrics("student", {}, {})
+        stage.write_metrics(NAME, {}, {})
+        write_whole(table, "\t".join(TRANSLATION_COLUMNS) + "\n")
+        stage.leave_unused(stage.STUDENT)
         return
     from seq2sweep.stages.scoring import score_model  # here: torch and Ray take seconds to load
     from seq2sweep.stages.training import train_on

@@ -1,6 +1,6 @@
 """Stage teacher: train the same parser with another seed, so that two can agree (self-training).
 
-Writes models/teacher and metrics/teacher.json; nothing into them without `self_training.sentences`.
+Writes models/teacher and metrics/teacher.json; without `self_training.sentences` no parser.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.treebank import unlabelled
 from seq2sweep.stages import stage
-from seq2sweep.storage.atomic import whole_folder
 
 
 def work(config: Config) -> None:
     if not stage.self_trains(config):
-        with whole_folder(stage.TEACHER):
-            stage.write_metrics("teacher", {}, {})
+        stage.write_metrics("teacher", {}, {})
+        stage.leave_unused(stage.TEACHER)
         return
     unlabelled.check(config)  # not when this has been trained
     from seq2sweep.stages.training import train_on  # here: it loads Ray, which takes seconds

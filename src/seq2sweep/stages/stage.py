@@ -19,6 +19,7 @@ from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, endi
 from seq2sweep.jobs import dvc_stages, entrypoint, submit
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.redaction import redact
+from seq2sweep.storage.atomic import whole_folder
 from seq2sweep.storage.atomic import write_json as write_json
 from seq2sweep.sweep.variants import variants
 from seq2sweep.tracking.lineage import UNKNOWN, hardware, lineage_tags
@@ -219,6 +220,13 @@ def dataset_in_words(config: configuration.Config) -> str:
 def self_trains(config: configuration.Config) -> bool:
     """Whether a third parser is to be taught by two."""
     return config.self_training.sentences > 0
+
+
+def leave_unused(folder: Path) -> None:
+    """Leave what the folder of a stage that has nothing to do is: DVC warns of empty ones."""
+    console.say("nothing to do: self_training.sentences is 0")
+    with whole_folder(folder) as made:
+        (made / "unused.txt").write_text("self_training.sentences is 0\n")
 
 
 def on_cluster(cluster: configuration.ClusterConfig) -> bool:
