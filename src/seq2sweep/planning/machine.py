@@ -255,7 +255,7 @@ def parse(text: str, config: Config, project: Path) -> Device:
     device that the table does not have, or whose peak is not known.
     """
     match = re.fullmatch(
-        r"\s*(?:(\d+)\s*[x×*]\s*)?(\S.*?)\s*(?:,\s*(\d+(?:\.\d+)?)\s*Gb(?:it)?/s\s*)?", text
+        r"\s*(?:(\d+)\s*[xX×*]\s*)?(\S.*?)\s*(?:,\s*(\d+(?:\.\d+)?)\s*Gb(?:it)?/s\s*)?", text
     )
     count = int(match.group(1) or 1) if match else 0
     network = match.group(3) if match else None
