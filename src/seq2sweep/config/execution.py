@@ -77,7 +77,7 @@ class SweepConfig:
         "perplexity, flops, parameters (low)"
     )
     round: int = field(
-        "variants that optuna proposes together; it sees their figures before the next", at_least=1
+        "variants that optuna proposes together; it sees their metrics before the next", at_least=1
     )
     seeds: int = field(
         "trainings of each variant: with train.seed and the seeds after it", at_least=1
