@@ -55,7 +55,9 @@ def train_worker(settings: dict[str, Any]) -> None:
                 ray.train.collective.barrier()  # or those who train wait for those who fetch
             gpu = device.type == "cuda"
             config, sized = pass_size.decide(
-                *(config, data, device),
+                config,
+                data,
+                device,
                 world_size=context.get_world_size(),
                 sharers=1 if gpu else settings["sharers"] or context.get_local_world_size(),
                 known=start["tokens_per_pass"],

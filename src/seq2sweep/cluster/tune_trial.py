@@ -96,7 +96,7 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
         device = torch.device("cuda:0" if settings["gpus"] else "cpu")
         known = with_retries(lambda: pass_size.recorded(config, store.folder))
         config, sized = pass_size.decide(
-            *(config, data, device), sharers=settings["sharers"], known=known, step=done
+            config, data, device, sharers=settings["sharers"], known=known, step=done
         )
         if sized is not None:
             writer.write(sized)

@@ -30,7 +30,10 @@ def memory(
     per_token = sum(bytes_per_token(config, load, precision, gpu=gpu))
     tokens = config.train.pass_tokens if tokens is None else tokens
     return footprint.memory(
-        *(config, load.vocabulary_size, per_token, tokens),
+        config,
+        load.vocabulary_size,
+        per_token,
+        tokens,
         workers=workers,
         precision=precision,
         gpu=gpu,
@@ -59,7 +62,10 @@ def sized(
         tokens = footprint.share_of(config, workers)
         return config.sized(tokens), "all of a worker's share of an update, memory unknown"
     found: LargestPass = footprint.largest_pass(
-        *(config, load.vocabulary_size, longest, available),
+        config,
+        load.vocabulary_size,
+        longest,
+        available,
         workers=workers,
         precision=precision,
         gpu=gpu,
@@ -80,7 +86,8 @@ def advice(
 
     def fits(hundreds: int) -> bool:
         found = memory(
-            *(config, load),
+            config,
+            load,
             workers=workers,
             precision=precision,
             gpu=gpu,

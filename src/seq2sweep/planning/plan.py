@@ -59,7 +59,9 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
     here = machine.planned(config, given, project, mfu)
     of_sweep = sweeps.sweep(config, load, here)
     config, why = sized(
-        *(config, load, here.device.memory),
+        config,
+        load,
+        here.device.memory,
         workers=here.workers,
         precision=here.device.precision,
         gpu=here.device.gpu,

@@ -109,7 +109,7 @@ def _row(name: str, number: int, config: Config, load: Workload, machine: Machin
     workers, device = config.sweep.workers_per_trial, machine.device
     room = machine.trial_memory(config)
     config, _ = sized(
-        *(config, load, room), workers=workers, precision=device.precision, gpu=device.gpu
+        config, load, room, workers=workers, precision=device.precision, gpu=device.gpu
     )
     whole = training(config, load)
     needed = memory(config, load, workers=workers, precision=device.precision, gpu=device.gpu)
