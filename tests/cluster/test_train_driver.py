@@ -19,7 +19,7 @@ from seq2sweep.cluster.train_driver import TrainingError
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs import journal, pass_size
-from seq2sweep.runs.layout import checkpoint_name
+from seq2sweep.runs.layout import checkpoint_name, checkpoint_step, checkpoints
 from seq2sweep.runs.run_store import RunStatus, RunStore
 from tests.cluster import driver
 from tests.cluster.chaos import trainers
@@ -160,15 +160,16 @@ def test_sigterm_ends_all_and_the_next_call_goes_on(
 
     folder = project / "runs" / "run"
     before = list(journal.entries(folder / "journal.jsonl"))
-    (saved,) = folder.glob("interrupted-*")
+    # The newest is one of the interruption, unless that came when a checkpoint was due.
+    _, *newer = checkpoints(folder)
     assert not list(folder.glob("stop-*"))
-    reached = int(saved.name.removeprefix("interrupted-"))
+    reached = checkpoint_step(newer[-1])
     assert reached > 60
     assert reached >= before[-1]["step"]
     steps = (before[-1]["step"] // 20 + 1) * 20
-    # The two newest are damaged: the one before them will do.
-    for newest in (saved, sorted(folder.glob("step-*"))[-1]):
-        damaged = newest / "optimizer.safetensors"
+    # Those after it are damaged: the oldest will do.
+    for one in newer:
+        damaged = one / "optimizer.safetensors"
         damaged.write_bytes(damaged.read_bytes()[:-1])
     heard: list[int] = []
     outcome = train(
