@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ def write_whole(path: Path, text: str) -> None:
     # kill may leave.
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
-        with _naming(path), beside.open("w", encoding="utf-8", newline="\n") as stream:
+        with naming(path, NO_ROOM), beside.open("w", encoding="utf-8", newline="\n") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
@@ -34,12 +34,15 @@ def write_whole(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """A full disk does not say which: it is the one that `path` is on."""
+def naming(path: Path, numbers: Collection[int] | None = None) -> Iterator[None]:
+    """Let an OSError of the block that names no file, as one of a full disk, name this one.
+
+    numbers: of such errors; None: all.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno in NO_ROOM and error.filename is None:
+        if error.filename is None and (numbers is None or error.errno in numbers):
             error.filename = str(path)
         raise
 
@@ -64,7 +67,7 @@ def whole_folder(folder: Path, *, parents: bool = True) -> Iterator[Path]:
         shutil.rmtree(leftover, ignore_errors=True)
     partial.mkdir(parents=parents)
     try:
-        with _naming(folder):
+        with naming(folder, NO_ROOM):
             yield partial
             flush(*partial.rglob("*"), partial)
     except BaseException:

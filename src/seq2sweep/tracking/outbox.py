@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import UserError
 from seq2sweep.redaction import redact
-from seq2sweep.storage.atomic import write_whole
+from seq2sweep.storage.atomic import naming, write_whole
 from seq2sweep.storage.locks import leads_to, try_lock
 
 RECORDS = "records.jsonl"
@@ -292,17 +292,6 @@ def _begun(folder: Path) -> tuple[float, str]:
             return float(json.loads(stream.readline())["time"]), folder.name
     except (OSError, ValueError, TypeError, KeyError):
         return math.inf, folder.name
-
-
-@contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Let an OSError of the block that names no file, as one of a full disk, name this one."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = str(path)
-        raise
 
 
 def begins_a_line(path: Path, position: int) -> bool:
