@@ -227,9 +227,11 @@ def _add_ui(commands: Commands) -> None:
 
 
 def _ui(options: argparse.Namespace) -> None:
+    from seq2sweep.cluster.signals import signals_as_interrupts
     from seq2sweep.tracking.mlflow_store import serve
 
-    serve(configuration.load(PARAMS), Path.cwd(), options.port)
+    with signals_as_interrupts():
+        serve(configuration.load(PARAMS), Path.cwd(), options.port)
 
 
 COMMANDS = {

@@ -301,8 +301,8 @@ def examine(config: Config, project: Path) -> Finding:
 
 
 def serve(config: Config, project: Path, port: str) -> None:
-    """Show the store on a page of this machine until Ctrl-C or SIGTERM; of a server, say where its
-    page is.
+    """Show the store on a page of this machine until a KeyboardInterrupt; of a server, say where
+    its page is.
 
     It is opened here: making its tables is not the server's job. Raises UserError where nothing can
     listen at the port, and OperationalError when the server fails.
@@ -332,15 +332,8 @@ def serve(config: Config, project: Path, port: str) -> None:
 
 
 def _run_together(command: list[str], environment: dict[str, str]) -> int:
-    """The status of a command; 0 where Ctrl-C, SIGTERM or a closed terminal ends this process, and
-    with it all that the command has started."""
-
-    def end(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, end)
+    """The status of a command; 0 where a KeyboardInterrupt ends the wait, and with it all that the
+    command has started."""
     with subprocess.Popen(command, env=environment, start_new_session=True) as server:
         try:
             return server.wait()
