@@ -223,8 +223,16 @@ def record_best(
         translator = Translator(folder, stage.VOCABULARY, variant.config.evaluate)
         metrics = named(SCORE, {f"valid_{name}": result.metrics[name] for name in score.columns})
         used = (dataset_name(data, "valid"), header["fingerprint"])
-        made = (variant.config, translator, package, result.steps)
-        record_model(run, MODEL, *made, metrics=metrics, dataset=used)
+        record_model(
+            run,
+            MODEL,
+            variant.config,
+            translator,
+            package,
+            result.steps,
+            metrics=metrics,
+            dataset=used,
+        )
     run.register(
         MODEL,
         registered_name(data),

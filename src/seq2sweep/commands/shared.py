@@ -19,8 +19,13 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def add_set(command: argparse.ArgumentParser, about: str) -> None:
     """`--set KEY=VALUE`, which `changes` reads; about: what it does, with an example."""
-    again = {"action": "append", "default": [], "metavar": "KEY=VALUE"}
-    command.add_argument("--set", help=f"{about} (again for more)", **again)  # type: ignore[arg-type]
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"{about} (again for more)",
+    )
 
 
 def print_json(value: Any) -> None:

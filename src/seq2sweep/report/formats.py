@@ -89,8 +89,8 @@ def markdown(tables: Tables | None) -> str:
     lines += sections([tables.by_length] if tables.by_length else [])
     if tables.comparisons:
         cells = [row.cells for row in tables.comparisons]
-        beside = (tables.comparison_headings, cells, tables.comparison_notes)
-        lines += sections([Table("Beside the paper", *beside)])
+        headings, notes = tables.comparison_headings, tables.comparison_notes
+        lines += sections([Table("Beside the paper", headings, cells, notes)])
     return "\n".join(lines) + "\n"
 
 

@@ -153,8 +153,17 @@ def record(
     run.dataset(*used, "eval")
     with TemporaryDirectory(prefix=".model-", dir=beside) as name:
         about = {"averaged_checkpoints": str(metrics["averaged_checkpoints"])}
-        made = (config, translator, Path(name), translator.steps[-1])
-        record_model(run, model, *made, metrics=figures, dataset=used, tags=about)
+        record_model(
+            run,
+            model,
+            config,
+            translator,
+            Path(name),
+            translator.steps[-1],
+            metrics=figures,
+            dataset=used,
+            tags=about,
+        )
     run.register(model, registered_name(config.data) + ending, "newest", main)
     # Training and scores in one row of the UI.
     run.log(figures, on_parent=True)

@@ -241,8 +241,9 @@ FEW = 0.1
 
 
 def _case(texts: Texts) -> Cause | None:
-    small, their_small = (_share(lines, str.islower) for lines in vars(texts).values())
-    ours, theirs = map(_capitals, (texts.hypotheses, texts.references))
+    both = (texts.hypotheses, texts.references)
+    small, their_small = (_share(lines, str.islower) for lines in both)
+    ours, theirs = map(_capitals, both)
     if not (ours or small):  # there is no letter
         return None
     if small < FEW * their_small:
