@@ -126,8 +126,8 @@ def work(rank: int, folder: Path, config: Config) -> None:
     dist.destroy_process_group()
 
 
-def learn(rank: int, folder: Path, configs: list[Config]) -> None:
-    """Gradients of models that are shared out are those of whole ones."""
+def meet(rank: int, folder: Path) -> None:
+    """Join the other of two processes, each with one thread."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
@@ -136,6 +136,11 @@ def learn(rank: int, folder: Path, configs: list[Config]) -> None:
         world_size=2,
         timeout=timedelta(seconds=300),
     )
+
+
+def learn(rank: int, folder: Path, configs: list[Config]) -> None:
+    """Gradients of models that are shared out are those of whole ones."""
+    meet(rank, folder)
     for config in configs:
         found = []
         for world_size in (1, 2):
@@ -196,14 +201,7 @@ def gradients(model: Architecture, world_size: int) -> dict[str, Tensor]:
 def learn_in_bf16(rank: int, folder: Path, configs: list[tuple[Config, bool]]) -> None:
     """What is gathered in bf16 gives the gradients of what is gathered in float32, and of whole
     models, for half the bytes."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder / 'meeting'}",
-        rank=rank,
-        world_size=2,
-        timeout=timedelta(seconds=300),
-    )
+    meet(rank, folder)
     gathered: list[int] = []
     gather = dist.all_gather_single
 
