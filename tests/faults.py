@@ -321,11 +321,6 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("    for known in _KNOWN:\n", "    for known in ():\n"),
         ],
     },
-    "tests/cluster/test_local_cluster.py": {
-        f"{PACKAGE}/cluster/local_cluster.py": [
-            ('"RAY_preload_python_modules": "', '"RAY_preload_python_modules": "no.'),
-        ],
-    },
     "tests/evaluate/attention/test_trial_heads.py": {
         f"{PACKAGE}/evaluate/attention/trial_heads.py": [
             ('        data.verify("valid")\n', ""),

@@ -48,13 +48,11 @@ with ray_session(presets.load("phrasebook").config.cluster):
             worker_group.use_interface_of_ray()
             worker_group.join(place, "gloo", 60)
             return os.getpid()
-    loaded = ray.remote(num_cpus=0)(lambda: "torch" in __import__("sys").modules).remote()
-    loaded = ray.get(loaded)  # before one that imports it itself has had its process
     workers = [Worker.remote() for _ in range(2)]
     folder = session_folder()
     place = str(Path(folder) / "meeting")
     pids = ray.get([w.join.remote(rank, place) for rank, w in enumerate(workers)])
-    print(json.dumps({"folder": folder, "workers": pids, "loaded": loaded}), flush=True)
+    print(json.dumps({"folder": folder, "workers": pids}), flush=True)
     time.sleep(1000)
 """
 
@@ -70,8 +68,6 @@ class Ours:
     """Name of the process and address, of each port."""
     gloo: set[int]
     home: Path
-    loaded: bool
-    """Whether a process that had no work yet has loaded torch."""
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +92,7 @@ def ours() -> Iterator[Ours]:
         processes = [psutil.Process(driver.pid), *reaper.processes(str(folder))]
         listeners, gloo = listening(processes, told["workers"])
         token = (folder / local_cluster.TOKEN).read_text()
-        yield Ours(folder, token, processes, listeners, gloo, root, told["loaded"])
+        yield Ours(folder, token, processes, listeners, gloo, root)
     finally:
         driver.send_signal(signal.SIGTERM)
         driver.wait(60)
@@ -149,10 +145,6 @@ def test_all_listen_on_loopback(ours: Ours) -> None:
     }
     assert elsewhere == {}
     assert len(ours.gloo) >= 2
-
-
-def test_processes_load_torch_while_they_wait_for_work(ours: Ours) -> None:
-    assert ours.loaded
 
 
 def test_another_user_gets_no_answer_without_the_token(ours: Ours) -> None:

@@ -55,12 +55,8 @@ PATIENT = {
     "RAY_raylet_start_wait_time_s": "1",
     "RAY_worker_register_timeout_seconds": f"{PATIENCE_SECONDS:.0f}",
 }
-LOCAL_ENVIRONMENT = PATIENT | {
-    # No machine is taken away from a Ray that has only this one: a process less to start.
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-    # Processes that wait for work load torch meanwhile, which takes seconds.
-    "RAY_preload_python_modules": "seq2sweep.cluster.train_worker",
-}
+# No machine is taken away from a Ray that has only this one: a process less to start.
+LOCAL_ENVIRONMENT = PATIENT | {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
 # Ray's exporters for Prometheus ask for no token. The agent's is switched off; the other two have
 # no switch, but do not start on a port that there cannot be.
 WITHOUT_EXPORTERS = {
