@@ -1348,6 +1348,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("and pads_nothing(model, device, torch.bfloat16)", "and True"),
             ('if device.type == "cuda":\n        batches', "if True:\n        batches"),
             ("missing = [-int(side", "missing = [int(side"),
+            ('device.type == "cuda" or precision == "bf16"', 'device.type == "cuda"'),
             ("blanks.append(torch.full_like(blanks[1], PAD))", "blanks.append(blanks[1])"),
             ("(tokens + torch.arange(count)) // count", "(tokens + torch.zeros(count)) // count"),
         ],

@@ -177,13 +177,13 @@ def test_a_worker_plans_its_own_passes_alone(
 def test_padding_of_attention_is_no_cost_where_sentences_stay_packed(
     config: Config, tiny_corpus: Corpus, stays_packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configuration.with_changes(config, {"train.precision": "bf16"})
+    bf16 = configuration.with_changes(config, {"train.precision": "bf16"})
     monkeypatch.setattr(varlen_attention, "serves", lambda device, *_: stays_packed)
     bitext = Bitext.open(tiny_corpus.encoded, "train")
     update = next(updates(config, bitext, Progress(), 0, 1, CPU))
     assert update.flops < update.padded_flops
     size = bitext.header["vocabulary"]["size"]
-    found = updates_module._computed_flops(config, size, update.batches, GPU)
+    found = updates_module._computed_flops(bf16, size, update.batches, GPU)
     assert found == (update.flops if stays_packed else update.padded_flops)
 
 
@@ -232,15 +232,17 @@ def test_what_is_full_stays_as_it_is() -> None:
     assert filled(given, 8) is given
 
 
-def test_updates_are_filled_on_a_gpu_alone(
-    config: Config, tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("device", [CPU, GPU])
+def test_updates_in_bf16_are_filled(
+    config: Config, tiny_corpus: Corpus, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Staged, "of", functools.partial(staged_here, Staged.of))
     monkeypatch.setattr(updates_module, "pads_nothing", lambda *_: True)
     monkeypatch.setattr(updates_module, "ahead", lambda made: made)
-    config = configuration.with_changes(config, {"train.precision": "bf16"})
+    bf16 = configuration.with_changes(config, {"train.precision": "bf16"})
     bitext = Bitext.open(tiny_corpus.encoded, "train")
-    plain, filling = (updates(config, bitext, Progress(), 0, 1, at) for at in (CPU, GPU))
+    plain = updates(config, bitext, Progress(), 0, 1, CPU)
+    filling = updates(bf16, bitext, Progress(), 0, 1, device)
     step = capacity(config.train.tokens_per_pass)
     assert step == 8
     more = 0
