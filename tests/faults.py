@@ -1346,7 +1346,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("    if config.cluster.fsdp:\n", "    if False:\n"),
             ("batches += [blank(batches[0])]", "batches += [batches[0]]"),
             ("and pads_nothing(model, device, torch.bfloat16)", "and True"),
-            ('if few_shapes(config, device):\n        batches', "if True:\n        batches"),
+            ("if few_shapes(config, device):\n        batches", "if True:\n        batches"),
             ("missing = [-int(side", "missing = [int(side"),
             ('device.type == "cuda" or precision == "bf16"', 'device.type == "cuda"'),
             ("blanks.append(torch.full_like(blanks[1], PAD))", "blanks.append(blanks[1])"),
