@@ -79,6 +79,49 @@ def test_a_killed_worker_is_said_in_one_line() -> None:
         list(Processes(2)(end_itself, range(10)))
 
 
+def end_itself_if_empty(text: str) -> int:
+    if not text:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return len(text)
+
+
+def test_a_killed_worker_is_noticed_though_its_pipe_is_full() -> None:
+    """A pipe holds 64 KiB; what is in it when its reader dies keeps a writer waiting for ever."""
+    texts = ["", *["x" * 2_000_000] * 10]
+    with pytest.raises(OperationalError, match="was killed"):
+        list(Processes(2)(end_itself_if_empty, texts))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="runs Python as Linux does")
+def test_workers_that_die_at_their_start_are_noticed(tmp_path: Path) -> None:
+    """Killed while they import the main module, before they have read the function."""
+    script = (
+        "import os, signal\n"
+        "from functools import partial\n"
+        "from seq2sweep.parallel import Processes\n"
+        "if __name__ != '__main__':\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "print(list(Processes(2)(partial(max, 'x' * 2_000_000), ['a', 'b'])))\n"
+    )
+    (tmp_path / "script.py").write_text(script)
+    root = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")],
+        env={**os.environ, "PYTHONPATH": str(root / "src")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("seq2sweep.errors.OperationalError: a process")
+
+
+def test_an_error_tells_where_it_was_raised() -> None:
+    with pytest.raises(UserError) as raised:
+        list(Processes(2)(refuse, range(10)))
+    assert "in refuse" in raised.value.__notes__[0]
+
+
 def test_who_stops_asking_leaves_no_process() -> None:
     results = Processes(2)(double, range(1000))
     assert next(results) == 0

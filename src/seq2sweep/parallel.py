@@ -5,16 +5,19 @@ The results, and so the bytes written, do not depend on how many processes there
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
+import queue
 import signal
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Protocol, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any, Protocol, Self, TypeVar
 
 from seq2sweep.errors import OperationalError
 
@@ -41,7 +44,9 @@ def serial(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 class Processes:
     """Shares the items out over processes of this machine; at most a few are in memory at once.
 
-    Function and items travel by pickle; the function does so once a process.
+    Function and items travel by pickle; the function does so once a process. Unlike with
+    concurrent.futures, whose pool of Python 3.11 waits for ever where what has been sent to a
+    killed process fills its pipe, the death of one is noticed at any time.
     """
 
     def __init__(self, count: int | None = None) -> None:
@@ -49,25 +54,69 @@ class Processes:
         self.count = count or available_cpus()
 
     def __call__(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Raises OperationalError where a process is killed; what the function raises there."""
         if self.count == 1:
             yield from serial(function, items)
             return
+        with contextlib.ExitStack() as stack:
+            # Its threads do nothing but wait, each for a process; so they end after those.
+            threads = ThreadPoolExecutor(self.count)
+            stack.callback(threads.shutdown, cancel_futures=True)
+            idle = queue.SimpleQueue[_Worker]()
+            for _ in range(self.count):
+                idle.put(stack.enter_context(_Worker(function)))
+
+            def by_a_worker(item: T) -> R:
+                worker = idle.get()
+                try:
+                    found: R = worker.ask(item)
+                finally:
+                    idle.put(worker)
+                return found
+
+            yield from in_order(lambda item: threads.submit(by_a_worker, item), items, self.count)
+
+
+class _Worker:
+    """A process that applies a function to items; ended, whatever it does, with the context."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
         # spawn: a fork would copy locks that other threads (a progress bar's) may hold.
-        pool = ProcessPoolExecutor(
-            self.count,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_begin,
-            initargs=(function,),
-        )
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._function: Callable[[Any], Any] | None = function
+        self._process = context.Process(target=_work, args=(theirs,), daemon=True)
+        # It inherits the mask: no Ctrl-C reaches it before `_work`.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            yield from in_order(lambda item: _submitted(pool, item), items, self.count)
-        except BrokenProcessPool:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()  # so that the pipe breaks when the process ends
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.join()
+
+    def ask(self, item: Any) -> Any:
+        """The function's result."""
+        try:
+            if self._function:
+                self._connection.send(self._function)
+                self._function = None
+            self._connection.send(item)
+            found, error = self._connection.recv()
+        except (EOFError, ConnectionError):
             raise OperationalError(
                 "a process of this stage was killed, perhaps out of memory: free some and run "
                 "`dvc repro` again"
             ) from None
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        if error is not None:
+            raise error
+        return found
 
 
 def in_order(submit: Callable[[T], Future[R]], items: Iterable[T], workers: int) -> Iterator[R]:
@@ -86,15 +135,22 @@ def available_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-_function: Callable[[Any], Any] | None = None
-
-
-def _begin(function: Callable[[Any], Any]) -> None:
-    global _function
-    _function = function
+def _work(connection: Connection) -> None:
+    """In a process of its own: the function first, then items, each answered by its result and
+    None, or by None and an error."""
     # Ctrl-C reaches every process of the terminal; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    function = connection.recv()
+    while True:
+        item = connection.recv()
+        answer: tuple[Any, Exception | None]
+        try:
+            answer = function(item), None
+        except Exception as error:
+            error.add_note(f"in a process of its own:\n{traceback.format_exc()}")
+            answer = None, error
+        connection.send(answer)
 
 
 def _end_with_parent() -> None:
@@ -103,17 +159,3 @@ def _end_with_parent() -> None:
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
         os._exit(1)
-
-
-def _submitted(pool: ProcessPoolExecutor, item: Any) -> Future[Any]:
-    # This may start a process, which inherits the mask: no Ctrl-C reaches it before `_begin`.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        return pool.submit(_work, item)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _work(item: Any) -> Any:
-    assert _function is not None
-    return _function(item)
