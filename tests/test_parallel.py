@@ -74,7 +74,7 @@ def end_itself(x: int) -> int:
 
 def test_a_killed_worker_is_said_in_one_line() -> None:
     with pytest.raises(
-        OperationalError, match="a process of this stage was killed, perhaps out of"
+        OperationalError, match="a process was killed, perhaps out of memory: free some and run"
     ):
         list(Processes(2)(end_itself, range(10)))
 

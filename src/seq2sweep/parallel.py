@@ -111,8 +111,7 @@ class _Worker:
             found, error = self._connection.recv()
         except (EOFError, ConnectionError):
             raise OperationalError(
-                "a process of this stage was killed, perhaps out of memory: free some and run "
-                "`dvc repro` again"
+                "a process was killed, perhaps out of memory: free some and run it again"
             ) from None
         if error is not None:
             raise error

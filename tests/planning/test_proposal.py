@@ -230,8 +230,13 @@ def test_a_folder_that_dvc_writes_into_is_no_corpus(capsys: pytest.CaptureFixtur
     Path("dvc.yaml").write_text("stages: {download: {cmd: x, outs: [data/raw]}}\n")
     write("train", pairs(100), ".")
     write("train", pairs(100), "data")
-    for where in (".", "data", str(Path.cwd())):
+    for where, held in (
+        (".", "this project"),
+        ("data", "data/raw"),
+        (str(Path.cwd()), "this project"),
+    ):
         line = refused(capsys, where, "--from", "en", "--to", "de")
+        assert f"{where} holds {held}, and" in line
         assert "DVC watches all of data.folder: move the corpus into a folder of its own" in line
     assert "train.en is missing" in refused(capsys, "nowhere/train.en", "train.de")
 

@@ -113,8 +113,9 @@ def _folder(folder: Path, project: Path) -> str:
         made += [here / out for name in names for out in dvc_stages.outputs(project, name)]
     for path in made:
         if path.is_relative_to(whole):
+            held = "this project" if path == here else os.path.relpath(path)
             raise UserError(
-                f"{folder} holds {os.path.relpath(path)}, and DVC watches all of data.folder: move "
+                f"{folder} holds {held}, and DVC watches all of data.folder: move "
                 "the corpus into a folder of its own, such as corpora/mine"
             )
     return os.path.relpath(whole, here) if whole.is_relative_to(here) else str(whole)
