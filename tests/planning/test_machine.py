@@ -46,6 +46,13 @@ def test_devices_are_found_by_a_part_of_their_name(project: Path) -> None:
         machine.parse("P100", preset("base", **{"train.precision": "bf16"}), project)
 
 
+def test_memory_of_a_job_is_what_its_groups_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = machine._memory_bytes()
+    groups = [(whole / 2, whole / 9), (whole / 4, whole / 8)]
+    monkeypatch.setattr(machine, "own_groups", lambda: groups)
+    assert machine._memory_bytes() == whole / 4
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [

@@ -154,15 +154,15 @@ def test_a_container_gives_what_its_groups_leave(tmp_path: Path) -> None:
     group(tmp_path / "slurm/job", second, "8000", 5000, "inactive_file 1000")
     group(tmp_path / "slurm/job/step", second, "max", 4000, "inactive_file 900")
     text = "0::/slurm/job/step\n"
-    assert [*pass_size.free_in_groups(text, tmp_path)] == [4000.0]
+    assert [*pass_size.memory_of_groups(text, tmp_path)] == [(8000.0, 4000.0)]
     # Version 1, in a container that sees its own group as the top.
     group(tmp_path / "memory", first, "6000", 5500, "total_inactive_file 200")
     text = "9:cpu,cpuacct:/docker/1\n4:memory:/docker/1\n0::/docker/1\n"
-    assert [*pass_size.free_in_groups(text, tmp_path)] == [700.0]
+    assert [*pass_size.memory_of_groups(text, tmp_path)] == [(6000.0, 700.0)]
     # More is in use than is allowed.
     group(tmp_path / "memory", first, "6000", 6500, "total_inactive_file 0")
-    assert [*pass_size.free_in_groups(text, tmp_path)] == [0.0]
-    assert [*pass_size.free_in_groups("", tmp_path)] == []
+    assert [*pass_size.memory_of_groups(text, tmp_path)] == [(6000.0, 0.0)]
+    assert [*pass_size.memory_of_groups("", tmp_path)] == []
 
 
 def test_of_cpus_the_workers_of_a_node_have_equal_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ Peak rates are those of `seq2sweep.hardware`; memory, links, watts and prices of
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import re
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from seq2sweep.planning.exchange import Links
 from seq2sweep.planning.roofline import Rates
 from seq2sweep.planning.speed import Run, Speed
 from seq2sweep.planning.workload import Workload, training
+from seq2sweep.runs.pass_size import own_groups
 from seq2sweep.train.step import choose_precision
 
 PRICES = Path("infra/prices.yaml")
@@ -238,11 +238,8 @@ def _cpus(config: Config, storage: Path) -> Machine:
 
 
 def _memory_bytes() -> float:
-    """Of this machine, or of the container that this process is in."""
-    total = float(psutil.virtual_memory().total)
-    with contextlib.suppress(OSError, ValueError):  # no such limit
-        total = min(total, float(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-    return total
+    """Of this machine, or of the container or the job that this process is in."""
+    return min([float(psutil.virtual_memory().total), *(most for most, _ in own_groups())])
 
 
 # --- devices by name -----------------------------------------------------------------------------

@@ -116,12 +116,19 @@ def _free_on_node() -> float:
         return OF_A_MAC * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     available = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)
     assert available is not None, "/proc/meminfo has no MemAvailable"
-    groups = Path("/proc/self/cgroup").read_text(errors="replace")
-    return min([1024.0 * int(available[1]), *free_in_groups(groups, GROUPS)])
+    return min([1024.0 * int(available[1]), *(free for _, free in own_groups())])
 
 
-def free_in_groups(text: str, root: Path) -> Iterator[float]:
-    """What each cgroup that a process is in still gives it, where that is limited.
+def own_groups() -> list[tuple[float, float]]:
+    """`memory_of_groups` of this process; none where the system has no cgroups."""
+    with contextlib.suppress(OSError):
+        return [*memory_of_groups(Path("/proc/self/cgroup").read_text(errors="replace"), GROUPS)]
+    return []
+
+
+def memory_of_groups(text: str, root: Path) -> Iterator[tuple[float, float]]:
+    """Bytes that each cgroup that a process is in allows, where they are limited, and what of them
+    is left. A job's limit is often above the group of its process.
 
     text: its /proc/PID/cgroup; root: where cgroups are mounted.
     """
@@ -136,6 +143,6 @@ def free_in_groups(text: str, root: Path) -> Iterator[float]:
                 with contextlib.suppress(OSError, ValueError):
                     most, used = (int((folder / file).read_text()) for file in (limit, use))
                     stat = dict(row.split() for row in (folder / STAT).read_text().splitlines())
-                    yield float(max(0, most - used + int(stat.get(gives_way, 0))))
+                    yield float(most), float(max(0, most - used + int(stat.get(gives_way, 0))))
                 if folder == top:
                     break
