@@ -227,6 +227,31 @@ def test_the_finished_run_is_never_found_in_the_storage(
     assert configuration.parse(tree.made["params"]).cluster.storage == expected
 
 
+def test_a_worktree_is_made_by_one_call_at_a_time(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one would take it for that of a call that was killed, and remove it."""
+
+    whole = run_again.Worktree.make
+
+    def make(*arguments: Any) -> Any:
+        (tmp_path / "link").symlink_to(tmp_path)
+        same = tmp_path / "link" / "again"
+        with pytest.raises(UserError, match=f"another process is working in {tmp_path}/again: "):
+            again(tmp_path, TRAINING, folder=same)
+        with monkeypatch.context() as patch:
+            patch.setattr(run_again.Worktree, "make", whole)
+            again(tmp_path, TRAINING, folder=tmp_path / "other")
+        return whole(*arguments)
+
+    store.add(TRAINING, tiny_config)
+    monkeypatch.setattr(run_again.Worktree, "make", make)
+    again(tmp_path, TRAINING, folder=tmp_path / "again")
+    assert tree.ran == 2 * ["data of train", "train"]
+    with pytest.raises(FileExistsError):  # it is free again
+        again(tmp_path, TRAINING, folder=tmp_path / "again")
+
+
 def test_another_question_has_another_key(
     store: Store, tree: Tree, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

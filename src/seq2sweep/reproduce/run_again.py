@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +20,8 @@ from seq2sweep.errors import UserError
 from seq2sweep.paths import read_bytes
 from seq2sweep.reproduce import verdict
 from seq2sweep.reproduce.stored_record import PARAMS, PATCH, StoredRecord, variables
-from seq2sweep.reproduce.worktree import STORE, Worktree
+from seq2sweep.reproduce.worktree import KEPT, STORE, Worktree
+from seq2sweep.storage.locks import only_user
 from seq2sweep.tracking import lineage
 from seq2sweep.tracking.mlflow_store import resolve_uri
 from seq2sweep.tracking.store_reader import StoreReader
@@ -71,7 +73,11 @@ def reproduce(
     config = configuration.load(project / PARAMS)
     store = StoreReader(resolve_uri(config.tracking, project))
     run = store.find(run_id)
-    with signals_as_interrupts(), TemporaryDirectory(prefix="seq2sweep-") as name:
+    with (
+        signals_as_interrupts(),
+        TemporaryDirectory(prefix="seq2sweep-") as name,
+        ExitStack() as held,
+    ):
         record = StoredRecord.fetch(store, run, Path(name) / "run")
         other, remarks = _counterpart(store, record, Path(name) / "other")
         _require_whole(record)
@@ -79,10 +85,12 @@ def reproduce(
             _require_no_changes(record)
         params = _params(record, other, config, settings)
         place = folder or project.resolve().with_name(f"{project.resolve().name}-{run[:8]}")
+        place = place.resolve()
         texts = [record.content["commit"], params, lineage.environment(), str(variables())]
         texts += [read_bytes(record.folder / PATCH).hex(), run]
         key = hashlib.sha256("\0".join(texts).encode()).hexdigest()
-        tree = Worktree.make(project, place.resolve(), record, params, key, say)
+        held.enter_context(_only_user(project, place))
+        tree = Worktree.make(project, place, record, params, key, say)
         stages = [record.stage]
         if record.stage == "evaluate" or other is not None:
             stages = ["train", "evaluate"]
@@ -104,6 +112,14 @@ def reproduce(
     found = verdict.Verdict(verdict.parts_of(pairs), list(dict.fromkeys(causes)), remarks)
     about = {"run": run, "stage": record.stage, "commit": record.content["commit"]}
     return about | {"folder": str(tree.root)}, found
+
+
+def _only_user(project: Path, place: Path) -> AbstractContextManager[None]:
+    """Hold the folder of a worktree, which may not be there yet. Raises UserError."""
+    runs = project / KEPT.parts[0]
+    runs.mkdir(exist_ok=True)
+    name = hashlib.sha256(bytes(place)).hexdigest()[:16]
+    return only_user(runs, f"reproduce-{name}.lock", work=place)
 
 
 def _counterpart(

@@ -49,14 +49,19 @@ OLD_WRITER_SECONDS = 240.0
 
 
 @contextlib.contextmanager
-def only_user(folder: Path, name: str = "lock", patience: float = 0.0) -> Iterator[None]:
+def only_user(
+    folder: Path, name: str = "lock", patience: float = 0.0, work: Path | None = None
+) -> Iterator[None]:
     """Hold a run's folder for this process, as long as it lives; UserError when another one does.
 
-    name: of the lock; patience: seconds to wait for it, which is said.
+    name: of the lock; patience: seconds to wait for it, which is said. work: the folder that is
+    held, where its lock is in another, as it may not be there yet.
     """
     with _lock(folder / name, patience) as ours:
         if not ours:
-            raise UserError(f"another process is working in {folder}: wait for its end, or end it")
+            raise UserError(
+                f"another process is working in {work or folder}: wait for its end, or end it"
+            )
         yield
 
 
