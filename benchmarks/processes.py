@@ -42,7 +42,10 @@ class Contender:
         except BrokenPipeError:
             told = ""
         if told:
-            answer: dict[str, Any] = json.loads(told)
+            try:
+                answer: dict[str, Any] = json.loads(told)
+            except json.JSONDecodeError:
+                return {"absent": f"no answer, but: {told.strip()[:200]}"}
             return answer
         self.process.wait()
         self.errors.seek(0)
