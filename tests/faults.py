@@ -296,9 +296,16 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("return source | target", "return source & target"),
         ],
     },
+    "tests/test_parallel.py": {
+        f"{PACKAGE}/parallel.py": [
+            ("error.add_note(", "str("),
+            ("(EOFError, ConnectionError)", "ZeroDivisionError"),
+        ],
+    },
     "tests/planning/test_proposal.py": {
         f"{PACKAGE}/planning/proposal.py": [
             ("contaminated |= shares", "contaminated = shares"),
+            ('held = "this project" if path == here else', "held ="),
             ("pairs * sum(tokens) / SEEN", "pairs * max(tokens) / SEEN"),
             ("sentences.sharing(train)))", "train.sharing(sentences)))"),
         ],
@@ -791,6 +798,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/planning/test_machine.py": {
         f"{PACKAGE}/planning/machine.py": [
+            (", *(most for most, _ in own_groups())]", "]"),
             (
                 "each = min(max(1, int(sweep.cpus_per_trial)), cpus",
                 "each = max(max(1, int(sweep.cpus_per_trial)), cpus",
@@ -1490,7 +1498,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/reproduce/run_again.py": [
             ('values["sweep"] |= ALONE', "pass"),
             ('cluster["storage"] = storage', "pass"),
-            ("with signals_as_interrupts(), TemporaryDirectory(", "with TemporaryDirectory("),
+            ("        signals_as_interrupts(),\n        Temp", "        Temp"),
+            ("held.enter_context(_only_user(project, place))", "pass"),
         ],
     },
     "tests/reproduce/test_worktree.py": {
