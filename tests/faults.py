@@ -298,6 +298,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/test_parallel.py": {
         f"{PACKAGE}/parallel.py": [
+            ("if (self._process.exitcode or 0) < 0:", "if True:"),
             ("error.add_note(", "str("),
             ("(EOFError, ConnectionError)", "ZeroDivisionError"),
         ],
@@ -1434,6 +1435,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/runs/pass_size.py": [
             ("all_reduce(free, dist.ReduceOp.MIN)", "pass"),
             ("number = known or found.tokens", "number = found.tokens"),
+        ],
+    },
+    "tests/test_hardware.py": {
+        f"{PACKAGE}/hardware.py": [
             ("return float(min(free, total / sharers))", "return float(free)"),
             ("return _free_on_node() / sharers", "return _free_on_node()"),
             ("most - used + int(", "most - used + 0 * int("),
@@ -1499,7 +1504,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('values["sweep"] |= ALONE', "pass"),
             ('cluster["storage"] = storage', "pass"),
             ("        signals_as_interrupts(),\n        Temp", "        Temp"),
-            ("held.enter_context(_only_user(project, place))", "pass"),
+            ("        _only_user(project, place),\n", ""),
         ],
     },
     "tests/reproduce/test_worktree.py": {

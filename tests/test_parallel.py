@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -92,6 +93,20 @@ def test_a_killed_worker_is_noticed_though_its_pipe_is_full() -> None:
         list(Processes(2)(end_itself_if_empty, texts))
 
 
+def start(script: str, folder: Path) -> subprocess.Popen[str]:
+    """It, in a Python of its own that finds the project and its tests."""
+    path = folder / "script.py"
+    path.write_text(script)
+    root = Path(__file__).parents[1]
+    return subprocess.Popen(
+        [sys.executable, str(path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "src")])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="runs Python as Linux does")
 def test_workers_that_die_at_their_start_are_noticed(tmp_path: Path) -> None:
     """Killed while they import the main module, before they have read the function."""
@@ -103,17 +118,37 @@ def test_workers_that_die_at_their_start_are_noticed(tmp_path: Path) -> None:
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "print(list(Processes(2)(partial(max, 'x' * 2_000_000), ['a', 'b'])))\n"
     )
-    (tmp_path / "script.py").write_text(script)
-    root = Path(__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "script.py")],
-        env={**os.environ, "PYTHONPATH": str(root / "src")},
-        capture_output=True,
-        text=True,
-        timeout=120,
+    running = start(script, tmp_path)
+    _, errors = running.communicate(timeout=120)
+    assert running.returncode == 1
+    assert errors.splitlines()[-1].startswith(
+        "seq2sweep.errors.OperationalError: a process was killed"
     )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("seq2sweep.errors.OperationalError: a process")
+
+
+def unsendable(x: int) -> object:
+    return (lambda: x) if x == 3 else x
+
+
+def test_a_result_that_cannot_travel_is_said_to_be_that() -> None:
+    with pytest.raises((AttributeError, pickle.PicklingError), match="unsendable"):
+        list(Processes(2)(unsendable, range(10)))
+
+
+def fail_unsendably(x: int) -> int:
+    if x == 3:
+        error = ValueError("no")
+        error.why = lambda: x  # type: ignore[attr-defined]
+        raise error
+    return x
+
+
+def test_an_error_that_cannot_travel_ends_its_process_with_a_status(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(OperationalError, match="a process ended with status 1: its error is above"):
+        list(Processes(2)(fail_unsendably, range(10)))
+    assert "ValueError: no" in capfd.readouterr().err
 
 
 def test_an_error_tells_where_it_was_raised() -> None:
@@ -148,15 +183,7 @@ def test_a_killed_parent_takes_its_workers_along(tmp_path: Path) -> None:
         "    for found in Processes(2)(pid, range(100_000)):\n"
         "        print(found, flush=True)\n"
     )
-    (tmp_path / "script.py").write_text(script)
-    root = Path(__file__).parents[1]
-    paths = os.pathsep.join([str(root), str(root / "src")])
-    parent = subprocess.Popen(
-        [sys.executable, str(tmp_path / "script.py")],
-        env={**os.environ, "PYTHONPATH": paths},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    parent = start(script, tmp_path)
     assert parent.stdout is not None
     workers = {int(parent.stdout.readline()) for _ in range(20)}
     parent.send_signal(signal.SIGKILL)

@@ -9,6 +9,7 @@ import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
+import pickle
 import queue
 import signal
 import threading
@@ -110,9 +111,12 @@ class _Worker:
             self._connection.send(item)
             found, error = self._connection.recv()
         except (EOFError, ConnectionError):
-            raise OperationalError(
-                "a process was killed, perhaps out of memory: free some and run it again"
-            ) from None
+            self._process.join()
+            if (self._process.exitcode or 0) < 0:
+                why = "was killed, perhaps out of memory: free some and run it again"
+            else:
+                why = f"ended with status {self._process.exitcode}: its error is above"
+            raise OperationalError(f"a process {why}") from None
         if error is not None:
             raise error
         return found
@@ -143,13 +147,12 @@ def _work(connection: Connection) -> None:
     function = connection.recv()
     while True:
         item = connection.recv()
-        answer: tuple[Any, Exception | None]
         try:
-            answer = function(item), None
+            answer = pickle.dumps((function(item), None))
         except Exception as error:
             error.add_note(f"in a process of its own:\n{traceback.format_exc()}")
-            answer = None, error
-        connection.send(answer)
+            answer = pickle.dumps((None, error))
+        connection.send_bytes(answer)
 
 
 def _end_with_parent() -> None:
