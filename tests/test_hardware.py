@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -16,6 +18,8 @@ import torch
 
 from seq2sweep import hardware
 from seq2sweep.hardware import Precision, energy_counter, no_peak_warning, peak_flops
+
+CPU = torch.device("cpu")
 
 # Names as torch.cuda.get_device_name gives them, with TFLOP/s in float32 and bf16.
 KNOWN: list[tuple[str, float, float | None]] = [
@@ -236,3 +240,65 @@ def test_features_of_a_processor_are_those_that_choose_kernels(
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     assert hardware.cpu_features() == "AVX512 avx2 avx512_bf16"
+
+
+# --- free memory ---------------------------------------------------------------------------------
+
+
+def group(folder: Path, files: tuple[str, str], limit: str, use: int, stat: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / files[0]).write_text(f"{limit}\n")
+    (folder / files[1]).write_text(f"{use}\n")
+    (folder / "memory.stat").write_text(f"anon 1\n{stat}\nfile 3\n")
+
+
+def test_a_container_gives_what_its_groups_leave(tmp_path: Path) -> None:
+    second, first = ("memory.max", "memory.current"), (
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+    )  # fmt: skip
+    # Version 2: a job's limit is above the group of its process, whose own is none.
+    group(tmp_path / "slurm/job", second, "8000", 5000, "inactive_file 1000")
+    group(tmp_path / "slurm/job/step", second, "max", 4000, "inactive_file 900")
+    text = "0::/slurm/job/step\n"
+    assert [*hardware.memory_of_groups(text, tmp_path)] == [(8000.0, 4000.0)]
+    # Version 1, in a container that sees its own group as the top.
+    group(tmp_path / "memory", first, "6000", 5500, "total_inactive_file 200")
+    text = "9:cpu,cpuacct:/docker/1\n4:memory:/docker/1\n0::/docker/1\n"
+    assert [*hardware.memory_of_groups(text, tmp_path)] == [(6000.0, 700.0)]
+    # More is in use than is allowed.
+    group(tmp_path / "memory", first, "6000", 6500, "total_inactive_file 0")
+    assert [*hardware.memory_of_groups(text, tmp_path)] == [(6000.0, 0.0)]
+    assert [*hardware.memory_of_groups("", tmp_path)] == []
+
+
+def test_of_cpus_the_workers_of_a_node_have_equal_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "_free_on_node", lambda: 12e9)
+    assert hardware.free_bytes(CPU, 3) == 4e9
+    monkeypatch.undo()
+    text = Path("/proc/meminfo").read_text()
+    total = 1024 * int(text.split("MemTotal:")[1].split()[0])
+    assert 0 < hardware.free_bytes(CPU, 1) < total
+
+
+def test_of_a_gpu_what_is_free_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def info(device: torch.device) -> tuple[int, int]:
+        asked.append(device)
+        return 60, 80
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", info)
+    gpu = torch.device("cuda:1")
+    # A trial that shares it with three others takes no more than its quarter.
+    assert [hardware.free_bytes(gpu, sharers) for sharers in (1, 4)] == [60, 20]
+    assert asked == [gpu, gpu]
+
+
+def test_on_a_system_without_meminfo_half_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(self: Path, *_: Any, **__: Any) -> str:
+        raise FileNotFoundError(str(self))
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}.get)
+    assert hardware.free_bytes(CPU, 1) == 4096 * 500

@@ -1,12 +1,13 @@
-"""What devices can do and what they use: peak and sustained rates by name, and energy."""
+"""What devices can do and what they use: peak and sustained rates by name, energy, memory."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import re
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -213,3 +214,63 @@ def use_of_node() -> dict[str, float]:
         free, total = torch.cuda.mem_get_info()
         found["gpu_memory_percent"] = 100 * (1 - free / total)
     return found
+
+
+GROUPS = Path("/sys/fs/cgroup")
+OF_GROUP = {
+    "": ("", "memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+"""Of version 2 and 1 of cgroups, by the name that /proc/self/cgroup has: the folder, files of the
+limit and of the use, and what of the use gives way, by its name in memory.stat."""
+STAT = "memory.stat"
+OF_A_MAC = 0.5
+"""Of its memory, where the system does not say what is free."""
+
+
+def free_bytes(device: torch.device, sharers: int) -> float:
+    """Memory that one of so many workers on this device may take: of a GPU what is free, of CPUs
+    what the system and the container of this process still give."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        return float(min(free, total / sharers))
+    return _free_on_node() / sharers
+
+
+def _free_on_node() -> float:
+    try:
+        text = Path("/proc/meminfo").read_text(errors="replace")
+    except FileNotFoundError:
+        return OF_A_MAC * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    available = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)
+    assert available is not None, "/proc/meminfo has no MemAvailable"
+    return min([1024.0 * int(available[1]), *(free for _, free in own_groups())])
+
+
+def own_groups() -> list[tuple[float, float]]:
+    """`memory_of_groups` of this process; none where the system has no cgroups."""
+    with contextlib.suppress(OSError):
+        return [*memory_of_groups(Path("/proc/self/cgroup").read_text(errors="replace"), GROUPS)]
+    return []
+
+
+def memory_of_groups(text: str, root: Path) -> Iterator[tuple[float, float]]:
+    """Bytes that each cgroup that a process is in allows, where they are limited, and what of them
+    is left. A job's limit is often above the group of its process.
+
+    text: its /proc/PID/cgroup; root: where cgroups are mounted.
+    """
+    for line in text.splitlines():
+        _, kinds, path = line.split(":", 2)
+        for kind in OF_GROUP.keys() & kinds.split(","):
+            name, limit, use, gives_way = OF_GROUP[kind]
+            top = root / name
+            inner = top / path.lstrip("/")
+            for folder in (inner, *inner.parents):
+                # In a container the path may be that of the host; no limit is the word max.
+                with contextlib.suppress(OSError, ValueError):
+                    most, used = (int((folder / file).read_text()) for file in (limit, use))
+                    stat = dict(row.split() for row in (folder / STAT).read_text().splitlines())
+                    yield float(most), float(max(0, most - used + int(stat.get(gives_way, 0))))
+                if folder == top:
+                    break

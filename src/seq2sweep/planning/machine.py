@@ -17,7 +17,7 @@ import torch
 from seq2sweep import hardware, yaml_text
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
-from seq2sweep.hardware import Precision
+from seq2sweep.hardware import Precision, own_groups
 from seq2sweep.parallel import available_cpus
 from seq2sweep.paths import read_text
 from seq2sweep.planning import roofline, speed
@@ -25,7 +25,6 @@ from seq2sweep.planning.exchange import Links
 from seq2sweep.planning.roofline import Rates
 from seq2sweep.planning.speed import Run, Speed
 from seq2sweep.planning.workload import Workload, training
-from seq2sweep.runs.pass_size import own_groups
 from seq2sweep.train.step import choose_precision
 
 PRICES = Path("infra/prices.yaml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -73,10 +73,12 @@ def reproduce(
     config = configuration.load(project / PARAMS)
     store = StoreReader(resolve_uri(config.tracking, project))
     run = store.find(run_id)
+    place = folder or project.resolve().with_name(f"{project.resolve().name}-{run[:8]}")
+    place = place.resolve()
     with (
         signals_as_interrupts(),
         TemporaryDirectory(prefix="seq2sweep-") as name,
-        ExitStack() as held,
+        _only_user(project, place),
     ):
         record = StoredRecord.fetch(store, run, Path(name) / "run")
         other, remarks = _counterpart(store, record, Path(name) / "other")
@@ -84,12 +86,9 @@ def reproduce(
         if store.uri != f"sqlite:///{project.resolve() / STORE}" and not trusted:
             _require_no_changes(record)
         params = _params(record, other, config, settings)
-        place = folder or project.resolve().with_name(f"{project.resolve().name}-{run[:8]}")
-        place = place.resolve()
         texts = [record.content["commit"], params, lineage.environment(), str(variables())]
         texts += [read_bytes(record.folder / PATCH).hex(), run]
         key = hashlib.sha256("\0".join(texts).encode()).hexdigest()
-        held.enter_context(_only_user(project, place))
         tree = Worktree.make(project, place, record, params, key, say)
         stages = [record.stage]
         if record.stage == "evaluate" or other is not None:
