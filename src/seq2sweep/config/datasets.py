@@ -107,7 +107,7 @@ class DataConfig:
     phrasebook: PhrasebookConfig = field("read when dataset is phrasebook")
     files: FilesConfig = field("read when dataset is files")
     private: bool = field(
-        "record no sentence of it in MLflow, as its licence is yours alone; of ptb none ever is",
+        "true: no sentence of it is recorded in MLflow, as for text under a licence; ptb never is",
         result=False,
         default=False,
     )
@@ -192,7 +192,7 @@ class SelfTrainingConfig:
         default=0,
     )
     files: tuple[str, ...] = field(
-        "their text inside data.folder, a sentence a line, words parted by blanks; [] for the "
+        "their text inside data.folder, a sentence a line, words separated by spaces; [] for the "
         "phrasebook, which makes its own",
         default=(),
     )

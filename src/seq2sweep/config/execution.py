@@ -83,7 +83,7 @@ class SweepConfig:
         "trainings of each variant: with train.seed and the seeds after it", at_least=1
     )
     budget: Literal["steps", "tokens", "flops"] = field(
-        "what all get alike: their own train.steps, or the tokens or flops of the base variant"
+        "what is equal for all: their train.steps, or as many tokens or flops as the base variant"
     )
     scheduler: Literal["asha", "median", "none"] = field(
         "asha or median stop bad trials early; none runs all to the end"
