@@ -179,11 +179,12 @@ def _count(split: str, corpora: Sequence[own_files.Corpus]) -> int:
 
 
 def _count_trees(config: Config) -> dict[str, int]:
-    """Trees of the user's own files."""
-    return {
-        split: sum(1 for corpus in entries for _ in read_trees(corpus.text))
-        for split, entries in corpora.of_own(config).items()
-    }
+    """Trees of the user's own files, read through."""
+    counted = {}
+    for split, entries in corpora.of_own(config).items():
+        trees = (tree for corpus in entries for tree in read_trees(corpus.text))
+        counted[split] = sum(1 for _ in console.progress(trees, f"count {split}", "trees"))
+    return counted
 
 
 def _existing(folder: Path) -> Path:
