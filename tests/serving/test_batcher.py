@@ -92,6 +92,13 @@ def test_more_lines_than_may_wait_are_refused(search: Search, batcher: Batcher) 
     assert texts(batcher.translate(["8"], "a", 1)) == ["8"]
 
 
+def test_requests_that_are_given_up_do_not_gather(batcher: Batcher) -> None:
+    """Behind a long search, of clients that send and leave, again and again."""
+    for _ in range(100):
+        assert batcher.translate(["gone"] * 6, "a", 1).cancel()
+    assert len(batcher._waiting) == 1
+
+
 def test_who_gave_up_costs_nothing(search: Search, batcher: Batcher) -> None:
     gone, stays = batcher.translate(["gone"], "a", 1), batcher.translate(["stays"], "a", 1)
     assert gone.cancel()

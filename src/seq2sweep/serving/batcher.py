@@ -87,8 +87,9 @@ class Batcher:
 
     def _add(self, request: _Request | _Task) -> None:
         with self._changed:
-            wanted = (other for other in self._waiting if not other.answer.cancelled())
-            waiting = sum(len(other.lines) for other in wanted)
+            # Here, as the thread that searches may not come back for long, and memory is bounded.
+            self._waiting = deque(one for one in self._waiting if not one.answer.cancelled())
+            waiting = sum(len(other.lines) for other in self._waiting)
             if self._closed or waiting + len(request.lines) > self._most:
                 raise FullError
             self._waiting.append(request)
