@@ -68,7 +68,11 @@ class Tree:
     def __init__(self, root: Path, results: dict[str, dict[str, str]]) -> None:
         self.root = self.project = root
         self.results = results
+        self.kept: str | None = None
         self.ran: list[str] = []
+
+    def storage(self) -> str | None:
+        return self.kept
 
     def bring_data(self, stages: list[str], say: Any) -> None:
         self.ran += [f"data of {' '.join(stages)}"]
@@ -130,7 +134,8 @@ def test_a_training_is_made_again_with_its_evaluation(
     store.add(EVALUATION, other, stage="evaluate", identity={"data": "of the test set"})
     about, verdict, _ = again(tmp_path, TRAINING[:8])
     assert about == {
-        "run": TRAINING, "stage": "train", "commit": "a" * 40, "folder": str(tree.root)
+        "run": TRAINING, "stage": "train", "commit": "a" * 40, "folder": str(tree.root),
+        "storage": None,
     }  # fmt: skip
     assert verdict.identical
     assert verdict.remarks == verdict.causes == []
@@ -212,19 +217,62 @@ def test_threads_and_workers_are_those_of_the_run_where_they_fit(
 @pytest.mark.parametrize(
     ("storage", "expected"),
     [
-        ("runs", "runs"),
-        ("/shared/runs/", f"/shared/runs/reproduce-{TRAINING[:12]}"),
-        ("s3://bucket/x", f"s3://bucket/x/reproduce-{TRAINING[:12]}"),
+        ("/shared/runs/", f"/shared/runs/reproduce-{TRAINING[:12]}-"),
+        ("s3://bucket/x", f"s3://bucket/x/reproduce-{TRAINING[:12]}-"),
     ],
 )
-def test_the_finished_run_is_never_found_in_the_storage(
+def test_no_finished_run_is_found_in_the_storage(
     store: Store, tree: Tree, tiny_config: Config, tmp_path: Path, storage: str, expected: str
 ) -> None:
     config = configuration.with_changes(tiny_config, {"cluster.storage": storage})
     (tmp_path / "params.yaml").write_text(configuration.dump(config))
     store.add(TRAINING, tiny_config)
+    found = set()
+    for _ in range(2):
+        again(tmp_path, TRAINING)
+        found |= {(configuration.parse(tree.made["params"]).cluster.storage, tree.made["key"])}
+    # Neither that of the run itself, nor that of a worktree which has been removed since: other
+    # libraries or workers may have trained it. A worktree that is still there keeps its own.
+    (first, key), (second, same_key) = found
+    assert first != second
+    assert all(name.startswith(expected) for name in (first, second))
+    assert key == same_key
+
+
+def test_a_folder_in_the_worktree_keeps_its_name(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
+) -> None:
+    store.add(TRAINING, tiny_config)
     again(tmp_path, TRAINING)
-    assert configuration.parse(tree.made["params"]).cluster.storage == expected
+    assert configuration.parse(tree.made["params"]).cluster.storage == "runs"
+
+
+@pytest.mark.parametrize("value", ["many", -1, None])
+def test_a_wrong_value_is_told_before_a_worktree_is_made(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path, value: object
+) -> None:
+    store.add(TRAINING, tiny_config)
+    with pytest.raises(UserError, match=r"^--set: cluster\.workers .* not"):
+        again(tmp_path, TRAINING, settings={"cluster.workers": value})
+    assert not hasattr(tree, "made")
+
+
+def test_a_record_that_cannot_be_read_is_named(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add(TRAINING, tiny_config)
+    store.add(EVALUATION, tiny_config, stage="evaluate")
+    fetch = StoredRecord.fetch
+
+    def away(store: Any, run_id: str, folder: Path) -> StoredRecord:
+        if run_id == EVALUATION:
+            raise UserError("the store does not answer")
+        return fetch(store, run_id, folder)
+
+    monkeypatch.setattr(StoredRecord, "fetch", away)
+    _, verdict, _ = again(tmp_path, TRAINING)
+    (remark,) = verdict.remarks
+    assert remark.endswith("evaluate is recorded for it (the store does not answer)")
 
 
 def test_a_worktree_is_made_by_one_call_at_a_time(

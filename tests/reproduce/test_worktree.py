@@ -208,16 +208,20 @@ class Data:
         self.place, self.lock, self.text, self.repro = place, lock, text, ()
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def bring(tree: Worktree, how: str, outs: Any) -> None:
+            if how != self.place:
+                raise OperationalError("missing")
+            self._make(tree, outs)
+
         def ask(tree: Worktree, folder: Path, *arguments: str) -> str:
-            if arguments[0] in ("checkout", "pull"):
-                if arguments[0] != self.place:
-                    raise OperationalError("missing")
-                self._make(tree, arguments[1:])
-            return {"cache": "/a/cache", "remote": "mine\tx\n" * (self.place == "pull")}.get(
-                arguments[0], ""
-            )
+            if arguments[0] == "checkout":
+                bring(tree, *arguments[:1], arguments[1:])
+            remotes = "mine\tx\n" * (self.place in ("pull", "away"))
+            return {"cache": "/a/cache", "remote": remotes}.get(arguments[0], "")
 
         def dvc(tree: Worktree, *arguments: str) -> None:
+            if arguments[0] == "pull":
+                return bring(tree, *arguments[:1], arguments[1:])
             self.repro = arguments
             self._make(tree, ("data/encoded", "data/vocabulary"))
             (tree.project / "dvc.lock").write_text(self.lock)
@@ -237,7 +241,8 @@ class Data:
     [
         ("checkout", "from the cache of DVC"),
         ("pull", "from the remote of DVC"),
-        ("repro", "neither in the cache nor in a remote of DVC; made again"),
+        ("repro", "not in the cache of DVC, and there is no remote; made again"),
+        ("away", "not in the cache of DVC, and not to be had from its remote; made again"),
     ],
 )
 def test_data_come_from_the_nearest_place(
@@ -250,7 +255,7 @@ def test_data_come_from_the_nearest_place(
     made.bring_data(["train", "evaluate"], lines.append)
     # What the stages themselves make, models/train, is not brought.
     assert lines == [f"data/encoded, data/vocabulary: {said}"]
-    assert data.repro == (("repro", "encode") if place == "repro" else ())
+    assert data.repro == (("repro", "encode") if "made again" in said else ())
 
 
 def test_data_made_again_that_differ_are_told_before_anything_is_trained(

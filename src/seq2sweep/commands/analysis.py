@@ -250,6 +250,8 @@ def _reproduce(options: argparse.Namespace) -> None:
         print(
             f"it stays in {about['folder']}, until: git worktree remove --force {about['folder']}"
         )
+        if about["storage"]:
+            print(f"and its checkpoints in {about['storage']}, until you remove that")
     if not verdict.identical:
         raise OperationalError(f"run {about['run']} made again: {verdict.words}")
 

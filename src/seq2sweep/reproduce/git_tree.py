@@ -66,13 +66,7 @@ def add_worktree(project: Path, folder: Path, commit: str, come_from: str | None
     come_from: where the commit can be fetched from, as far as is known. Raises UserError where the
     commit, or git, is not there.
     """
-    try:
-        inside = os.fsdecode(git(project, "rev-parse", "--show-prefix")).strip()
-    except GitError as error:
-        raise UserError(
-            f"{project.resolve()} is no git repository ({error}): run this in a clone of the "
-            "project that the run is of"
-        ) from None
+    place = folder / prefix(project)
     try:
         git(project, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
     except GitError:
@@ -87,7 +81,18 @@ def add_worktree(project: Path, folder: Path, commit: str, come_from: str | None
         git(project, "worktree", "add", *how, str(folder.resolve()), commit)
     except GitError as error:
         raise UserError(f"git makes no worktree at {folder}: {error}") from None
-    return folder / inside
+    return place
+
+
+def prefix(project: Path) -> str:
+    """The project's folder in its repository, usually "". Raises UserError where that is none."""
+    try:
+        return os.fsdecode(git(project, "rev-parse", "--show-prefix")).strip()
+    except GitError as error:
+        raise UserError(
+            f"{project.resolve()} is no git repository ({error}): run this in a clone of the "
+            "project that the run is of"
+        ) from None
 
 
 def is_half_made(project: Path, folder: Path) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -71,6 +73,7 @@ def reproduce(
     made again are not those recorded.
     """
     config = configuration.load(project / PARAMS)
+    _require_settings(config, settings)
     store = StoreReader(resolve_uri(config.tracking, project))
     run = store.find(run_id)
     place = folder or project.resolve().with_name(f"{project.resolve().name}-{run[:8]}")
@@ -85,11 +88,12 @@ def reproduce(
         _require_whole(record)
         if store.uri != f"sqlite:///{project.resolve() / STORE}" and not trusted:
             _require_no_changes(record)
-        params = _params(record, other, config, settings)
-        texts = [record.content["commit"], params, lineage.environment(), str(variables())]
+        params = functools.partial(_params, record, other, config, settings)
+        texts = [record.content["commit"], params(""), lineage.environment(), str(variables())]
         texts += [read_bytes(record.folder / PATCH).hex(), run]
         key = hashlib.sha256("\0".join(texts).encode()).hexdigest()
-        tree = Worktree.make(project, place, record, params, key, say)
+        # In storage that outlives the worktree, what another one left there is not found.
+        tree = Worktree.make(project, place, record, params(f"-{uuid.uuid4().hex[:8]}"), key, say)
         stages = [record.stage]
         if record.stage == "evaluate" or other is not None:
             stages = ["train", "evaluate"]
@@ -110,7 +114,7 @@ def reproduce(
     causes = [line for one, again in pairs for line in verdict.causes(one, again)]
     found = verdict.Verdict(verdict.parts_of(pairs), list(dict.fromkeys(causes)), remarks)
     about = {"run": run, "stage": record.stage, "commit": record.content["commit"]}
-    return about | {"folder": str(tree.root)}, found
+    return about | {"folder": str(tree.root), "storage": tree.storage()}, found
 
 
 def _only_user(project: Path, place: Path) -> AbstractContextManager[None]:
@@ -133,16 +137,18 @@ def _counterpart(
         ids, wanted = [parent] if parent else [], "train"
     else:
         return None, []
+    unread = []
     for run_id in ids:
         try:
             found = StoredRecord.fetch(store, run_id, folder / run_id)
-        except UserError:
-            continue  # of an earlier version
+        except UserError as error:  # such as one of an earlier version
+            unread.append(f" ({error})")
+            continue
         if found.stage == wanted:
             if _code(found) == _code(record):
                 return found, []
             return None, [f"{run_id}, of stage {wanted}, is of other code and is not compared"]
-    return None, [f"no run of the stage {wanted} is recorded for it"]
+    return None, [f"no run of the stage {wanted} is recorded for it{''.join(unread)}"]
 
 
 def _code(record: StoredRecord) -> tuple[Any, ...]:
@@ -172,12 +178,25 @@ def _require_no_changes(record: StoredRecord) -> None:
         )
 
 
+def _require_settings(config: Config, settings: Mapping[str, Any]) -> None:
+    """Raise UserError where one is of another kind, or has a value that cannot be."""
+    for key in settings:
+        if key not in SETTINGS:
+            raise UserError(f"--set {key}: only where it runs can be set: {', '.join(SETTINGS)}")
+    configuration.with_changes(config, settings, "--set")
+
+
 def _params(
-    record: StoredRecord, other: StoredRecord | None, config: Config, settings: Mapping[str, Any]
+    record: StoredRecord,
+    other: StoredRecord | None,
+    config: Config,
+    settings: Mapping[str, Any],
+    worktree: str,
 ) -> str:
     """params.yaml for the worktree: values of the record, places of the project here.
 
-    config: of the project here. Raises UserError.
+    config: of the project here. worktree: of its name in storage, where that is elsewhere. Raises
+    UserError.
     """
     values, here = _sections(record), configuration.to_dict(config)
     if other is not None and record.stage == "train":
@@ -186,7 +205,7 @@ def _params(
     cluster |= {key: here["cluster"][key] for key in OF_WHOEVER_RUNS}
     # Not where the run itself is, which is finished.
     if configuration.is_address(storage) or Path(storage).is_absolute():
-        storage = f"{storage.rstrip('/')}/reproduce-{record.run_id[:12]}"
+        storage = f"{storage.rstrip('/')}/reproduce-{record.run_id[:12]}{worktree}"
     cluster["storage"] = storage
     values["download"] = here["download"]
     values["tracking"] = {"uri": f"sqlite:///{STORE}", "experiment": "reproduce"}
@@ -200,8 +219,6 @@ def _params(
         if elsewhere or workers * threads <= (os.cpu_count() or 1):
             cluster["cpus_per_worker"] = threads
     for key, value in settings.items():
-        if key not in SETTINGS:
-            raise UserError(f"--set {key}: only where it runs can be set: {', '.join(SETTINGS)}")
         section, _, last = key.partition(".")
         values[section][last] = value
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)

@@ -9,10 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from seq2sweep import yaml_text
+from seq2sweep.config import is_address
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.git_command import GitError, git
 from seq2sweep.jobs import dvc_stages
@@ -49,10 +51,11 @@ class Worktree:
         if root.exists() and git_tree.is_half_made(project, root):
             shutil.rmtree(root)
         if root.exists():
-            found = [path for path in root.rglob(str(KEPT / BEGUN)) if path.read_text() == key]
-            if found:
+            there = root / git_tree.prefix(project)
+            begun = there / KEPT / BEGUN
+            if begun.exists() and read_bytes(begun) == key.encode():
                 say(f"resumes in {root}")
-                return cls(root, found[0].parents[len(KEPT.parts)])
+                return cls(root, there)
             raise UserError(
                 f"{root} is there, and not of this run with these settings and libraries: remove "
                 f"it (git worktree remove --force {root}), or name another --folder"
@@ -112,14 +115,16 @@ class Worktree:
         for out in made_by:
             if not re.fullmatch(r"[0-9a-f]{32}(\.dir)?", str(recorded.get(out))):
                 raise UserError(f"{LOCK} of the run has no sum of {out}: choose another run")
-        if self._has(made_by, "checkout", recorded):
-            say(f"{', '.join(made_by)}: from the cache of DVC")
-        elif self._ask(self.project, "remote", "list").strip() and self._has(
-            made_by, "pull", recorded
-        ):
-            say(f"{', '.join(made_by)}: from the remote of DVC")
+        named = ", ".join(made_by)
+        if self._has(made_by, lambda: self._ask(self.project, "checkout", *made_by)):
+            say(f"{named}: from the cache of DVC")
+        elif not self._ask(self.project, "remote", "list").strip():
+            say(f"{named}: not in the cache of DVC, and there is no remote; made again")
+            self.dvc("repro", *dict.fromkeys(made_by.values()))
+        elif self._has(made_by, lambda: self.dvc("pull", *made_by)):  # it says why it cannot
+            say(f"{named}: from the remote of DVC")
         else:
-            say(f"{', '.join(made_by)}: neither in the cache nor in a remote of DVC; made again")
+            say(f"{named}: not in the cache of DVC, and not to be had from its remote; made again")
             self.dvc("repro", *dict.fromkeys(made_by.values()))
         self._require_sums({out: recorded[out] for out in made_by})
 
@@ -146,12 +151,18 @@ class Worktree:
             "`dvc cache dir` names away, and run this again: it pulls the data, or makes them again"
         )
 
-    def _has(self, made_by: dict[str, str], how: str, recorded: dict[str, str]) -> bool:
-        """Whether `dvc checkout` or `dvc pull` brings all of them."""
+    def _has(self, outs: Iterable[str], bring: Callable[[], object]) -> bool:
+        """Whether all of them are there once DVC has been asked to bring them."""
         with contextlib.suppress(OperationalError):
-            self._ask(self.project, how, *made_by)
-            return all((self.project / out).exists() for out in made_by)
+            bring()
+            return all((self.project / out).exists() for out in outs)
         return False
+
+    def storage(self) -> str | None:
+        """Where its runs are, if that outlives it: an absolute folder, or an address."""
+        values = yaml_text.read_yaml(read_bytes(self.project / PARAMS).decode())
+        storage = str(values["cluster"]["storage"])
+        return storage if is_address(storage) or Path(storage).is_absolute() else None
 
     def record_again(self, one: StoredRecord, folder: Path) -> StoredRecord:
         """What the worktree's own store has in the place of one; folder: for its files."""
