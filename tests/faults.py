@@ -1238,6 +1238,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if i not in seen]", "if i in seen]"),
             ("frozenset(undone) & changed", "frozenset(changed)"),
         ],
+        f"{PACKAGE}/compare/why/explain.py": [
+            ("causes += contamination(", "causes[:0] = contamination("),
+        ],
     },
     "tests/compare/why/test_explain.py": {
         f"{PACKAGE}/compare/why/explain.py": [

@@ -231,6 +231,19 @@ def test_sentences_that_were_trained_on_are_left_out(
     assert step["evidence"].startswith("20 of 120 sentences")
 
 
+def test_lines_that_are_left_out_do_not_move_those_of_other_causes(
+    project: Path, tiny_config: Config, made_up_model: list[dict[str, Any]]
+) -> None:
+    seen = [*range(0, 120, 6)]
+    write_lines(Path("data/clean/train.source.txt"), [SOURCES[i] for i in seen])
+    evaluated(tiny_config, [*GOOD[:60], "Ja.", *GOOD[60:-1]])
+    found = explain(run())
+    kept, left = [i for i in range(120) if i not in seen], [*GOOD[:-1], ""]
+    assert {step["cause"] for step in found["steps"]} == {"line shift", "contamination"}
+    best = bleu.corpus_bleu([left[i] for i in kept], [REFERENCES[i] for i in kept])
+    assert found["steps"][-1]["bleu"] == pytest.approx(best, abs=1e-3)
+
+
 @pytest.mark.parametrize(
     ("remove", "cause", "why"),
     [

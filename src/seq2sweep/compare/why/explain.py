@@ -178,12 +178,12 @@ def _found(
         untested |= again.untested()
     except NotComparableError as error:
         untested |= dict.fromkeys(DECODING, str(error))
+    decoding = {cause.name for cause in causes}
+    causes += [cause for cause in _in_text(output, untested) if cause.name not in decoding]
     try:
-        causes += contamination(output.run)
+        causes += contamination(output.run)  # last: it takes lines away that others count
     except NotComparableError as error:
         untested[CONTAMINATION] = str(error)
-    decoding = {cause.name for cause in causes} & DECODING.keys()
-    causes += [cause for cause in _in_text(output, untested) if cause.name not in decoding]
     if again is None or not decoding:
         return waterfall(lambda undone: output.texts, causes, output.score)
     found = waterfall(again.texts, causes, output.score)
