@@ -1252,6 +1252,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/export/agreement.py": [
             ("if found.same < bounds.same * found.sentences:", "if found.same < 0:"),
             ("if not abs(found.own - found.theirs) <=", "if not found.own - found.theirs <="),
+            ('changes["precision"] = "float32"', 'changes["precision"] = asked.precision'),
         ],
     },
     "tests/export/test_onnx_search.py": {

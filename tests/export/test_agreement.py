@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.export import agreement
@@ -15,6 +16,7 @@ from seq2sweep.export.agreement import Agreement
 from seq2sweep.export.protocol import Bounds, of_one_length
 from seq2sweep.export.to_ctranslate2 import Ctranslate2
 from seq2sweep.export.to_marian import Marian
+from seq2sweep.export.to_onnx import Onnx
 from seq2sweep.export.to_safetensors import Safetensors
 
 from ..conftest import Corpus
@@ -107,6 +109,17 @@ def test_the_search_is_that_of_the_engine(
     assert by_power.config == dataclasses.replace(made.config, length_penalty="power")
     assert by_power.model is made.model
     assert made.config.length_penalty == "paper"
+
+
+def test_the_search_is_in_float32_where_other_sums_are_compared(
+    tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus
+) -> None:
+    config = configuration.with_changes(tiny_config, {"evaluate.precision": "bf16"})
+    made = translator(tmp_path, config, tiny_corpus)
+    assert agreement.searching(made, Safetensors()) is made
+    for form in (Onnx(), Marian(), Ctranslate2(), Ctranslate2("bfloat16")):
+        assert agreement.searching(made, form).config.precision == "float32"
+    assert made.config.precision == "bf16"
 
 
 def test_sentences_of_one_length_go_together() -> None:

@@ -255,6 +255,13 @@ def command(tmp_path: Path, corpus: Corpus, *options: str) -> list[str]:
     return ["export", "exported", *options, *trained]
 
 
+PENALTY = (
+    "both searched by log P / length ** 0.6, as CTranslate2 float32 does, which does not know the "
+    "paper's penalty"
+)
+PRECISION = "this program searched in float32 for it, not in bf16"
+
+
 @pytest.fixture
 def project(tmp_path: Path, tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -280,13 +287,25 @@ def test_the_command_says_how_many_are_the_same(
 
 
 @pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, [PENALTY]),
+        ({"evaluate.length_penalty": "power", "evaluate.precision": "bf16"}, [PRECISION]),
+        ({"evaluate.precision": "bf16"}, [PENALTY, PRECISION]),
+    ],
+)
 def test_the_command_says_which_search_was_compared(
-    made: Any, tmp_path: Path, tiny_corpus: Corpus, capsys: pytest.CaptureFixture[str]
-) -> None:
+    changes: dict[str, Any], said: list[str], made: Any, tmp_path: Path, tiny_config: Config,
+    tiny_corpus: Corpus, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     installed("ctranslate2")
     made()
+    config = configuration.with_changes(tiny_config, {"evaluate.beam": 1} | changes)
+    Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
     assert main(command(tmp_path, tiny_corpus)) == 0
-    assert "both searched by log P / length ** 0.6" in capsys.readouterr().out
+    _, *notes = capsys.readouterr().out.splitlines()
+    assert notes == said
 
 
 @pytest.mark.usefixtures("project")

@@ -343,13 +343,15 @@ def _export(options: argparse.Namespace) -> None:
     pairs = agreement.sentences(options.check, CLEAN)
     with tqdm(total=2 * len(pairs[0]), **console.bar("check", "sentences")) as bar:
         found = exporting.export(translator, form, options.folder, *pairs, bar.update)
-    asked = agreement.searching(translator, form).config
+    own, asked = translator.config, agreement.searching(translator, form).config
     print(f"{options.folder} holds the model for {form.title}: {found}")
-    if asked != translator.config:
+    if asked.length_penalty != own.length_penalty:
         print(
             f"both searched by log P / length ** {asked.alpha}, as {form.title} does, which does "
             "not know the paper's penalty"
         )
+    if asked.precision != own.precision:
+        print(f"this program searched in {asked.precision} for it, not in {own.precision}")
 
 
 def _add_serve(commands: Commands) -> None:

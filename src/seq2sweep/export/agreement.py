@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -73,12 +74,19 @@ def sentences(check: Sequence[Path] | None, clean: Path) -> tuple[list[str], lis
 
 
 def searching(translator: Translator, form: Format) -> Translator:
-    """The same model, its search as near to its own as the engine of a format knows one."""
+    """The same model, its search as near to its own as the engine of a format knows one; in
+    float32 where other sums are compared, whose bounds are against that."""
     asked = translator.config
-    if asked.length_penalty in form.PENALTIES:
+    changes: dict[str, Any] = {}
+    if asked.length_penalty not in form.PENALTIES:
+        changes["length_penalty"] = form.PENALTIES[0]
+    if form.bounds.logits is not None:
+        changes["precision"] = "float32"
+    config = dataclasses.replace(asked, **changes)
+    if config == asked:
         return translator
     found = copy.copy(translator)
-    found.config = dataclasses.replace(asked, length_penalty=form.PENALTIES[0])
+    found.config = config
     return found
 
 
