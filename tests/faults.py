@@ -1257,7 +1257,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/export/test_onnx_search.py": {
         f"{PACKAGE}/export/onnx_search.py": [
-            ("hope / self._penalty(longest[b])", "hope / self._penalty(length)"),
+            ("else longest[b]", "else length"),
+            ('"own_length" else', '"" else'),
             ("tokens[b, :beam] == EOS", "tokens[b] == EOS"),
         ],
     },

@@ -46,19 +46,18 @@ class ByTable(onnx_search.Search):
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
 @pytest.mark.parametrize("beam", [1, 2, 4])
 @pytest.mark.parametrize("leaning", [0.0, 2.0, -9.0])
+@pytest.mark.parametrize("stopping", ["exact", "own_length"])
 def test_it_finds_what_our_search_finds(
-    leaning: float, beam: int, alpha: float, penalty: Any
+    stopping: Any, leaning: float, beam: int, alpha: float, penalty: Any
 ) -> None:
     for seed in range(6):
         table = Table(seed, 12, {EOS: leaning})
-        settings = {"beam": beam, "alpha": alpha, "length_penalty": penalty}
-        found = ByTable(table, **settings, max_extra_tokens=4, max_length=8)(SENTENCES)
+        settings = {"beam": beam, "alpha": alpha, "max_extra_tokens": 4, "stopping": stopping}
+        found = ByTable(table, **settings, length_penalty=penalty, max_length=8)(SENTENCES)
         rows = [torch.tensor(sentence) for sentence in SENTENCES]
         source = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
         table.longest = 8
-        expected = search(
-            table, source, beam=beam, alpha=alpha, penalty=penalty, max_extra_tokens=4
-        )
+        expected = search(table, source, **settings, penalty=penalty)
         assert [pieces for pieces, _ in found] == [best[0].pieces for best in expected]
         scores = [best[0].score for best in expected]
         assert [score for _, score in found] == pytest.approx(scores, abs=1e-5)

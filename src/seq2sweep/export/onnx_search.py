@@ -73,7 +73,8 @@ class Search:
 
         The K best continuations survive each step; one that ends is finished if it ranks among the
         first K. It scores log P / penalty. A sentence is done when no open hypothesis can come
-        before its best finished one any more, or when it is as long as it may be.
+        before its best finished one any more (`stopping` own_length: when none would if it ended
+        now), or when it is as long as it may be.
         """
         beam, size = self.settings["beam"], len(sentences)
         longest = [self._longest(len(sentence) - 1) for sentence in sentences]
@@ -105,7 +106,8 @@ class Search:
                 if length >= longest[b] and not finished:  # cut, it counts as it stands
                     row, token = rows[b, going[b, 0]], int(tokens[b, going[b, 0]])
                     best[b] = [*said[b, row, 1:].tolist(), token], hope / self._penalty(length)
-                enough = best[b][1] >= hope / self._penalty(longest[b])
+                may_end = length if self.settings["stopping"] == "own_length" else longest[b]
+                enough = best[b][1] >= hope / self._penalty(may_end)
                 is_open[b] = length < longest[b] and not (finished and (enough or beam == 1))
             if not is_open.any():
                 break

@@ -17,6 +17,8 @@ from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 
 OnDone = Callable[[int], object]
+SEARCH = ("beam", "length_penalty", "alpha", "max_extra_tokens", "max_input_tokens", "stopping")
+"""Keys of `evaluate` that say how a model's numbers are searched."""
 AT_ONCE = 32
 """Sentences that an engine gets together."""
 

@@ -24,7 +24,7 @@ from seq2sweep.data.vocabulary import MODEL_NAME, PAD
 from seq2sweep.decode.beam import Hypothesis
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import onnx_search
-from seq2sweep.export.protocol import Bounds, Format, OnDone, needed
+from seq2sweep.export.protocol import SEARCH, Bounds, Format, OnDone, needed
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.layers import (
@@ -36,8 +36,6 @@ from seq2sweep.model.layers import (
 )
 
 OPSET = 18
-SEARCH = ("beam", "alpha", "length_penalty", "max_extra_tokens", "max_input_tokens")
-"""Of the section `evaluate`, for search.json."""
 
 
 class Onnx(Format):
