@@ -1265,7 +1265,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/export/test_card.py": {
         f"{PACKAGE}/export/card.py": [
             ('.get("weights") != list(translator.weights)', '.get("weights") == []'),
-            ("getattr(translator.config, key) for key in SEARCH", "asked[key] for key in SEARCH"),
+            ("getattr(translator.config, key) for key in ASKED", "asked[key] for key in ASKED"),
+            ('(*SEARCH, "precision")', "SEARCH"),
         ],
     },
     "tests/export/test_exporting.py": {

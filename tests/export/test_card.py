@@ -99,11 +99,29 @@ def test_scores_of_other_weights_are_not_its_own(project: Translator, tmp_path: 
     assert "No score of these weights was at hand" in body
 
 
-def test_scores_of_another_search_are_not_its_own(project: Translator, tmp_path: Path) -> None:
-    project.config = dataclasses.replace(project.config, beam=project.config.beam + 1)
+@pytest.mark.parametrize(
+    "changes", [{"beam": 7}, {"alpha": 0.7}, {"stopping": "own_length"}, {"precision": "bf16"}]
+)
+def test_scores_of_another_search_are_not_its_own(
+    changes: dict[str, Any], project: Translator, tmp_path: Path
+) -> None:
+    project.config = dataclasses.replace(project.config, **changes)
     front, body = written(project, tmp_path / "model")
     assert "model-index" not in front
     assert "No score of these weights was at hand" in body
+
+
+def test_scores_of_before_there_was_a_key_are_of_its_default(
+    project: Translator, tmp_path: Path
+) -> None:
+    path = Path("metrics/evaluate.json")
+    metrics = json.loads(path.read_text())
+    for key in ("stopping", "precision"):
+        del metrics["made_from"]["evaluate"][key]
+    path.write_text(json.dumps(metrics))
+    assert "model-index" in written(project, tmp_path / "model")[0]
+    project.config = dataclasses.replace(project.config, precision="bf16")
+    assert "model-index" not in written(project, tmp_path / "other")[0]
 
 
 def test_cost_that_was_not_measured_is_said_to_be_so(project: Translator, tmp_path: Path) -> None:

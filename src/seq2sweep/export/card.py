@@ -12,16 +12,18 @@ from typing import Any
 
 import yaml
 
+from seq2sweep import config as configuration
 from seq2sweep.config.datasets import TREES
 from seq2sweep.data import sources
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.check import METRICS
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.export.protocol import SEARCH
 from seq2sweep.paths import read_json
 
 NAME = "README.md"
-SEARCH = ("beam", "length_penalty", "alpha", "max_extra_tokens", "max_input_tokens")
-"""Of the section `evaluate`, what a translation depends on beside the weights."""
+ASKED = (*SEARCH, "precision")
+"""Keys of `evaluate` that a translation depends on, beside the weights."""
 
 
 def facts(translator: Translator) -> dict[str, Any]:
@@ -38,9 +40,11 @@ def facts(translator: Translator) -> dict[str, Any]:
         return found
     metrics = read_json(METRICS)
     made_from = metrics.get("made_from", {})
-    asked = {key: made_from.get("evaluate", {}).get(key) for key in SEARCH}
+    given = made_from.get("evaluate", {})
+    # A key that came later is missing in older files.
+    asked = {key: given.get(key, configuration.DEFAULTS.get(f"evaluate.{key}")) for key in ASKED}
     if made_from.get("weights") != list(translator.weights) or asked != {
-        key: getattr(translator.config, key) for key in SEARCH
+        key: getattr(translator.config, key) for key in ASKED
     }:
         return found
     trees = translator.settings["data"]["target"] == TREES
