@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from pathlib import Path
 
@@ -75,16 +76,21 @@ def test_a_wrong_export_of_a_weak_model_is_a_problem(quantize: str) -> None:
     assert str(agreement.problem(wrong, form)).startswith("log-probabilities may differ by ")
 
 
-def test_sentences_are_spread_over_the_set(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lines", [20, 301, 302, 600, 1000])
+def test_sentences_are_spread_over_the_set(lines: int, tmp_path: Path) -> None:
     files = tmp_path / "source", tmp_path / "target"
     for file in files:
-        file.write_text("".join(f"{file.name} {i}\n" if i != 10 else "\n" for i in range(1000)))
+        file.write_text("".join(f"{file.name} {i}\n" if i != 10 else "\n" for i in range(lines)))
     source, target = agreement.sentences(files, tmp_path)
-    assert len(source) == len(target) == agreement.SENTENCES
+    pairs = lines - 1  # of which one is empty
+    assert len(source) == len(target) == min(agreement.SENTENCES, pairs)
     numbers = [int(line.split()[1]) for line in source]
     assert numbers == [int(line.split()[1]) for line in target] == sorted(numbers)
     assert 10 not in numbers
-    assert (numbers[0], numbers[3], numbers[-1]) == (0, 9, 898)
+    apart = pairs / len(numbers)
+    gaps = [after - before for before, after in itertools.pairwise([*numbers, lines])]
+    assert numbers[0] == 0
+    assert all(apart - 1 < gap < apart + 2 for gap in gaps)
 
 
 def test_a_set_that_cannot_be_used_is_refused(tmp_path: Path, tiny_corpus: Corpus) -> None:

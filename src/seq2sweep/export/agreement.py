@@ -68,8 +68,8 @@ def sentences(check: Sequence[Path] | None, clean: Path) -> tuple[list[str], lis
     pairs = [pair for pair in zip(*sides, strict=True) if all(map(str.strip, pair))]
     if not pairs:
         raise UserError(f"{source} and {target} hold no sentence to check the export with")
-    step = max(1, len(pairs) // SENTENCES)
-    chosen = pairs[::step][:SENTENCES]
+    count = min(SENTENCES, len(pairs))
+    chosen = [pairs[i * len(pairs) // count] for i in range(count)]
     return [pair[0] for pair in chosen], [pair[1] for pair in chosen]
 
 
