@@ -1240,6 +1240,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/compare/why/explain.py": [
             ("causes += contamination(", "causes[:0] = contamination("),
+            (
+                "figure = _papers_figure(output) if",
+                "figure = ('', 27.3) if",
+            ),
         ],
     },
     "tests/compare/why/test_explain.py": {

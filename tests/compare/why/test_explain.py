@@ -96,7 +96,8 @@ LOST = {"one line too few": 150, "one line too many": len(GOOD) - 1}
 
 
 def output(hypotheses: Lines, theirs: Lines = REFERENCES, **changes: Any) -> Output:
-    return Output("output.de", Texts(hypotheses, theirs), "de", **({"source": None} | changes))
+    about: dict[str, Any] = {"target": "de", "source": None, **changes}
+    return Output("output.de", Texts(hypotheses, theirs), **about)
 
 
 def shares(found: dict[str, Any]) -> float:
@@ -201,6 +202,12 @@ def test_against_the_paper_ends_at_its_figure_by_its_own_score() -> None:
     assert found["not_tested"]["test set"].startswith("the references are not newstest2014 (3003")
 
 
+@pytest.mark.parametrize("source", ["EN", "en-US"])
+def test_the_papers_figure_is_found_by_the_language_alone(source: str) -> None:
+    found = explain(output(GOOD, target="DE", source=source), PAPER)
+    assert found["against"]["bleu"] == 27.3
+
+
 def test_references_of_newstest2014_are_known_by_their_sum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -277,7 +284,7 @@ def test_the_table_goes_on_to_the_other_output(
         (["bad.de"], "bad.de is a file"),
         (["bad.de", "--to", "de"], "--to and --from go with a file"),
         (["bad.de", "ref.de", "--to", "german"], "'german' is no language code"),
-        (["bad.de", "ref.de", "--to", "de", "--against", "paper"], "the paper has no BLEU of"),
+        (["bad.de", "ref.de", "--to", "de", "--against", "paper"], "add --from LANGUAGE"),
         (
             ["bad.de", "ref.de", "--to", "de", "--from", "ru", "--against", "paper"],
             "the paper has no BLEU of ru-de, but of en-de, en-fr: set --from and --to",

@@ -17,13 +17,14 @@ from seq2sweep import config as configuration
 from seq2sweep.cli import main
 from seq2sweep.compare.scored_run import find
 from seq2sweep.compare.why import retranslation
-from seq2sweep.compare.why.explain import Output, explain, output_of
+from seq2sweep.compare.why.explain import PAPER, Output, explain, output_of
 from seq2sweep.compare.why.retranslation import papers_config, papers_row
 from seq2sweep.config import Config, EvaluateConfig
 from seq2sweep.data import files
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT, write_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.beam import Translation
+from seq2sweep.errors import UserError
 from seq2sweep.evaluate import bleu
 from seq2sweep.evaluate.evaluation import translations_table
 from seq2sweep.evaluate.translator import Translator
@@ -305,6 +306,16 @@ def test_a_wide_run_is_compared_with_the_papers_big_model(
     wide = {**output.run.config, "model": {**output.run.config["model"], "d_model": 1024}}
     assert papers_row(dataclasses.replace(output.run, config=wide)) == "big"
     assert papers_config("big", "de")["evaluate"]["average_checkpoints"] == 20
+
+
+def test_a_pair_that_the_paper_has_not_is_refused_before_anything_is_translated(
+    project: Path, tiny_config: Config, made_up_model: list[dict[str, Any]]
+) -> None:
+    evaluated(tiny_config, beam=1)
+    german = dataclasses.replace(run(), source="de", target="en")
+    with pytest.raises(UserError, match=r"of de-en, but of en-de, en-fr: name another run by"):
+        explain(german, PAPER)
+    assert made_up_model == []
 
 
 def test_against_another_run_its_settings_count(

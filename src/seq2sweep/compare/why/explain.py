@@ -132,10 +132,11 @@ def explain(
     with.
     """
     untested: Untested = {}
+    figure = _papers_figure(output) if against == PAPER else None  # before anything that takes long
     found = _found(output, against, untested, on_start, on_done)
     steps, goal = [*found.steps], None
-    if against == PAPER:
-        more, goal = _paper(output, found, untested)
+    if figure is not None:
+        more, goal = _paper(output, figure, found, untested)
         steps += more
     elif isinstance(against, Output):
         goal = _other(output, found, against, untested)
@@ -246,15 +247,24 @@ def _trainings(run: ScoredRun, other: ScoredRun) -> Untested:
     return found
 
 
-def _paper(
-    output: Output, found: Waterfall, untested: Untested
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Steps to the paper's way of scoring, and its figure."""
-    pair, row = f"{output.source}-{output.language}", ROWS[papers_row(output.run)]
+def _papers_figure(output: Output) -> tuple[str, float]:
+    """The row of the paper's table that an output is compared with, and its BLEU."""
+    if output.source is None:
+        raise UserError("the paper's BLEU is of a pair of languages: add --from LANGUAGE")
+    pair = f"{base_language(output.source)}-{output.language}"
+    row = ROWS[papers_row(output.run)]
     figures = next(one.bleu for one in rivals.ROWS if one.name == row)
     if pair not in figures:
-        known = ", ".join(figures)
-        raise UserError(f"the paper has no BLEU of {pair}, but of {known}: set --from and --to")
+        mend = "set --from and --to" if output.run is None else "name another run by --against"
+        raise UserError(f"the paper has no BLEU of {pair}, but of {', '.join(figures)}: {mend}")
+    return row, figures[pair]
+
+
+def _paper(
+    output: Output, figure: tuple[str, float], found: Waterfall, untested: Untested
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Steps to the paper's way of scoring, and its figure."""
+    row, papers = figure
     if known_test_sets.known(found.texts.references) != known_test_sets.PAPERS:
         untested[TEST_SET] = (
             f"the references are not {known_test_sets.PAPERS}, which the paper's are"
@@ -270,8 +280,8 @@ def _paper(
         about = {"evidence": how, "estimate": False}
         steps.append({"cause": name, "share": rounded(bleu - before), "bleu": bleu, **about})
         before = bleu
-    goal = {"name": f"the paper's {row}", "bleu": figures[pair], "steps": []}
-    return steps, goal | {"left": rounded(figures[pair] - before)}
+    goal = {"name": f"the paper's {row}", "bleu": papers, "steps": []}
+    return steps, goal | {"left": rounded(papers - before)}
 
 
 def _other(output: Output, found: Waterfall, other: Output, untested: Untested) -> dict[str, Any]:
