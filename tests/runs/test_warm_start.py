@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -26,6 +28,7 @@ from seq2sweep.runs.layout import (
 )
 from seq2sweep.runs.warm_start import Identity, Origin, begin, begin_sweep, run_name
 from seq2sweep.storage.locks import only_user
+from seq2sweep.train import checkpointing
 from seq2sweep.train.events import CheckpointDue, Interrupted
 from seq2sweep.train.loop import train
 from tests.cluster.checkpoints import damage, whole_checkpoints
@@ -322,6 +325,32 @@ def test_a_damaged_one_may_be_among_the_best(project: Project) -> None:
     damage(short / checkpoint_name(4))
     project.run({"train.steps": 16, "train.keep_best": 1})
     assert project.computed == 16
+
+
+@pytest.mark.parametrize(("module", "name"), [(shutil, "copyfile"), (checkpointing, "verify")])
+def test_a_storage_that_fails_for_a_moment_does_not_begin_the_run_anew(
+    module: Any, name: str, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = project.run({"train.steps": 12, "train.keep_best": 1})
+    oldest, work = checkpoints(short)[0].name, getattr(module, name)
+
+    def fails(path: Path, *others: Path) -> Any:
+        if oldest in (Path(path).name, Path(path).parent.name):
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return work(path, *others)
+
+    def no_link(*paths: Path) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    longer = {"train.steps": 16, "train.keep_best": 1}
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", no_link)
+        patched.setattr(module, name, fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            project.run(longer)
+    assert [path for path in project.storage.iterdir() if path.is_dir()] == [short]
+    project.run(longer)
+    assert project.computed == 4
 
 
 def test_an_end_between_checkpoints_may_have_displaced_the_best(project: Project) -> None:

@@ -223,7 +223,11 @@ def _first_steps(
 
 
 def _take_over(run: _ExistingRun, identity: Identity, kept: Collection[int], folder: Path) -> int:
-    """Link or copy checkpoints and journal; the newest step of those that are whole, or 0."""
+    """Link or copy checkpoints and journal; the newest step of those that are whole, or 0.
+
+    Raises OSError where the storage fails: that says nothing of the checkpoints, and to begin anew
+    could not be taken back.
+    """
     taken: list[Path] = []
     for path in run.shared(identity, kept):
         step = checkpoint_step(path)
@@ -232,10 +236,10 @@ def _take_over(run: _ExistingRun, identity: Identity, kept: Collection[int], fol
             continue  # only good to resume from
         place = folder / (checkpoint_name(step) if regular else interrupted_name(step))
         try:
-            shutil.copytree(path, place, copy_function=_link, dirs_exist_ok=True)
+            _link_files(path, place)
             checkpointing.verify(place)
             taken.append(place)
-        except (OSError, checkpointing.CheckpointError):
+        except (FileNotFoundError, checkpointing.CheckpointError):
             shutil.rmtree(place, ignore_errors=True)
             if step in kept or identity["train.keep_best"]:
                 # Whoever resumes after it would end without it.
@@ -255,12 +259,14 @@ def _take_over(run: _ExistingRun, identity: Identity, kept: Collection[int], fol
     return reached
 
 
-def _link(source: str, target: str) -> None:
+def _link_files(checkpoint: Path, place: Path) -> None:
     """The same bytes once on the disk, where it can do that: checkpoints are never changed."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+    place.mkdir(exist_ok=True)
+    for name in (*checkpointing.FILES, checkpointing.MANIFEST):
+        try:
+            os.link(checkpoint / name, place / name)
+        except OSError:
+            shutil.copyfile(checkpoint / name, place / name)
 
 
 def _precision(checkpoint: Path) -> Any:
