@@ -315,6 +315,29 @@ def test_a_file_in_a_folder_is_replaced_when_all_of_it_is_there(
     assert [path.name for path in tmp_path.iterdir()] == ["jobs"]
 
 
+def test_what_a_killed_upload_left_is_removed_after_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = storage_at(str(tmp_path / "storage"))
+
+    def dies(*about: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", dies)
+        patched.setattr(Path, "unlink", lambda path, **options: None)  # as SIGKILL
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                storage.write("jobs/a", b"half")
+    old, new = (tmp_path / "storage").glob(".*.partial")
+    of_a_run = tmp_path / "storage/.train-0123.partial"  # whoever trains removes it
+    of_a_run.mkdir()
+    for path in (old, of_a_run):
+        os.utime(path, (0, 0))
+    results.put(tmp_path, [], storage, "jobs/train-1/")
+    assert {*(tmp_path / "storage").glob(".*.partial")} == {new, of_a_run}
+
+
 def test_values_are_for_this_user_and_taken_once(storage: Storage) -> None:
     name = results.values_name("train-1-2")
     storage.write_private(name, b'{"A_SECRET": "value"}')

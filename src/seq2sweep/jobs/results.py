@@ -38,7 +38,7 @@ ORDER = "order.json"
 VALUES = "environment"
 STALE_SECONDS = 86400.0
 """For the values of an attempt that this cluster does not know: it may be of another one that has
-the same storage, or be forgotten."""
+the same storage, or be forgotten. For a file that is being written: whoever did may be dead."""
 BLOCK_BYTES = 1 << 22
 
 
@@ -127,6 +127,14 @@ class SharedFolder:
             return [file.name for file in files if file.lstat().st_uid == os.getuid()]
         return self.values()
 
+    def remove_partial(self) -> None:
+        """Files of uploads that were killed; they may be large. Another user's may have to stay."""
+        for path in self.folder.glob(".*.partial"):
+            with contextlib.suppress(OSError):
+                age = time.time() - path.stat().st_mtime
+                if re.fullmatch(r"\.[0-9a-f]{32}\.partial", path.name) and age > STALE_SECONDS:
+                    path.unlink()
+
     def _copy(self, source: BinaryIO, name: str, rights: int = 0o666) -> None:
         place = self.folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -177,6 +185,8 @@ def put(project: Path, paths: Sequence[str], storage: Storage, where: str) -> No
 
     Once: what is there already, with a manifest, is the same.
     """
+    if isinstance(storage, SharedFolder):
+        storage.remove_partial()
     if is_complete(storage, where):
         return
     there = [path for path in paths if (project / path).exists()]
