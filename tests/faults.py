@@ -1215,6 +1215,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
         ],
     },
+    "tests/cluster/test_doctor.py": {
+        f"{PACKAGE}/cluster/doctor.py": [
+            ("_answer(machine, reference, until)", "_answer(machine, reference)"),
+        ],
+    },
     "tests/compare/why/test_waterfall.py": {
         f"{PACKAGE}/compare/why/waterfall.py": [
             ("key=lambda cause: abs(gains[cause.name])", "key=lambda cause: gains[cause.name]"),

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
-from seq2sweep import cli, health
+from seq2sweep import cli, console, health
 from seq2sweep import config as configuration
 from seq2sweep.cluster import doctor
 from seq2sweep.cluster.doctor import examine
@@ -115,6 +116,24 @@ def test_a_node_that_does_not_answer(cluster: None, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(doctor, "PATIENCE", 60.0)
     with pytest.raises(doctor._NoAnswerError):
         doctor._answer(gone, doctor._ask(gone, doctor.clock))
+
+
+def test_silent_nodes_are_waited_for_together(
+    tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = [doctor._Machine(f"n{i}", f"id-{i}", 0.0) for i in range(3)]
+    now = [1000.0]
+
+    def get(reference: object, timeout: float) -> None:
+        now[0] += timeout
+        raise ray.exceptions.GetTimeoutError
+
+    monkeypatch.setattr(doctor, "_ask", lambda *about: None)
+    monkeypatch.setattr(doctor.ray, "get", get)
+    monkeypatch.setattr(doctor.time, "monotonic", lambda: now[0])
+    findings = list(doctor._of_all(machines, "nowhere", tiny_config))
+    assert [(f.where, f.text) for f in findings] == [(f"n{i}", "none in 60 s") for i in range(3)]
+    assert now[0] == 1060.0
 
 
 def test_workers_without_room(cluster: None, tiny_config: Config, project: Path) -> None:
@@ -313,6 +332,28 @@ def test_the_command(
     told = capsys.readouterr()
     assert told.out.splitlines()[-1].startswith("  the cluster, workers: cluster.workers is 7")
     assert told.err.splitlines()[-1] == "seq2sweep doctor: 1 problem(s) found"
+
+
+def test_the_command_is_not_silent_for_long(
+    tiny_config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = configuration.with_changes(tiny_config, {"cluster.job_server": "http://127.0.0.1:1"})
+    Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+
+    def slow(*about: object) -> list[Finding]:
+        time.sleep(0.2)
+        return []
+
+    monkeypatch.setattr(console, "SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(submit, "examine", slow)
+    assert cli.main(["doctor", "--json"]) == 0
+    told = capsys.readouterr()
+    assert [entry["where"] for entry in json.loads(told.out)] == ["MLflow"]
+    assert told.err.startswith("checking, ")
 
 
 def test_the_overview_ends_with_what_is_to_be_mended() -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,6 +137,22 @@ def test_a_dry_run_sends_nothing(
     assert capsys.readouterr().out.splitlines()[-1] == f"job {order(stub).job}"
     assert cli.main(["submit"]) == 2
     assert f"no job server of Ray answers at {NOBODY}" in capsys.readouterr().err
+
+
+def test_it_is_not_silent_while_dvc_is_asked(
+    stub: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_data(stub, "aaaa")
+    monkeypatch.chdir(stub.folder)
+
+    def slow(*about: object) -> list[str]:
+        time.sleep(0.2)
+        return []
+
+    monkeypatch.setattr(dvc_stages, "changes", slow)
+    monkeypatch.setattr(console, "SILENT_SECONDS", 0.05)
+    assert cli.main(["submit", "--dry-run"]) == 0
+    assert "asking DVC what has changed, " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", [".env", "big.bin"])

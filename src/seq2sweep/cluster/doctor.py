@@ -95,10 +95,11 @@ def _meeting(storage: str, project: Path) -> Iterator[str]:
 
 def _of_all(machines: list[_Machine], meeting: str, config: Config) -> Iterator[Finding]:
     asked = {machine: _ask(machine, facts, meeting, machine.id) for machine in machines}
+    until = time.monotonic() + PATIENCE  # of all alike: they were asked at once
     told: dict[_Machine, dict[str, Any]] = {}
     for machine, reference in asked.items():
         try:
-            told[machine] = _answer(machine, reference)
+            told[machine] = _answer(machine, reference, until)
         except _NoAnswerError as silent:
             yield silent.finding
     for machine in told:
@@ -145,9 +146,11 @@ class _NoAnswerError(Exception):
         self.finding = Finding(machine.name, "answer", "problem", text, mend)
 
 
-def _answer(machine: _Machine, reference: ray.ObjectRef[Any]) -> Any:
+def _answer(machine: _Machine, reference: ray.ObjectRef[Any], until: float | None = None) -> Any:
+    """until: by time.monotonic(); None: PATIENCE from now. Raises _NoAnswerError after that."""
+    left = PATIENCE if until is None else max(0.0, until - time.monotonic())
     try:
-        return ray.get(reference, timeout=PATIENCE)
+        return ray.get(reference, timeout=left)
     except ray.exceptions.GetTimeoutError:
         raise _NoAnswerError(machine, f"none in {PATIENCE:g} s") from None
     except ray.exceptions.RayError as error:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from seq2sweep import config as configuration
-from seq2sweep import presets
+from seq2sweep import console, presets
 from seq2sweep.commands.shared import PARAMS, Commands, add_set, changes, print_json
+from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.storage.atomic import write_whole
+
+if TYPE_CHECKING:
+    from seq2sweep.health import Finding
 
 EXAMPLES = (
     "seq2sweep preset",
@@ -145,26 +151,12 @@ def _add_doctor(commands: Commands) -> None:
 
 def _doctor(options: argparse.Namespace) -> None:
     from seq2sweep import health
-    from seq2sweep.jobs import submit
     from seq2sweep.tracking import mlflow_store
 
     config, project = configuration.load(PARAMS), Path.cwd()
-    address = config.cluster.job_server
-    if address is not None and submit.runs_as_job(config):
-        findings = submit.examine(config, address, project)
-        print(
-            "nodes are checked from inside the cluster: ray job submit "
-            f"--address {address} --working-dir . -- python -m seq2sweep.cli doctor",
-            file=sys.stderr,
-        )
-    else:
-        from seq2sweep.cluster import doctor
-        from seq2sweep.cluster.session import ray_session
-
-        print("checking every node, which takes about ten seconds ...", file=sys.stderr)
-        with ray_session(config.cluster):
-            findings = doctor.examine(config, project)
-    findings.append(mlflow_store.examine(config, project))
+    # Standard output is for findings alone.
+    with contextlib.redirect_stdout(sys.stderr), console.never_silent("checking"):
+        findings = [*_examined(config, project), mlflow_store.examine(config, project)]
     if options.json:
         print_json([dataclasses.asdict(finding) for finding in findings])
     else:
@@ -172,6 +164,26 @@ def _doctor(options: argparse.Namespace) -> None:
     problems = sum(finding.level == "problem" for finding in findings)
     if problems:
         raise OperationalError(f"{problems} problem(s) found")
+
+
+def _examined(config: Config, project: Path) -> list[Finding]:
+    """What is found of the cluster, or of the way to it."""
+    from seq2sweep.jobs import submit
+
+    address = config.cluster.job_server
+    if address is not None and submit.runs_as_job(config):
+        findings = submit.examine(config, address, project)
+        print(
+            "nodes are checked from inside the cluster: ray job submit "
+            f"--address {address} --working-dir . -- python -m seq2sweep.cli doctor"
+        )
+        return findings
+    from seq2sweep.cluster import doctor
+    from seq2sweep.cluster.session import ray_session
+
+    print("checking every node, which takes about ten seconds ...")
+    with ray_session(config.cluster):
+        return doctor.examine(config, project)
 
 
 def _add_submit(commands: Commands) -> None:
@@ -200,7 +212,8 @@ def _submit(options: argparse.Namespace) -> None:
     from seq2sweep.jobs import submit
 
     config = configuration.load(PARAMS)
-    wanted = submit.order(Path.cwd(), config, options.stage)
+    with console.never_silent("asking DVC what has changed"):
+        wanted = submit.order(Path.cwd(), config, options.stage)
     if options.dry_run:
         print(submit.overview(wanted))
         submit.check_records_stay(config, wanted)
