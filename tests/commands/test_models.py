@@ -20,7 +20,9 @@ def test_a_layer_heads_and_a_word_are_chosen() -> None:
     assert found == ("encoder.0.attention", [1], 0)
     by_token = choose(one, "encoder", 1, [2], "b", words=False)
     assert by_token == ("encoder.0.attention", [1], 1)
+    none = maps({}, ["▁a", "</s>"], ["▁x", "</s>"])
     for given, problem in (
+        ((none, "memory"), "this model has no attention to show"),
         ((one, "memory"), "has no attention of the kind memory"),
         ((one, "encoder", 3), "--layer 3: encoder attention has layers 1, 2"),
         ((one, "encoder", 0), "--layer 0"),

@@ -283,6 +283,8 @@ def choose(
     token. UserError where there is none."""
     from seq2sweep.evaluate.attention.attention_maps import KINDS, Choice
 
+    if not one.weights:
+        raise UserError("this model has no attention to show")
     there = [i for i in range(len(one.weights)) if KINDS[of].format(i) in one.weights]
     if not there:
         raise UserError(f"this model has no attention of the kind {of}: choose another by --of")
