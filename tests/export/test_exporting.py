@@ -327,7 +327,7 @@ def test_a_failed_check_is_status_1_and_one_line(
     ("options", "problem"),
     [
         (["--format", "marian", "--quantize", "int8"], "--quantize goes with --format ctranslate2"),
-        (["--model", "weights"], "weights/manifest.json is missing"),
+        (["--model", "weights"], "--model and --weights name two models: give one of them"),
         (["--check", "params.yaml", "nowhere"], "nowhere is missing"),
     ],
 )

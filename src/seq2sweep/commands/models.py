@@ -17,7 +17,7 @@ from tqdm import tqdm
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.commands.shared import PARAMS, Commands
-from seq2sweep.commands.trained import add_trained, opened, opened_together
+from seq2sweep.commands.trained import WEIGHTS, add_trained, opened, opened_together
 from seq2sweep.errors import UserError
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.ports import port_number
@@ -263,7 +263,7 @@ def _attend(options: argparse.Namespace) -> None:
             text = attention_page.as_json(maps, numbers)
         else:
             steps = ", ".join(map(str, translator.steps))
-            about = f"{options.model or options.weights}, checkpoints {steps}"
+            about = f"{options.model or options.weights or WEIGHTS}, checkpoints {steps}"
             text = attention_page.render(maps, numbers, about, chosen)
     write_whole(options.out, text)
     print(f"{options.out} shows what the model attends to")

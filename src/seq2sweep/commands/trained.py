@@ -33,7 +33,6 @@ def add_trained(command: argparse.ArgumentParser, several: bool = False) -> None
     command.add_argument(
         "--weights",
         type=Path,
-        default=None if several else WEIGHTS,
         **again,
         help=f"their folder ({WEIGHTS}){more}",
     )
@@ -48,8 +47,10 @@ def add_trained(command: argparse.ArgumentParser, several: bool = False) -> None
 def opened(options: argparse.Namespace) -> Translator:
     """What `add_trained` asks for."""
     if options.model is not None:
+        if options.weights is not None:
+            raise UserError("--model and --weights name two models: give one of them")
         return _named(options.model)
-    return _trained(options.weights, options)
+    return _trained(options.weights or WEIGHTS, options)
 
 
 def opened_together(options: argparse.Namespace) -> Translator:
