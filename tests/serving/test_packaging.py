@@ -128,7 +128,7 @@ def test_a_search_that_cannot_be_is_told(
         ("alpha " * 2000, "text 2 has .* tokens: send at most"),
         ("alpha " * 3000, "text 2 has 18000 characters: send at most 16384"),
         ("alpha\nbeta", "text 2 has a line break"),
-        ("\ud800", "text 2 has half a character"),
+        ("\ud800", "text 2 has an unpaired surrogate"),
     ],
 )
 def test_a_text_that_the_server_would_refuse_is_told(

@@ -19,7 +19,9 @@ def check(translator: Translator, texts: Sequence[str]) -> int:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise UserError(f"text {number} has half a character: send whole ones") from None
+            raise UserError(
+                f"text {number} has an unpaired surrogate (U+D800 to U+DFFF): send whole characters"
+            ) from None
         if len(text) > MOST_CHARACTERS:
             raise UserError(
                 f"text {number} has {len(text)} characters: send at most {MOST_CHARACTERS}"
