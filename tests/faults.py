@@ -1513,6 +1513,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
     },
     "tests/reproduce/test_git_tree.py": {
+        f"{PACKAGE}/git_command.py": [("[*reasons[:1], *said", "[*said")],
         f"{PACKAGE}/reproduce/git_tree.py": [
             ('git(project, "add", "--intent-to-add", "--", path, index=index)', "pass"),
         ],

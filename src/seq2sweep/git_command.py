@@ -10,7 +10,7 @@ CHANGES_NO_RESULT = "says which code it is"
 
 
 class GitError(Exception):
-    """git failed, or is not there; the message is the last line of what it said."""
+    """git failed, or is not there; the message is the line of what it said that has the reason."""
 
 
 def git(
@@ -38,5 +38,7 @@ def git(
         raise GitError(str(error)) from error
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise GitError(said[-1] if said else f"git {arguments[0]} failed")
+        reasons = [line for line in said if line.startswith(("fatal:", "error:"))]
+        # Advice may come after it, and it may be in another language.
+        raise GitError([*reasons[:1], *said[-1:], f"git {arguments[0]} failed"][0])
     return done.stdout

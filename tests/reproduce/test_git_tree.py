@@ -95,6 +95,27 @@ def test_a_folder_without_git_is_one_line(tmp_path: Path) -> None:
         git_tree.add_worktree(tmp_path, tmp_path / "again", "0" * 40, None)
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("warning: a\nfatal: dubious owner\nTo trust it, call:\n\tgit", "fatal: dubious owner"),
+        ("error: patch failed: a:1\nerror: a: does not apply", "error: patch failed: a:1"),
+        ("Schwerwiegend: kein Repository", "Schwerwiegend: kein Repository"),
+        ("", "git diff failed"),
+    ],
+)
+def test_the_reason_is_the_line_that_has_it(
+    said: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "git"
+    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 128\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(git_command.GitError) as failed:
+        git_command.git(tmp_path, "diff")
+    assert str(failed.value) == reason
+
+
 def test_git_in_a_hook_looks_into_this_repository(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,7 +160,8 @@ def test_a_job_without_git_knows_its_commit_alone(
     (tmp_path / "job").mkdir()
     record = recorded(tmp_path / "job", tiny_config, tmp_path / "run")
     assert record.content["commit"] == ("a" * 40 if commit else "unknown")
-    assert (record.content["changes_missing"] is not None) is missing
+    why = "git failed: fatal: not a git repository" if missing else "None"
+    assert str(record.content["changes_missing"]).startswith(why)
 
 
 def test_variables_that_change_sums_are_recorded_without_folders_of_this_machine(

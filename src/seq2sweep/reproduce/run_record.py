@@ -141,7 +141,7 @@ def _changes(project: Path, code: Mapping[str, str]) -> tuple[bytes, str | None]
     except GitError as error:
         # In a job, whose copy has no git, the commit alone is known.
         dirty = code["git.dirty"] == "true" or code["git.commit"] == lineage.UNKNOWN
-        return b"", f"no git here: {redact(str(error))}" if dirty else None
+        return b"", f"git failed: {redact(str(error))}" if dirty else None
     if len(patch) > LARGEST_PATCH:
         most = bundle.mebibytes(LARGEST_PATCH)
         return b"", f"{bundle.mebibytes(len(patch))} of changes, and at most {most} are"
