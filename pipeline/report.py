@@ -53,6 +53,7 @@ def work(config: Config) -> None:
     evaluate = checked(
         stage.METRICS / "evaluate.json", lambda c: length_scores.problem_of_model(c, score)
     )
+    table1 = checked(stage.REPORTS / "table1.json", problem)
     results = page.Results(
         dataset=stage.dataset_in_words(config),
         prepare=read_json(stage.METRICS / "prepare.json"),
@@ -62,7 +63,7 @@ def work(config: Config) -> None:
         translations=read_translations(stage.REPORTS / "translations.tsv"),
         lineage=receipt["lineage"],
         sweep=read_sweep(stage.REPORTS / "sweep.json"),
-        table1=checked(stage.REPORTS / "table1.json", problem),
+        table1=table1,
         attention=checked(stage.METRICS / "attention.json", wrong_of_attention),
         model=model,
         parser=parser(config, evaluate, model, train["parameters"]),
@@ -70,8 +71,7 @@ def work(config: Config) -> None:
     texts = table_files(results.sweep, results.dataset, results.train["vocabulary_size"])
     texts |= table2_files(results.sweep, results.dataset)
     texts |= table4_files(results.parser)
-    if results.table1 is not None:
-        texts |= table1_files(results.table1)
+    texts |= table1_files(table1)
     texts["index.html"] = page.render(results)
     for name, text in texts.items():
         write_whole(stage.REPORTS / name, text)

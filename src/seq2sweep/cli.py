@@ -17,7 +17,8 @@ from seq2sweep.redaction import redact
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand. Exit status: 0 done, 2 the input is wrong (one line says what)."""
+    """Run one subcommand. Exit status: 0 done, 1 it failed, 2 the input is wrong (one line says
+    what), 75 interrupted."""
     console.quiet_environment()
     console.ready_streams()
     options = parser().parse_args(arguments)

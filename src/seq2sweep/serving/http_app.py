@@ -9,8 +9,9 @@ POST /attend     {"text", "target"} -> the page of attention maps
 GET /model       what is known of the model
 GET /health      {"status": "ok"}
 
-What cannot be answered gets a 4xx with {"error": one line}: 400 no JSON, 401 no token, 403 a page
-of another site asks, 413 too long, 415 no JSON by its type, 422 wrong values, 429 too many wait.
+What cannot be answered gets {"error": one line}: 400 no JSON, 401 no token, 403 a page of another
+site asks, 408 the body did not come, 413 too long, 415 no JSON by its type, 422 wrong values, 429
+too many wait, 503 it took too long, or this server ends.
 """
 
 from __future__ import annotations

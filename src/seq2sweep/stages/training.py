@@ -233,7 +233,7 @@ def training_metrics(
     parameters: int,
     run_id: str | None,
 ) -> dict[str, Any]:
-    """metrics/train.json, as docs and design promise it."""
+    """metrics/train.json."""
     return {
         "steps": summary["step"],
         **{key: summary[key] for key in FIGURES},
