@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ from seq2sweep.cluster import failures, ray_internals, session, train_driver, wo
 from seq2sweep.cluster.session import Node
 from seq2sweep.config import ClusterConfig
 from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.watchdog import HANG_LOG_NAME
 from tests.cluster.chaos import wait_until
 
 RAYS_PAGE = """1 worker(s) were killed due to the node running low on memory. Memory on the node \
@@ -135,7 +137,12 @@ def test_who_speaks_is_not_interrupted(
 class Watched:
     """A start of workers on a cluster that is told of, by a clock of its own."""
 
-    def __init__(self, cluster: ClusterConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        cluster: ClusterConfig,
+        monkeypatch: pytest.MonkeyPatch,
+        begun: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.now, self.alive, self.placed, self.head = 0.0, 0, False, True
         self.machines, self.free = [Node(2, 0)], [Node(2, 0)]
         for name, function in {
@@ -150,7 +157,7 @@ class Watched:
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(worker_group, "time", clock)
         trainer: Any = SimpleNamespace(controller="ab")
-        self.start = worker_group.Start(cluster, 1, trainer, lambda: True)
+        self.start = worker_group.Start(cluster, 1, trainer, begun)
 
     def after(self, seconds: float) -> bool:
         """What is found after so many seconds, in which it is looked all the time."""
@@ -173,6 +180,23 @@ def test_a_start_that_never_comes_is_given_up(
     assert not watched.after(worker_group.START_SECONDS)
     with pytest.raises(worker_group.WorkersNotStartedError, match="did not start within 5m"):
         watched.after(10)
+
+
+def test_storage_that_is_away_later_ends_no_training(
+    local: ClusterConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Workers that have begun are at work as long as they live, whatever the storage shows."""
+    run, log = RunStore(tmp_path), tmp_path / HANG_LOG_NAME.format(rank=0)
+    run.begin_attempt("1")
+    watched = Watched(local, monkeypatch, run.has_begun)
+    watched.alive, watched.placed = 2, True
+    assert not watched.after(10)
+    log.touch()
+    assert watched.after(10)
+    log.unlink()
+    assert watched.after(10 * worker_group.START_SECONDS)
+    run.begin_attempt("2")
+    assert not watched.after(10), "others are to begin"
 
 
 def test_nothing_is_asked_of_a_head_that_does_not_answer(

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -566,6 +567,19 @@ def test_a_store_that_is_away(driver: RemoteRunStore, monkeypatch: pytest.Monkey
     driver.follow_journal()
     driver.end_attempt()
     assert not driver.request_stop()
+
+
+def test_a_worker_that_was_seen_has_begun_when_the_store_is_away(
+    machines: Machines, driver: RemoteRunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.begin_attempt("1")
+    assert not driver.has_begun()
+    with machines.on("first").writing():
+        assert driver.has_begun()
+    monkeypatch.setattr(ObjectStore, "size", Mock(side_effect=OSError(5, "no answer")))
+    assert driver.has_begun()
+    driver.begin_attempt("2")
+    assert not driver.has_begun()
 
 
 def test_no_space_at_home(

@@ -178,10 +178,8 @@ class RemoteRunStore(RunStore):
             return self.has_begun()
         return False
 
-    def has_begun(self) -> bool:
-        with contextlib.suppress(OSError, UserError):
-            return self._signals.size(BEGUN) is not None
-        return False
+    def _shows_worker(self) -> bool:
+        return self._signals.size(BEGUN) is not None
 
     def stack_traces(self, ask: Sync) -> list[Path]:
         for logs in ask(hang_logs_here, self.location, self.attempt):

@@ -79,7 +79,7 @@ class RunStore:
         """
         self.folder = self.logs = folder
         self.location, self.attempt, self.retention = str(folder), attempt, retention
-        self._stop = False
+        self._stop = self._begun = False
 
     def child(self, name: str) -> RunStore:
         """What is kept below it under a name: a trial of a sweep."""
@@ -169,7 +169,7 @@ class RunStore:
 
     def begin_attempt(self, attempt: str) -> None:
         """Before workers start: nothing is there that says that earlier ones hung."""
-        self.attempt = attempt
+        self.attempt, self._begun = attempt, False
         self.retried(self._keep_hang_logs)
 
     def _keep_hang_logs(self) -> None:
@@ -189,10 +189,17 @@ class RunStore:
         return False
 
     def has_begun(self) -> bool:
-        """Whether a worker of this attempt has got to our code; False when the storage fails."""
-        with contextlib.suppress(OSError):
-            return any(hang_logs(self.folder))
-        return False
+        """Whether a worker of this attempt has got to our code, as far as the storage has shown.
+
+        What was seen once stays so: storage that fails later says nothing of the workers.
+        """
+        if not self._begun:
+            with contextlib.suppress(OSError, UserError):
+                self._begun = self._shows_worker()
+        return self._begun
+
+    def _shows_worker(self) -> bool:
+        return any(hang_logs(self.folder))
 
     def stack_traces(self, ask: Sync) -> list[Path]:
         """The logs of workers that hung and ended themselves; none when the storage fails.
