@@ -1091,6 +1091,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/cluster/job_client.py": [
             ("OperationalError if lost else JobRefusedError", "JobRefusedError"),
+            ("hours later.\n        self.heard = time.monotonic()\n", "hours later.\n"),
         ],
     },
     "tests/sweep/test_search.py": {

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -762,6 +763,23 @@ def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     client = FakeClient([[ConnectionResetError("gone")]] * 2)
     with pytest.raises(job_client.JobServerAwayError):
         job_server(client).follow("train-1", lambda text: None)
+
+
+def test_a_log_that_came_for_hours_is_followed_after_a_broken_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All that time came through one connection, and nothing else was asked."""
+    now, broken = 0.0, RuntimeError("WebSocket connection closed unexpectedly with close code 1006")
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=lambda seconds: None)
+    monkeypatch.setattr(job_client, "time", clock)
+
+    def write(text: str) -> None:
+        nonlocal now
+        now += 2 * job_client.PATIENCE_SECONDS
+
+    client = FakeClient([["one\n", "two\n", broken], ["one\ntwo\n"]], log="one\ntwo\n")
+    assert job_server(client).follow("train-1", write).status == JobStatus.SUCCEEDED
+    assert client.connections == []
 
 
 def test_a_job_that_the_cluster_has_forgotten_is_one_line() -> None:

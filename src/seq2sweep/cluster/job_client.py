@@ -146,12 +146,11 @@ class JobServer:
         silent, and OperationalError when it knows the job no more.
         """
         log = _Log(write)
-        answered = time.monotonic()
         while True:
             try:
                 asyncio.run(self._tail(name, log))
                 details = self._client.get_job_info(name)
-                answered = time.monotonic()
+                log.heard = time.monotonic()
                 if details.status.is_terminal():
                     log.take(self._client.get_job_logs(name), 0)
                     return details
@@ -160,7 +159,7 @@ class JobServer:
                     raise OperationalError(
                         f"the cluster was restarted and does not know {name}: submit again"
                     ) from None
-                if time.monotonic() - answered > PATIENCE_SECONDS:
+                if time.monotonic() - log.heard > PATIENCE_SECONDS:
                     raise JobServerAwayError from None
                 time.sleep(1)
 
@@ -179,16 +178,22 @@ class JobServer:
 
 
 class _Log:
-    """Hands on each character of a log once, however often it is read from the beginning."""
+    """Hands on each character of a log once, however often it is read from the beginning.
+
+    heard: when the server was last heard of, in time.monotonic(); one connection lasts for hours.
+    """
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self.write, self.seen = write, 0
+        self.heard = time.monotonic()
 
     def take(self, text: str, position: int) -> None:
         new = text[max(0, self.seen - position) :]
         if new:
             self.write(new)
             self.seen = position + len(text)
+        # Not before: a terminal that is held takes what it is given hours later.
+        self.heard = time.monotonic()
 
 
 def attempt(job: str, name: str | None) -> int:
