@@ -357,6 +357,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("elif name == layout.FAILURE_NAME:", "elif False:"),
         ],
     },
+    "tests/storage/test_object_store.py": {
+        f"{PACKAGE}/storage/object_store.py": [
+            ("return OSError(errno.EIO, given.group(), where)", "pass"),
+            ('": _boto3_credentials()}', '": _boto3_credentials.__wrapped__()}'),
+        ],
+    },
     "tests/cluster/test_endings.py": {
         f"{PACKAGE}/runs/run_store.py": [
             ("        if not self._begun:\n", "        if True:\n"),

@@ -68,6 +68,8 @@ HOMES = {
 }
 CORE_MAY_USE = {
     "boto3",
+    # What boto3 is made of.
+    "botocore",
     "ctranslate2",
     "fsspec",
     "numpy",

@@ -25,7 +25,7 @@ from seq2sweep.runs.layout import (
     checkpoint_name,
     interrupted_name,
 )
-from seq2sweep.runs.remote_run_store import STOP, RemoteRunStore, driver_store, worker_store
+from seq2sweep.runs.remote_run_store import BEGUN, STOP, RemoteRunStore, driver_store, worker_store
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import hang_logs_here
 from seq2sweep.storage import lease
@@ -336,6 +336,22 @@ def test_what_driver_and_worker_tell_each_other(
     assert not machines.on("second", "2").stop_requested()
     driver.end_attempt()
     assert there.at("attempts").sizes() == {}
+
+
+def test_looking_for_signals_again_and_again_makes_no_connections(
+    machines: Machines, driver: RemoteRunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each store has its own, and asks for credentials of its own."""
+    run = machines.on("first")
+    driver.begin_attempt("1")
+    monkeypatch.setattr(ObjectStore, "__init__", Mock(side_effect=AssertionError))
+    assert not driver.has_begun()
+    driver.objects.write(f"attempts/1/{BEGUN}", b"")
+    assert driver.has_begun()
+    assert driver.request_stop()
+    run.poll()
+    assert run.stop_requested()
+    driver.end_attempt()
 
 
 def test_logs_of_workers_that_hung(machines: Machines, driver: RemoteRunStore) -> None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import boto3
 import pytest
+from botocore.exceptions import CredentialRetrievalError
 from obstore.exceptions import GenericError, PermissionDeniedError
 
 from seq2sweep.errors import UserError
 from seq2sweep.storage import object_store
-from seq2sweep.storage.object_store import ObjectStore
+from seq2sweep.storage.object_store import ObjectStore, _Boto3Credentials
+from seq2sweep.storage.retry import with_retries
 
 
 def test_objects_come_and_go(bucket: str, tmp_path: Path) -> None:
@@ -58,25 +64,91 @@ def test_a_bucket_that_is_not_there(bucket: str) -> None:
             work()
 
 
-def test_no_credentials(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+# --- credentials by boto3 -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def without_key(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[dict[str, Path]]:
+    """An environment without a key, for boto3 as in a new process; gives its two files."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    files = {name: tmp_path / name for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE")}
+    for name, path in files.items():
+        monkeypatch.setenv(name, str(path))
+    forget = object_store._boto3_credentials.cache_clear
+    forget()
+    yield files
+    forget()
+
+
+def test_no_credentials(bucket: str, without_key: dict[str, Path]) -> None:
     with pytest.raises(UserError, match=r"no credentials for s3://.*AWS_ACCESS_KEY_ID"):
+        ObjectStore(bucket).sizes()
+
+
+def test_a_profile_that_is_not_there(
+    bucket: str, without_key: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "mistyped")
+    with pytest.raises(UserError, match=r"no credentials for s3://.*\(mistyped\).*AWS_PROFILE"):
         ObjectStore(bucket)
 
 
-def test_the_keys_of_a_profile(
-    bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_the_keys_of_a_profile_are_asked_for_once(
+    bucket: str, without_key: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    keys = tmp_path / "credentials"
-    keys.write_text("[default]\naws_access_key_id = one\naws_secret_access_key = two\n")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
+    made: list[object] = []
+
+    class Session(boto3.Session):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(boto3, "Session", Session)
+    without_key["AWS_SHARED_CREDENTIALS_FILE"].write_text(
+        "[default]\naws_access_key_id = one\naws_secret_access_key = two\n"
+    )
     ObjectStore(bucket).write("a", b"1")
-    assert ObjectStore(bucket).read("a") == b"1"
+    assert ObjectStore(bucket).at("").read("a") == b"1"
+    assert len(made) == 1
+
+
+class Role:
+    """A session of boto3 whose role is given keys, or not: by what each request is answered."""
+
+    region_name = "us-east-1"
+
+    def __init__(self, *answers: Exception | None) -> None:
+        self.answers = list(answers)
+
+    def get_credentials(self) -> Role:
+        return self
+
+    def get_frozen_credentials(self) -> Any:
+        if error := self.answers.pop(0):
+            raise error
+        return SimpleNamespace(access_key="one", secret_key="two", token=None)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [CredentialRetrievalError(provider="role", error_msg="secret"), RuntimeError("secret")],
+    ids=["boto3's own", "another"],
+)
+def test_a_role_that_is_not_given_its_keys_is_waited_for(
+    bucket: str, without_key: dict[str, Path], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    role = Role(error, error, None)
+    monkeypatch.setattr(object_store, "_boto3_credentials", lambda: _Boto3Credentials(role))
+    here = ObjectStore(bucket)
+    with pytest.raises(OSError, match=r"no credentials were given \(\w+Error\)") as caught:
+        here.sizes()
+    assert caught.value.errno == errno.EIO
+    assert "secret" not in str(caught.value)
+    assert with_retries(here.sizes, pauses=(0,)) == {}
+    assert role.answers == []
 
 
 class Raises:
@@ -87,6 +159,9 @@ class Raises:
 
     def put(self, name: str, content: bytes) -> None:
         raise self.error
+
+
+# --- errors --------------------------------------------------------------------------------------
 
 
 def test_no_permission(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

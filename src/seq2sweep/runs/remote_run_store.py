@@ -169,17 +169,17 @@ class RemoteRunStore(RunStore):
 
     def end_attempt(self) -> None:
         with contextlib.suppress(OSError, UserError):
-            for name in self._signals.sizes():
-                self._signals.delete(name)
+            for name in (STOP, BEGUN):
+                self.objects.delete(self._signal(name))
 
     def request_stop(self) -> bool:
         with contextlib.suppress(OSError, UserError):
-            self._signals.write(STOP, b"")
+            self.objects.write(self._signal(STOP), b"")
             return self.has_begun()
         return False
 
     def _shows_worker(self) -> bool:
-        return self._signals.size(BEGUN) is not None
+        return self.objects.size(self._signal(BEGUN)) is not None
 
     def stack_traces(self, ask: Sync) -> list[Path]:
         for logs in ask(hang_logs_here, self.location, self.attempt):
@@ -202,7 +202,7 @@ class RemoteRunStore(RunStore):
     def writing(self) -> Iterator[None]:
         with super().writing(), self._as_writer() as self._lease:
             self._agree(self._lease)
-            self._signals.write(BEGUN, b"")
+            self.objects.write(self._signal(BEGUN), b"")
             with repeating(SYNC_SECONDS, self._sync, "sync"):
                 yield
 
@@ -229,7 +229,7 @@ class RemoteRunStore(RunStore):
 
     def poll(self) -> None:
         with contextlib.suppress(OSError, UserError):
-            self._stop = self._stop or self._signals.size(STOP) is not None
+            self._stop = self._stop or self.objects.size(self._signal(STOP)) is not None
 
     def resume_point(self) -> Path | None:
         for path in reversed(self.uploaded()):
@@ -285,9 +285,8 @@ class RemoteRunStore(RunStore):
     def _as_writer(self) -> contextlib.AbstractContextManager[Lease]:
         return acquire(self.objects.at("leases/writer"), OLD_WRITER_SECONDS)
 
-    @property
-    def _signals(self) -> ObjectStore:
-        return self.objects.at(f"attempts/{self.attempt}")
+    def _signal(self, name: str) -> str:
+        return f"attempts/{self.attempt}/{name}"
 
     # --- its checkpoints there --------------------------------------------------------------------
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import os
 import re
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,8 @@ PART_BYTES = 32 << 20
 _CLIENT = {"allow_http": True, "connect_timeout": "5s", "timeout": "120s"}
 _RETRIES = {"max_retries": 2}
 """`storage.retry` does the rest."""
+_NONE_FOUND, _NOT_GIVEN = "no credentials were found", "no credentials were given"
+"""What waiting does not mend, and what it may: a role's source that does not answer."""
 _STATUS = re.compile(r"status code: (\d{3}[A-Za-z ]*)")
 
 
@@ -127,17 +131,48 @@ def _s3_credentials(address: str) -> dict[str, Any]:
     if os.environ.get("AWS_ACCESS_KEY_ID"):
         return {}
     try:
-        import boto3
-        from obstore.auth.boto3 import Boto3CredentialProvider
+        from botocore.exceptions import BotoCoreError
+
+        return {"credential_provider": _boto3_credentials()}
     except ImportError:
         return {}
-    session = boto3.Session()
-    if session.get_credentials() is None:
+    except BotoCoreError as error:
         raise UserError(
-            f"cluster.storage: no credentials for {address}: put them into the environment of all "
-            "nodes (for s3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)"
-        )
-    return {"credential_provider": Boto3CredentialProvider(session)}
+            f"cluster.storage: no credentials for {address} ({error}): fix AWS_PROFILE or "
+            "~/.aws/config on all nodes"
+        ) from None
+
+
+@functools.cache
+def _boto3_credentials() -> _Boto3Credentials:
+    """One a process, as whoever gives a role's credentials is not to be asked by every store."""
+    import boto3
+
+    return _Boto3Credentials(boto3.Session())
+
+
+class _Boto3Credentials:
+    """Called by obstore for credentials; its session keeps them, and renews those that expire.
+
+    config: obstore's settings that go with them. Of an error obstore hands on no more than a text,
+    which is why it is in words that `_explanation` knows.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session, self._lock = session, threading.Lock()  # its first use is by one thread
+        self.config = {"region": session.region_name} if session.region_name else {}
+
+    def __call__(self) -> Any:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+
+        try:
+            with self._lock:
+                if self._session.get_credentials() is not None:
+                    return Boto3CredentialProvider(self._session)()
+        # Its sources are many, and so are their errors. Their text may hold a key.
+        except Exception as error:
+            raise RuntimeError(f"{_NOT_GIVEN} ({type(error).__name__})") from None
+        raise RuntimeError(_NONE_FOUND)
 
 
 def _explanation(error: Exception, address: str, name: str) -> Exception:
@@ -151,6 +186,13 @@ def _explanation(error: Exception, address: str, name: str) -> Exception:
         return UserError(
             f"cluster.storage: there is no bucket for {address}: make it, or fix the name"
         )
+    if _NONE_FOUND in text:
+        return UserError(
+            f"cluster.storage: no credentials for {address}: put them into the environment of all "
+            "nodes (for s3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)"
+        )
+    if given := re.search(rf"{_NOT_GIVEN} \(\w+\)", text):
+        return OSError(errno.EIO, given.group(), where)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return UserError(
             f"cluster.storage: no permission to read and write {where}: fix the credentials in the "
