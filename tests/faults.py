@@ -363,6 +363,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('": _boto3_credentials()}', '": _boto3_credentials.__wrapped__()}'),
         ],
     },
+    "tests/cluster/test_session.py": {
+        f"{PACKAGE}/cluster/session.py": [
+            ("                wait_until(is_asked, last_words)\n", ""),
+        ],
+    },
     "tests/cluster/test_endings.py": {
         f"{PACKAGE}/runs/run_store.py": [
             ("        if not self._begun:\n", "        if True:\n"),
@@ -1124,6 +1129,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/cluster/tune_scheduler.py": [
             ("self.rungs.retry(index)", "self.rungs.begin_again(index)"),
             ("if trial.status != Trial.PAUSED:", "if False:"),
+            ("return self.sweep.request_stop()", "return self.sweep.request_stop() or True"),
         ],
     },
     "tests/sweep/test_budget.py": {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import os
 import re
 import signal
@@ -132,7 +134,7 @@ def test_last_words_are_waited_for_where_there_is_somebody_to_say_them(heard: bo
         done.set()
 
     with pytest.raises(KeyboardInterrupt):
-        while_waiting(lambda: done.wait(60), tick, lambda: heard, every=0.05)
+        while_waiting(lambda: done.wait(60), tick, can_hear=lambda: heard, every=0.05)
     assert done.is_set() == heard
     assert bool(ticks) == heard
     done.set()
@@ -161,9 +163,56 @@ def test_an_interrupt_is_heard_again_by_who_waits_for_the_end() -> None:
         signal.raise_signal(signal.SIGINT)
 
     with signals.signals_as_interrupts(), pytest.raises(KeyboardInterrupt):
-        while_waiting(lambda: done.wait(60), tick, lambda: True, every=0.05, last_words=5)
+        while_waiting(lambda: done.wait(60), tick, can_hear=lambda: True, every=0.05, last_words=5)
     done.set()
     assert len(ticks) == 2
+
+
+class Asked:
+    """Work that ends when it is asked to, over a storage that fails so many times."""
+
+    def __init__(self, failures: float) -> None:
+        self.failures, self.calls, self.done = failures, 0, threading.Event()
+
+    def __call__(self) -> bool:
+        self.calls += 1
+        if self.calls > self.failures:
+            self.done.set()
+        return self.done.is_set()
+
+    def interrupted(self, last_words: float) -> None:
+        ticks = itertools.count()
+
+        def tick() -> None:
+            if next(ticks) == 0:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            while_waiting(
+                lambda: self.done.wait(60),
+                tick,
+                self,
+                lambda: True,
+                every=0.01,
+                last_words=last_words,
+            )
+
+
+def test_a_request_that_the_storage_refused_is_repeated(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = Asked(failures=3)
+    asked.interrupted(last_words=60)
+    assert (asked.calls, asked.done.is_set()) == (4, True)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_request_that_was_never_heard_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = Asked(failures=math.inf)
+    asked.interrupted(last_words=0.1)
+    assert asked.calls > 1
+    assert capsys.readouterr().out == f"{session.UNHEARD}\n"
+    asked.done.set()
 
 
 # --- joining -------------------------------------------------------------------------------------

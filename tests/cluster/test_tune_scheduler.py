@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
-from seq2sweep.cluster.tune_scheduler import OrderedScheduler
+from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks
+from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
 
 
@@ -179,3 +182,15 @@ def test_none_begins_after_an_interruption() -> None:
     assert controller.chosen() == 1
     halted = True
     assert controller.chosen() is None
+
+
+def test_trials_are_asked_to_stop_when_the_storage_has_taken_it(tmp_path: Path) -> None:
+    """Whoever asks asks again until then."""
+    hooks = TuneHooks([], RunStore(tmp_path / "sweep", "1"), Mock())
+    assert not hooks.interrupt()
+    assert hooks.asked, "no trial begins"
+    (tmp_path / "sweep").mkdir()
+    assert hooks.interrupt()
+    trial = RunStore(tmp_path / "sweep", "1")
+    trial.poll()
+    assert trial.stop_requested()

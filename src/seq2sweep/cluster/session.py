@@ -243,11 +243,17 @@ LAST_WORDS_SECONDS = 90.0
 """How long work may take to end by itself when it was asked to: a node may learn late of a new file
 on a network file system."""
 
+UNHEARD = (
+    "the workers could not be asked to save, as the storage failed: fix it; steps since their last "
+    "checkpoint are trained again"
+)
+
 
 def while_waiting(
     work: Callable[[], T],
     tick: Callable[[], None],
-    on_interrupt: Callable[[], bool] | None = None,
+    ask: Callable[[], bool] = lambda: True,
+    can_hear: Callable[[], bool] = lambda: False,
     every: float = 0.2,
     last_words: float = LAST_WORDS_SECONDS,
 ) -> T:
@@ -255,9 +261,10 @@ def while_waiting(
 
     Ray's blocking calls take over Ctrl-C when they run in the main thread, so they do not.
 
-    on_interrupt: asks the work to end by itself, and says whether it can have heard; then a
-    KeyboardInterrupt goes on its way when it has ended, after `last_words` seconds, or with the
-    next KeyboardInterrupt.
+    ask: asks the work to end by itself; False when the storage fails, and then it is called with
+    each tick. can_hear: whether there is somebody to ask. Then a KeyboardInterrupt goes on its way
+    when the work has ended, `last_words` seconds after it was asked, as many after it could not be,
+    or with the next KeyboardInterrupt.
     """
     outcome: Future[T] = Future()
 
@@ -269,19 +276,34 @@ def while_waiting(
 
     threading.Thread(target=run, name="ray-call", daemon=True).start()
 
-    def wait_until(give_up: float) -> None:
-        while not outcome.done() and time.monotonic() < give_up:
+    def wait_until(done: Callable[[], bool], seconds: float = math.inf) -> None:
+        give_up = time.monotonic() + seconds
+        while not outcome.done() and not done() and time.monotonic() < give_up:
             wait([outcome], timeout=every)
             require_alive()
             tick()
 
+    asked = False
+
+    def is_asked() -> bool:
+        nonlocal asked
+        asked = asked or ask()
+        return asked
+
     try:
-        wait_until(math.inf)
+        wait_until(lambda: False)
     except KeyboardInterrupt:
-        if on_interrupt is not None and on_interrupt():
+        is_asked()
+        if can_hear():
             interrupts.listen()
-            wait_until(time.monotonic() + last_words)
-            interrupts.ignore()
+            try:
+                wait_until(is_asked, last_words)
+                if asked:
+                    wait_until(lambda: False, last_words)
+            finally:
+                interrupts.ignore()
+                if not asked and not outcome.done():
+                    console.say(UNHEARD)
         raise
     tick()
     return outcome.result()

@@ -158,7 +158,13 @@ def _attempt(
 
     try:
         meanwhile.begin(trainer)
-        session.while_waiting(work, meanwhile, store.request_stop, last_words=store.save_seconds)
+        session.while_waiting(
+            work,
+            meanwhile,
+            store.request_stop,
+            store.has_begun,
+            last_words=store.save_seconds,
+        )
     except (TrainingFailedError, RayError) as error:
         return _failure(error, store, store.step(), system_kills() - killed)
     except WorkersNotStartedError as hung:

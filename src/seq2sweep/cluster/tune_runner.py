@@ -255,7 +255,11 @@ class _Sweep:
         try:
             with ray_internals.memory_kills_fail_trials():
                 session.while_waiting(
-                    tuner.fit, follow, hooks.interrupt, last_words=self.store.save_seconds
+                    tuner.fit,
+                    follow,
+                    hooks.interrupt,
+                    lambda: hooks.running,
+                    last_words=self.store.save_seconds,
                 )
         except WorkersNotStartedError as error:
             raise OperationalError(f"{error}; {AGAIN}") from None

@@ -142,10 +142,9 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
     # --- called by the main thread ---------------------------------------------------------------
 
     def interrupt(self) -> bool:
-        """Have trials save and return, and Tune end; False where no trial runs."""
+        """Have trials save and return, and Tune end; False where they cannot have heard of it."""
         self.asked = True
-        self.sweep.request_stop()
-        return self.running
+        return self.sweep.request_stop()
 
     def catch_up(self) -> None:
         """Act on all that Tune has told."""

@@ -172,11 +172,8 @@ class RemoteRunStore(RunStore):
             for name in (STOP, BEGUN):
                 self.objects.delete(self._signal(name))
 
-    def request_stop(self) -> bool:
-        with contextlib.suppress(OSError, UserError):
-            self.objects.write(self._signal(STOP), b"")
-            return self.has_begun()
-        return False
+    def _write_stop(self) -> None:
+        self.objects.write(self._signal(STOP), b"")
 
     def _shows_worker(self) -> bool:
         return self.objects.size(self._signal(BEGUN)) is not None

@@ -182,11 +182,14 @@ class RunStore:
             self._stop_file.unlink(missing_ok=True)
 
     def request_stop(self) -> bool:
-        """Ask the workers to save and leave; False where none has begun, or the storage fails."""
-        with contextlib.suppress(OSError):
-            self._stop_file.touch()
-            return self.has_begun()
+        """Ask the workers to save and leave; False when the storage fails. Safe to repeat."""
+        with contextlib.suppress(OSError, UserError):
+            self._write_stop()
+            return True
         return False
+
+    def _write_stop(self) -> None:
+        self._stop_file.touch()
 
     def has_begun(self) -> bool:
         """Whether a worker of this attempt has got to our code, as far as the storage has shown.
