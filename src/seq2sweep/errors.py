@@ -89,6 +89,11 @@ def ending(error: UserError | OperationalError | OSError) -> tuple[str, int]:
     return _one_line(f"{said}{where}; {remedy}"), EXIT_FAILURE
 
 
+def first_line(error: BaseException) -> str:
+    """What it says, without further lines; its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def _shortened(name: str | bytes | int) -> str:
     text = os.fsdecode(name) if isinstance(name, str | bytes) else f"file descriptor {name}"
     return text if len(text) <= 300 else f"{text[:200]}... ({len(text)} characters)"

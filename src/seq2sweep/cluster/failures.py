@@ -16,6 +16,8 @@ from pathlib import Path
 import ray
 import torch
 
+from seq2sweep.errors import first_line
+
 CHANGES_NO_RESULT = "how a failure is told"
 
 AGAIN = "run `dvc repro` again to resume"
@@ -40,11 +42,6 @@ _DEATHS = (
 _WRAPPINGS = ("_base_exc", "cause", "controller_failure", "health_check_failure")
 _NEVER_BEGAN = "worker actors failed to initialize"
 """How Ray Train says that a worker died as it started."""
-
-
-def first_line(error: BaseException) -> str:
-    """What it says, without further lines; its type where it says nothing."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def one_line(error: BaseException) -> str:

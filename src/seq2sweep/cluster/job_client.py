@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -21,10 +19,11 @@ from ray.job_submission import JobDetails, JobType
 
 from seq2sweep import console
 from seq2sweep.cluster import ray_internals
-from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.cluster.local_cluster import forced
+from seq2sweep.cluster.ray_internals import CONNECT_SECONDS
+from seq2sweep.errors import OperationalError, UserError, first_line
 from seq2sweep.redaction import secrets_in
 
-CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
 SILENCE_SECONDS = 60.0
 """Of a log: then it is asked for anew, as a connection may be dead without a word (a laptop that
@@ -61,7 +60,7 @@ class JobServer:
             logging.getLogger(name).setLevel(logging.ERROR)
         ray_internals.use_token_of_user()
         try:
-            with _unset(OVERRIDES):
+            with forced(dict.fromkeys(OVERRIDES)):
                 self._client = ray_internals.job_client(address, (CONNECT_SECONDS, ANSWER_SECONDS))
         except ray.exceptions.AuthenticationError:
             raise UserError(
@@ -228,13 +227,4 @@ def _unreachable(address: str, error: Exception) -> NoReturn:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-
-
-@contextlib.contextmanager
-def _unset(names: tuple[str, ...]) -> Iterator[None]:
-    before = {name: os.environ.pop(name) for name in names if name in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(before)
+    return first_line(error)[:300]

@@ -23,9 +23,8 @@ import ray
 
 from seq2sweep import console
 from seq2sweep.cluster import ray_internals, reaper
-from seq2sweep.cluster.failures import first_line
 from seq2sweep.cluster.signals import ENDINGS, held_back, undisturbed
-from seq2sweep.errors import OperationalError
+from seq2sweep.errors import OperationalError, first_line
 from seq2sweep.storage.object_store import user_folder
 from seq2sweep.storage.retry import repeating
 from seq2sweep.train.allocator import PROCESS_ENVIRONMENT

@@ -29,6 +29,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 CHANGES_NO_RESULT = "how Ray is started, watched and ended"
 
 LOOPBACK = "127.0.0.1"
+CONNECT_SECONDS = 5.0
+"""How long a server of Ray's may take to accept a connection."""
 
 
 def _replace(owner: Any, name: str, value: Any) -> Any:

@@ -20,9 +20,10 @@ import ray
 from seq2sweep import console
 from seq2sweep.cluster import failures, ray_internals
 from seq2sweep.cluster.local_cluster import NAMESPACE, WORKER_ENVIRONMENT, local_ray
+from seq2sweep.cluster.ray_internals import CONNECT_SECONDS
 from seq2sweep.cluster.signals import interrupts, signals_as_interrupts, undisturbed
 from seq2sweep.config import ClusterConfig
-from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.errors import OperationalError, UserError, first_line
 
 CHANGES_NO_RESULT = "how Ray is started"
 
@@ -30,7 +31,6 @@ T = TypeVar("T")
 
 LEAST_RAY = (2, 60)
 """Token authentication and the servers' addresses are known of this version and later ones."""
-CONNECT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -349,6 +349,6 @@ def _check_reachable(address: str) -> None:
 def _unreachable(address: str, error: Exception) -> NoReturn:
     raise UserError(
         f"cluster.address: no Ray cluster can be reached at {address} "
-        f"({failures.first_line(error)}); start it, fix the address (host:6379), or set null to "
+        f"({first_line(error)}); start it, fix the address (host:6379), or set null to "
         "use this machine"
     ) from None
