@@ -385,6 +385,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "Watchdog(config.cluster.hang_seconds, hang_log)",
             ),
             ("known=known, step=done", "known=None, step=done"),
+            ('"disk_full": full is not None', '"disk_full": False'),
             ('sharers=settings["sharers"], known', "sharers=1, known"),
         ],
     },
@@ -1130,6 +1131,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("self.rungs.retry(index)", "self.rungs.begin_again(index)"),
             ("if trial.status != Trial.PAUSED:", "if False:"),
             ("return self.sweep.request_stop()", "return self.sweep.request_stop() or True"),
+            ("        return failure.disk_full\n", "        return False\n"),
+            ("not self.heard:", "self.heard:"),
+            ("Failure(full, disk_full=True)", "Failure(full)"),
         ],
     },
     "tests/sweep/test_budget.py": {

@@ -1,9 +1,13 @@
-"""Which trial Tune is told to start next."""
+"""Which trial Tune is told to start next, and what is made of those that fail."""
 
 from __future__ import annotations
 
+import errno
+import json
+import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -12,6 +16,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks
+from seq2sweep.runs.layout import FAILURE_NAME
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
 
@@ -26,6 +31,7 @@ class FakeTrial:
     config: dict[str, int]
     status: str = Trial.PENDING
     run_metadata: FakeMetadata = field(default_factory=FakeMetadata)
+    pickled_error_file: str | None = None
 
     def set_status(self, status: str) -> None:
         self.status = status
@@ -194,3 +200,57 @@ def test_trials_are_asked_to_stop_when_the_storage_has_taken_it(tmp_path: Path) 
     trial = RunStore(tmp_path / "sweep", "1")
     trial.poll()
     assert trial.stop_requested()
+
+
+NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("tried_again", [False, True])
+@pytest.mark.parametrize(
+    ("written", "raised", "ends_sweep"),
+    [
+        ({"cause": "no space left in there", "disk_full": True}, ValueError("wrong"), True),
+        (None, NO_ROOM, True),  # nor was there any for what it wrote of it
+        ({"cause": "wrong", "disk_full": False}, NO_ROOM, False),
+        (None, ValueError("wrong"), False),
+        ({"cause": "of an earlier version"}, ValueError("wrong"), False),
+    ],
+)
+def test_a_full_disk_asks_all_trials_to_save_and_ends_none(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    written: dict[str, Any] | None,
+    raised: Exception,
+    ends_sweep: bool,
+    tried_again: bool,
+) -> None:
+    folder = tmp_path / "trial"
+    folder.mkdir()
+    if written:
+        (folder / FAILURE_NAME).write_text(json.dumps(written))
+    (tmp_path / "error").write_bytes(pickle.dumps(raised))
+    of_sweep = SimpleNamespace(sweep=SimpleNamespace(max_failures=3))
+    variant = SimpleNamespace(name="base", config=of_sweep)
+    record: Any = SimpleNamespace(
+        variant=variant, store=RunStore(folder), folder=folder, end=Mock()
+    )
+    trial = FakeTrial({"index": 0})
+    trial.pickled_error_file = str(tmp_path / "error")
+    sweep = RunStore(tmp_path, "1")
+    hooks = TuneHooks([record], sweep, Mock())
+    (hooks.on_trial_recover if tried_again else hooks.on_trial_error)(0, [], trial)
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "request_stop", lambda: False)
+        hooks.catch_up()
+    hooks.catch_up()
+    sweep.poll()
+    assert sweep.stop_requested() is hooks.asked is ends_sweep
+    said = capsys.readouterr().out
+    if ends_sweep:
+        assert str(hooks.disk_full).startswith("base: no space left in ")
+        assert (said, record.end.called) == ("", False)
+    else:
+        assert hooks.disk_full is None
+        assert ("(retry 0 of 3: sweep.max_failures)" in said) is tried_again
+        assert record.end.called is not tried_again

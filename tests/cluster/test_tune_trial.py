@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import platform
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -17,10 +19,11 @@ from safetensors.torch import load_file
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import session, tune_runner, tune_trial
+from seq2sweep.cluster.train_driver import TrainingError
 from seq2sweep.cluster.train_worker import START_SECONDS
 from seq2sweep.config import Config
 from seq2sweep.runs import journal, pass_size
-from seq2sweep.runs.layout import JOURNAL_NAME, checkpoints, newest_checkpoint
+from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME, checkpoints, newest_checkpoint
 from seq2sweep.runs.remote_run_store import driver_store, worker_store
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import Watchdog
@@ -93,6 +96,48 @@ def test_storage_that_fails_for_a_while_is_met_with_patience(
     assert newest.name == "step-00000012"
     (node,) = nodes_of(Path(settings["location"]))
     assert node.endswith("-01234567")
+
+
+def keeping_fails(error: Exception) -> Callable[..., None]:
+    """In the place of `RunStore.keep`."""
+
+    def keep(store: RunStore, checkpoint: Path) -> None:
+        raise error
+
+    return keep
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, None])
+def test_what_it_leaves_says_whether_a_disk_was_full(
+    settings: dict[str, Any],
+    reported: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    number: int | None,
+) -> None:
+    error = OSError(number, "full") if number else RuntimeError("a bug")
+    monkeypatch.setattr(RunStore, "keep", keeping_fails(error))
+    with pytest.raises(type(error)):
+        tune_trial.run_trial({"index": 0}, [settings])
+    folder = Path(settings["location"])
+    failure = json.loads((folder / FAILURE_NAME).read_text())
+    assert failure["disk_full"] is (number is not None)
+    said = f"no space left in {folder} (" if number else "RuntimeError: a bug"
+    assert failure["cause"].startswith(said)
+    assert "in keep" in failure["traceback"]
+
+
+def test_workers_of_a_trial_that_met_a_full_disk_met_one(tmp_path: Path) -> None:
+    for final in (True, False):
+        error = TrainingError("no space left in runs", "run it again", final=final)
+        failure = tune_trial._failure(error, RunStore(tmp_path))
+        assert (failure["cause"], failure["disk_full"]) == ("no space left in runs", final)
+
+
+def test_with_a_bucket_it_is_said_on_which_node_a_disk_is_full(in_bucket: dict[str, Any]) -> None:
+    store = worker_store(in_bucket["location"], "1")
+    failure = tune_trial._failure(OSError(errno.ENOSPC, "full", "/tmp/there"), store)
+    assert failure["cause"].startswith(f"{platform.node()}: no space left in /tmp/there: free")
+    assert tune_trial._failure(ValueError("wrong"), store)["cause"] == "ValueError: wrong"
 
 
 def test_a_trial_keeps_its_number_of_tokens_a_pass_and_has_the_weights_of_that_number(

@@ -274,10 +274,10 @@ def _failure(error: Exception, store: RunStore, step: int, killed: int = 0) -> T
     who, cause = _cause(error)
     if isinstance(cause, UserError):
         raise UserError(str(cause)) from None
-    if isinstance(cause, OSError) and cause.errno in NO_ROOM:
+    full = no_room(cause, store)
+    if full is not None:
         # Its log would find no room either.
-        further = f"{AGAIN} after step {step}"
-        return TrainingError(store.disk_full(cause), further, final=True, step=step)
+        return TrainingError(full, f"{AGAIN} after step {step}", final=True, step=step)
     hung = store.stack_traces(on_all_nodes) if is_death(cause) else []
     if hung:
         logs = ", ".join(map(str, hung))
@@ -298,6 +298,16 @@ def _failure(error: Exception, store: RunStore, step: int, killed: int = 0) -> T
 def plain_cause(error: BaseException, killed: int = 0) -> str:
     """An error of a training in one line, with what to do where that is known; as `describe`."""
     return error.cause if isinstance(error, TrainingError) else describe(error, killed)
+
+
+def no_room(error: BaseException, store: RunStore) -> str | None:
+    """What to say where a full disk ended a training, which no retry mends; None elsewhere."""
+    error = raised(error)
+    if isinstance(error, TrainingError):
+        return error.cause if error.final else None
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return store.disk_full(error)
+    return None
 
 
 def _cause(error: Exception) -> tuple[str, BaseException]:

@@ -24,6 +24,7 @@ from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster import ray_internals, session
 from seq2sweep.cluster.failures import AGAIN, describe
+from seq2sweep.cluster.train_driver import no_room
 from seq2sweep.cluster.train_worker import use_threads
 from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks
 from seq2sweep.cluster.tune_trial import run_trial, validations
@@ -265,6 +266,8 @@ class _Sweep:
             raise OperationalError(f"{error}; {AGAIN}") from None
         finally:
             self.store.end_attempt()
+        if hooks.disk_full is not None:
+            raise OperationalError(f"{hooks.disk_full}; {AGAIN}")
         shutil.rmtree(scratch, ignore_errors=True)
 
     def _tuner(self, hooks: TuneHooks, scratch: Path) -> tune.Tuner:
@@ -360,6 +363,8 @@ class _Sweep:
             cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
             if isinstance(cause, UserError):
                 raise cause from None
+            if (full := no_room(cause, record.store)) is not None:
+                raise OperationalError(f"{record.variant.name}: {full}; {AGAIN}") from None
             # The others' scores are not lost for this one.
             record.cause = f"not scored: {describe(error)}"
             return

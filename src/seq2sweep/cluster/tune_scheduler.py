@@ -10,7 +10,7 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray import tune
 from ray.tune.experiment import Trial
@@ -19,7 +19,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from seq2sweep import console
 from seq2sweep.cluster import ray_internals
 from seq2sweep.cluster.failures import system_kills
-from seq2sweep.cluster.train_driver import plain_cause
+from seq2sweep.cluster.train_driver import no_room, plain_cause
 from seq2sweep.cluster.tune_trial import METRIC
 from seq2sweep.errors import UserError
 from seq2sweep.runs.layout import FAILURE_NAME
@@ -120,18 +120,27 @@ def _index(trial: Trial) -> int:
     return int(trial.config["index"])
 
 
+class Failure(NamedTuple):
+    """Of a trial: the cause in a line, and whether it was a full disk."""
+
+    cause: str
+    disk_full: bool = False
+
+
 class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
     """Takes what Tune tells of trials to the main thread, and an interruption to Tune.
 
     The hooks are called for trials that the scheduler stops too, where nothing runs any more in the
     trial itself. asked: whether trials are to save and return, and Tune to end when all have;
-    running: whether any trial runs. Both threads read and write them.
+    running: whether any trial runs. Both threads read and write them. disk_full: None, or what to
+    say of a full disk, for which they are asked until they have heard.
     """
 
     def __init__(self, records: list[TrialRecord], sweep: RunStore, on_trial: OnTrial) -> None:
         """sweep: by which trials are told of an interruption."""
         self.records, self.sweep, self.on_trial = records, sweep, on_trial
-        self.asked = self.running = False
+        self.asked = self.running = self.heard = False
+        self.disk_full: str | None = None
         self.killed = system_kills()
         self.told: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
@@ -150,6 +159,8 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
         """Act on all that Tune has told."""
         while not self.told.empty():
             self.told.get()()
+        if self.disk_full is not None and not self.heard:
+            self.heard = self.interrupt()  # a full disk may not take the request at once
 
     def _complete(self, record: TrialRecord, at: float) -> None:
         ended = record.ended_as()
@@ -157,15 +168,25 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
         if ended == "finished" or not self.asked:
             record.end(ended, None, self.on_trial, at)
 
-    def _fail(self, record: TrialRecord, otherwise: str, at: float) -> None:
-        record.end("failed", _cause(record, otherwise), self.on_trial, at)
+    def _fail(self, record: TrialRecord, otherwise: Failure, at: float) -> None:
+        failure = _failure(record, otherwise)
+        if not self._ends_sweep(record, failure):
+            record.end("failed", failure.cause, self.on_trial, at)
 
-    def _say_retry(self, record: TrialRecord, otherwise: str, failures: int) -> None:
-        most = record.variant.config.sweep.max_failures
-        console.say(
-            f"{record.variant.name}: {_cause(record, otherwise)} "
-            f"(retry {failures} of {most}: sweep.max_failures)"
-        )
+    def _say_retry(self, record: TrialRecord, otherwise: Failure, failures: int) -> None:
+        failure, most = _failure(record, otherwise), record.variant.config.sweep.max_failures
+        if not self._ends_sweep(record, failure):
+            console.say(
+                f"{record.variant.name}: {failure.cause} "
+                f"(retry {failures} of {most}: sweep.max_failures)"
+            )
+
+    def _ends_sweep(self, record: TrialRecord, failure: Failure) -> bool:
+        """Whether a disk was full: each further trial, or try, would train in vain to its next
+        checkpoint. So all are to save and return, and this one has not ended: it resumes."""
+        if failure.disk_full and self.disk_full is None:
+            self.disk_full = f"{record.variant.name}: {failure.cause}"
+        return failure.disk_full
 
     # --- called by Tune's thread -----------------------------------------------------------------
 
@@ -204,22 +225,27 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
     def _record(self, trial: Any) -> TrialRecord:
         return self.records[_index(trial)]
 
-    def _error(self, trial: Any) -> str:
-        """What Tune knows of a trial's failure, in one line.
+    def _error(self, trial: Any) -> Failure:
+        """What Tune knows of a trial's failure.
 
         Not trial.get_error(), which gives a text, and none before Tune has copied its files.
         """
         file = trial.pickled_error_file
         if file is None:
-            return "its process ended without an error"
-        return plain_cause(pickle.loads(Path(file).read_bytes()), system_kills() - self.killed)
+            return Failure("its process ended without an error")
+        error = pickle.loads(Path(file).read_bytes())
+        full = no_room(error, self._record(trial).store)
+        if full is not None:
+            return Failure(full, disk_full=True)
+        return Failure(plain_cause(error, system_kills() - self.killed))
 
 
-def _cause(record: TrialRecord, otherwise: str) -> str:
+def _failure(record: TrialRecord, otherwise: Failure) -> Failure:
     """What the trial wrote of its exception; Tune's word when its process died without one."""
     with contextlib.suppress(OSError, UserError):
         record.store.refresh()
     try:
-        return str(json.loads((record.folder / FAILURE_NAME).read_text(encoding="utf-8"))["cause"])
+        written = json.loads((record.folder / FAILURE_NAME).read_text(encoding="utf-8"))
+        return Failure(str(written["cause"]), bool(written.get("disk_full")))
     except (FileNotFoundError, ValueError):
         return otherwise

@@ -19,9 +19,9 @@ import torch
 from ray import tune
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.train_driver import plain_cause, train_until
+from seq2sweep.cluster.train_driver import no_room, plain_cause, train_until
 from seq2sweep.cluster.train_worker import START_SECONDS, use_threads
-from seq2sweep.config import Config
+from seq2sweep.config import Config, is_address
 from seq2sweep.runs import journal, pass_size
 from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME, Retention, checkpoint_step
@@ -63,9 +63,21 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
         store.clear()
         raise
     except Exception as error:
-        content = {"cause": plain_cause(error), "traceback": traceback.format_exc()}
+        content = _failure(error, store)
         with_retries(lambda: store.write(FAILURE_NAME, json.dumps(content, indent=2)))
         raise
+
+
+def _failure(error: Exception, store: RunStore) -> dict[str, Any]:
+    """What the driver is told of it: the cause in a line, and whether a disk was full."""
+    full = no_room(error, store)
+    # In a folder that all nodes see it is the same disk everywhere.
+    node = f"{platform.node()}: " if is_address(store.location) else ""
+    return {
+        "cause": plain_cause(error) if full is None else f"{node}{full}",
+        "disk_full": full is not None,
+        "traceback": "".join(traceback.format_exception(error)),
+    }
 
 
 def _note_node(store: RunStore) -> None:

@@ -1,0 +1,64 @@
+"""Sweeps some of whose trials fail, or get no score: what is said, and what is tried again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seq2sweep import config as configuration
+from seq2sweep.cluster import tune_runner
+from seq2sweep.config import Config
+from seq2sweep.errors import OperationalError
+from seq2sweep.runs.layout import resume_point
+from seq2sweep.sweep.trial_record import INTERRUPTED
+from seq2sweep.sweep.variants import variants
+from tests.cluster import scoring, trials
+from tests.cluster.test_tune_runner import Listener
+from tests.conftest import Corpus
+
+
+def test_a_full_disk_ends_the_sweep_and_no_trial(
+    cluster: None,
+    tiny_config: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of a search as well, which tries no trial again that has failed."""
+    monkeypatch.setattr(tune_runner, "run_trial", trials.full_disk)
+    changes = {
+        "train.steps": 100_000,
+        "sweep.space": {"train.learning_rate_scale": [0.1, 0.2]},
+        "sweep.scheduler": "none",
+        "sweep.cpus_per_trial": 1,
+        "sweep.max_failures": 3,
+    }
+    endless = configuration.with_changes(tiny_config, changes)
+    listener = Listener()
+    with pytest.raises(OperationalError) as caught:
+        tune_runner.run_sweep(
+            endless,
+            variants(endless)[0],
+            encoded=tiny_corpus.encoded,
+            project=project,
+            name="sweep",
+            score=scoring.score,
+            final=True,
+            on_trial=listener,
+        )
+    folder = project / "runs/sweep"
+    (full,) = folder.glob("trials/learning_rate_scale=0.1-*")
+    said = str(caught.value)
+    assert said.startswith(f"learning_rate_scale=0.1: no space left in {full} (")
+    assert said.endswith("cluster.storage to another disk; run `dvc repro` again to resume")
+    assert "sweep.max_failures" not in capsys.readouterr().out, "it is not tried in vain"
+    # The next one resumes all of them.
+    assert not list(folder.glob("trials/*/result.json"))
+    ends = {figures["cause"] for event, _, figures in listener.heard if event == "failed"}
+    assert ends == {INTERRUPTED}
+    assert (folder / "returned-0").exists(), "it was asked to save, not killed"
+    (base,) = folder.glob("trials/base-*")
+    assert resume_point(base) is not None
+    assert not list(folder.glob("stop-*"))

@@ -1,0 +1,32 @@
+"""Importable in Ray's processes: trials that something happens to."""
+
+from __future__ import annotations
+
+import errno
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from seq2sweep.cluster.tune_trial import run_trial
+from seq2sweep.runs.layout import newest_checkpoint
+from seq2sweep.runs.run_store import RunStore
+
+
+def full_disk(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
+    """The second finds no room for its checkpoint, when the first has got one.
+
+    A trial that returns leaves `returned-<index>` in the sweep's folder.
+    """
+
+    def keep(store: RunStore, checkpoint: Path) -> None:
+        while newest_checkpoint(Path(trials[0]["location"])) is None:
+            time.sleep(0.05)
+        raise OSError(errno.ENOSPC, "No space left on device", str(checkpoint))
+
+    if assignment["index"] == 1:
+        with mock.patch.object(RunStore, "keep", keep):
+            run_trial(assignment, trials)
+    else:
+        run_trial(assignment, trials)
+        (Path(trials[0]["sweep"]) / f"returned-{assignment['index']}").touch()
