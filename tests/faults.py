@@ -386,6 +386,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
             ("known=known, step=done", "known=None, step=done"),
             ('"disk_full": full is not None', '"disk_full": False'),
+            ("with contextlib.suppress(OSError, UserError):", "with contextlib.nullcontext():"),
             ('sharers=settings["sharers"], known', "sharers=1, known"),
         ],
     },

@@ -22,6 +22,7 @@ from seq2sweep.cluster import session, tune_runner, tune_trial
 from seq2sweep.cluster.train_driver import TrainingError
 from seq2sweep.cluster.train_worker import START_SECONDS
 from seq2sweep.config import Config
+from seq2sweep.errors import UserError
 from seq2sweep.runs import journal, pass_size
 from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME, checkpoints, newest_checkpoint
 from seq2sweep.runs.remote_run_store import driver_store, worker_store
@@ -124,6 +125,27 @@ def test_what_it_leaves_says_whether_a_disk_was_full(
     said = f"no space left in {folder} (" if number else "RuntimeError: a bug"
     assert failure["cause"].startswith(said)
     assert "in keep" in failure["traceback"]
+
+
+@pytest.mark.parametrize("unwritable", [OSError(errno.ENOSPC, "full"), UserError("no bucket")])
+def test_what_ended_a_trial_is_raised_where_it_cannot_be_written(
+    settings: dict[str, Any],
+    reported: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    unwritable: Exception,
+) -> None:
+    """Else a run that diverged would be told as a failure of the storage."""
+    write = RunStore.write
+
+    def fail(store: RunStore, name: str, text: str) -> None:
+        if name == FAILURE_NAME:
+            raise unwritable
+        write(store, name, text)
+
+    monkeypatch.setattr(RunStore, "write", fail)
+    monkeypatch.setattr(RunStore, "keep", keeping_fails(RuntimeError("the run diverged")))
+    with pytest.raises(RuntimeError, match="the run diverged"):
+        tune_trial.run_trial({"index": 0}, [settings])
 
 
 def test_workers_of_a_trial_that_met_a_full_disk_met_one(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster.train_driver import no_room, plain_cause, train_until
 from seq2sweep.cluster.train_worker import START_SECONDS, use_threads
 from seq2sweep.config import Config, is_address
+from seq2sweep.errors import UserError
 from seq2sweep.runs import journal, pass_size
 from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME, Retention, checkpoint_step
@@ -63,8 +64,10 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
         store.clear()
         raise
     except Exception as error:
-        content = _failure(error, store)
-        with_retries(lambda: store.write(FAILURE_NAME, json.dumps(content, indent=2)))
+        # Where it cannot be written, this error is still the one that is raised.
+        with contextlib.suppress(OSError, UserError):
+            content = json.dumps(_failure(error, store), indent=2)
+            with_retries(lambda: store.write(FAILURE_NAME, content))
         raise
 
 
