@@ -350,6 +350,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/sweep/console_lines.py": [
             ('in ("optuna", "table2")', "in ()"),
             ("trained = results or every", "trained = results"),
+            ("if failed or unscored:", "if failed:"),
+            ("if len(lost) == of:", "if len(failed) == of:"),
         ],
     },
     "tests/runs/test_remote_run_store.py": {
@@ -394,6 +396,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/cluster/tune_runner.py": [
             ("if all(record.started for record in self.records):", "if False:"),
             ("if not record.status or record", "if record"),
+            ("not scored ({why}{traces})", "not scored ({why})"),
+            ("if (full := no_room(cause, record.store)) is not None:", "if not (full := cause):"),
         ],
     },
     "tests/data/test_tables.py": {

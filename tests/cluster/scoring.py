@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -32,3 +33,8 @@ def refuse(config: Config, checkpoint: Path, encoded: Path) -> dict[str, Any]:
 def crash(config: Config, checkpoint: Path, encoded: Path) -> dict[str, Any]:
     """What scoring does when it has a bug."""
     raise ZeroDivisionError("no sentences")
+
+
+def no_room(config: Config, checkpoint: Path, encoded: Path) -> dict[str, Any]:
+    """What scoring does where the node has no room for a checkpoint."""
+    raise OSError(errno.ENOSPC, "No space left on device")

@@ -20,7 +20,7 @@ import ray
 from seq2sweep import config as configuration
 from seq2sweep.cluster.tune_runner import run_sweep
 from seq2sweep.config import Config
-from seq2sweep.errors import UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs import journal
 from seq2sweep.sweep.trial_record import TrialResult
 from seq2sweep.sweep.variants import Variant, variants
@@ -272,13 +272,25 @@ def test_a_trial_goes_on_from_its_newest_sound_checkpoint(
 
 
 def test_what_scoring_raises_is_raised(
-    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+    cluster: None,
+    config: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     alone = configuration.with_changes(config, {"sweep.space": {}, "sweep.base": {}})
     with pytest.raises(UserError, match=r"^data/clean/valid\.source\.txt is missing$"):
         sweep(alone, tiny_corpus, project, scoring.refuse)
+    with pytest.raises(OperationalError, match=r"^base: no space left in .*`dvc repro` again to"):
+        sweep(alone, tiny_corpus, project, scoring.no_room)
+    capsys.readouterr()
     # A bug in scoring costs that score, not the sweep.
     [result], listener = sweep(alone, tiny_corpus, project, scoring.crash)
+    log = result.journal.with_name("scoring.failure.log")
+    assert capsys.readouterr().out.splitlines() == [
+        f"base: not scored (ZeroDivisionError: no sentences; stack traces are in {log})"
+    ]
+    assert ", in crash\n" in log.read_text()
     assert result.status == "finished"
     assert result.cause == "not scored: ZeroDivisionError: no sentences"
     assert "scored" not in [event for event, _, _ in listener.heard]

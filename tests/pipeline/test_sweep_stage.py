@@ -87,7 +87,7 @@ def test_the_best_is_said_with_its_score(
 ) -> None:
     config = configuration.with_changes(tiny_config, TREES) if parses else tiny_config
     result: Any = SimpleNamespace(
-        variant=SimpleNamespace(config=config), status="finished", metrics={}
+        variant=SimpleNamespace(config=config), status="finished", metrics={}, cause=None
     )
     console_lines.say_end([result], summarise(record(parses)), 0, 60.0)
     assert f"; best: layers 2, {said} on valid" in capsys.readouterr().out
@@ -106,7 +106,7 @@ def test_how_to_try_failed_trials_again(
     failed, finished = (
         SimpleNamespace(
             variant=chosen, store=store, journal=journal, metrics={},
-            status=status, cause="out of memory",
+            status=status, cause="out of memory" if status == "failed" else None,
         )
         for status in ("failed", "finished")
     )  # fmt: skip
@@ -125,6 +125,47 @@ def test_how_to_try_failed_trials_again(
         "all 1 trials failed, the first (base) as: out of memory; their logs are in "
         f"runs/sweep-1/trials; {remove}run `dvc repro` again to resume"
     )
+
+
+@pytest.mark.parametrize("method", ["grid", "optuna"])
+def test_trials_without_a_score_are_counted(
+    tiny_config: Config, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They have finished, and look healthy else; a sweep without any score has failed."""
+    chosen = SimpleNamespace(config=SimpleNamespace(sweep=SimpleNamespace(method=method)))
+    chosen.name, chosen.config.data = "base", tiny_config.data
+    unscored, failed, scored = (
+        SimpleNamespace(
+            variant=chosen, store=SimpleNamespace(location="runs/sweep-1/trials/base-1a"),
+            journal=Path("runs/sweep-1/trials/base-1a/journal.jsonl"), metrics={},
+            status=status, cause=cause,
+        )
+        for status, cause in (
+            ("stopped early", "not scored: out of memory"),
+            ("failed", "killed"),
+            ("finished", None),
+        )
+    )  # fmt: skip
+    summary = {"finished": 1, "stopped_early": 1, "failed": 0, "best": None}
+
+    def say_end(*results: Any) -> list[str]:
+        console_lines.say_end(results, summary, 2, 60.0)
+        return capsys.readouterr().out.splitlines()
+
+    said = say_end(unscored, scored)
+    assert said[0] == (
+        "1 finished, 1 stopped early, 0 failed, 1 without a score, 2 refused in 1m00s"
+    )
+    assert said[-1].startswith("to try those that have no score again: ")
+    assert say_end(unscored, failed, scored)[-1].startswith(
+        "to try those that failed or have no score again: "
+    )
+    for lost, first in (([unscored] * 2, unscored.cause), ([unscored, failed], failed.cause)):
+        with pytest.raises(OperationalError) as caught:
+            say_end(*lost)
+        assert str(caught.value).startswith(
+            f"none of 2 trials has a score, the first (base) as: {first}; their logs are in runs/"
+        )
 
 
 def test_a_choice_is_a_short_line_however_bad_a_try_was(

@@ -7,6 +7,7 @@ reads those, so it owes nothing to the state of the Tune run before.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 import time
@@ -37,6 +38,8 @@ from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import INTERRUPTED, OnTrial, TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant
+
+SCORING_LOG_NAME = "scoring.failure.log"
 
 Score = Callable[[Config, Path, Path], dict[str, Any]]
 
@@ -346,6 +349,7 @@ class _Sweep:
         checkpoint = record.checkpoint()
         if checkpoint is None:
             record.cause = "ended before its first checkpoint: lower train.validate_every"
+            console.say(f"{record.variant.name}: not scored ({record.cause})")
         elif record.reuse_scores():
             self.on_trial("scored", record.variant, record.scores)
         else:
@@ -366,9 +370,20 @@ class _Sweep:
             if (full := no_room(cause, record.store)) is not None:
                 raise OperationalError(f"{record.variant.name}: {full}; {AGAIN}") from None
             # The others' scores are not lost for this one.
-            record.cause = f"not scored: {describe(error)}"
+            why, traces = describe(error), _keep_traces(record, error)
+            record.cause = f"not scored: {why}"
+            console.say(f"{record.variant.name}: not scored ({why}{traces})")
             return
         self.on_trial("scored", record.variant, record.scores)
+
+
+def _keep_traces(record: TrialRecord, error: Exception) -> str:
+    """Keep where scoring raised an error in the trial's folder; gives where that is, for a line."""
+    if isinstance(error, ray.exceptions.RayTaskError):
+        with contextlib.suppress(OSError, UserError):
+            record.store.write(SCORING_LOG_NAME, f"{error}\n")
+            return f"; stack traces are in {record.folder / SCORING_LOG_NAME}"
+    return ""
 
 
 def _score_one(

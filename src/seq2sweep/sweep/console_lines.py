@@ -68,7 +68,7 @@ def say_end(
     seconds: float,
     every: Sequence[TrialResult] = (),
 ) -> None:
-    """How the trials ended; OperationalError when all have failed.
+    """How the trials ended; OperationalError when all have failed, or none has a score.
 
     refused: variants that were not trained. every: the results and, of method table2, the tries of
     learning rates, after which nothing is trained where all of them have failed.
@@ -78,33 +78,42 @@ def say_end(
     if best:
         score = SCORES[results[0].variant.config.data.score]
         found = f"; best: {best['variant']}, {score.label} {best[score.name]:.2f} on valid"
+    trained = results or every
+    failed = [result for result in trained if result.status == "failed"]
+    unscored = [result for result in trained if result.status != "failed" and result.cause]
     console.say(
         f"{summary['finished']} finished, {summary['stopped_early']} stopped early, "
         f"{summary['failed']} failed"
+        + (f", {len(unscored)} without a score" if unscored else "")
         + (f", {refused} refused" if refused else "")
         + f" in {console.duration(seconds)}{found}"
     )
-    trained = results or every
-    failed = [result for result in trained if result.status == "failed"]
-    if failed:
-        _say_failures(failed, of=len(trained))
+    if failed or unscored:
+        _say_lost(failed, unscored, of=len(trained))
     ended = [result.metrics for result in results if "device" in result.metrics]
     warnings = {hardware.no_peak_warning(m["device"], m["precision"]) for m in ended}
     for warning in sorted(filter(None, warnings)):
         console.say(warning)
 
 
-def _say_failures(failed: Sequence[TrialResult], of: int) -> None:
-    """How to try them again; OperationalError when all have failed."""
-    first = failed[0]
+def _say_lost(failed: Sequence[TrialResult], unscored: Sequence[TrialResult], of: int) -> None:
+    """How to try these again; OperationalError when there are no others."""
+    lost = [*failed, *unscored]
+    first = lost[0]
     here, there = str(first.journal.parent.parent), first.store.location.rpartition("/")[0]
     # What was proposed after a failure, or chosen, follows from it: such a trial stays as it is.
     final = first.variant.config.sweep.method in ("optuna", "table2")
     folders = " and ".join(dict.fromkeys([here, there]))
     remove = f"remove their folders in {folders}, then " if final else ""
-    if len(failed) == of:
-        raise OperationalError(
-            f"all {of} trials failed, the first ({first.variant.name}) as: {first.cause}; "
-            f"their logs are in {here}; {remove}run `dvc repro` again to resume"
+    if len(lost) == of:
+        name, how = first.variant.name, f"{first.cause}; their logs are in {here}"
+        all_of_them = (
+            f"none of {of} trials has a score, the first ({name}) as: {how}"
+            if unscored
+            else f"all {of} trials failed, the first ({name}) as: {how}"
         )
-    console.say(f"to try those that failed again: {remove}dvc repro --force --single-item sweep")
+        raise OperationalError(f"{all_of_them}; {remove}run `dvc repro` again to resume")
+    which = " or ".join(
+        word for word, some in (("failed", failed), ("have no score", unscored)) if some
+    )
+    console.say(f"to try those that {which} again: {remove}dvc repro --force --single-item sweep")
