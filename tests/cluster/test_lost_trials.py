@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,11 +13,45 @@ from seq2sweep.cluster import tune_runner
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError
 from seq2sweep.runs.layout import resume_point
-from seq2sweep.sweep.trial_record import INTERRUPTED
+from seq2sweep.sweep.trial_record import INTERRUPTED, TrialResult
 from seq2sweep.sweep.variants import variants
 from tests.cluster import scoring, trials
-from tests.cluster.test_tune_runner import Listener
+from tests.cluster.test_tune_runner import Listener, sweep
 from tests.conftest import Corpus
+
+
+def test_without_its_result_a_trial_that_failed_for_good_resumes(
+    cluster: None,
+    tiny_config: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the last line of a search says: what is trained is not trained again."""
+    changes = {"sweep.space": {}, "sweep.scheduler": "none", "sweep.max_failures": 0}
+    alone = configuration.with_changes(tiny_config, changes)
+
+    def search(score: Any = scoring.score) -> TrialResult:
+        [result], _ = sweep(alone, tiny_corpus, project, score, final=True)
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tune_runner, "run_trial", trials.fails_at_8)
+        failed = search()
+    assert (failed.status, failed.cause) == ("failed", "RuntimeError: lost")
+    lines = failed.journal.read_text().splitlines(keepends=True)
+    kept = "".join(line for line in lines if json.loads(line)["step"] <= 8)
+    assert search().status == "failed", "for good"
+    failed.journal.with_name("result.json").unlink()
+    resumed = search(scoring.crash)
+    assert (resumed.status, resumed.steps) == ("finished", 12)
+    assert resumed.journal.read_text().startswith(kept), "with their times"
+    # A trial without a score is scored then, and not trained.
+    trained = resumed.journal.read_bytes()
+    assert "bleu" not in search().metrics, "for good"
+    failed.journal.with_name("result.json").unlink()
+    assert search().metrics["bleu"] == 12.0
+    assert resumed.journal.read_bytes() == trained
 
 
 def test_a_full_disk_ends_the_sweep_and_no_trial(

@@ -13,6 +13,17 @@ from seq2sweep.runs.layout import newest_checkpoint
 from seq2sweep.runs.run_store import RunStore
 
 
+def fails_at_8(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
+    """As where a node is lost, but that the checkpoint of this step is whole."""
+
+    def prune(store: RunStore, newest: Path) -> None:
+        if newest.name == "step-00000008":
+            raise RuntimeError("lost")
+
+    with mock.patch.object(RunStore, "prune", prune):
+        run_trial(assignment, trials)
+
+
 def full_disk(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     """The second finds no room for its checkpoint, when the first has got one.
 

@@ -13,7 +13,7 @@ from seq2sweep.errors import OperationalError
 from seq2sweep.presets.rivals import select as rows_of_table2
 from seq2sweep.sweep import contest
 from seq2sweep.sweep.search import Proposal
-from seq2sweep.sweep.trial_record import TrialResult
+from seq2sweep.sweep.trial_record import RESULT_NAME, TrialResult
 from seq2sweep.sweep.variants import Refused, Variant
 
 CHANGES_NO_RESULT = "lines on the console"
@@ -102,9 +102,10 @@ def _say_lost(failed: Sequence[TrialResult], unscored: Sequence[TrialResult], of
     first = lost[0]
     here, there = str(first.journal.parent.parent), first.store.location.rpartition("/")[0]
     # What was proposed after a failure, or chosen, follows from it: such a trial stays as it is.
+    # Without this file it resumes from its checkpoint.
     final = first.variant.config.sweep.method in ("optuna", "table2")
     folders = " and ".join(dict.fromkeys([here, there]))
-    remove = f"remove their folders in {folders}, then " if final else ""
+    remove = f"remove {RESULT_NAME} from their folders in {folders}, then " if final else ""
     if len(lost) == of:
         name, how = first.variant.name, f"{first.cause}; their logs are in {here}"
         all_of_them = (
