@@ -393,6 +393,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('sharers=settings["sharers"], known', "sharers=1, known"),
         ],
     },
+    "tests/cluster/test_tasks.py": {
+        f"{PACKAGE}/cluster/tasks.py": [
+            ("console.doing(self._lack() or usual)", "console.doing(usual)"),
+            ("        error.cause.add_note(", "        str("),
+        ],
+    },
     "tests/cluster/test_tune_runner.py": {
         f"{PACKAGE}/cluster/tune_runner.py": [
             ("if all(record.started for record in self.records):", "if False:"),

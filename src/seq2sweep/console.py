@@ -99,6 +99,11 @@ def doing(what: str) -> None:
         _heartbeat.doing, _heartbeat.since = what, time.monotonic()
 
 
+def doing_now() -> str:
+    """What `doing` was last told."""
+    return _heartbeat.doing
+
+
 @contextlib.contextmanager
 def never_silent(what: str) -> Iterator[None]:
     """Inside, a line comes every minute at least: what is being done, and for how long.

@@ -122,15 +122,28 @@ class _Worker:
         return found
 
 
-def in_order(submit: Callable[[T], Future[R]], items: Iterable[T], workers: int) -> Iterator[R]:
-    """Results in the order of the items, with at most IN_FLIGHT items a worker under way."""
+def in_order(
+    submit: Callable[[T], Future[R]],
+    items: Iterable[T],
+    workers: int,
+    wait: Callable[[Future[R]], object] = lambda future: None,
+) -> Iterator[R]:
+    """Results in the order of the items, with at most IN_FLIGHT items a worker under way.
+
+    wait: until one has come, or raises why none will; the default leaves that to the future.
+    """
     under_way: deque[Future[R]] = deque()
+
+    def result(future: Future[R]) -> R:
+        wait(future)
+        return future.result()
+
     for item in items:
         under_way.append(submit(item))
         if len(under_way) >= IN_FLIGHT * workers:
-            yield under_way.popleft().result()
+            yield result(under_way.popleft())
     while under_way:
-        yield under_way.popleft().result()
+        yield result(under_way.popleft())
 
 
 def available_cpus() -> int:

@@ -9,13 +9,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import ray
 import torch
 
 from seq2sweep import config as configuration
+from seq2sweep import console
+from seq2sweep.cluster import session, tasks
+from seq2sweep.cluster.session import Node, RayDiedError
 from seq2sweep.cluster.tasks import ray_tasks, ray_tasks_on_gpus
 from seq2sweep.config import Config
 from seq2sweep.data import bitext
@@ -24,7 +30,7 @@ from seq2sweep.data.files import SIDES, text_name
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.beam import translate
-from seq2sweep.errors import UserError
+from seq2sweep.errors import UserError, ending
 from seq2sweep.model.architecture.transformer import Transformer
 from tests.conftest import Corpus
 
@@ -46,8 +52,58 @@ def test_results_come_in_the_order_of_the_items() -> None:
 
 @pytest.mark.usefixtures("cluster")
 def test_an_error_of_the_function_is_raised_here() -> None:
-    with pytest.raises(UserError, match="line 5 is wrong"):
+    with pytest.raises(UserError, match="line 5 is wrong") as caught:
         list(ray_tasks(functools.partial(refuse, 5), range(10)))
+    assert ending(caught.value)[0] == "line 5 is wrong"
+    (note,) = caught.value.__notes__
+    assert ", in refuse\n" in note
+
+
+def test_a_dead_ray_is_noticed_while_a_task_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else Ray ends this process after a minute, without a line."""
+    looks = Mock(side_effect=[True, False, RayDiedError("Ray's head has not answered")])
+    monkeypatch.setattr(tasks, "ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr(tasks, "require_alive", SimpleNamespace(answers=looks))
+    asked = Mock(return_value=[Node(1, 0)])
+    monkeypatch.setattr(tasks, "nodes", asked)
+    first: Future[None] = Future()
+    first.set_result(None)
+    with pytest.raises(RayDiedError):
+        tasks._Wait(first, 0)(Future())
+    assert asked.call_count == 1, "nothing is asked of a head that does not answer"
+
+
+def test_it_is_said_that_a_task_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    first: Future[None] = Future()
+    task: Future[None] = Future()
+    machines, free = [Node(2, 1)], [Node(2, 0)]
+    said: list[str] = []
+
+    def answers() -> bool:
+        said.append(console.doing_now())
+        if len(said) == 2:
+            first.set_result(None)  # what is not free is taken by tasks of this call
+        elif len(said) == 3:
+            machines[0] = Node(2, 0)
+        elif len(said) == 4:
+            task.set_result(None)
+        return True
+
+    monkeypatch.setattr(tasks, "ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr(tasks, "require_alive", SimpleNamespace(answers=answers))
+    for module in (tasks, session):
+        monkeypatch.setattr(module, "nodes", lambda: machines)
+    monkeypatch.setattr(session, "free_nodes", lambda: free)
+    console.doing("evaluate")
+    tasks._Wait(first, 1)(task)
+    waiting = "waiting for resources for a task of 1 CPU and 1 GPUs; "
+    assert said == [
+        "evaluate",
+        f"{waiting}free is 1 node of 2 CPUs, 0 GPUs",
+        "evaluate",
+        f"{waiting}the cluster is 1 node of 2 CPUs, 0 GPUs",
+    ]
+    assert console.doing_now() == "evaluate"
 
 
 @pytest.mark.usefixtures("cluster")

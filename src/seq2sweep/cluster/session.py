@@ -165,15 +165,16 @@ def describe(machines: list[Node]) -> str:
 
 
 def lack_of_room(
-    what: str, count: int, cpus: float, gpus: float, config: ClusterConfig
+    what: str, count: int, cpus: float, gpus: float, config: ClusterConfig | None
 ) -> str | None:
     """A line where the cluster has no room for so many processes; None where it has, or where it
     is full of this command's own.
 
-    what: the processes, such as `2 workers of 1 CPUs and 0 GPUs`.
+    what: the processes, such as `2 workers of 1 CPUs and 0 GPUs`. config: None: whoever works
+    there.
     """
     kinds = [("the cluster", nodes())]
-    if address_of(config) is not None:  # others may work there as well
+    if config is None or address_of(config) is not None:  # others may work there as well
         kinds.append(("free", free_nodes()))
     for kind, machines in kinds:
         if places(machines, cpus, gpus) < count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -10,7 +11,15 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from seq2sweep.cluster.session import nodes, places, ray_session
+from seq2sweep import console
+from seq2sweep.cluster.session import (
+    ALIVE_SECONDS,
+    lack_of_room,
+    nodes,
+    places,
+    ray_session,
+    require_alive,
+)
 from seq2sweep.config import ClusterConfig
 from seq2sweep.parallel import Mapper, in_order
 
@@ -28,15 +37,41 @@ def ray_tasks(function: Callable[[T], R], items: Iterable[T], gpus: int = 0) -> 
 
     A `seq2sweep.parallel.Mapper`. Needs a Ray session. The chunks travel through Ray, so that the
     nodes need no shared storage; a task whose node is lost runs again elsewhere. An exception of
-    the function is raised here.
+    the function is raised here, with a note of where it happened. Raises RayDiedError when Ray
+    ends; says what it waits for while there is no room for a task.
     """
     shared = ray.put(function)
     workers = max(1, places(nodes(), cpus=1, gpus=gpus))
     task = ray.remote(num_cpus=1, num_gpus=gpus, scheduling_strategy="SPREAD")(_apply)
+    wait = _Wait(task.remote([], None).future(), gpus)
     try:
-        yield from in_order(lambda item: task.remote([shared], item).future(), items, workers)
+        yield from in_order(lambda item: task.remote([shared], item).future(), items, workers, wait)
     except RayTaskError as error:
+        error.cause.add_note(f"in a task of Ray:\n{error}")
         raise error.cause from None
+
+
+class _Wait:
+    """Waits for a task, and looks meanwhile whether Ray lives and has room for one."""
+
+    def __init__(self, first: concurrent.futures.Future[None], gpus: int) -> None:
+        """first: of the tasks in Ray's queue, done at once when it has found room; gpus: that each
+        asks for."""
+        self.first, self.gpus = first, gpus
+
+    def __call__(self, task: concurrent.futures.Future[Any]) -> None:
+        usual = console.doing_now()
+        while not concurrent.futures.wait([task], timeout=ALIVE_SECONDS).done:
+            # Else Ray would block this thread, and then end the process.
+            if require_alive.answers():
+                console.doing(self._lack() or usual)
+        console.doing(usual)
+
+    def _lack(self) -> str | None:
+        """What is waited for; what is free says nothing when tasks of this call have taken it."""
+        if self.first.done() and places(nodes(), cpus=1, gpus=self.gpus):
+            return None
+        return lack_of_room(f"a task of 1 CPU and {self.gpus} GPUs", 1, 1, self.gpus, None)
 
 
 def ray_tasks_on_gpus(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
@@ -55,6 +90,8 @@ _functions: dict[str, Callable[[Any], Any]] = {}
 
 
 def _apply(shared: list[ray.ObjectRef[Any]], item: Any) -> Any:
+    if not shared:  # asked only whether there is room
+        return None
     # In a list, Ray hands over the reference instead of reading the function anew for every chunk.
     (reference,) = shared
     function = _functions.get(reference.hex())
