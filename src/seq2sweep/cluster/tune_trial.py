@@ -149,7 +149,8 @@ def _as_trained(settings: dict[str, Any]) -> Config:
     """The configuration of a trial with a checkpoint at each validation.
 
     Where Tune may stop a trial there must be one, or its BLEU would be of another step than its
-    perplexity. Only the newest is scored: none is kept for averaging.
+    perplexity. Only the newest is scored: none is kept for its loss or for ever, and of the newest
+    as many as train.keep_checkpoints says, to resume from where the last one is damaged.
     """
     config = configuration.from_dict(settings["config"])
     trained = dataclasses.replace(
