@@ -136,7 +136,7 @@ def measure(folder: Path, length: int, options: argparse.Namespace) -> dict[str,
         "sentences": options.sentences,
         "ours": {name: against(ours, name, found[name]) for name in own},
         "others": ways,
-        "times_of_best": {name: times_of_best(name, ways) for name in own},
+        "times_of_best": times_of_best(own, ways),
     }
 
 
@@ -158,10 +158,10 @@ def against(ours: dict[str, Turns], name: str, theirs: Turns) -> dict[str, Any]:
     }
 
 
-def times_of_best(rule: str, ways: dict[str, dict[str, Any]]) -> float:
-    """Of our search by this rule against the best opponent; 0 without any."""
-    there = [way["against"][rule]["times"] for way in ways.values() if "absent" not in way]
-    return min(there, default=0.0)
+def times_of_best(rules: list[str], ways: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """Of our search by each rule against the best opponent; nothing where there is none."""
+    there = [way["against"] for way in ways.values() if "absent" not in way]
+    return {rule: min(against[rule]["times"] for against in there) for rule in rules if there}
 
 
 if __name__ == "__main__":

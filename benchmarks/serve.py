@@ -93,7 +93,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             2,
         ),
         "equal_translations": sum(a == b for a, b in zip(joined, single, strict=True)),
-        "memory_mb": memory,
+        "memory_mib": memory,
     }
 
 

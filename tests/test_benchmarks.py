@@ -201,7 +201,8 @@ def test_decoders_are_held_against_ours_by_each_rule() -> None:
     }  # fmt: skip
     faster = decode.against(ours, "ctranslate2", said(3, [5], [6, 7]))
     others = {"marian_bf16": found, "ctranslate2": faster, "eole": {"absent": "no module"}}
-    assert decode.times_of_best("ours exact", others) == 1.5
+    assert decode.times_of_best(["ours exact"], others) == {"ours exact": 1.5}
+    assert decode.times_of_best(["ours exact"], {"b": {"absent": "not installed"}}) == {}
     case = {
         "sentences": 2, "others": others, "times_of_best": {"ours exact": 1.5},
         "ours": {name: decode.against(ours, name, turns) for name, turns in ours.items()},
