@@ -64,11 +64,13 @@ def work(config: Config) -> None:
         for line in read_lines(files.text_paths(stage.CLEAN, split)[0])
     }
     fresh = unlabelled.fresh(unlabelled.sentences(config), known, counts)
+    # One that is cut has only words to agree on.
+    whole = _of_at_most(min(search.max_input_tokens, parsers[0].model.max_length), fresh, counts)
     asked = config.self_training.sentences
     parts = _parts_folder(parsers)
     with whole_folder(stage.SILVER) as folder, stage.mapper(config.cluster) as shared_out:
         with tqdm(total=asked, **console.bar("parse", "sentences")) as bar:
-            taken = itertools.islice(fresh, asked)
+            taken = itertools.islice(whole, asked)
             silver = _agreed(parsers, taken, parts, shared_out, counts, bar)
             gold = zip(*map(read_lines, files.text_paths(stage.CLEAN, "train")), strict=True)
             pairs = files.write_pairs(
@@ -96,6 +98,16 @@ def work(config: Config) -> None:
         f"{words['agreed']:.1f} words on average, {words['parsed']:.1f} of all; with the treebank "
         f"{pairs:,} trees to train on"
     )
+
+
+def _of_at_most(most: int, sentences: Iterable[str], counts: Counter[str]) -> Iterator[str]:
+    """Those of so many tokens, EOS included; counts the others, as `too_long`."""
+    vocabulary = Vocabulary.open(stage.VOCABULARY)
+    for sentence in sentences:
+        if len(vocabulary.encode([sentence])[0]) <= most:
+            yield sentence
+        else:
+            counts["too_long"] += 1
 
 
 def _agreed(
@@ -174,7 +186,10 @@ def _metrics(
     """metrics/silver.json."""
     parsed, agreed = counts["parsed"], counts["agreed"]
     return {
-        **{key: counts[key] for key in ("read", "empty", "known", "repeated", "parsed", "agreed")},
+        **{
+            key: counts[key]
+            for key in ("read", "empty", "known", "repeated", "too_long", "parsed", "agreed")
+        },
         "agreed_share": agreed / parsed,
         "words": {
             "parsed": counts["words_parsed"] / parsed,

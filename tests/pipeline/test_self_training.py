@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,12 +87,17 @@ def project(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
+POSITIONS = 1000
+"""Tokens that a parser's model takes at most."""
+
+
 class Double:
     """In place of a parser: flat trees, of which it gets some wrong; calls are counted."""
 
     def __init__(self, name: str, wrong: set[str], calls: list[int]) -> None:
         self.weights, self.wrong, self.calls = (name,), wrong, calls
         self.config = replace(config_of().evaluate, beam=4)
+        self.model = SimpleNamespace(max_length=POSITIONS)
 
     def translate(self, sentences: list[str], mapper: object) -> list[list[Translation]]:
         self.calls.append(len(sentences))
@@ -149,6 +156,29 @@ def test_what_both_parse_alike_is_trained_on_after_the_treebank(
     assert metrics["words"]["agreed"] == pytest.approx(words)
     assert metrics["made_from"]["weights"] == [["0"], ["1"]]
     assert not silver.PARSED.exists()
+
+
+@pytest.mark.parametrize("by_model", [False, True])
+def test_a_sentence_that_would_be_cut_is_left_out(
+    project: Path, monkeypatch: pytest.MonkeyPatch, by_model: bool
+) -> None:
+    """Parsers that see its beginning alone may agree on a tree without a bracket."""
+    pieces = Vocabulary.open(stage.VOCABULARY)
+    lengths = [len(pieces.encode([sentence])[0]) for sentence in unlabelled()]
+    most = sorted(lengths)[25]
+    if by_model:
+        monkeypatch.setattr(sys.modules[__name__], "POSITIONS", most)
+    parse_with(monkeypatch, set(), set())
+    silver.work(config_of(**({} if by_model else {"evaluate.max_input_tokens": most})))
+    metrics = json.loads((stage.METRICS / "silver.json").read_text())
+    too_long = sum(length > most for length in lengths)
+    assert 0 < too_long <= 24
+    assert {key: metrics[key] for key in ("read", "too_long", "parsed", "agreed")} == {
+        "read": 50,
+        "too_long": too_long,
+        "parsed": 50 - too_long,
+        "agreed": 50 - too_long,
+    }
 
 
 def test_what_was_parsed_before_a_kill_is_not_parsed_again(
