@@ -184,6 +184,12 @@ def test_a_model_is_measured_pair_by_pair() -> None:
     )
 
 
+def test_there_are_no_numbers_of_no_pair() -> None:
+    """Of a set whose sentences are all too long to be measured."""
+    assert head_numbers.measure(small(), OfNumbers, []) == []  # type: ignore[arg-type]
+    assert head_numbers.summary([])["heads"] == 0
+
+
 def test_the_few_numbers_of_all_heads() -> None:
     def one(layer: str, entropy: float | None, positional: bool, lost: float | None) -> Any:
         return {"layer": layer, "entropy": entropy, "positional": positional, "loss_without": lost}

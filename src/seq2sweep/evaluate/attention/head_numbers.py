@@ -72,8 +72,11 @@ def measure(
     on_maps: Callable[[Maps], object] = lambda one: None,
 ) -> list[Numbers]:
     """`heads` of these pairs, each with `loss_without`, where that can be told; none of a model
-    without attention. One pair's maps are in memory at a time, as `on_maps` gets them. on_done
-    hears of each pair, and then of each head that was left out."""
+    without attention, and none of no pair. One pair's maps are in memory at a time, as `on_maps`
+    gets them. on_done hears of each pair, and then of each head that was left out."""
+
+    if not of:
+        return []
 
     def every_map() -> Iterator[Maps]:
         for one in of:
