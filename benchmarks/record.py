@@ -31,7 +31,8 @@ TRAINING = (
     *CORE,
     *(f"benchmarks/{name}.py" for name in ("contenders", "handwritten", "sizes", "toolkits")),
 )
-TEXT = ("src/seq2sweep/data", "src/seq2sweep/decode", "src/seq2sweep/evaluate")
+SEARCH = ("src/seq2sweep/data", "src/seq2sweep/decode")
+TEXT = (*SEARCH, "src/seq2sweep/evaluate")
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,11 @@ MEASURED = {
     ),
     "decode": Measured(
         ("python", "-m", "benchmarks.decode", "--updates", "700", "--lengths", "30", "0"),
-        (*CORE, *TEXT, "benchmarks/decoders.py", "benchmarks/sizes.py", "benchmarks/toolkits.py"),
+        (
+            *CORE,
+            *SEARCH,
+            *(f"benchmarks/{name}.py" for name in ("decoders", "sizes", "toolkits")),
+        ),
     ),
     **{
         f"train_{size}": Measured(("python", "-m", "benchmarks.train", "--sizes", size), TRAINING)
