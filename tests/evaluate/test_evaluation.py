@@ -32,6 +32,7 @@ from seq2sweep.evaluate.evaluation import (
 )
 from seq2sweep.evaluate.task import TASKS
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.model import building
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
@@ -463,3 +464,28 @@ def test_a_row_of_the_table_ends_at_its_line_feed_alone() -> None:
     odd = [f"one{space}two" for space in "\u2028\u0085\x0b\x0c\x1c\r"]
     written = translations_table(odd, odd, odd, None)
     assert table_rows(written)[1:] == [[text, text, text, ""] for text in odd]
+
+
+# --- sentences that are longer than the model's positions -----------------------------------------
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_sentence_beyond_the_positions_is_named_before_any_is_decoded(
+    tiny_config: Config, data: Data, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    bitext = Bitext.open(data.encoded, "test")
+    sides = {"source": bitext.source_lengths, "target": bitext.target_lengths}
+    longest = max(int(lengths.max()) for lengths in sides.values())
+    lines = {name: data.lines("test", name) for name in sides}
+    # Twice as long as the longest of both sides.
+    lines[side][7] = " ".join(2 * longest * ["x"])
+    for name in sides:
+        write_lines(data.clean / f"test.{name}.txt", lines[name])
+    write_header(data.clean, "test", len(bitext))
+    write_encoded(data.encoded, "test", *lines.values(), Vocabulary.open(data.vocabulary))
+    model = building.build(tiny_config.model, len(Vocabulary.open(data.vocabulary))).eval()
+    monkeypatch.setattr(TASKS["translation"], "decode", lambda *_: pytest.fail("it was decoded"))
+    monkeypatch.setattr(type(model), "max_length", longest)
+    message = rf"^line 8 of the test set has \d+ tokens as {side}, and the .* are for {longest}: "
+    with pytest.raises(UserError, match=message):
+        evaluate(tiny_config, model, data, "test")

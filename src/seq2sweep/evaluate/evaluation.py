@@ -196,6 +196,8 @@ def evaluate(
     device = best_device()
     task = TASKS[config.data.task]
     source, target = (data.lines(split, side) for side in files.SIDES)
+    bitext = Bitext.open(data.encoded, split)
+    _require_short(bitext, split, model.max_length)  # before decoding, which may take hours
     given = Given(model, vocabulary, source, target, config, mapper)
     started = time.perf_counter()
     hypotheses, metrics = task.decode(given, on_done)
@@ -203,7 +205,7 @@ def evaluate(
     pieces = sum(len(line) for line in vocabulary.encode(hypotheses, "target"))
     likelihood, reference_pieces = negative_log_likelihood(
         model,
-        Bitext.open(data.encoded, split),
+        bitext,
         tokens_per_pass=config.train.pass_tokens,
         precision=choose_precision(config.train.precision, device, config.model.d_model),
         device=device,
@@ -223,6 +225,18 @@ def evaluate(
     if beside:
         metrics |= task.beside(given, metrics)
     return Evaluation(hypotheses, metrics)
+
+
+def _require_short(bitext: Bitext, split: str, most: int) -> None:
+    """Raise UserError where a sentence has more tokens than the model has positions."""
+    for side, lengths in (("source", bitext.source_lengths), ("target", bitext.target_lengths)):
+        line = int(lengths.argmax())
+        if lengths[line] > most:
+            raise UserError(
+                f"line {line + 1} of the {split} set has {lengths[line]} tokens as {side}, and the "
+                f"model's learned positions are for {most}: leave it out of the set, or train a "
+                "model that computes positions, such as with model.positions sinusoidal"
+            )
 
 
 def score_checkpoint(
