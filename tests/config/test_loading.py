@@ -174,12 +174,19 @@ def test_a_value_of_the_wrong_type_is_named(key: str, value: Any, expected: str)
         ("cluster.workers", 0),
         ("cluster.cpus_per_worker", 0),
         ("cluster.max_failures", -1),
+        ("tracking.experiment", ""),
+        ("tracking.experiment", " "),
     ],
 )
 def test_a_value_out_of_range_is_named(key: str, value: Any) -> None:
     message = error_of_change({key: value})
     assert f"{key} must be " in message
     assert repr(value) in message
+
+
+def test_a_name_that_mlflow_would_refuse_is_refused_before() -> None:
+    expected = "tracking.experiment must be a name of 1 to 500 characters, not 'xxx"
+    assert expected in error_of_change({"tracking.experiment": "x" * 501})
 
 
 def test_edges_of_ranges_are_allowed() -> None:
@@ -191,6 +198,7 @@ def test_edges_of_ranges_are_allowed() -> None:
         "evaluate.alpha": 0,
         "cluster.cpus_per_worker": 1,
         "train.learning_rate_scale": "1e-4",  # YAML 1.1 reads 1e-4 as text
+        "tracking.experiment": "x" * 500,
     }
     config = configuration.with_changes(BASE, edges)
     assert config.train.learning_rate_scale == 1e-4

@@ -275,4 +275,10 @@ class ClusterConfig:
 @dataclass(frozen=True)
 class TrackingConfig:
     uri: str | None = field("null: $MLFLOW_TRACKING_URI, else mlflow.db in this folder")
-    experiment: str = field("name of the MLflow experiment")
+    experiment: str = field(
+        "name of the MLflow experiment",
+        rule=(
+            "a name of 1 to 500 characters",
+            lambda name: bool(name.strip()) and len(name) <= 500,
+        ),
+    )
