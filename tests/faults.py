@@ -427,6 +427,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/report/paper_tables/table2.py": [
             (' + f" {SHARED}" * variant.shared', ""),
             ("found is None or not math.isfinite(found):", "found is None:"),
+            ("one.difference.margin is not None for", "True for"),
         ],
         f"{PACKAGE}/report/findings.py": [
             (

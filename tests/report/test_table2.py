@@ -141,6 +141,35 @@ def test_the_measured_table_says_what_each_model_did() -> None:
     assert any("20 % of them went into 3 tries" in note for note in measured.notes)
 
 
+SEEDS = (
+    "Figures are means over seeds, n = 3 unless the status says otherwise; ± is half the width of "
+    "the 95 % confidence interval of the mean (Student's t)."
+)
+BRACKETS = "In brackets: the 95 % interval of the difference, "
+WELCH, BOOTSTRAP = "Welch's over seeds", "the paired bootstrap's over sentences"
+OF_ONE = ". What another seed would have changed is not in it."
+
+
+def test_it_says_what_the_intervals_are() -> None:
+    """Of seeds, of sentences, or as far as either reaches."""
+    several = made_up()
+    table = table2.tables(several)[0]
+    notes = table.notes
+    both = f"{WELCH} and {BOOTSTRAP}, from the lowest end of the two to the highest."
+    assert SEEDS in notes
+    assert BRACKETS + both in notes
+    # The bootstrap's lower end, and Welch's upper one.
+    assert "0.0 (−2.5 to +2.3)" in table.rows[2]
+    notes = table2.tables(several | {"significance": None})[0].notes
+    assert f"{BRACKETS}{WELCH}." in notes
+    one = made_up({name: scores[:1] for name, scores in BLEU.items()})
+    notes = table2.tables(one)[0].notes
+    assert BRACKETS + BOOTSTRAP + OF_ONE in notes
+    assert "±" not in "".join(notes)
+    notes = table2.tables(one | {"significance": None})[0].notes
+    assert "In brackets" not in "".join(notes)
+
+
 def test_device_hours_of_a_shared_device_are_marked() -> None:
     record = made_up()
     assert SHARED not in "".join(table2_files(record, "x").values())

@@ -173,10 +173,7 @@ def notes(
         named = ", ".join(f"`{text}`" for text in signatures)
         result.append(f"{score.label} is {score.rule}: {named}")
     if seeds > 1:
-        result.append(
-            f"Figures are means over seeds, n = {seeds} unless the status says otherwise; ± is "
-            "half the width of the 95 % confidence interval of the mean (Student's t)."
-        )
+        result.append(seeds_note(seeds))
     if tested:
         result.append(
             f"{UNSEEN}: no difference to the base row's {score.label} can be seen, by a paired "
@@ -192,6 +189,14 @@ def notes(
             "those of their last step and not comparable with finished ones."
         )
     return result
+
+
+def seeds_note(seeds: int) -> str:
+    """How to read figures of several seeds."""
+    return (
+        f"Figures are means over seeds, n = {seeds} unless the status says otherwise; ± is half "
+        "the width of the 95 % confidence interval of the mean (Student's t)."
+    )
 
 
 def _perplexity(score: Score, vocabulary_size: int | None) -> str:

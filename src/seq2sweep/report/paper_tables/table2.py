@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets.rivals import PAIRS, ROWS, Cost, Row
-from seq2sweep.report.aggregate import Against, Variant, aggregate, with_margin
+from seq2sweep.report.aggregate import Against, Variant, aggregate, most_seeds, with_margin
 from seq2sweep.report.formats import as_csv, paper_files
 from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, powers, signed
-from seq2sweep.report.table import SHARED, SHARED_NOTE
+from seq2sweep.report.table import SHARED, SHARED_NOTE, seeds_note
 
 TITLE = "Table 2, measured"
 PAPER = (
@@ -181,6 +181,7 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
         f"{_alike(sweep['table2'].get('optimizer'))} Layers (of ByteNet the width) are chosen so "
         "that a token costs as many FLOPs as it costs the base.",
         "p: paired bootstrap over sentences against base.",
+        *_intervals(variants),
         *[SHARED_NOTE] * any(variant.shared for variant in variants),
     ]
     if edges:
@@ -195,6 +196,22 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
     rows = [_row(variant, variants[0], tried.get(variant.name, {})) for variant in variants]
     headings = _headings(score)
     return Table("Measured", headings, rows, notes, (1, len(headings) - 1))
+
+
+def _intervals(variants: Sequence[Variant]) -> Iterator[str]:
+    """What ± and the brackets of `_difference` are, where there are any."""
+    if (seeds := most_seeds(variants)) > 1:
+        yield seeds_note(seeds)
+    against = [one.against for one in variants if one.against is not None]
+    found = {
+        "Welch's over seeds": any(one.difference.margin is not None for one in against),
+        "the paired bootstrap's over sentences": any(one.low is not None for one in against),
+    }
+    if of := [name for name, there in found.items() if there]:
+        wider = ", from the lowest end of the two to the highest" * (len(of) > 1)
+        unseen = "" if seeds > 1 else ". What another seed would have changed is not in it"
+        what = f"{' and '.join(of)}{wider}{unseen}"
+        yield f"In brackets: the 95 % interval of the difference, {what}."
 
 
 def _lost(tried: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
