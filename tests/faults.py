@@ -830,6 +830,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if share > tokens else held", "if False else held"),
         ],
     },
+    "tests/planning/test_sweeps.py": {
+        f"{PACKAGE}/planning/sweeps.py": [
+            ("rungs if rung >= config.warmup_steps)", "rungs)"),
+            ("min(-(-rung // often) * often, last)", "min(rung, last)"),
+        ],
+    },
     "tests/planning/test_machine.py": {
         f"{PACKAGE}/planning/machine.py": [
             (", *(most for most, _ in own_groups())]", "]"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,8 +60,8 @@ def test_a_sweep_row_by_row(project: Path) -> None:
 def test_early_stopping_makes_it_an_upper_bound() -> None:
     config = preset("phrasebook", **{"sweep.seeds": 2, "sweep.space": {"model.heads": [1, 7, 8]}})
     config = configuration.with_changes(config, {"sweep.scheduler": "asha"})
-    config = configuration.with_changes(config, {"sweep.base": {"model.d_model": 63}})
-    config = configuration.with_changes(config, {"sweep.base": {"model.d_model": 64}})
+    base = {"model.d_model": 64, "train.validate_every": 100}
+    config = configuration.with_changes(config, {"sweep.base": base})
     load = load_of("phrasebook", 80_000)
     made = sweeps.sweep(config, load, HERE)
     assert made.at_most
@@ -73,6 +74,36 @@ def test_early_stopping_makes_it_an_upper_bound() -> None:
     assert (all_of_it.at_most, all_of_it.least_seconds) == (False, None)
     assert all_of_it.seconds == made.seconds
     assert sweeps.sweep(config, load, replace(HERE, enough=False)).seconds is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        ({}, 300),  # rungs 100 and 300, warm-up 200
+        ({"train.warmup_steps": 300}, 300),
+        ({"train.warmup_steps": 400}, None),
+        ({"sweep.scheduler": "median"}, 200),
+        ({"train.warmup_steps": 400, "sweep.scheduler": "median"}, 400),
+        ({"train.validate_every": 250}, 500),
+        ({"train.validate_every": 1000}, None),
+    ],
+)
+def test_the_first_rung_that_counts(
+    changes: dict[str, Any], steps: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 700 steps; None: no trial can be stopped."""
+    monkeypatch.setattr(sweeps, "decoding_seconds", lambda *_: 0.0)
+    method = {"sweep.scheduler": "asha", "sweep.space": {"model.heads": [4]}}
+    base = preset("phrasebook").sweep.base
+    for key, value in changes.items():
+        (method if key.startswith("sweep.") else base)[key] = value
+    config = preset("phrasebook", **method, **{"sweep.base": base})
+    made = sweeps.sweep(config, load_of("phrasebook", 80_000), HERE)
+    assert made.at_most == (steps is not None)
+    assert (made.least_seconds is None) == (steps is None)
+    for row in made.rows:
+        assert row.seconds is not None
+        assert row.least_seconds == pytest.approx(row.seconds * (steps or 700) / 700)
 
 
 def test_what_optuna_will_propose_counts_as_the_base_variant() -> None:

@@ -12,7 +12,8 @@ from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import memory, sized
 from seq2sweep.planning.speed import EXACT, decoding_seconds, training_parts
 from seq2sweep.planning.workload import Workload, training
-from seq2sweep.sweep.variants import variants
+from seq2sweep.sweep.early_stopping import Rungs
+from seq2sweep.sweep.variants import Variant, variants
 
 BETWEEN_TRIALS = 0.3
 """Seconds from a trial to the next in the same place."""
@@ -23,7 +24,7 @@ class Row:
     """A variant with all its seeds.
 
     seconds: of one of its trainings, with validation, checkpoints and its score; None: not known.
-    least_seconds: the same, if it is stopped at its first rung. steps: of one training; memory:
+    least_seconds: the same, if it is stopped as early as it may be. steps: of one training; memory:
     bytes that one of its workers needs; checkpoint_bytes: what all of them keep in the end. how:
     where the rate is from; about: whether it is no more than about right; span: how many times as
     long it may take, at least and at most.
@@ -46,7 +47,7 @@ class Row:
 @dataclass(frozen=True)
 class Sweep:
     """at_most: whether early stopping may make it less. slots: trainings at once. seconds and
-    least_seconds: of all; the latter if every trial but one is stopped at its first rung."""
+    least_seconds: of all; the latter if every trial but one is stopped as early as it may be."""
 
     method: str
     rows: list[Row]
@@ -65,20 +66,23 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
     Raises UserError for an entry of the section that cannot be.
     """
     found, refused = variants(config, load.train)
-    stops = config.sweep.scheduler != "none" and bool(found)
+    rungs = _rungs(config, found)
     trainings = Counter(each.variant for each in found)
     first = {each.variant: each.config for each in reversed(found)}
-    rows = [_row(name, count, first[name], load, machine) for name, count in trainings.items()]
+    rows = [
+        _row(name, count, first[name], rungs, load, machine) for name, count in trainings.items()
+    ]
     note = None
     if config.sweep.method == "none":
         note = "to train variants too, set sweep.method, such as --set sweep.method=table3"
     if config.sweep.method == "optuna":
         asked = config.sweep.samples * config.sweep.seeds
-        rows.append(_row("proposals", asked, found[0].config, load, machine))
+        rows.append(_row("proposals", asked, found[0].config, rungs, load, machine))
         note = "what Optuna will propose is not known: its trials are counted as the base variant"
     each = [row for row in rows for _ in range(row.trainings)]
     ends = [row.seconds for row in each if row.seconds is not None]
     stopped = [row.least_seconds for row in each if row.least_seconds is not None]
+    stops = any(_stopped_at(one.config, rungs) < one.config.train.steps for one in found)
     # One trial goes to its end, the shortest.
     least = max(min(ends), makespan(stopped, machine.slots)) if stops and ends else None
     return Sweep(
@@ -94,6 +98,30 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
     )
 
 
+def _rungs(config: Config, found: Sequence[Variant]) -> list[int]:
+    """Steps at which trials may be compared; none without early stopping."""
+    settings = config.sweep
+    if settings.scheduler == "none":
+        return []
+    longest = max((one.config.train.steps for one in found), default=0)
+    return Rungs(
+        settings.scheduler,
+        len(found),
+        grace_steps=settings.grace_steps,
+        reduction_factor=settings.reduction_factor,
+        longest=longest,
+    ).steps
+
+
+def _stopped_at(config: Config, rungs: Sequence[int]) -> int:
+    """Steps after which early stopping may end a training at the earliest; all of them where no
+    rung that counts comes before its end."""
+    often, last = config.train.validate_every, config.train.steps
+    rung = next((rung for rung in rungs if rung >= config.warmup_steps), last)
+    # It is judged by its first validation at the rung or after it.
+    return min(-(-rung // often) * often, last)
+
+
 def makespan(seconds: Sequence[float], slots: int) -> float:
     """When the last of some works ends, each begun in turn in the place that is free first."""
     if not seconds:
@@ -104,7 +132,9 @@ def makespan(seconds: Sequence[float], slots: int) -> float:
     return max(places)
 
 
-def _row(name: str, number: int, config: Config, load: Workload, machine: Machine) -> Row:
+def _row(
+    name: str, number: int, config: Config, rungs: list[int], load: Workload, machine: Machine
+) -> Row:
     seconds = least = None
     workers, device = config.sweep.workers_per_trial, machine.device
     room = machine.trial_memory(config)
@@ -119,8 +149,7 @@ def _row(name: str, number: int, config: Config, load: Workload, machine: Machin
         trained = sum(part.seconds or 0.0 for part in parts)
         score = decoding_seconds(config, load, load.valid, speed)
         seconds = trained + score
-        first_rung = max(config.sweep.grace_steps, config.warmup_steps)
-        least = trained * min(1.0, first_rung / whole.steps) + score
+        least = trained * _stopped_at(config, rungs) / whole.steps + score
     return Row(
         name,
         number,
