@@ -833,6 +833,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/planning/test_sweeps.py": {
         f"{PACKAGE}/planning/sweeps.py": [
             ("rungs if rung >= config.warmup_steps)", "rungs)"),
+            ("load.valid, speed) if variant.scored else 0.0", "load.valid, speed)"),
             ("min(-(-rung // often) * often, last)", "min(rung, last)"),
         ],
     },

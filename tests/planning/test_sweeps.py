@@ -106,6 +106,23 @@ def test_the_first_rung_that_counts(
         assert row.least_seconds == pytest.approx(row.seconds * (steps or 700) / 700)
 
 
+def test_tries_of_a_learning_rate_are_not_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, load = preset("phrasebook-table2"), load_of("phrasebook", 80_000)
+
+    def seconds() -> dict[str, float]:
+        made = sweeps.sweep(config, load, HERE)
+        return {row.variant: row.seconds for row in made.rows if row.seconds is not None}
+
+    monkeypatch.setattr(sweeps, "decoding_seconds", lambda *_: 0.0)
+    without = seconds()
+    monkeypatch.setattr(sweeps, "decoding_seconds", lambda *_: 1000.0)
+    added = {name: each - without[name] for name, each in seconds().items()}
+    tries = {name: each for name, each in added.items() if "learning rate" in name}
+    scored = {name: each for name, each in added.items() if name not in tries}
+    assert set(tries.values()) == {0.0}
+    assert list(scored.values()) == pytest.approx([1000.0] * 4)
+
+
 def test_what_optuna_will_propose_counts_as_the_base_variant() -> None:
     config, load = preset("phrasebook-search"), load_of("phrasebook", 80_000)
     made = sweeps.sweep(config, load, HERE)

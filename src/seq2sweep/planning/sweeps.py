@@ -23,7 +23,8 @@ BETWEEN_TRIALS = 0.3
 class Row:
     """A variant with all its seeds.
 
-    seconds: of one of its trainings, with validation, checkpoints and its score; None: not known.
+    seconds: of one of its trainings, with validation, checkpoints and its score, where it is
+    scored; None: not known.
     least_seconds: the same, if it is stopped as early as it may be. steps: of one training; memory:
     bytes that one of its workers needs; checkpoint_bytes: what all of them keep in the end. how:
     where the rate is from; about: whether it is no more than about right; span: how many times as
@@ -68,7 +69,7 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
     found, refused = variants(config, load.train)
     rungs = _rungs(config, found)
     trainings = Counter(each.variant for each in found)
-    first = {each.variant: each.config for each in reversed(found)}
+    first = {each.variant: each for each in reversed(found)}
     rows = [
         _row(name, count, first[name], rungs, load, machine) for name, count in trainings.items()
     ]
@@ -77,7 +78,7 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
         note = "to train variants too, set sweep.method, such as --set sweep.method=table3"
     if config.sweep.method == "optuna":
         asked = config.sweep.samples * config.sweep.seeds
-        rows.append(_row("proposals", asked, found[0].config, rungs, load, machine))
+        rows.append(_row("proposals", asked, found[0], rungs, load, machine))
         note = "what Optuna will propose is not known: its trials are counted as the base variant"
     each = [row for row in rows for _ in range(row.trainings)]
     ends = [row.seconds for row in each if row.seconds is not None]
@@ -133,8 +134,9 @@ def makespan(seconds: Sequence[float], slots: int) -> float:
 
 
 def _row(
-    name: str, number: int, config: Config, rungs: list[int], load: Workload, machine: Machine
+    name: str, number: int, variant: Variant, rungs: list[int], load: Workload, machine: Machine
 ) -> Row:
+    config = variant.config
     seconds = least = None
     workers, device = config.sweep.workers_per_trial, machine.device
     room = machine.trial_memory(config)
@@ -147,7 +149,8 @@ def _row(
     if speed is not None:
         parts = training_parts(config, whole, speed, workers)
         trained = sum(part.seconds or 0.0 for part in parts)
-        score = decoding_seconds(config, load, load.valid, speed)
+        # Tries of a learning rate are not.
+        score = decoding_seconds(config, load, load.valid, speed) if variant.scored else 0.0
         seconds = trained + score
         least = trained * _stopped_at(config, rungs) / whole.steps + score
     return Row(
