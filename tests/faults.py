@@ -830,6 +830,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if share > tokens else held", "if False else held"),
         ],
     },
+    "tests/planning/test_data.py": {
+        f"{PACKAGE}/planning/data.py": [
+            ("sides * pairs, most_sentences(config.vocabulary)", "sides * pairs, 2_000_000"),
+            ("min(sides * pairs,", "min(2 * pairs,"),
+        ],
+    },
     "tests/planning/test_sweeps.py": {
         f"{PACKAGE}/planning/sweeps.py": [
             ("rungs if rung >= config.warmup_steps)", "rungs)"),

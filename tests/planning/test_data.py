@@ -63,6 +63,25 @@ def test_wmt14_english_german_by_the_figures_of_its_host(tmp_path: Path, page_of
     assert "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz" in shown
 
 
+@pytest.mark.parametrize(
+    ("preset", "changes", "seconds"),
+    [
+        ("wmt14-en-fr-big", {"vocabulary.sentences": 100_000}, 2),
+        ("wmt14-en-fr-big", {"vocabulary.sentences": 2_000_000}, 40),
+        ("wmt14-en-fr-big", {"vocabulary.sentences": 20_000_000}, 400),
+        ("wmt14-en-fr-big", {"vocabulary.kind": "unigram"}, 8),  # 400 000 at most
+        ("wmt14-en-fr-big", {"vocabulary.kind": "bytes"}, 0),
+        ("phrasebook", {"data.phrasebook.train": 100_000}, 4),
+        ("parsing", {"data.phrasebook.train": 100_000}, 2),  # symbols of trees are no pieces
+    ],
+)
+def test_a_vocabulary_takes_as_long_as_its_sentences(
+    preset: str, changes: dict[str, Any], seconds: float, tmp_path: Path
+) -> None:
+    plan = data_plan(config_of(preset, tmp_path, **changes))
+    assert plan["seconds"]["vocabulary"] == pytest.approx(seconds)
+
+
 def test_what_is_there_is_not_fetched_again(tmp_path: Path, page_of: Page) -> None:
     mirrors = {"https://raw.githubusercontent.com/": "file:///cache/"}
     config = config_of("multi30k-en-de", tmp_path, **{"download.mirrors": mirrors})
