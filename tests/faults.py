@@ -308,6 +308,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("contaminated |= shares", "contaminated = shares"),
             ('held = "this project" if path == here else', "held ="),
             ("pairs * sum(tokens) / SEEN", "pairs * max(tokens) / SEEN"),
+            ("if pieces == LEAST_PIECES:", "if False:"),
+            ("steps > OFTEN * size.epochs * epoch", "steps < 0"),
             ("sentences.sharing(train)))", "train.sharing(sentences)))"),
         ],
         f"{PACKAGE}/planning/data.py": [

@@ -6,6 +6,7 @@ import gzip
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,10 +116,14 @@ def test_what_is_missing_of_the_splits_is_held_out(capsys: pytest.CaptureFixture
     assert known_pairs(config) == {"train": 285, "valid": 15, "test": 32}
 
 
-def sized(count: int, characters: float = 43.0) -> configuration.Config:
+def reasons(count: int, characters: float = 43.0) -> tuple[dict[str, Any], list[str]]:
     nothing = np.empty(0, np.uint64)
     train = Sentences(nothing, nothing, np.empty(0, np.uint32), 0, (characters, characters))
-    changes, lines = proposal._sized(count, train)
+    return proposal._sized(count, train)
+
+
+def sized(count: int, characters: float = 43.0) -> configuration.Config:
+    changes, lines = reasons(count, characters)
     assert len(lines) == 3
     config = presets.load(changes.pop("preset")).config
     return configuration.with_changes(config, changes)
@@ -141,6 +146,19 @@ def test_sizes_follow_the_data() -> None:
         assert (config.cluster.workers, config.cluster.gpus_per_worker) == (2, 0)
         assert config.train.tokens_per_pass <= 4000
         assert config.sweep.method == "none"
+
+
+def test_of_a_small_corpus_it_says_what_is_true() -> None:
+    """200 pairs have about 4400 pieces; 100 of each would be too small a vocabulary."""
+    _, vocabulary, steps = reasons(200)[1]
+    assert vocabulary == (
+        f"  vocabulary.size {proposal.LEAST_PIECES}: the fewest that are proposed, and 6,000 is "
+        "the preset's"
+    )
+    assert steps.endswith("; a model that sees its pairs so often learns them by heart")
+    _, vocabulary, steps = reasons(10_000)[1]
+    assert "vocabulary.size 2,200: each piece occurs 100 times or more on average" in vocabulary
+    assert "by heart" not in steps
 
 
 def test_devices_are_those_that_are_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,8 @@ SIZES = (
 )
 LEAST_WARMUPS = 4
 """Steps of a training are at least so many times those of its warm-up."""
+OFTEN = 10
+"""Times the preset's epochs: said of more of them is that they are too many."""
 SEEN = 100
 """How often a piece of the vocabulary occurs on average, at least."""
 LEAST_PIECES = 200
@@ -196,6 +198,10 @@ def _sized(pairs: int, train: Sentences) -> tuple[dict[str, Any], list[str]]:
     steps = max(LEAST_WARMUPS * preset.train.warmup_steps, _rounded(size.epochs * epoch))
     steps = min(steps, max(preset.train.steps, LEAST_WARMUPS * preset.train.warmup_steps))
     gpus = torch.cuda.device_count()
+    why = f"each piece occurs {SEEN} times or more on average"
+    if pieces == LEAST_PIECES:
+        why = "the fewest that are proposed"
+    by_heart = "; a model that sees its pairs so often learns them by heart"
     changes: dict[str, Any] = {
         "preset": size.preset,
         "vocabulary.size": pieces,
@@ -210,11 +216,12 @@ def _sized(pairs: int, train: Sentences) -> tuple[dict[str, Any], list[str]]:
     return changes, [
         f"  model  {model.layers} layers, d_model {model.d_model}, as preset {size.model_of}: that "
         f"is for {_range(size)} pairs, and {pairs:,} different ones are left",
-        f"  vocabulary.size {pieces:,}: each piece occurs {SEEN} times or more on average, and "
-        f"{preset.vocabulary.size:,} is the preset's",
+        f"  vocabulary.size {pieces:,}: {why}, and {preset.vocabulary.size:,} is the preset's",
         f"  train.steps {steps:,}, of {preset.train.tokens_per_update:,} tokens: "
         f"{steps / epoch:,.1f} epochs; the preset has {size.epochs} of its own data, and warms up "
-        f"for {preset.train.warmup_steps:,} steps",
+        f"for {preset.train.warmup_steps:,} steps"
+        + by_heart
+        * (steps > OFTEN * size.epochs * epoch),
     ]
 
 
