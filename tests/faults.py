@@ -1141,6 +1141,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/sweep/optuna_search.py": [
             ("if not all(key in values for", "if not all(key for"),
         ],
+        f"{PACKAGE}/sweep/search_space.py": [
+            ("not isinstance(value, bool) and not decimal:", "not isinstance(value, bool):"),
+        ],
     },
     "tests/sweep/test_early_stopping.py": {
         f"{PACKAGE}/sweep/early_stopping.py": [

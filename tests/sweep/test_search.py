@@ -406,6 +406,12 @@ def test_values_are_drawn_from_the_space(tiny_config: Config) -> None:
     assert all(c["train.precision"] in ("float32", None, [1]) for c in drawn)
 
 
+def test_decimals_are_drawn_between_whole_ends(tiny_config: Config) -> None:
+    made = of(tiny_config, {"train.learning_rate_scale": {"low": 1, "high": 4, "log": True}})
+    drawn = Proposals(made.sweep, spelt_out(made)).ask(20)
+    assert len({c["train.learning_rate_scale"] for c in drawn} - {1, 2, 3, 4}) > 10
+
+
 def test_a_stopped_trial_counts_as_worse_than_all_that_finished(
     tiny_config: Config, tiny_corpus: Corpus
 ) -> None:

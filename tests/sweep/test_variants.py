@@ -166,6 +166,27 @@ def test_random_draws_stay_in_range_and_keep_whole_numbers_whole(base: Config) -
         assert 0 <= v.config.model.dropout <= 0.5
 
 
+@pytest.mark.parametrize("log", [False, True])
+def test_ranges_of_decimal_keys_are_decimal_though_their_ends_are_whole(
+    base: Config, log: bool
+) -> None:
+    space = {
+        "train.learning_rate_scale": {"low": 1, "high": 4, "log": log},
+        "model.d_ff": {"low": 16, "high": 64, "log": log},
+    }
+    drawn = [v.changes for v in accepted(swept(base, space, method="random", samples=20))[1:]]
+    scales = [changes["train.learning_rate_scale"] for changes in drawn]
+    assert len({*scales} - {1, 2, 3, 4}) > 10
+    assert all(isinstance(scale, float) and 1 <= scale <= 4 for scale in scales)
+    assert all(isinstance(changes["model.d_ff"], int) for changes in drawn)
+
+
+def test_ranges_of_another_architecture_are_decimal_as_its_keys_are(base: Config) -> None:
+    space = {"model.architecture": ["bytenet"], "model.unfolding": {"low": 1, "high": 3}}
+    found = accepted(swept(base, space, method="random", samples=5))[1:]
+    assert len({v.changes["model.unfolding"] for v in found} - {1, 2, 3}) == 5
+
+
 def test_log_ranges_are_even_in_the_logarithm(base: Config) -> None:
     """As many draws below the geometric mean as above: 500 coins, 4 standard deviations."""
     found = accepted(swept(base, RANGES, method="random", samples=500))[1:]
@@ -304,6 +325,7 @@ WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"model.dropout": {"low": 0.2, "high": 0.1}}, {"method": "random"}, "must be below high"),
     ({"model.dropout": {"low": 0, "high": 0.1, "log": True}}, {"method": "random"}, "above 0"),
     ({"model.dropout": {"low": "x", "high": 1}}, {"method": "random"}, "must be numbers"),
+    ({"model.dropout": {"low": 0, "high": 10**400}}, {"method": "random"}, "must be numbers"),
     ({"model.dropout": {"low": 0, "high": 1, "log": 3}}, {"method": "random"}, "true or false"),
     (
         {"model.heads,model.d_k": {"low": 1, "high": 9}},

@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,10 @@ def spelt_out(config: Config) -> Space:
     """
     entries = config.sweep.space
     _check_keys(config, [_keys(joined) for joined in entries])
-    return {_keys(joined): _choices(joined, given) for joined, given in entries.items()}
+    # Of another architecture's keys the defaults tell which are decimal.
+    values = {**configuration.DEFAULTS, **configuration.flatten(config)}
+    decimal = {key for key, value in values.items() if isinstance(value, float)}
+    return {_keys(joined): _choices(joined, given, decimal) for joined, given in entries.items()}
 
 
 def size(config: Config) -> int:
@@ -124,7 +127,7 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from low to high, both included; whole if both ends are."""
+    """Numbers from low to high, both included; whole if both ends are, as `_range` makes them."""
 
     low: float
     high: float
@@ -163,13 +166,14 @@ def _keys(joined: str) -> Keys:
     return keys
 
 
-def _choices(joined: str, given: Any) -> Choices:
-    """The values of an entry as tuples, one item a key, or a range."""
-    place, count = f"params.yaml: sweep.space.{joined}", len(_keys(joined))
+def _choices(joined: str, given: Any, decimal: Collection[str]) -> Choices:
+    """The values of an entry as tuples, one item a key, or a range. decimal: keys of decimals."""
+    place, keys = f"params.yaml: sweep.space.{joined}", _keys(joined)
+    count = len(keys)
     if isinstance(given, Mapping):
         if count > 1:
             raise UserError(f"{place} varies several keys, which takes a list of value lists")
-        return _range(place, given)
+        return _range(place, given, keys[0] in decimal)
     if not isinstance(given, list | tuple) or not given:
         raise UserError(f"{place} must be a list of values, not {shown(given)}")
     if len(given) > MOST_VALUES:
@@ -185,10 +189,11 @@ def _choices(joined: str, given: Any) -> Choices:
     return [tuple(values) for values in given]
 
 
-def _range(place: str, given: Mapping[str, Any]) -> Range:
+def _range(place: str, given: Mapping[str, Any], decimal: bool) -> Range:
+    """decimal: the key's values are, so that from 1 to 4 there is more than 1, 2, 3 and 4."""
     if not {"low", "high"} <= given.keys() or not given.keys() <= RANGE_KEYS:
         raise UserError(f"{place} must be a list of values or {{low: , high: , log: true}}")
-    low, high = (_number(place, given[end]) for end in ("low", "high"))
+    low, high = (_number(place, given[end], decimal) for end in ("low", "high"))
     log = given.get("log", False)
     if not isinstance(log, bool):
         raise UserError(f"{place}: log must be true or false, not {log!r}")
@@ -199,13 +204,13 @@ def _range(place: str, given: Mapping[str, Any]) -> Range:
     return Range(low, high, log)
 
 
-def _number(place: str, value: Any) -> float:
-    if isinstance(value, int) and not isinstance(value, bool):
+def _number(place: str, value: Any, decimal: bool) -> float:
+    if isinstance(value, int) and not isinstance(value, bool) and not decimal:
         return value
     try:
         # YAML reads 1e-4 (no dot) as text.
         number = float(value) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise UserError(f"{place}: low and high must be numbers, not {shown(value)}")
