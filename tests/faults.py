@@ -1173,7 +1173,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/sweep/test_budget.py": {
         f"{PACKAGE}/sweep/budget.py": [
             ("return config.train.tokens_per_update", "return 1"),
-            ("*lengths) / updates", "*lengths)"),
+            ("_without_dropout(config.model)) / updates", "config.model)"),
+            ("_without_dropout(config.model)) / updates", "config.model) / updates"),
+            ('.endswith("dropout")', '.endswith(("dropout", "layers"))'),
+            ("@functools.lru_cache(maxsize=2_048)\n", ""),
         ],
     },
     # --- table1: operations, times and paths

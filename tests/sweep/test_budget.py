@@ -90,6 +90,58 @@ def test_equal_flops_take_fewer_steps_of_larger_models(
     assert by_name["tokens_per_update=900"] < 1000 < by_name["tokens_per_update=100"]
 
 
+MODELS: list[dict[str, Any]] = [
+    {"model.d_ff": 96, "model.attention_dropout": 0.25, "model.feed_forward_dropout": 0.5},
+    {"model.encoder_mixer": "separable", "model.attention_dropout": 0.25},
+    {"model.architecture": "bytenet", "model.d_model": 64},
+    {"model.architecture": "recurrent", "model.layers": 3},
+    {"model.architecture": "convolutional", "model.kernels": [5]},
+]
+
+
+@pytest.mark.parametrize("changes", MODELS, ids=str)
+def test_flops_are_counted_once_a_model_and_are_those_of_each_variant(
+    tiny_config: Config,
+    tiny_corpus: Corpus,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+) -> None:
+    data = Bitext.open(tiny_corpus.encoded, "train")
+    lengths, size = (data.source_lengths, data.target_lengths), data.header["vocabulary"]["size"]
+    counted, count = [], flops.training_flops
+
+    def counting(model: Any, *rest: Any) -> float:
+        counted.append(model)
+        return count(model, *rest)
+
+    monkeypatch.setattr(flops, "training_flops", counting)
+    space = {key: [value] for key, value in changes.items() if "dropout" not in key}
+    space |= {key: [0.0, value] for key, value in changes.items() if "dropout" in key}
+    space |= {"model.dropout": [0.0, 0.1, 0.4], "train.learning_rate_scale": [0.5, 2.0]}
+    space["train.tokens_per_update"] = [100, 900]
+    found = swept(
+        tiny_config,
+        tiny_corpus,
+        space=space,
+        method="grid",
+        budget="flops",
+        base={"train.steps": 98_765},
+    )
+    assert len(found) >= 1 + 3 * 2 * 2
+    assert len(counted) == 2, "of the base variant and of the other model"
+
+    def exact(config: Config) -> float:
+        train = config.train
+        plan = plan_epoch(
+            *lengths, tokens_per_update=train.tokens_per_update, seed=train.seed, epoch=0
+        )
+        return count(config.model, size, *lengths) / len(plan)
+
+    total = 98_765 * exact(found[0].config)
+    for variant in found:
+        assert variant.config.train.steps == round(total / exact(variant.config)), variant.name
+
+
 def test_a_model_that_takes_more_than_there_is_gets_one_step(
     tiny_config: Config, tiny_corpus: Corpus
 ) -> None:

@@ -19,7 +19,8 @@ from seq2sweep.sweep.budget import Budget, rivals_of
 from seq2sweep.sweep.search_space import SWEPT_SECTIONS, Changes
 
 MOST_TRAININGS = 2_000
-"""Of one sweep, seeds counted: spelling them out takes each stage about a second."""
+"""Of one sweep, seeds counted: spelling them out takes each stage about a second, and under
+`sweep.budget: flops` up to a tenth of one more for each model and million sentence pairs."""
 BASE_SECTIONS = (*SWEPT_SECTIONS, "evaluate")
 LEARNING_RATE = "train.learning_rate_scale"
 
