@@ -452,6 +452,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/report/sweep_plots.py": [
             ("if sizes(variant) == sizes(base)]", "if variant]"),
             ('if changed_settings(v, base) <= {"heads"}]', "if v]"),
+            ("few or variant.is_base or variant in best", "True"),
+            ("min(max(len(variants), 10), _MOST_NAMES)", "max(len(variants), 10)"),
+            ("boxes = np.vstack([boxes, box.extents])", "pass"),
+            (".all(axis=1).any()", ".any(axis=1).any()"),
+            ("        if not named[number]:\n            continue\n", ""),
         ],
     },
     "tests/jobs/test_dvc_stages.py": {

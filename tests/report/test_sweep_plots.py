@@ -120,9 +120,12 @@ def test_names_cover_neither_points_nor_each_other_nor_the_line() -> None:
     figure.draw_without_rendering()
     names = [(f"name {number}", (0.5, 0.5 + number / 50)) for number in range(12)]
     names.append(("on the line", (0.2, 0.5)))
-    sweep_plots._name_points(axes, names, line)
+    names.append(("nameless", (0.24, 0.6)))
+    names.append(("beside it", (0.2, 0.6)))
+    named = [name != "nameless" for name, _ in names]
+    sweep_plots._name_points(axes, names, line, named)
     placed = [text for text in axes.texts if isinstance(text, Annotation)]
-    assert [text.get_text() for text in placed] == [name for name, _ in names]
+    assert [text.get_text() for text in placed] == [n for n, _ in names if n != "nameless"]
     figure.draw_without_rendering()
     # Of the names without their lines.
     extents = [Text.get_window_extent(text) for text in placed]
@@ -135,6 +138,28 @@ def test_names_cover_neither_points_nor_each_other_nor_the_line() -> None:
         assert not box.y0 < level < box.y1
         for _, place in names:
             assert not box.contains(*axes.transData.transform(place))
+
+
+def test_of_many_variants_base_and_the_front_are_named_and_the_plot_stays_low() -> None:
+    def scatter(count: int) -> tuple[str, set[str], float]:
+        best = {"best": (1.0, 99.0), "dear": (2e3, 100.0)}
+        others = {f"v{i}": (2.0 + i % 40, 50 - i // 40 * 3.0) for i in range(count - 3)}
+        trials = [sweep()["trials"][0] | {"flops": 50.0, "bleu": 20.0}, *points(best | others)]
+        found = sweep_plots.objectives(aggregate(sweep() | {"trials": trials}), [])
+        assert found is not None
+        size = re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', found["svg"])
+        assert size
+        texts = set(re.findall(r"<text[^>]*>([^<]*)</text>", found["svg"]))
+        names = {"base", *best, *others}
+        return found["caption"], names & texts, float(size.group(1))
+
+    caption, named, height = scatter(60)
+    assert len(named) == 60
+    assert "named" not in caption
+    caption, named, same = scatter(300)
+    assert named == {"base", "best", "dear"}
+    assert same == height
+    assert caption.endswith(" Of 300 variants only base and that front are named.")
 
 
 @pytest.mark.parametrize("seeds", [1, 3])

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import matplotlib
+import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter, LogLocator
-from matplotlib.transforms import Bbox
+from numpy.typing import NDArray
 
 from seq2sweep.report.aggregate import Variant
 from seq2sweep.report.number_format import plain, powers
@@ -26,6 +27,7 @@ from seq2sweep.report.plots import MUTED, SERIES, STYLE, SURFACE, step_axis, svg
 _EFFECTS = (("A", "heads"), ("B", "d_k"), ("D", "dropout"))
 _DASHES: list[Any] = ["-", (0, (5, 2)), (0, (1.5, 1.5))]
 _LONGEST = 36  # characters of a trial's name that fit beside a plot
+_MOST_NAMES = 60  # of a scatter plot; of more variants only base and the front are named
 
 
 def objectives(variants: Sequence[Variant], sought: Sequence[Objective]) -> dict[str, str] | None:
@@ -48,12 +50,13 @@ def objectives(variants: Sequence[Variant], sought: Sequence[Objective]) -> dict
         return None
     best = front(shown, pair)
     named = f" ({', '.join(variant.label for variant in best)})" if sought else ""
+    crowd = f" Of {len(shown):,} variants only base and that front are named."
     return {
         "title": "Quality against cost" if x.is_cost else f"{y.name} against {x.name}",
         "svg": _scatter(shown, best, x, y),
         "caption": f"{'Up' if y.higher else 'Down'} is better, {'right' if x.higher else 'left'} "
         f"is {'cheaper' if x.is_cost else 'better'}; dashed: the Pareto front, of what nothing "
-        f"beats in both{named}.",
+        f"beats in both{named}.{crowd if len(shown) > _MOST_NAMES else ''}",
     }
 
 
@@ -61,8 +64,11 @@ def objectives(variants: Sequence[Variant], sought: Sequence[Objective]) -> dict
 def _scatter(
     variants: Sequence[Variant], best: Sequence[Variant], x: Objective, y: Objective
 ) -> Markup:
-    """Named points, and the line of the front; no name covers a point, a name or that line."""
-    figure = Figure(figsize=(9.0, 4.6 + 0.1 * max(0, len(variants) - 10)))
+    """Named points, and the line of the front; no name covers a point, a name or that line.
+
+    Beyond `_MOST_NAMES` variants only base and the front are named.
+    """
+    figure = Figure(figsize=(9.0, 4.6 + 0.1 * (min(max(len(variants), 10), _MOST_NAMES) - 10)))
     axes = figure.subplots()
     names = [(_short(variant.label), _place(variant, x, y)) for variant in variants]
     for variant, (_, place), colour in zip(variants, names, itertools.cycle(SERIES)):
@@ -89,7 +95,9 @@ def _scatter(
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: powers(value)))
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    _name_points(axes, names, line)
+    few = len(variants) <= _MOST_NAMES
+    named = [few or variant.is_base or variant in best for variant in variants]
+    _name_points(axes, names, line, named)
     return svg(figure, f"{y.name} of each variant against its {x.name}", "scatter")
 
 
@@ -97,18 +105,22 @@ def _name_points(
     axes: Axes,
     names: Sequence[tuple[str, tuple[float, float]]],
     line: Sequence[tuple[float, float]],
+    named: Sequence[bool],
 ) -> None:
     """Each name at the nearest free place around its point, with a line to it from further away.
 
-    Where everything is taken, right of the point. line: is not to be covered.
+    Where everything is taken, right of the point. line: is not to be covered, nor is any point;
+    named: which points are.
     """
     renderer = FigureCanvasAgg(axes.figure).get_renderer()
     centres = axes.transData.transform([place for _, place in names])
     # Wider than a mark: a name right beside another's mark would seem to belong to that one.
-    marks = [Bbox.from_bounds(x - 13, y - 7, 26, 14) for x, y in centres]
+    size = np.array([13, 7])
+    boxes = np.hstack([centres - size, centres + size])  # x0, y0, x1, y1: marks, then names
     path = Path(axes.transData.transform(line)) if line else None
-    taken: list[Bbox] = []
     for number, ((name, place), colour) in enumerate(zip(names, itertools.cycle(SERIES))):
+        if not named[number]:
+            continue
         text = axes.annotate(
             name,
             place,
@@ -120,16 +132,21 @@ def _name_points(
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkB": 7},
         )
         extent = text.get_window_extent(renderer)
-        others = [*taken, *marks[:number], *marks[number + 1 :]]
+        others = np.delete(boxes, number, axis=0)
         offsets = list(_offsets(extent.width, extent.height))
         for offset in [*offsets, offsets[0]]:
             box = extent.translated(*offset)
             inside = axes.bbox.contains(*box.min) and axes.bbox.contains(*box.max)
             over_line = path is not None and path.intersects_bbox(box, filled=False)
-            if inside and not over_line and not box.count_overlaps(others):
+            if inside and not over_line and not _overlaps(np.array(box.extents), others):
                 break
         text.set_position(offset)
-        taken.append(box)
+        boxes = np.vstack([boxes, box.extents])
+
+
+def _overlaps(box: NDArray[np.float64], others: NDArray[np.float64]) -> bool:
+    """Whether a box, as x0, y0, x1, y1, has area in common with one of the others [boxes, 4]."""
+    return bool(((others[:, :2] < box[2:]) & (others[:, 2:] > box[:2])).all(axis=1).any())
 
 
 def _offsets(width: float, height: float) -> Iterator[tuple[float, float]]:
