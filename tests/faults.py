@@ -1631,7 +1631,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('key=lambda each: least(each[1]["figures"])', "key=lambda each: each[0]"),
         ],
         "benchmarks/decode.py": [
-            ("return min(there, default=0.0)", "return max(there, default=0.0)"),
+            ("{rule: min(against[rule]", "{rule: max(against[rule]"),
         ],
     },
 }

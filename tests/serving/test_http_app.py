@@ -283,13 +283,16 @@ def test_who_hangs_up_is_not_searched_for(start: Start) -> None:
     client = start()
     held = threading.Event()
     client.answers.batcher.run(lambda: held.wait(20))
-    waiting = client.answers.batcher._waiting
+
+    def waiting() -> list[Any]:
+        return list(client.answers.batcher._waiting)
+
     where = client.address.removeprefix("http://").split(":")
     with socket.create_connection((where[0], int(where[1]))) as one:
         one.sendall(BEGUN.replace(b"Length: 9", b"Length: 13") + b'"text": "a"}')
-        until(lambda: any(isinstance(one, _Request) for one in list(waiting)))
-        assert not any(one.answer.cancelled() for one in list(waiting))
-    until(lambda: any(one.answer.cancelled() for one in list(waiting)))
+        until(lambda: any(isinstance(one, _Request) for one in waiting()))
+        assert not any(one.answer.cancelled() for one in waiting())
+    until(lambda: any(one.answer.cancelled() for one in waiting()))
     held.set()
     assert client.post("/translate", {"text": "alpha"}).status_code == 200
 
