@@ -207,13 +207,20 @@ def use_of_node() -> dict[str, float]:
             (busy, whole) = (after - before for after, before in zip(now, _ticks[0], strict=True))
             found["cpu_percent"] = 100 * busy / whole
         _ticks[:] = [now]
-        memory = Path("/proc/meminfo").read_text(errors="replace")
-        sizes = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB$", memory, re.MULTILINE))
-        found["memory_percent"] = 100 * (1 - int(sizes["MemAvailable"]) / int(sizes["MemTotal"]))
+        total, available = _memory_of_node()
+        found["memory_percent"] = 100 * (1 - available / total)
     if torch.cuda.is_initialized():
-        free, total = torch.cuda.mem_get_info()
-        found["gpu_memory_percent"] = 100 * (1 - free / total)
+        free, of_gpu = torch.cuda.mem_get_info()
+        found["gpu_memory_percent"] = 100 * (1 - free / of_gpu)
     return found
+
+
+def _memory_of_node() -> tuple[float, float]:
+    """Bytes that there are, and those that new work may have. Raises FileNotFoundError on macOS."""
+    text = Path("/proc/meminfo").read_text(errors="replace")
+    sizes = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB$", text, re.MULTILINE))
+    assert len(sizes) == 2, f"/proc/meminfo has only {[*sizes]}"
+    return 1024.0 * int(sizes["MemTotal"]), 1024.0 * int(sizes["MemAvailable"])
 
 
 GROUPS = Path("/sys/fs/cgroup")
@@ -239,12 +246,10 @@ def free_bytes(device: torch.device, sharers: int) -> float:
 
 def _free_on_node() -> float:
     try:
-        text = Path("/proc/meminfo").read_text(errors="replace")
+        _, available = _memory_of_node()
     except FileNotFoundError:
         return OF_A_MAC * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    available = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)
-    assert available is not None, "/proc/meminfo has no MemAvailable"
-    return min([1024.0 * int(available[1]), *(free for _, free in own_groups())])
+    return min([available, *(free for _, free in own_groups())])
 
 
 def own_groups() -> list[tuple[float, float]]:
