@@ -201,7 +201,9 @@ def _sized(pairs: int, train: Sentences) -> tuple[dict[str, Any], list[str]]:
     why = f"each piece occurs {SEEN} times or more on average"
     if pieces == LEAST_PIECES:
         why = "the fewest that are proposed"
-    by_heart = "; a model that sees its pairs so often learns them by heart"
+    by_heart = ""
+    if steps > OFTEN * size.epochs * epoch:
+        by_heart = "; a model that sees its pairs so often learns them by heart"
     changes: dict[str, Any] = {
         "preset": size.preset,
         "vocabulary.size": pieces,
@@ -219,9 +221,7 @@ def _sized(pairs: int, train: Sentences) -> tuple[dict[str, Any], list[str]]:
         f"  vocabulary.size {pieces:,}: {why}, and {preset.vocabulary.size:,} is the preset's",
         f"  train.steps {steps:,}, of {preset.train.tokens_per_update:,} tokens: "
         f"{steps / epoch:,.1f} epochs; the preset has {size.epochs} of its own data, and warms up "
-        f"for {preset.train.warmup_steps:,} steps"
-        + by_heart
-        * (steps > OFTEN * size.epochs * epoch),
+        f"for {preset.train.warmup_steps:,} steps{by_heart}",
     ]
 
 
