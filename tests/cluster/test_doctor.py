@@ -146,17 +146,20 @@ def test_workers_without_room(cluster: None, tiny_config: Config, project: Path)
 # --- before a job -------------------------------------------------------------------------------
 
 
-def test_a_package_that_is_too_large_and_a_server_that_is_away(
-    tiny_config: Config,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.fixture
+def of_jobs(tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """Of a project, in whose folder this is, that submits its stages to a server that is away."""
     monkeypatch.chdir(tmp_path)
-    subprocess.run(["git", "init", "-q", "."], check=True)
     config = configuration.with_changes(tiny_config, {"cluster.job_server": "http://127.0.0.1:1"})
     Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
-    server = configuration.with_changes(config, {"tracking.uri": "http://host:5000"})
+    return config
+
+
+def test_a_package_that_is_too_large_and_a_server_that_is_away(
+    of_jobs: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    server = configuration.with_changes(of_jobs, {"tracking.uri": "http://host:5000"})
     small = by_name(submit.examine(server, "http://127.0.0.1:1", tmp_path))
     assert small["records of a job"].level == "well"
     assert small["package"].level == "well"
@@ -335,15 +338,8 @@ def test_the_command(
 
 
 def test_the_command_is_not_silent_for_long(
-    tiny_config: Config,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    of_jobs: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    config = configuration.with_changes(tiny_config, {"cluster.job_server": "http://127.0.0.1:1"})
-    Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
-
     def slow(*about: object) -> list[Finding]:
         time.sleep(0.2)
         return []

@@ -14,7 +14,6 @@ from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError
 from seq2sweep.runs.layout import resume_point
 from seq2sweep.sweep.trial_record import INTERRUPTED, TrialResult
-from seq2sweep.sweep.variants import variants
 from tests.cluster import scoring, trials
 from tests.cluster.test_tune_runner import Listener, sweep
 from tests.conftest import Corpus
@@ -74,16 +73,7 @@ def test_a_full_disk_ends_the_sweep_and_no_trial(
     endless = configuration.with_changes(tiny_config, changes)
     listener = Listener()
     with pytest.raises(OperationalError) as caught:
-        tune_runner.run_sweep(
-            endless,
-            variants(endless)[0],
-            encoded=tiny_corpus.encoded,
-            project=project,
-            name="sweep",
-            score=scoring.score,
-            final=True,
-            on_trial=listener,
-        )
+        sweep(endless, tiny_corpus, project, final=True, listener=listener)
     folder = project / "runs/sweep"
     (full,) = folder.glob("trials/learning_rate_scale=0.1-*")
     said = str(caught.value)

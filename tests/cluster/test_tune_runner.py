@@ -83,8 +83,10 @@ def sweep(
     project: Path,
     score: Any = scoring.score,
     final: bool = False,
+    listener: Listener | None = None,
 ) -> tuple[list[TrialResult], Listener]:
-    listener = Listener()
+    """listener: that hears of the trials, for who asks it when the sweep raises."""
+    listener = listener or Listener()
     results = run_sweep(
         config,
         variants(config)[0],
