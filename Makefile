@@ -14,8 +14,9 @@ help: ## this list
 
 install: $(INSTALLED) ## make .venv with the pinned packages
 
-# The constraints pin every package but CUDA's, which torch pins; pip keeps what is already right. What it would compile on one core
-# is compiled on all of them; a few templates among the packages are no Python and cannot be.
+# The constraints pin every package but CUDA's, which torch pins; pip keeps what is already right.
+# What it would compile on one core is compiled on all of them; a few templates among the packages
+# are no Python and cannot be.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "seq2sweep needs Python 3.11 or newer; call: make PYTHON=/path/to/python3.11"; exit 2; }

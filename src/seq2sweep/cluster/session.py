@@ -170,8 +170,8 @@ def lack_of_room(
     """A line where the cluster has no room for so many processes; None where it has, or where it
     is full of this command's own.
 
-    what: the processes, such as `2 workers of 1 CPUs and 0 GPUs`. config: None: whoever works
-    there.
+    what: the processes, such as `2 workers of 1 CPUs and 0 GPUs`. config: None where others may
+    have taken room there, whatever cluster it is.
     """
     kinds = [("the cluster", nodes())]
     if config is None or address_of(config) is not None:  # others may work there as well

@@ -145,7 +145,7 @@ def _s3_credentials(address: str) -> dict[str, Any]:
 
 @functools.cache
 def _boto3_credentials() -> _Boto3Credentials:
-    """One a process, as whoever gives a role's credentials is not to be asked by every store."""
+    """One a process: the source of a role's credentials is not to be asked by every store."""
     import boto3
 
     return _Boto3Credentials(boto3.Session())
