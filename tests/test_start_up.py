@@ -29,3 +29,10 @@ def test_no_slow_library_is_loaded_in_vain(module: str) -> None:
     code = f"import sys, {module}; print(*[name for name in {SLOW} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == NEEDS[module]
+
+
+@pytest.mark.parametrize(("started_as", "enabled"), [("-m", "False"), ("pytest", "True")])
+def test_garbage_is_not_looked_for_while_a_stage_is_loaded(started_as: str, enabled: str) -> None:
+    code = f"import gc, sys; sys.argv = ['{started_as}']; import pipeline; print(gc.isenabled())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [enabled]

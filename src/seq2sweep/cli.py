@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
+import gc
 import io
 import os
 import sys
@@ -21,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     what), 75 interrupted."""
     console.quiet_environment()
     console.ready_streams()
+    # The interpreter's end would walk all that libraries have made, for a second.
+    atexit.register(gc.freeze)
     options = parser().parse_args(arguments)
     try:
         _, work = commands.COMMANDS[options.command]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -120,6 +121,17 @@ def test_an_interruption_is_told_first(project: Path) -> None:
         raise KeyboardInterrupt
 
     assert status_of(work) == 75
+
+
+def test_garbage_is_collected_but_what_was_imported_is_not_walked(project: Path) -> None:
+    found = []
+    gc.disable()
+    try:
+        status = status_of(lambda config: found.append((gc.isenabled(), gc.get_freeze_count() > 0)))
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    assert (status, found) == (0, [(True, True)])
 
 
 def test_a_lineage_has_the_sums_of_what_it_is_made_of(project: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -57,6 +58,11 @@ def run(
     as_job: whether with `cluster.job_server` it runs there, and what it leaves is brought here.
     Status: 0 done, 2 the input is wrong, 75 interrupted (Ctrl-C or SIGTERM), else a failure.
     """
+    if not gc.isenabled():  # see pipeline/__init__.py
+        gc.enable()
+        # What has been imported stays: no collection walks it again, nor does the interpreter's
+        # end, which would take a second.
+        gc.freeze()
     console.ready_streams(lasting=True)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
