@@ -31,6 +31,9 @@ OPPONENTS = {
     "convolutional": ["fairseq_convolutional"],
 }
 FLOOR = "products"
+TOGETHER = 2
+"""Opponents at most that take turns with ours: a machine's own speed changes by a tenth within
+half a minute, and turns that are compared must not lie further apart."""
 WARM_UP = 2
 """Updates of each contender before its first turn."""
 
@@ -92,8 +95,9 @@ def in_precision(
     our_turns: Turns = []
     ways: dict[str, dict[str, Any]] = {}
     questions = [(WARM_UP + turn * size.updates, size.updates) for turn in range(options.rounds)]
-    for start in range(0, len(opponents), size.together):
-        some = [own, *opponents[start : start + size.together]]
+    together = min(TOGETHER, size.together)
+    for start in range(0, len(opponents), together):
+        some = [own, *opponents[start : start + together]]
         commands = {each: ("-m", "benchmarks.contenders", each, *command) for each in some}
         found = in_turns(commands, questions, (0, WARM_UP), f"{name} {precision}")
         our_turns += found[own]
