@@ -1148,6 +1148,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/sweep/search_space.py": [
             ("not isinstance(value, bool) and not decimal:", "not isinstance(value, bool):"),
+        f"{PACKAGE}/sweep/search.py": [
+            ('scheduler != "none"', 'scheduler == "none"'),
+        ],
         ],
     },
     "tests/sweep/test_early_stopping.py": {

@@ -54,9 +54,10 @@ def search(
     """Train the base variant and `sweep.samples` that Optuna proposes, `sweep.round` at a time.
 
     data: the training split. run: trains variants and finds those trained that an earlier call has
-    seen, and that one's failures final, as `run_sweep` does; it is given all variants so far,
-    because what becomes of the new ones may depend on those before. on_trial: hears of each trial
-    once. on_round: called with the proposals of a round before they are trained.
+    seen, and that one's failures final, as `run_sweep` does; where a scheduler stops trials it is
+    given all variants so far, since what becomes of the new ones depends on those before.
+    on_trial: hears of each trial once. on_round: called with the proposals of a round before they
+    are trained.
 
     The results are in order of the proposals, the base variant's first.
     """
@@ -66,6 +67,7 @@ def search(
     assert not isinstance(first, Refused)
     proposals: list[Proposal] = []
     source = Proposals(config.sweep, search_space.spelt_out(base))
+    all_again = config.sweep.scheduler != "none"
     variants, results, heard = list(first), list[TrialResult](), set[str]()
 
     def tell(event: str, variant: Variant, figures: dict[str, Any]) -> None:
@@ -81,7 +83,8 @@ def search(
             if not proposal.repeats and not isinstance(proposal.made, Refused):
                 variants += proposal.made
         if len(variants) > len(results):
-            results = run(variants, tell)
+            found = [] if all_again else results
+            results = found + run(variants[len(found) :], tell)
             heard = {variant.fingerprint for variant in variants}
         by_fingerprint = {result.variant.fingerprint: result for result in results}
         outcome = functools.partial(
