@@ -1182,6 +1182,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/sweep/budget.py": [
             ("return config.train.tokens_per_update", "return 1"),
             ("_without_dropout(config.model)) / updates", "config.model)"),
+            ("np.add.at(totals, places, np.concatenate(counts))", "totals[places] += 1"),
             ("_without_dropout(config.model)) / updates", "config.model) / updates"),
             ('.endswith("dropout")', '.endswith(("dropout", "layers"))'),
             ("@functools.lru_cache(maxsize=2_048)\n", ""),
