@@ -165,12 +165,39 @@ def test_of_many_variants_base_and_the_front_are_named_and_the_plot_stays_low() 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_losses_are_named_in_the_order_in_which_they_end(seeds: int) -> None:
     variants = aggregate(table3_sweep(seeds))
-    drawing = sweep_plots.validation_losses(variants)
-    assert drawing is not None
+    found = sweep_plots.validation_losses(variants)
+    assert found is not None
+    assert found["caption"] == ""
+    drawing = found["svg"]
     ends = {variant.label: variant.curve[-1][1] for variant in variants if variant.curve}
     texts = [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", drawing)]
     named = [text for text in texts if text in ends]
     assert named == sorted(ends, key=lambda label: -ends[label])
+
+
+def test_of_many_losses_the_lowest_are_named() -> None:
+    """And the drawing does not grow with them."""
+
+    def drawn(count: int) -> tuple[str, set[str], float]:
+        ends = [3.0, *(n / count for n in range(1, count))]
+        names = ["base", *(f"v{n}" for n in range(1, count))]
+        trials = [
+            trial(name, {"d_ff": n} if n else {}) | {"curve": [[1, 9.0], [2, end]]}
+            for n, (name, end) in enumerate(zip(names, ends, strict=True))
+        ]
+        found = sweep_plots.validation_losses(aggregate(sweep() | {"trials": trials}))
+        assert found is not None
+        size = re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', found["svg"])
+        assert size
+        texts = re.findall(r"<text[^>]*>([^<]*)</text>", found["svg"])
+        return found["caption"], set(texts) & set(names), float(size.group(1))
+
+    lowest = {"base", *(f"v{n}" for n in range(1, 40))}
+    caption, named, height = drawn(40)
+    assert (caption, named) == ("", lowest)
+    caption, named, same = drawn(300)
+    assert (named, same) == (lowest, height)
+    assert caption == " Of 300 variants base and those that end lowest are named."
 
 
 def test_h_is_drawn_with_h_times_d_k_constant_or_alone() -> None:

@@ -28,6 +28,7 @@ _EFFECTS = (("A", "heads"), ("B", "d_k"), ("D", "dropout"))
 _DASHES: list[Any] = ["-", (0, (5, 2)), (0, (1.5, 1.5))]
 _LONGEST = 36  # characters of a trial's name that fit beside a plot
 _MOST_NAMES = 60  # of a scatter plot; of more variants only base and the front are named
+_MOST_CURVES = 40  # with a name; of more variants only those that end lowest, and base
 
 
 def objectives(variants: Sequence[Variant], sought: Sequence[Objective]) -> dict[str, str] | None:
@@ -222,15 +223,22 @@ def _effect(variants: Sequence[Variant], setting: str, title: str, axis: str) ->
 
 
 @matplotlib.rc_context(STYLE)
-def validation_losses(variants: Sequence[Variant]) -> Markup | None:
-    """Learning curves, one a variant, named in the order in which they end."""
+def validation_losses(variants: Sequence[Variant]) -> dict[str, str] | None:
+    """Drawing of learning curves, named in the order in which they end, and what to say of it.
+
+    Beyond `_MOST_CURVES` variants only those that end lowest have a name, and base.
+    """
     curved = [variant for variant in variants if variant.curve]
     if not curved:
         return None
-    figure = Figure(figsize=(9.0, max(3.6, 0.18 * (len(curved) + 2))))
+    by_end = sorted(curved, key=lambda variant: (not variant.is_base, variant.curve[-1][1]))
+    named = by_end[:_MOST_CURVES]
+    figure = Figure(figsize=(9.0, max(3.6, 0.18 * (len(named) + 2))))
     axes = figure.subplots()
+    for variant in by_end[_MOST_CURVES:]:
+        axes.plot(*zip(*variant.curve, strict=True), color=MUTED, linewidth=0.4, zorder=1)
     drawn = []
-    for number, variant in enumerate(curved):
+    for number, variant in enumerate(variant for variant in curved if variant in named):
         colour = SERIES[number % len(SERIES)]
         x, y = zip(*variant.curve, strict=True)
         [line] = axes.plot(
@@ -249,7 +257,11 @@ def validation_losses(variants: Sequence[Variant]) -> Markup | None:
     step_axis(axes)
     handles = [line for _, line in sorted(drawn, key=lambda pair: -pair[0])]
     figure.legend(handles=handles, loc="outside right upper", handlelength=3, labelspacing=0.35)
-    return svg(figure, "Validation loss of each variant against training steps", "trials")
+    crowd = f" Of {len(curved):,} variants base and those that end lowest are named."
+    return {
+        "svg": svg(figure, "Validation loss of each variant against training steps", "trials"),
+        "caption": crowd if len(curved) > len(named) else "",
+    }
 
 
 def _loss_range(curves: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, float]:
