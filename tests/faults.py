@@ -1174,7 +1174,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if trial.status != Trial.PAUSED:", "if False:"),
             ("return self.sweep.request_stop()", "return self.sweep.request_stop() or True"),
             ("        return failure.disk_full\n", "        return False\n"),
-            ("not self.heard:", "self.heard:"),
+            ("self.interrupt()  # a full", "self.asked or self.interrupt()  # a full"),
             ("Failure(full, disk_full=True)", "Failure(full)"),
         ],
     },

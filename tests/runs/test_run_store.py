@@ -206,6 +206,11 @@ def test_hashing(config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_stop_is_requested_of_one_attempt(tmp_path: Path) -> None:
     driver, worker, later = RunStore(tmp_path), RunStore(tmp_path, "1"), RunStore(tmp_path, "2")
+    driver.begin_attempt("0")
+    assert driver.request_stop()
+    driver.end_attempt()
+    assert driver.request_stop()
+    assert list(tmp_path.glob("stop-*")) == [], "an attempt is asked once"
     driver.begin_attempt("1")
     assert driver.request_stop()
     worker.poll_seconds = 0.01

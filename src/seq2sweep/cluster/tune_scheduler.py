@@ -139,7 +139,7 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
     def __init__(self, records: list[TrialRecord], sweep: RunStore, on_trial: OnTrial) -> None:
         """sweep: by which trials are told of an interruption."""
         self.records, self.sweep, self.on_trial = records, sweep, on_trial
-        self.asked = self.running = self.heard = False
+        self.asked = self.running = False
         self.disk_full: str | None = None
         self.killed = system_kills()
         self.told: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -159,8 +159,8 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
         """Act on all that Tune has told."""
         while not self.told.empty():
             self.told.get()()
-        if self.disk_full is not None and not self.heard:
-            self.heard = self.interrupt()  # a full disk may not take the request at once
+        if self.disk_full is not None:
+            self.interrupt()  # a full disk may not take the request at once
 
     def _complete(self, record: TrialRecord, at: float) -> None:
         ended = record.ended_as()

@@ -79,7 +79,7 @@ class RunStore:
         """
         self.folder = self.logs = folder
         self.location, self.attempt, self.retention = str(folder), attempt, retention
-        self._stop = self._begun = False
+        self._stop = self._asked = self._begun = False
 
     def child(self, name: str) -> RunStore:
         """What is kept below it under a name: a trial of a sweep."""
@@ -169,7 +169,7 @@ class RunStore:
 
     def begin_attempt(self, attempt: str) -> None:
         """Before workers start: nothing is there that says that earlier ones hung."""
-        self.attempt, self._begun = attempt, False
+        self.attempt, self._asked, self._begun = attempt, False, False
         self.retried(self._keep_hang_logs)
 
     def _keep_hang_logs(self) -> None:
@@ -182,11 +182,15 @@ class RunStore:
             self._stop_file.unlink(missing_ok=True)
 
     def request_stop(self) -> bool:
-        """Ask the workers to save and leave; False when the storage fails. Safe to repeat."""
+        """Ask the workers to save and leave; False where the storage fails: then ask again.
+
+        Once it has been asked, of an attempt, it costs nothing.
+        """
         with contextlib.suppress(OSError, UserError):
-            self._write_stop()
-            return True
-        return False
+            if not self._asked:
+                self._write_stop()
+            self._asked = True
+        return self._asked
 
     def _write_stop(self) -> None:
         self._stop_file.touch()
