@@ -72,6 +72,9 @@ class Bucket(ObjectStore):
     download = _retried(ObjectStore.download)
     sizes = _retried(ObjectStore.sizes)
 
+    def remove_partial(self) -> None:
+        """There are none: an object is there when all of it is."""
+
     def values(self) -> list[str]:
         """The names of the files with variables."""
         return [*Bucket(f"{self.address}/{VALUES}").sizes()]
@@ -185,8 +188,7 @@ def put(project: Path, paths: Sequence[str], storage: Storage, where: str) -> No
 
     Once: what is there already, with a manifest, is the same.
     """
-    if isinstance(storage, SharedFolder):
-        storage.remove_partial()
+    storage.remove_partial()
     if is_complete(storage, where):
         return
     there = [path for path in paths if (project / path).exists()]
