@@ -1131,7 +1131,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/jobs/test_submit.py": {
         f"{PACKAGE}/jobs/results.py": [
             ("and age > STALE_SECONDS", "and True"),
-            ("        storage.remove_partial()\n", "        pass\n"),
+            ("    storage.remove_partial()\n", "    pass\n"),
         ],
         f"{PACKAGE}/jobs/submit.py": [
             ("        taken = True\n", "        taken = False\n"),
