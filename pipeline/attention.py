@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from seq2sweep import console
+from seq2sweep import console, project_files
 from seq2sweep.config import Config
 from seq2sweep.data import sources
 from seq2sweep.data.archives import Text
@@ -31,7 +31,7 @@ from seq2sweep.tracking.recorder import Recorder
 from seq2sweep.tracking.relay_thread import recorded_run
 from seq2sweep.tracking.sweep_runs import head_metrics
 
-PAGE = stage.REPORTS / "attention.html"
+PAGE = project_files.REPORTS / "attention.html"
 ROOM = 800_000
 """Bytes of the page for weights, of which the longest sentence may take half."""
 
@@ -40,10 +40,10 @@ def work(config: Config) -> None:
     if not config.attention.sentences:
         write_none("No attention maps: `attention.sentences` is 0.")
         return
-    data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
+    data = Data(project_files.CLEAN, project_files.VOCABULARY, project_files.ENCODED)
     data.verify("test")
-    translator = Translator(stage.MODEL, stage.VOCABULARY, config.evaluate)
-    bitext = Bitext.open(stage.ENCODED, "test")
+    translator = Translator(project_files.MODEL, project_files.VOCABULARY, config.evaluate)
+    bitext = Bitext.open(project_files.ENCODED, "test")
     chosen = head_numbers.sample(bitext, config.attention.measured, most_tokens(translator))
     if not chosen:
         write_none(f"No attention maps: each test sentence has over {head_numbers.LONGEST} tokens.")
@@ -54,8 +54,8 @@ def work(config: Config) -> None:
         architecture = translator.model.config.architecture
         write_none(f"No attention maps: `model.architecture` {architecture} has no attention.")
         return
-    receipt = read_receipt(stage.MODEL)
-    lineage = stage.lineage(config, bitext.header, model=stage.MODEL)
+    receipt = read_receipt(project_files.MODEL)
+    lineage = stage.lineage(config, bitext.header, model=project_files.MODEL)
     with recorded_run(
         config,
         f"attention, {len(chosen)} sentences",
@@ -78,7 +78,7 @@ def work(config: Config) -> None:
             "of_heads": heads,
         }
         write_whole(PAGE, page)
-        stage.write_json(stage.METRICS / "attention.json", metrics)
+        stage.write_json(project_files.METRICS / "attention.json", metrics)
         record(config, run, metrics)
     console.say(in_words(metrics))
 
@@ -181,7 +181,7 @@ def record(config: Config, run: Recorder, metrics: dict[str, Any]) -> None:
             write_whole(folder / "index.html", PAGE.read_text(encoding="utf-8"))
         write_whole(folder / "heads.csv", attention_page.as_csv(metrics["of_heads"]))
         run.artifact(folder)
-    run.artifact(stage.METRICS / "attention.json")
+    run.artifact(project_files.METRICS / "attention.json")
     few = head_metrics(metrics)
     if metrics["alignment"]:
         few["heads/aer"] = metrics["alignment"]["best_head"]["aer"]
@@ -206,7 +206,7 @@ def in_words(metrics: dict[str, Any]) -> str:
 def write_none(reason: str) -> None:
     """Both files where there is nothing to show."""
     write_whole(PAGE, attention_page.render_none(reason))
-    stage.write_json(stage.METRICS / "attention.json", {"reason": reason})
+    stage.write_json(project_files.METRICS / "attention.json", {"reason": reason})
     console.say(reason.replace("`", ""))
 
 

@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 import phrasebook
 from seq2sweep import config as configuration
-from seq2sweep import console
+from seq2sweep import console, project_files
 from seq2sweep.data import download, files, reading, sources
 from seq2sweep.data.archives import Text
 from seq2sweep.data.download import receipts
@@ -39,7 +39,7 @@ def work(config: configuration.Config) -> None:
     if config.data.registered:
         # Before data/.raw.partial exists: this may take hours, and a kill would leave it behind.
         fetched = _fetch(config)
-    with atomic.whole_folder(stage.RAW) as folder:
+    with atomic.whole_folder(project_files.RAW) as folder:
         if config.data.task == "parsing":
             provenance = _trees(config, folder, fetched)
         elif fetched is not None:

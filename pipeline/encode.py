@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from tqdm import tqdm
 
 from seq2sweep import config as configuration
-from seq2sweep import console
+from seq2sweep import console, project_files
 from seq2sweep.data import bitext, files
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.parallel import Mapper, Processes, serial
@@ -27,14 +27,14 @@ WORTH_SHARING = 200_000
 
 def work(config: configuration.Config) -> None:
     """Write the files and the header of every split."""
-    vocabulary = Vocabulary.open(stage.VOCABULARY)
-    files.verify(stage.CLEAN, *files.SPLITS)
+    vocabulary = Vocabulary.open(project_files.VOCABULARY)
+    files.verify(project_files.CLEAN, *files.SPLITS)
     languages = {"source": config.data.source, "target": config.data.target}
-    texts = {split: files.text_paths(stage.CLEAN, split) for split in files.SPLITS}
+    texts = {split: files.text_paths(project_files.CLEAN, split) for split in files.SPLITS}
     sentences = {split: sum(map(files.count_lines, paths)) for split, paths in texts.items()}
     headers = {}
     with (
-        atomic.whole_folder(stage.ENCODED) as folder,
+        atomic.whole_folder(project_files.ENCODED) as folder,
         tqdm(total=sum(sentences.values()), **console.bar("encode", "sentences")) as bar,
     ):
         for split in files.SPLITS:

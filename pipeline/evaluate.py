@@ -6,13 +6,14 @@ its scores in MLflow.
 
 from __future__ import annotations
 
+from seq2sweep import project_files
 from seq2sweep.config import Config
 from seq2sweep.stages import stage
 from seq2sweep.stages.scoring import score_model
 
 
 def work(config: Config) -> None:
-    score_model(config, stage.MODEL, "evaluate", stage.REPORTS / "translations.tsv")
+    score_model(config, project_files.MODEL, "evaluate", project_files.REPORTS / "translations.tsv")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
-from seq2sweep import console, parallel
+from seq2sweep import console, parallel, project_files
 from seq2sweep.data import files, reading
 from seq2sweep.data.archives import Text
 from seq2sweep.data.clean import Cleaner, Pair
@@ -33,7 +33,7 @@ PAIRS_WORTH_PROCESSES = 100_000
 
 def work(config: configuration.Config) -> None:
     """Write data/clean, metrics/prepare.json and reports/dropped.tsv."""
-    provenance = read_json(stage.RAW / "provenance.json")
+    provenance = read_json(project_files.RAW / "provenance.json")
     if config.data.task == "parsing":
         prepare_trees(config, provenance)
         return
@@ -55,10 +55,10 @@ def prepare(
     }
     cleaner = Cleaner(config.prepare, config.data.source, config.data.target)
     metrics: dict[str, Any] = {}
-    with atomic.whole_folder(stage.CLEAN) as folder:
+    with atomic.whole_folder(project_files.CLEAN) as folder:
         for split in ("valid", "test"):
             metrics[split] = _hold_out(folder, split, texts[split], cleaner)
-        if (stage.RAW / files.PHENOMENA).exists():
+        if (project_files.RAW / files.PHENOMENA).exists():
             _copy_phenomena(folder, metrics["test"]["kept"])
         metrics["train"], samples = write_training(
             files.text_paths(folder, "train"),
@@ -78,14 +78,14 @@ def prepare(
     stage.write_metrics(
         "prepare", {split: metrics[split] for split in files.SPLITS}, {"pairs": kept}
     )
-    atomic.write_whole(stage.REPORTS / "dropped.tsv", as_table(samples))
+    atomic.write_whole(project_files.REPORTS / "dropped.tsv", as_table(samples))
     console.say(f"kept {kept:,} of {read:,} training pairs; dropped: {reasons or 'none'}")
 
 
 def prepare_trees(config: configuration.Config, provenance: dict[str, Any]) -> None:
     """Write words and cleaned trees of the trees that `provenance` describes, a sentence a line."""
     root, metrics = _root(config, "trees"), {}
-    with atomic.whole_folder(stage.CLEAN) as folder:
+    with atomic.whole_folder(project_files.CLEAN) as folder:
         for split in files.SPLITS:
             entries = provenance["splits"][split]
             read = sum(described["lines"] for described in entries)
@@ -100,7 +100,7 @@ def prepare_trees(config: configuration.Config, provenance: dict[str, Any]) -> N
             metrics[split] = {"read": read, "kept": kept, "dropped": dropped, "changed": {}}
             if kept == 0:
                 raise UserError(f"no tree of {split} has a word: look at the section data")
-        if (stage.RAW / files.PHENOMENA).exists():
+        if (project_files.RAW / files.PHENOMENA).exists():
             _copy_phenomena(folder, metrics["test"]["kept"])
         for split in files.SPLITS:
             files.write_header(folder, split, metrics[split]["kept"])
@@ -108,7 +108,7 @@ def prepare_trees(config: configuration.Config, provenance: dict[str, Any]) -> N
             metrics[split]["in_training"] = count
     kept, test = metrics["train"]["kept"], metrics["test"]
     stage.write_metrics("prepare", metrics, {"pairs": kept})
-    atomic.write_whole(stage.REPORTS / "dropped.tsv", as_table({}))
+    atomic.write_whole(project_files.REPORTS / "dropped.tsv", as_table({}))
     console.say(
         f"kept {kept:,} of {metrics['train']['read']:,} training trees; {test['in_training']:,} of "
         f"{test['kept']:,} test sentences are among them"
@@ -159,7 +159,7 @@ def _root(config: configuration.Config, name: str) -> Path:
     """The folder in which provenance.json names the files of a corpus."""
     made = (config.data.dataset, name) == ("files", files.HELD_OUT)
     if made or config.data.dataset == "phrasebook":
-        return stage.RAW
+        return project_files.RAW
     return Path(config.download.folder if config.data.registered else config.data.folder)
 
 
@@ -187,12 +187,12 @@ def _hold_out(
 
 
 def _copy_phenomena(folder: Path, sentences: int) -> None:
-    origin = stage.RAW / files.PHENOMENA
+    origin = project_files.RAW / files.PHENOMENA
     lines = files.write_lines(folder / files.PHENOMENA, reading.read_lines(origin))
     if lines != sentences:
         raise UserError(
             f"{origin} has {lines} lines but the test set {sentences} sentences: "
-            f"remove {stage.RAW} and run `dvc repro`"
+            f"remove {project_files.RAW} and run `dvc repro`"
         )
 
 

@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from seq2sweep import project_files
 from seq2sweep.config import Config
-from seq2sweep.data.files import RECEIPT, TRANSLATION_COLUMNS
+from seq2sweep.data.files import RECEIPT
 from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
+from seq2sweep.evaluate.scores_in_words import in_words
+from seq2sweep.evaluate.translations_table import read_table
 from seq2sweep.paths import mismatch, read_json
 from seq2sweep.presets.parsers import TEST_SECTIONS, TRAIN_SECTIONS
 from seq2sweep.report import page, samples
@@ -45,26 +48,29 @@ ATTENTION: Mapping[str, Any] = {
 
 
 def work(config: Config) -> None:
-    receipt = read_json(stage.MODEL / RECEIPT)
+    receipt = read_json(project_files.MODEL / RECEIPT)
     trained = receipt.get("config")
     model = trained.get("model") if isinstance(trained, dict) else None
-    train = read_json(stage.METRICS / "train.json")
+    train = read_json(project_files.METRICS / "train.json")
     score = config.data.score
     evaluate = checked(
-        stage.METRICS / "evaluate.json", lambda c: length_scores.problem_of_model(c, score)
+        project_files.METRICS / "evaluate.json", lambda c: length_scores.problem_of_model(c, score)
     )
-    table1 = checked(stage.REPORTS / "table1.json", problem)
+    table1 = checked(project_files.REPORTS / "table1.json", problem)
     results = page.Results(
         dataset=stage.dataset_in_words(config),
-        prepare=read_json(stage.METRICS / "prepare.json"),
+        prepare=read_json(project_files.METRICS / "prepare.json"),
         train=train,
-        curves=read_curves(stage.METRICS / "curves.csv"),
+        curves=read_curves(project_files.METRICS / "curves.csv"),
         evaluate=evaluate,
-        translations=read_translations(stage.REPORTS / "translations.tsv"),
+        translations=[
+            samples.Translation(source, reference, translation, tuple(tags.split()))
+            for source, reference, translation, tags in read_table(project_files.TRANSLATIONS)
+        ],
         lineage=receipt["lineage"],
-        sweep=read_sweep(stage.REPORTS / "sweep.json"),
+        sweep=read_sweep(project_files.REPORTS / "sweep.json"),
         table1=table1,
-        attention=checked(stage.METRICS / "attention.json", wrong_of_attention),
+        attention=checked(project_files.METRICS / "attention.json", wrong_of_attention),
         model=model,
         parser=parser(config, evaluate, model, train["parameters"]),
     )
@@ -74,7 +80,7 @@ def work(config: Config) -> None:
     texts |= table1_files(table1)
     texts["index.html"] = page.render(results)
     for name, text in texts.items():
-        write_whole(stage.REPORTS / name, text)
+        write_whole(project_files.REPORTS / name, text)
     if not config.data.kept_back:
         record(config, receipt, results, evaluate)
 
@@ -86,22 +92,21 @@ def record(
 
     receipt: of the training; evaluate: metrics/evaluate.json.
     """
-    # Here: torch and MLflow take seconds to load.
-    from seq2sweep.evaluate.task import TASKS
+    # Here: MLflow takes seconds to load.
     from seq2sweep.tracking.mlflow_store import destination
     from seq2sweep.tracking.relay_thread import RelayThread
 
     where = destination(config, Path.cwd())
     told = [
         f"Trainings on {results.dataset}. {results.train['parameters'] / 1e6:.2f} M parameters, "
-        f"{results.train['steps']} steps: {TASKS[config.data.task].in_words(evaluate)}.",
+        f"{results.train['steps']} steps: {in_words(evaluate)}.",
         "",
         "[The report](RUN_PAGE/artifacts/index.html) · [the newest evaluation](RUN_PAGE)",
     ]
     if results.sweep is not None:
         told += ["", *markdown_table(*overview(results.sweep))]
     with RelayThread(*where) as relay:
-        files = [stage.REPORTS / "index.html"]
+        files = [project_files.REPORTS / "index.html"]
         attach(relay.root, stage.evaluation_of(receipt), files, "\n".join(told))
 
 
@@ -119,7 +124,7 @@ def parser(
 
 def read_self_training(name: str) -> dict[str, Any] | None:
     """metrics/NAME.json; None where there was no self-training."""
-    path, shape = stage.METRICS / f"{name}.json", SELF_TRAINING[name]
+    path, shape = project_files.METRICS / f"{name}.json", SELF_TRAINING[name]
     return checked(path, lambda content: mismatch(content, shape) if content else None) or None
 
 
@@ -153,20 +158,6 @@ def read_curves(path: Path) -> list[dict[str, float | None]]:
         ]
     except (TypeError, ValueError):
         raise UserError(f"{path} is damaged: remove it and run `dvc repro`") from None
-
-
-def read_translations(path: Path) -> list[samples.Translation]:
-    """Rows of reports/translations.tsv."""
-    header, *rows = [line.split("\t") for line in read_lines(path)]
-    if tuple(header) != TRANSLATION_COLUMNS or any(len(row) != len(header) for row in rows):
-        raise UserError(
-            f"{path} must have the columns {', '.join(TRANSLATION_COLUMNS)}: "
-            "remove it and run `dvc repro`"
-        )
-    return [
-        samples.Translation(source, reference, translation, tuple(tags.split()))
-        for source, reference, translation, tags in rows
-    ]
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from seq2sweep import config as configuration
-from seq2sweep import console
+from seq2sweep import console, project_files
 from seq2sweep.config import Config
 from seq2sweep.data import bitext, files
 from seq2sweep.data.reading import read_lines
@@ -41,38 +41,41 @@ if TYPE_CHECKING:
 
 CHUNK = 2000
 """Sentences that both parse before it is written down: a minute or a few."""
-PARSED = stage.SILVER.with_name(".silver.parsed")
+PARSED = project_files.SILVER.with_name(".silver.parsed")
 """The folder of such chunks."""
 
 
 def work(config: Config) -> None:
     if not stage.self_trains(config):
         stage.write_metrics("silver", {}, {})
-        stage.leave_unused(stage.SILVER)
+        stage.leave_unused(project_files.SILVER)
         return
     from seq2sweep.evaluate.translator import Translator  # here: torch takes seconds to load
 
-    files.verify(stage.CLEAN, *files.SPLITS)
+    files.verify(project_files.CLEAN, *files.SPLITS)
     search = replace(config.evaluate, beam=config.self_training.beam)
     parsers = [
-        Translator(folder, stage.VOCABULARY, search) for folder in (stage.MODEL, stage.TEACHER)
+        Translator(folder, project_files.VOCABULARY, search)
+        for folder in (project_files.MODEL, project_files.TEACHER)
     ]
     counts: Counter[str] = Counter()
     known = {
         line
         for split in files.SPLITS
-        for line in read_lines(files.text_paths(stage.CLEAN, split)[0])
+        for line in read_lines(files.text_paths(project_files.CLEAN, split)[0])
     }
     fresh = unlabelled.fresh(unlabelled.sentences(config), known, counts)
     # One that is cut has only words to agree on.
     whole = _of_at_most(min(search.max_input_tokens, parsers[0].model.max_length), fresh, counts)
     asked = config.self_training.sentences
     parts = _parts_folder(parsers)
-    with whole_folder(stage.SILVER) as folder, stage.mapper(config.cluster) as shared_out:
+    with whole_folder(project_files.SILVER) as folder, stage.mapper(config.cluster) as shared_out:
         with tqdm(total=asked, **console.bar("parse", "sentences")) as bar:
             taken = itertools.islice(whole, asked)
             silver = _agreed(parsers, taken, parts, shared_out, counts, bar)
-            gold = zip(*map(read_lines, files.text_paths(stage.CLEAN, "train")), strict=True)
+            gold = zip(
+                *map(read_lines, files.text_paths(project_files.CLEAN, "train")), strict=True
+            )
             pairs = files.write_pairs(
                 *files.text_paths(folder, "train"), itertools.chain(gold, silver)
             )
@@ -102,7 +105,7 @@ def work(config: Config) -> None:
 
 def _of_at_most(most: int, sentences: Iterable[str], counts: Counter[str]) -> Iterator[str]:
     """Those of so many tokens, EOS included; counts the others, as `too_long`."""
-    vocabulary = Vocabulary.open(stage.VOCABULARY)
+    vocabulary = Vocabulary.open(project_files.VOCABULARY)
     for sentence in sentences:
         if len(vocabulary.encode([sentence])[0]) <= most:
             yield sentence
@@ -171,11 +174,11 @@ def _parts_folder(parsers: list[Translator]) -> Path:
 
 def _encode(folder: Path, config: Config) -> None:
     """Training text and the validation set as ids, in `encoded` of the folder."""
-    encoded = folder / stage.SILVER_ENCODED.name
+    encoded = folder / project_files.SILVER_ENCODED.name
     encoded.mkdir()
-    vocabulary = Vocabulary.open(stage.VOCABULARY)
+    vocabulary = Vocabulary.open(project_files.VOCABULARY)
     languages = {"source": config.data.source, "target": config.data.target}
-    for split, place in (("train", folder), ("valid", stage.CLEAN)):
+    for split, place in (("train", folder), ("valid", project_files.CLEAN)):
         sides = dict(zip(files.SIDES, files.text_paths(place, split), strict=True))
         bitext.write_split(encoded, split, sides, vocabulary, languages)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from seq2sweep import console
+from seq2sweep import console, project_files
 from seq2sweep.config import Config
 from seq2sweep.data.files import TRANSLATION_COLUMNS
-from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
+from seq2sweep.evaluate.translations_table import read_table
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_whole
 
@@ -24,19 +24,21 @@ NAME = "semi_supervised"
 
 
 def work(config: Config) -> None:
-    table = stage.REPORTS / f"{NAME}.tsv"
+    table = project_files.REPORTS / f"{NAME}.tsv"
     if not stage.self_trains(config):
         stage.write_metrics("student", {}, {})
         stage.write_metrics(NAME, {}, {})
         write_whole(table, "\t".join(TRANSLATION_COLUMNS) + "\n")
-        stage.leave_unused(stage.STUDENT)
+        stage.leave_unused(project_files.STUDENT)
         return
     from seq2sweep.stages.scoring import score_model  # here: torch and Ray take seconds to load
     from seq2sweep.stages.training import train_on
 
-    train_on(stage.SILVER_ENCODED, config, "student", stage.STUDENT, "semi-supervised")
+    train_on(
+        project_files.SILVER_ENCODED, config, "student", project_files.STUDENT, "semi-supervised"
+    )
     console.doing("scoring")
-    score_model(config, stage.STUDENT, NAME, table, gain, "-semi-supervised")
+    score_model(config, project_files.STUDENT, NAME, table, gain, "-semi-supervised")
 
 
 def gain(result: Evaluation) -> dict[str, object]:
@@ -44,10 +46,9 @@ def gain(result: Evaluation) -> dict[str, object]:
     from seq2sweep.evaluate.scorers import TreeScorer
     from seq2sweep.evaluate.significance import against_base
 
-    path = stage.REPORTS / "translations.tsv"
-    header, *rows = [line.split("\t") for line in read_lines(path)]
-    whole = all(len(row) == len(TRANSLATION_COLUMNS) for row in rows)
-    if tuple(header) != TRANSLATION_COLUMNS or len(rows) != len(result.translations) or not whole:
+    path = project_files.TRANSLATIONS
+    rows = read_table(path)
+    if len(rows) != len(result.translations):
         raise UserError(f"{path} is damaged: remove it and run `dvc repro evaluate`")
     _, gold, first, _ = zip(*rows, strict=True)
     found = against_base([first], [result.translations], TreeScorer(gold))

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from seq2sweep import code_fingerprint, console, hardware
+from seq2sweep import code_fingerprint, console, hardware, project_files
 from seq2sweep import config as configuration
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.tasks import ray_tasks
@@ -92,7 +92,7 @@ def work(config: Config) -> None:
         return
     header = stage.training_header(config)
     wanted, config = config, in_one_precision(config, functools.partial(resolve, config))
-    chosen, refused = variants(config, Bitext.open(stage.ENCODED, "train"))
+    chosen, refused = variants(config, Bitext.open(project_files.ENCODED, "train"))
     console.say(outline(config, chosen))
     for variant in refused:
         console.say(f"{variant.name}: refused ({variant.cause})")
@@ -116,12 +116,12 @@ def work(config: Config) -> None:
         record_trials(source, recorder, every)
         seconds = time.perf_counter() - started
         size = recorder.vocabulary_size
-        references = stage.CLEAN / files.text_name("valid", "target")
+        references = project_files.CLEAN / files.text_name("valid", "target")
         report = whole(
             config,
             chosen[0].config,
             lineage,
-            files.test_set(stage.CLEAN, "valid"),
+            files.test_set(project_files.CLEAN, "valid"),
             size,
             wall_seconds=seconds,
             mlflow_run_id=relay.run_id(parent),
@@ -130,7 +130,7 @@ def work(config: Config) -> None:
                 *(describe_refused(one, SCORES[config.data.score]) for one in refused),
             ],
             significance=significance(config, results, references),
-            by_length=by_length(config, results, references, stage.ENCODED),
+            by_length=by_length(config, results, references, project_files.ENCODED),
             **describe_search(config, proposals),
             **describe_entrants(config, entrants),
         )
@@ -153,7 +153,7 @@ def record(
     report, summary: as in reports/sweep.json and metrics/sweep.json.
     """
     run, best = recorder.parent, summary["best"]
-    run.artifact(stage.REPORTS / "sweep.json")
+    run.artifact(project_files.REPORTS / "sweep.json")
     run.text("environment.txt", environment())
     run.log({f"sweep/{key}": summary[key] for key in COUNTS})
     words = stage.dataset_in_words(config)
@@ -220,7 +220,7 @@ def record_best(
         own = lineage | {"params.sha256": configuration.fingerprint(variant.config)}
         made_of = receipt(run.name, entries, variant.config, own, result.metrics)
         stage.write_json(folder / files.RECEIPT, made_of)
-        translator = Translator(folder, stage.VOCABULARY, variant.config.evaluate)
+        translator = Translator(folder, project_files.VOCABULARY, variant.config.evaluate)
         metrics = named(SCORE, {f"valid_{name}": result.metrics[name] for name in score.columns})
         used = (dataset_name(data, "valid"), header["fingerprint"])
         record_model(
@@ -261,7 +261,7 @@ def resolve(config: Config, d_model: int) -> hardware.Precision:
 def write_report(report: dict[str, Any]) -> dict[str, Any]:
     """Write reports/sweep.json and what metrics/ says of it; returns metrics/sweep.json."""
     summary = summarise(report)
-    stage.write_json(stage.REPORTS / "sweep.json", report)
+    stage.write_json(project_files.REPORTS / "sweep.json", report)
     shown = {key: summary[key] for key in ("finished", "failed")}
     score = Score.of(report).name
     best = summary["best"] and summary["best"][score]
@@ -271,9 +271,9 @@ def write_report(report: dict[str, Any]) -> dict[str, Any]:
 
 def write_nothing(config: Config) -> None:
     """The stage for method none: its files, without a trial. Neither Ray nor MLflow is started."""
-    header = read_training_header(stage.ENCODED)
+    header = read_training_header(project_files.ENCODED)
     pieces = int(header["vocabulary"]["size"])
-    test_set = files.test_set(stage.CLEAN, "valid")
+    test_set = files.test_set(project_files.CLEAN, "valid")
     base = as_scored(base_of(config))
     report = whole(config, base, stage.lineage(config, header), test_set, pieces)
     write_report(report)
@@ -296,16 +296,18 @@ def train(
     run = functools.partial(
         run_sweep,
         config,
-        encoded=stage.for_workers(config, stage.ENCODED, header["fingerprint"]),
+        encoded=stage.for_workers(config, project_files.ENCODED, header["fingerprint"]),
         project=Path.cwd(),
         name=name,
-        score=TrialScorer.read(Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)),
+        score=TrialScorer.read(
+            Data(project_files.CLEAN, project_files.VOCABULARY, project_files.ENCODED)
+        ),
         scorer=code_fingerprint.of_parts(stage.code_of(TrialScorer.__module__)),
     )
     with ray_session(config.cluster):
         if config.sweep.method not in ("optuna", "table2"):
             return run(chosen, on_trial=recorder.hear), [], []
-        data = Bitext.open(stage.ENCODED, "train")
+        data = Bitext.open(project_files.ENCODED, "train")
 
         def run_final(asked: Sequence[Variant], hear: OnTrial) -> list[TrialResult]:
             return run(asked, final=True, on_trial=hear)

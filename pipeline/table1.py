@@ -5,6 +5,7 @@ Times never come out alike, so that this runs again for other settings or other 
 
 from __future__ import annotations
 
+from seq2sweep import project_files
 from seq2sweep.config import Config
 from seq2sweep.stages import stage
 from seq2sweep.table1.measure import measure
@@ -12,7 +13,7 @@ from seq2sweep.table1.measure import measure
 
 def work(config: Config) -> None:
     record = measure(config.table1, stage.here())
-    stage.write_json(stage.REPORTS / "table1.json", record)
+    stage.write_json(project_files.REPORTS / "table1.json", record)
 
 
 if __name__ == "__main__":

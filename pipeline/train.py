@@ -11,6 +11,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+from seq2sweep import project_files
 from seq2sweep.config import Config
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME
@@ -26,8 +27,8 @@ CURVES = (
 
 
 def work(config: Config) -> None:
-    folder = train_on(stage.ENCODED, config, "train", stage.MODEL)
-    write_curves(folder / JOURNAL_NAME, stage.METRICS / "curves.csv")
+    folder = train_on(project_files.ENCODED, config, "train", project_files.MODEL)
+    write_curves(folder / JOURNAL_NAME, project_files.METRICS / "curves.csv")
 
 
 def write_curves(journal_path: Path, path: Path) -> None:

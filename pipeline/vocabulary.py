@@ -13,7 +13,7 @@ from typing import TypeVar
 import sentencepiece
 
 from seq2sweep import config as configuration
-from seq2sweep import console
+from seq2sweep import console, project_files
 from seq2sweep.data import files, reading, vocabulary
 from seq2sweep.data.treebank.symbols import Symbols
 from seq2sweep.stages import stage
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 def work(config: configuration.Config) -> None:
     """Write vocabulary.model and vocabulary.json."""
-    source, target = files.text_paths(stage.CLEAN, "train")
-    files.verify(stage.CLEAN, "train")
+    source, target = files.text_paths(project_files.CLEAN, "train")
+    files.verify(project_files.CLEAN, "train")
     pairs = files.count_lines(source)
     trees = config.data.task == "parsing"
     sides = 1 if trees else 2
@@ -43,7 +43,7 @@ def work(config: configuration.Config) -> None:
         parsing = config.parsing
         symbols = Symbols.learn(reading.read_lines(target), tags=parsing.tags, words=parsing.words)
     made = vocabulary.Vocabulary(model, symbols=symbols)
-    with atomic.whole_folder(stage.VOCABULARY) as folder:
+    with atomic.whole_folder(project_files.VOCABULARY) as folder:
         if symbols is not None:
             (folder / vocabulary.SYMBOLS_NAME).write_bytes(symbols.dump())
         (folder / vocabulary.MODEL_NAME).write_bytes(model)

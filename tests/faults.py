@@ -345,8 +345,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/pipeline/test_sweep_stage.py": {
         "pipeline/sweep.py": [
             (
-                'encoded=stage.for_workers(config, stage.ENCODED, header["fingerprint"])',
-                "encoded=stage.ENCODED.resolve()",
+                'encoded=stage.for_workers(config, project_files.ENCODED, header["fingerprint"])',
+                "encoded=project_files.ENCODED.resolve()",
             ),
         ],
         f"{PACKAGE}/sweep/console_lines.py": [
@@ -555,12 +555,14 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     # --- evaluate
     EVALUATION: {
+        f"{PACKAGE}/evaluate/translations_table.py": [
+            ('table.removesuffix("\\n").split("\\n")', "table.splitlines()"),
+        ],
         f"{PACKAGE}/evaluate/translator.py": [
             ("average([entry.file for entry in chosen])", "average([chosen[-1].file])"),
         ],
         f"{PACKAGE}/evaluate/evaluation.py": [
             ("    _require_short(bitext, split, model.max_length)", "    pass"),
-            ('table.removesuffix("\\n").split("\\n")', "table.splitlines()"),
             (
                 "Given(model, vocabulary, source, target, config",
                 "Given(model, vocabulary, source, source, config",
@@ -1041,8 +1043,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
             ("pooled[name] = found.mean", "pooled[name] = values[0]"),
         ],
-        f"{PACKAGE}/stages/summary.py": [
-            ("{evaluation['bleu']['paper']['score']:.2f}", "{sacrebleu['score']:.2f}"),
+        f"{PACKAGE}/evaluate/scores_in_words.py": [
+            ("{scores['bleu']['paper']['score']:.2f}", "{sacrebleu['score']:.2f}"),
+            ("chrF {scores['chrf']['score']:.2f}", "chrF {scores['exact_match']:.2f}"),
         ],
         f"{PACKAGE}/evaluate/evaluation.py": [
             (
@@ -1055,7 +1058,6 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
         ],
         f"{PACKAGE}/evaluate/task.py": [
-            ("chrF {metrics['chrf']['score']:.2f}", "chrF {metrics['exact_match']:.2f}"),
             ('"chrf": "chrf.score"', '"chrf": "exact_match"'),
         ],
         f"{PACKAGE}/sweep/trial_record.py": [
@@ -1146,11 +1148,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/sweep/optuna_search.py": [
             ("if not all(key in values for", "if not all(key for"),
         ],
-        f"{PACKAGE}/sweep/search_space.py": [
-            ("not isinstance(value, bool) and not decimal:", "not isinstance(value, bool):"),
         f"{PACKAGE}/sweep/search.py": [
             ('scheduler != "none"', 'scheduler == "none"'),
         ],
+        f"{PACKAGE}/sweep/search_space.py": [
+            ("not isinstance(value, bool) and not decimal:", "not isinstance(value, bool):"),
         ],
     },
     "tests/sweep/test_early_stopping.py": {
@@ -1180,9 +1182,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/sweep/test_budget.py": {
         f"{PACKAGE}/sweep/budget.py": [
+            ("np.add.at(totals, places, np.concatenate(counts))", "totals[places] += 1"),
             ("return config.train.tokens_per_update", "return 1"),
             ("_without_dropout(config.model)) / updates", "config.model)"),
-            ("np.add.at(totals, places, np.concatenate(counts))", "totals[places] += 1"),
             ("_without_dropout(config.model)) / updates", "config.model) / updates"),
             ('.endswith("dropout")', '.endswith(("dropout", "layers"))'),
             ("@functools.lru_cache(maxsize=2_048)\n", ""),

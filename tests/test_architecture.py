@@ -24,6 +24,7 @@ LAYERS = {
     "seq2sweep.errors": 1,
     "seq2sweep.console": 2,
     "seq2sweep.paths": 2,
+    "seq2sweep.project_files": 1,
     "seq2sweep.yaml_text": 1,
     "seq2sweep.health": 2,
     "seq2sweep.redaction": 2,

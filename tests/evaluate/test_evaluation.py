@@ -27,10 +27,9 @@ from seq2sweep.evaluate.evaluation import (
     evaluate_weights,
     shown,
     shown_by_dvc,
-    table_rows,
-    translations_table,
 )
 from seq2sweep.evaluate.task import TASKS
+from seq2sweep.evaluate.translations_table import table_rows, translations_table
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model import building
 from seq2sweep.storage.atomic import sha256

@@ -11,7 +11,7 @@ import torch
 
 from pipeline import download, encode, prepare, vocabulary
 from seq2sweep import config as configuration
-from seq2sweep import presets
+from seq2sweep import presets, project_files
 from seq2sweep.config import Config
 from seq2sweep.data.treebank.linearisation import linearise
 from seq2sweep.data.treebank.trees import parse_tree
@@ -20,7 +20,6 @@ from seq2sweep.decode.average import average, build
 from seq2sweep.evaluate import evaluation, parsing
 from seq2sweep.evaluate.brackets import score_files
 from seq2sweep.evaluate.task import TASKS
-from seq2sweep.stages import stage
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
 
@@ -55,7 +54,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         for one in (download, prepare, vocabulary, encode):
             one.work(config())
-        for due in loop.train(config(), stage.ENCODED, device=torch.device("cpu")):
+        for due in loop.train(config(), project_files.ENCODED, device=torch.device("cpu")):
             if isinstance(due, CheckpointDue):
                 due.capture().write(folder / "checkpoint")
     return folder
@@ -68,7 +67,7 @@ def config() -> Config:
 @pytest.fixture
 def data(project: Path, monkeypatch: pytest.MonkeyPatch) -> evaluation.Data:
     monkeypatch.chdir(project)
-    return evaluation.Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
+    return evaluation.Data(project_files.CLEAN, project_files.VOCABULARY, project_files.ENCODED)
 
 
 @pytest.fixture

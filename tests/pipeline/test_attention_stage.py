@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 from pipeline import attention
 from seq2sweep import config as configuration
+from seq2sweep import project_files
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import Vocabulary
@@ -74,19 +75,21 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
 
 def trained(corpus: Corpus, config: Config) -> None:
     """The working folder as the stages before leave it, with random weights."""
-    for place, name in ((stage.CLEAN, "clean"), (stage.ENCODED, "encoded")):
+    for place, name in ((project_files.CLEAN, "clean"), (project_files.ENCODED, "encoded")):
         shutil.copytree(getattr(corpus, name), place)
-    shutil.copytree(corpus.vocabulary, stage.VOCABULARY)
-    (stage.MODEL / "checkpoints").mkdir(parents=True)
+    shutil.copytree(corpus.vocabulary, project_files.VOCABULARY)
+    (project_files.MODEL / "checkpoints").mkdir(parents=True)
     entries = []
     for step in (4, 8):
         torch.manual_seed(step)
         model = building.build(config.model, corpus.size)
-        file = stage.MODEL / "checkpoints" / f"{step}.safetensors"
+        file = project_files.MODEL / "checkpoints" / f"{step}.safetensors"
         save_file({name: p.detach() for name, p in model.named_parameters()}, file)
         entries.append({"step": step, "file": file.name, "sha256": sha256(file), "valid_loss": 1.0})
-    lineage = {"data.vocabulary": Vocabulary.open(stage.VOCABULARY).fingerprint}
-    stage.write_json(stage.MODEL / "receipt.json", receipt("a-run", entries, config, lineage, {}))
+    lineage = {"data.vocabulary": Vocabulary.open(project_files.VOCABULARY).fingerprint}
+    stage.write_json(
+        project_files.MODEL / "receipt.json", receipt("a-run", entries, config, lineage, {})
+    )
 
 
 @pytest.fixture
@@ -110,7 +113,9 @@ def project(
 
 
 def written() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((stage.METRICS / "attention.json").read_text("utf-8"))
+    found: dict[str, Any] = json.loads(
+        (project_files.METRICS / "attention.json").read_text("utf-8")
+    )
     return found
 
 
@@ -125,7 +130,7 @@ def test_private_sentences_stay_here(project: Path, config: Config, runs: list[R
     attention.PAGE.parent.mkdir(exist_ok=True)
     attention.PAGE.write_text("sentences")
     numbers = {"of_heads": [], "alignment": None}
-    stage.write_json(stage.METRICS / "attention.json", numbers)
+    stage.write_json(project_files.METRICS / "attention.json", numbers)
     kept = []
     for dataset in ("phrasebook", "ptb"):
         data = dataclasses.replace(config.data, dataset=dataset)
@@ -140,8 +145,8 @@ def test_heads_are_measured_on_references_and_shown_on_translations(
     project: Path, config: Config, runs: list[Run]
 ) -> None:
     attention.work(config)
-    found, bitext = written(), Bitext.open(stage.ENCODED, "test")
-    translator = Translator(stage.MODEL, stage.VOCABULARY, config.evaluate)
+    found, bitext = written(), Bitext.open(project_files.ENCODED, "test")
+    translator = Translator(project_files.MODEL, project_files.VOCABULARY, config.evaluate)
     model, vocabulary = translator.model, translator.vocabulary
     # 40 test sentences, all of them short: each fourth.
     pairs = [head_numbers.pair(bitext, i) for i in range(0, 40, 4)]
@@ -150,7 +155,7 @@ def test_heads_are_measured_on_references_and_shown_on_translations(
     assert found | head_numbers.summary(expected) == found
     assert (found["measured"], found["heads"], found["checkpoints"]) == (10, 6, [4, 8])
     assert (found["reason"], found["alignment"]) == (None, None)
-    lines = stage.CLEAN / "test.source.txt"
+    lines = project_files.CLEAN / "test.source.txt"
     sources = lines.read_text("utf-8").splitlines()
     longest = max(
         range(40), key=lambda i: (bitext.source_lengths[i] + bitext.target_lengths[i], -i)
@@ -203,7 +208,7 @@ def test_gold_alignments_are_compared(
     """Words of the tiny corpus are aligned one to one, so that gold is the diagonal."""
     folder = project / "texts"
     folder.mkdir()
-    lines = (stage.CLEAN / "test.source.txt").read_text("utf-8").splitlines()
+    lines = (project_files.CLEAN / "test.source.txt").read_text("utf-8").splitlines()
     gold = [" ".join(f"{i}-{i}" for i in range(len(line.split()))) for line in lines]
     (folder / "gold").write_text("\n".join(gold) + "\n")
     named = {"data.folder": str(folder), "attention.alignments": "gold"}
@@ -214,8 +219,8 @@ def test_gold_alignments_are_compared(
     assert found["alignment"]["sentences"] == 10
     assert found["alignment"]["sure"] == found["alignment"]["possible"] == sure
     # By hand, of the heads of the only layer: with so many links as words the rate is 1 - share.
-    translator = Translator(stage.MODEL, stage.VOCABULARY, config.evaluate)
-    bitext, right = Bitext.open(stage.ENCODED, "test"), [0, 0]
+    translator = Translator(project_files.MODEL, project_files.VOCABULARY, config.evaluate)
+    bitext, right = Bitext.open(project_files.ENCODED, "test"), [0, 0]
     for i in range(0, 40, 4):
         pair = head_numbers.pair(bitext, i)
         one = attention_maps.maps(translator.model, translator.vocabulary, pair)

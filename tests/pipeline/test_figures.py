@@ -271,9 +271,9 @@ def test_evaluate_in_mlflow_dvc_and_on_the_console(project: Finished) -> None:
         assert line in project.output
     end = project.call("python", "-m", "seq2sweep.stages.summary").stdout
     assert (
-        f"BLEU {expected['bleu']:.2f} ({found['bleu']['sacrebleu']['signature']}), tokenised as in "
-        f"the paper {expected['bleu_paper']:.2f}, chrF {expected['chrf']:.2f}, perplexity "
-        f"{expected['test_perplexity']:.3f}"
+        f"BLEU {expected['bleu']:.2f} ({found['bleu']['sacrebleu']['signature']})\n"
+        f"paper's tokenised BLEU {expected['bleu_paper']:.2f}, chrF {expected['chrf']:.2f}, "
+        f"perplexity {expected['test_perplexity']:.3f}\n"
     ) in end
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from pipeline import prepare
 from seq2sweep import config as configuration
-from seq2sweep import parallel, presets
+from seq2sweep import parallel, presets, project_files
 from seq2sweep.data import files, reading
 from seq2sweep.data.archives import Text
 from seq2sweep.data.clean import REASONS
@@ -120,7 +120,7 @@ def provenance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any
             ],
         },
     }
-    stage.write_json(stage.RAW / "provenance.json", found)
+    stage.write_json(project_files.RAW / "provenance.json", found)
     return found
 
 
@@ -136,15 +136,17 @@ def metrics() -> Any:
 
 
 def pairs_of(split: str) -> list[tuple[str, str]]:
-    return list(reading.read_pairs(*(stage.CLEAN / files.text_name(split, s) for s in files.SIDES)))
+    return list(
+        reading.read_pairs(*(project_files.CLEAN / files.text_name(split, s) for s in files.SIDES))
+    )
 
 
 def refused(provenance: dict[str, Any], **changes: Any) -> str:
     with pytest.raises(UserError) as caught:
         prepare.prepare(config_of(**changes), provenance, parallel.serial)
-    assert not stage.CLEAN.exists()
+    assert not project_files.CLEAN.exists()
     assert not Path("metrics").exists()
-    assert [path.name for path in stage.CLEAN.parent.iterdir()] == ["raw"]
+    assert [path.name for path in project_files.CLEAN.parent.iterdir()] == ["raw"]
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -225,7 +227,7 @@ def test_many_pairs_are_shared_out(
     pairs: int, many: bool, provenance: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     provenance["splits"]["train"][0]["lines"] = pairs - 500
-    stage.write_json(stage.RAW / "provenance.json", provenance)
+    stage.write_json(project_files.RAW / "provenance.json", provenance)
     used: list[object] = []
     monkeypatch.setattr(prepare, "prepare", lambda config, found, mapper: used.append(mapper))
     prepare.work(config_of())
@@ -301,9 +303,9 @@ def test_where_the_text_is_depends_on_the_dataset(dataset: str, folder: str) -> 
 
 
 def test_phenomena_are_copied_and_counted(provenance: dict[str, Any]) -> None:
-    write(stage.RAW / files.PHENOMENA, ["plural", "question"])
+    write(project_files.RAW / files.PHENOMENA, ["plural", "question"])
     prepare.work(config_of())
-    assert (stage.CLEAN / files.PHENOMENA).read_bytes() == b"plural\nquestion\n"
-    write(stage.RAW / files.PHENOMENA, ["plural"])
+    assert (project_files.CLEAN / files.PHENOMENA).read_bytes() == b"plural\nquestion\n"
+    write(project_files.RAW / files.PHENOMENA, ["plural"])
     with pytest.raises(UserError, match=r"phenomena\.txt has 1 lines but the test set 2 sentences"):
         prepare.work(config_of())

@@ -14,7 +14,7 @@ import torch
 
 from pipeline import download, encode, prepare, silver, student, teacher, vocabulary
 from seq2sweep import config as configuration
-from seq2sweep import presets
+from seq2sweep import presets, project_files
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.data.reading import read_lines
@@ -63,19 +63,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         for one in (download, prepare, vocabulary, encode):
             one.work(config_of())
-        for place, seed in ((stage.MODEL, 1), (stage.TEACHER, 1001)):
+        for place, seed in ((project_files.MODEL, 1), (project_files.TEACHER, 1001)):
             train(config_of(**{"train.seed": seed, "self_training.seed": 9}), place)
     return folder
 
 
 def train(config: configuration.Config, place: Path) -> None:
     (place / "checkpoints").mkdir(parents=True)
-    for due in loop.train(config, stage.ENCODED, device=torch.device("cpu")):
+    for due in loop.train(config, project_files.ENCODED, device=torch.device("cpu")):
         if isinstance(due, CheckpointDue):
             due.capture().write(place / "whole")
     file = place / "checkpoints" / "weights.safetensors"
     (place / "whole" / "model.safetensors").rename(file)
-    pieces = Vocabulary.open(stage.VOCABULARY)
+    pieces = Vocabulary.open(project_files.VOCABULARY)
     entry = weights_entry(place / "whole", file)
     about = receipt("run", [entry], config, {"data.vocabulary": pieces.fingerprint}, {})
     stage.write_json(place / "receipt.json", about)
@@ -128,9 +128,11 @@ def test_what_both_parse_alike_is_trained_on_after_the_treebank(
     # Both get the fourth wrong in the same way: that they agree is all that is known.
     parse_with(monkeypatch, {sentences[3], sentences[30]}, {sentences[3], sentences[44]})
     silver.work(config_of())
-    gold = [[*read_lines(stage.CLEAN / f"train.{side}.txt")] for side in ("source", "target")]
+    gold = [
+        [*read_lines(project_files.CLEAN / f"train.{side}.txt")] for side in ("source", "target")
+    ]
     source, target = (
-        [*read_lines(stage.SILVER / f"train.{side}.txt")] for side in ("source", "target")
+        [*read_lines(project_files.SILVER / f"train.{side}.txt")] for side in ("source", "target")
     )
     assert (source[:300], target[:300]) == (gold[0], gold[1])
     assert source[300:] == [one for n, one in enumerate(sentences) if n not in (30, 44)]
@@ -138,12 +140,18 @@ def test_what_both_parse_alike_is_trained_on_after_the_treebank(
     for sentence, tree, label in zip(source[300:], target[300:], labels, strict=True):
         assert parse_tree(tree).brackets[-1].label == label
         assert " ".join(parse_tree(tree).words) == sentence
-    trained, pieces = Bitext.open(stage.SILVER_ENCODED, "train"), Vocabulary.open(stage.VOCABULARY)
+    trained, pieces = (
+        Bitext.open(project_files.SILVER_ENCODED, "train"),
+        Vocabulary.open(project_files.VOCABULARY),
+    )
     assert len(trained) == 348
     assert trained.target(347).tolist() == pieces.encode([target[347]], "target")[0]
-    valid = [Bitext.open(place, "valid") for place in (stage.SILVER_ENCODED, stage.ENCODED)]
+    valid = [
+        Bitext.open(place, "valid")
+        for place in (project_files.SILVER_ENCODED, project_files.ENCODED)
+    ]
     assert valid[0].header["fingerprint"] == valid[1].header["fingerprint"]
-    metrics = json.loads((stage.METRICS / "silver.json").read_text())
+    metrics = json.loads((project_files.METRICS / "silver.json").read_text())
     assert {key: metrics[key] for key in ("read", "known", "parsed", "agreed", "gold")} == {
         "read": 50,
         "known": 0,
@@ -163,14 +171,14 @@ def test_a_sentence_that_would_be_cut_is_left_out(
     project: Path, monkeypatch: pytest.MonkeyPatch, by_model: bool
 ) -> None:
     """Parsers that see its beginning alone may agree on a tree without a bracket."""
-    pieces = Vocabulary.open(stage.VOCABULARY)
+    pieces = Vocabulary.open(project_files.VOCABULARY)
     lengths = [len(pieces.encode([sentence])[0]) for sentence in unlabelled()]
     most = sorted(lengths)[25]
     if by_model:
         monkeypatch.setattr(sys.modules[__name__], "POSITIONS", most)
     parse_with(monkeypatch, set(), set())
     silver.work(config_of(**({} if by_model else {"evaluate.max_input_tokens": most})))
-    metrics = json.loads((stage.METRICS / "silver.json").read_text())
+    metrics = json.loads((project_files.METRICS / "silver.json").read_text())
     too_long = sum(length > most for length in lengths)
     assert 0 < too_long <= 24
     assert {key: metrics[key] for key in ("read", "too_long", "parsed", "agreed")} == {
@@ -201,7 +209,7 @@ def test_what_was_parsed_before_a_kill_is_not_parsed_again(
     written[1].write_text('{"text": "of another", "agreed": []}')  # what does not fit is made anew
     silver.work(config_of())
     assert resumed == [20, 20, 10, 10]
-    assert json.loads((stage.METRICS / "silver.json").read_text())["agreed"] == 50
+    assert json.loads((project_files.METRICS / "silver.json").read_text())["agreed"] == 50
     places = [silver._parts_folder([Double(name, set(), [])]) for name in ("0", "1", "0")]
     assert places[0] == places[2] != places[1]  # of other weights nothing is taken
 
@@ -227,7 +235,7 @@ def test_a_file_that_is_missing_is_told_before_anything_is_trained(
 def test_sentences_that_are_all_in_the_treebank_are_one_line(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = [*read_lines(stage.CLEAN / "test.source.txt")]
+    known = [*read_lines(project_files.CLEAN / "test.source.txt")]
     parse_with(monkeypatch, set(), set())
     monkeypatch.setattr(silver.unlabelled, "sentences", lambda config: iter([*known, ""]))
     with pytest.raises(UserError, match=r"^of 25 lines none is a sentence that the treebank has"):
@@ -257,8 +265,10 @@ def test_real_parsers_write_tags_that_can_be_trained_on(
     first, second = opened
     assert first.weights != second.weights
     assert first.config.beam == second.config.beam == config_of().self_training.beam == 4
-    lines = [[*read_lines(stage.SILVER / f"train.{side}.txt")] for side in ("source", "target")]
-    symbols = Vocabulary.open(stage.VOCABULARY).symbols
+    lines = [
+        [*read_lines(project_files.SILVER / f"train.{side}.txt")] for side in ("source", "target")
+    ]
+    symbols = Vocabulary.open(project_files.VOCABULARY).symbols
     assert symbols is not None
     assert lines[0][300:] == unlabelled()[:6]
     for sentence, tree in zip(*(side[300:] for side in lines), strict=True):
@@ -268,7 +278,7 @@ def test_real_parsers_write_tags_that_can_be_trained_on(
 
 
 def test_the_gain_is_over_the_first_parser(project: Path) -> None:
-    gold = [*read_lines(stage.CLEAN / "test.target.txt")]
+    gold = [*read_lines(project_files.CLEAN / "test.target.txt")]
     flat = [
         "(TOP (S " + " ".join(f"(X {word})" for word in parse_tree(tree).words) + "))"
         for tree in gold
@@ -277,8 +287,8 @@ def test_the_gain_is_over_the_first_parser(project: Path) -> None:
         TRANSLATION_COLUMNS,
         *(("a", tree, one, "") for tree, one in zip(gold, flat, strict=True)),
     ]
-    stage.REPORTS.mkdir(exist_ok=True)
-    path = stage.REPORTS / "translations.tsv"
+    project_files.REPORTS.mkdir(exist_ok=True)
+    path = project_files.REPORTS / "translations.tsv"
     path.write_text("".join("\t".join(row) + "\n" for row in rows))
     better = student.gain(Evaluation(gold, {}))["gain"]
     assert isinstance(better, dict)
@@ -290,7 +300,7 @@ def test_the_gain_is_over_the_first_parser(project: Path) -> None:
     table = path.read_text()
     for damaged in ("\t".join(TRANSLATION_COLUMNS) + "\n", table.removesuffix("\t\n") + "\n"):
         path.write_text(damaged)
-        with pytest.raises(UserError, match=r"translations.tsv is damaged"):
+        with pytest.raises(UserError, match=r"translations.tsv (is damaged|must have)"):
             student.gain(Evaluation(gold, {}))
 
 
@@ -302,10 +312,10 @@ def test_without_self_training_the_stages_say_so_and_leave_no_parser(
     for one in (teacher, silver, student):
         one.work(config)
         assert capsys.readouterr().out == "nothing to do: self_training.sentences is 0\n"
-    for place in (stage.TEACHER, stage.SILVER, stage.STUDENT):
+    for place in (project_files.TEACHER, project_files.SILVER, project_files.STUDENT):
         # DVC warns of an empty folder, four times each.
         assert [file.name for file in place.iterdir()] == ["unused.txt"]
     for name in ("teacher", "silver", "student", "semi_supervised"):
-        assert json.loads((stage.METRICS / f"{name}.json").read_text()) == {}
-    table = (stage.REPORTS / "semi_supervised.tsv").read_text()
+        assert json.loads((project_files.METRICS / f"{name}.json").read_text()) == {}
+    table = (project_files.REPORTS / "semi_supervised.tsv").read_text()
     assert table == "source\treference\ttranslation\tphenomena\n"

@@ -13,6 +13,7 @@ import pytest
 
 from pipeline import sweep
 from seq2sweep import config as configuration
+from seq2sweep import project_files
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError
 from seq2sweep.evaluate.attention.trial_heads import TrialScorer
@@ -40,9 +41,9 @@ class Run:
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("REPORTS", "METRICS"):
-        (tmp_path / name.lower() / "dvc").mkdir(parents=True)
-        monkeypatch.setattr(stage, name, tmp_path / name.lower())
+    for folder in (project_files.REPORTS, project_files.METRICS):
+        (tmp_path / folder / "dvc").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline import download, encode, prepare, vocabulary
 from seq2sweep import config as configuration
-from seq2sweep import presets
+from seq2sweep import presets, project_files
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.treebank.symbols import WORD
@@ -66,23 +66,23 @@ def read_and_cleaned(config: configuration.Config) -> None:
 def test_files_become_words_and_symbols() -> None:
     config = config_of()
     made(config)
-    assert [*read_lines(stage.CLEAN / "train.source.txt")] == [WORDS, "dog a"]
+    assert [*read_lines(project_files.CLEAN / "train.source.txt")] == [WORDS, "dog a"]
     second = "(TOP (FRAG (NP (NN dog)) (NP|X (NN a))))"
-    assert [*read_lines(stage.CLEAN / "train.target.txt")] == [CLEAN, second]
-    counts = json.loads((stage.METRICS / "prepare.json").read_text())
+    assert [*read_lines(project_files.CLEAN / "train.target.txt")] == [CLEAN, second]
+    counts = json.loads((project_files.METRICS / "prepare.json").read_text())
     assert counts["train"] == {"read": 3, "kept": 2, "dropped": {"empty": 1}, "changed": {}}
     assert counts["valid"]["kept"] == 2
     assert [counts[split]["in_training"] for split in ("valid", "test")] == [2, 0]
-    pieces = Vocabulary.open(stage.VOCABULARY)
+    pieces = Vocabulary.open(project_files.VOCABULARY)
     assert pieces.symbols is not None
     assert pieces.symbols.labels == ("FRAG", "NP", "NP|X", "S", "VP")
-    train = Bitext.open(stage.ENCODED, "train")
+    train = Bitext.open(project_files.ENCODED, "train")
     said = pieces.decode([train.target(i).tolist() for i in range(len(train))])
     assert said == [
         "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S",
         "(FRAG (NP XX )NP (NP|X XX )NP|X )FRAG",
     ]
-    assert read_training_header(stage.ENCODED)["symbols"] == len(pieces.symbols) == 15
+    assert read_training_header(project_files.ENCODED)["symbols"] == len(pieces.symbols) == 15
     assert known_pairs(config) == {"train": 3, "valid": 2, "test": 1}
 
 
@@ -102,10 +102,10 @@ def test_a_link_to_a_folder_is_refused_but_for_data_folder_itself(project: Path)
 
 def test_words_may_be_written_as_tags() -> None:
     made(config_of(**{"parsing.tags": True}))
-    pieces = Vocabulary.open(stage.VOCABULARY)
+    pieces = Vocabulary.open(project_files.VOCABULARY)
     assert pieces.symbols is not None
     assert pieces.symbols.tags == (".", "DT", "NN", "NNP", "VBZ")
-    train = Bitext.open(stage.ENCODED, "train")
+    train = Bitext.open(project_files.ENCODED, "train")
     assert WORD not in train.target(0)
     assert pieces.decode([train.target(0).tolist()]) == [
         "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"
@@ -114,11 +114,11 @@ def test_words_may_be_written_as_tags() -> None:
 
 def test_frequent_words_may_be_written_as_themselves() -> None:
     made(config_of(**{"parsing.tags": True, "parsing.words": 2}))
-    pieces = Vocabulary.open(stage.VOCABULARY)
+    pieces = Vocabulary.open(project_files.VOCABULARY)
     assert pieces.symbols is not None
     assert pieces.symbols.words == ("a", "dog")  # twice each, as in the second tree
-    assert read_training_header(stage.ENCODED)["symbols"] == len(pieces.symbols)
-    train = Bitext.open(stage.ENCODED, "train")
+    assert read_training_header(project_files.ENCODED)["symbols"] == len(pieces.symbols)
+    train = Bitext.open(project_files.ENCODED, "train")
     assert pieces.decode([train.target(0).tolist()]) == [
         "(S (NP NNP )NP (VP VBZ (NP XX XX )NP )VP . )S"
     ]
@@ -128,7 +128,7 @@ def test_there_may_be_more_symbols_than_two_bytes_tell_apart(project: Path) -> N
     words = 66_000
     (project / "own/a.mrg").write_text("".join(f"(S (NN {i}))" for i in range(words)))
     made(config_of(**{"parsing.words": words, "vocabulary.size": 24}))
-    train = Bitext.open(stage.ENCODED, "train")
+    train = Bitext.open(project_files.ENCODED, "train")
     own = [int(train.target(i)[1]) for i in range(words)]
     assert len({*own}) == words
     assert max(own) > 65_535
@@ -136,24 +136,24 @@ def test_there_may_be_more_symbols_than_two_bytes_tell_apart(project: Path) -> N
 
 def test_word_pieces_are_learned_from_sentences_alone() -> None:
     made(config_of())
-    model = (stage.VOCABULARY / "vocabulary.model").read_bytes()
+    model = (project_files.VOCABULARY / "vocabulary.model").read_bytes()
     assert b"(" not in model
     assert b"XX" not in model
 
 
 def test_the_vocabulary_is_another_when_labels_are(project: Path) -> None:
     made(config_of())
-    before = Vocabulary.open(stage.VOCABULARY).fingerprint
+    before = Vocabulary.open(project_files.VOCABULARY).fingerprint
     (project / "own/b.mrg").write_text(SECOND.replace("FRAG", "INTJ"))
     made(config_of())
-    assert Vocabulary.open(stage.VOCABULARY).fingerprint != before
-    symbols = stage.VOCABULARY / "symbols.json"
+    assert Vocabulary.open(project_files.VOCABULARY).fingerprint != before
+    symbols = project_files.VOCABULARY / "symbols.json"
     symbols.write_bytes(symbols.read_bytes().replace(b"INTJ", b"FRAG"))
     with pytest.raises(UserError, match=r"is not what vocabulary.json beside it describes"):
-        Vocabulary.open(stage.VOCABULARY)
+        Vocabulary.open(project_files.VOCABULARY)
     symbols.write_bytes(b"{")
     with pytest.raises(UserError, match=r"symbols.json is damaged"):
-        Vocabulary.open(stage.VOCABULARY)
+        Vocabulary.open(project_files.VOCABULARY)
 
 
 def test_a_model_with_too_few_symbols_is_one_line() -> None:
@@ -197,7 +197,10 @@ def test_hostile_trees_are_one_line(project: Path, content: str, what: str) -> N
 def test_a_bracket_within_a_tree_may_have_no_label(project: Path) -> None:
     (project / "own/a.mrg").write_text("( (S ( (NN a) (NN b)) (=2 (VB c))) )")
     made(config_of())
-    train, pieces = Bitext.open(stage.ENCODED, "train"), Vocabulary.open(stage.VOCABULARY)
+    train, pieces = (
+        Bitext.open(project_files.ENCODED, "train"),
+        Vocabulary.open(project_files.VOCABULARY),
+    )
     assert pieces.decode([train.target(0).tolist()]) == ["(S ( XX XX ) ( XX ) )S"]
 
 
@@ -206,7 +209,7 @@ def test_deep_trees_and_long_lines_are_trees(project: Path) -> None:
     long = "(S " + "(N word) " * 110_000 + ")"
     (project / "own/a.mrg").write_text(f"{deep}\n{long}\n")
     made(config_of())
-    train = Bitext.open(stage.ENCODED, "train")
+    train = Bitext.open(project_files.ENCODED, "train")
     assert train.target_lengths.tolist() == [20_002, 110_003, 9]
 
 
@@ -239,7 +242,7 @@ def test_the_penn_treebank_is_read_by_its_standard_sections(project: Path) -> No
     penn(project / "ptb", *range(25))
     config = config_of(**{"data.dataset": "ptb", "data.folder": "ptb"})
     download.work(config)
-    splits = json.loads((stage.RAW / "provenance.json").read_text())["splits"]
+    splits = json.loads((project_files.RAW / "provenance.json").read_text())["splits"]
     read = {
         split: sorted({entry["name"].split("/")[1] for entry in entries})
         for split, entries in splits.items()
@@ -303,8 +306,8 @@ datasets:
     )
     download.work(config)
     prepare.work(config)
-    assert [*read_lines(stage.CLEAN / "test.source.txt")] == [WORDS]
-    provenance = json.loads((stage.RAW / "provenance.json").read_text())
+    assert [*read_lines(project_files.CLEAN / "test.source.txt")] == [WORDS]
+    provenance = json.loads((project_files.RAW / "provenance.json").read_text())
     assert provenance["licence"] == "mine"
     assert provenance["archives"]["a.tree"]["bytes"] == len(content)
 
@@ -316,7 +319,7 @@ def test_the_built_in_sentences_have_trees() -> None:
         **changes,
     )
     made(config)
-    assert len(Bitext.open(stage.ENCODED, "train")) == 300
-    tags = [*read_lines(stage.CLEAN / "test.phenomena.txt")]
+    assert len(Bitext.open(project_files.ENCODED, "train")) == 300
+    tags = [*read_lines(project_files.CLEAN / "test.phenomena.txt")]
     assert len(tags) == 30
     assert all(tags)

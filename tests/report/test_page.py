@@ -18,6 +18,7 @@ import yaml
 
 from pipeline import report as stage_report
 from seq2sweep import config as configuration
+from seq2sweep import project_files
 from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.errors import UserError
 from seq2sweep.report import (
@@ -244,23 +245,25 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that the stages before write."""
     monkeypatch.chdir(tmp_path)
     given = results()
-    stage.write_json(stage.METRICS / "prepare.json", given.prepare)
-    stage.write_json(stage.METRICS / "train.json", given.train)
-    stage.write_json(stage.METRICS / "evaluate.json", given.evaluate)
-    stage.write_json(stage.MODEL / "receipt.json", {"run": "train-1", "lineage": given.lineage})
-    stage.write_json(stage.REPORTS / "sweep.json", given.sweep)
+    stage.write_json(project_files.METRICS / "prepare.json", given.prepare)
+    stage.write_json(project_files.METRICS / "train.json", given.train)
+    stage.write_json(project_files.METRICS / "evaluate.json", given.evaluate)
+    stage.write_json(
+        project_files.MODEL / "receipt.json", {"run": "train-1", "lineage": given.lineage}
+    )
+    stage.write_json(project_files.REPORTS / "sweep.json", given.sweep)
     columns = list(given.curves[0])
     rows = [["" if row[c] is None else repr(row[c]) for c in columns] for row in given.curves]
     curves = "\n".join(",".join(cells) for cells in [columns, *rows])
-    (stage.METRICS / "curves.csv").write_text(curves + "\n", encoding="utf-8")
+    (project_files.METRICS / "curves.csv").write_text(curves + "\n", encoding="utf-8")
     translations = ["\t".join(TRANSLATION_COLUMNS)] + [
         "\t".join((row.source, row.reference, row.translation, " ".join(row.phenomena)))
         for row in given.translations
     ]
-    path = stage.REPORTS / "translations.tsv"
+    path = project_files.REPORTS / "translations.tsv"
     path.write_text("\n".join(translations) + "\n", encoding="utf-8")
-    stage.write_json(stage.REPORTS / "table1.json", given.table1)
-    stage.write_json(stage.METRICS / "attention.json", given.attention)
+    stage.write_json(project_files.REPORTS / "table1.json", given.table1)
+    stage.write_json(project_files.METRICS / "attention.json", given.attention)
     return tmp_path
 
 
@@ -282,7 +285,7 @@ def test_stage_writes_what_dvc_expects(project: Path, rendered: str) -> None:
 
 
 def test_stage_runs_without_a_sweep(project: Path) -> None:
-    (stage.REPORTS / "sweep.json").unlink()
+    (project_files.REPORTS / "sweep.json").unlink()
     stage_report.work(preset())
     assert "Table 3" not in (project / "reports/index.html").read_text(encoding="utf-8")
     for name in ("table3.md", "table3.html", "table3.tex"):
@@ -290,14 +293,14 @@ def test_stage_runs_without_a_sweep(project: Path) -> None:
 
 
 def test_stage_names_a_damaged_input(project: Path) -> None:
-    path = stage.REPORTS / "translations.tsv"
+    path = project_files.REPORTS / "translations.tsv"
     path.write_text("source\ttarget\na\tb\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"translations.tsv must have the columns source, ref"):
         stage_report.work(preset())
-    (stage.METRICS / "curves.csv").write_text("step,loss\n1,none\n", encoding="utf-8")
+    (project_files.METRICS / "curves.csv").write_text("step,loss\n1,none\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"curves.csv is damaged"):
         stage_report.work(preset())
-    (stage.METRICS / "train.json").unlink()
+    (project_files.METRICS / "train.json").unlink()
     with pytest.raises(UserError, match=r"train.json is missing: run `dvc repro`"):
         stage_report.work(preset())
 
@@ -353,7 +356,7 @@ def test_stage_shows_the_positions_of_the_model_that_was_trained(
     project: Path, config: Any, shown: bool
 ) -> None:
     stage.write_json(
-        stage.MODEL / "receipt.json", {"run": "train-1", "lineage": {}, "config": config}
+        project_files.MODEL / "receipt.json", {"run": "train-1", "lineage": {}, "config": config}
     )
     stage_report.work(preset())
     text = (project / "reports/index.html").read_text(encoding="utf-8")
@@ -384,7 +387,7 @@ def test_attention_is_linked_with_its_numbers(project: Path) -> None:
     assert "37.5" not in text.partition('id="attention"')[2].partition("</section>")[0]
     assert "38\u202f%" in text
     assert "Alignment error rate" not in text
-    path = stage.METRICS / "attention.json"
+    path = project_files.METRICS / "attention.json"
     content = json.loads(path.read_text())
     aligned = {"best_head": {"aer": 0.21212}, "mean": 0.5}
     stage.write_json(path, content | {"alignment": aligned})

@@ -16,17 +16,16 @@ from tqdm import tqdm
 
 from seq2sweep import config as configuration
 from seq2sweep import console
-from seq2sweep.commands.shared import PARAMS, Commands
-from seq2sweep.commands.trained import WEIGHTS, add_trained, opened, opened_together
+from seq2sweep.commands.shared import Commands
+from seq2sweep.commands.trained import add_trained, opened, opened_together
 from seq2sweep.errors import UserError
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.ports import port_number
+from seq2sweep.project_files import CLEAN, MODEL, PARAMS
 from seq2sweep.storage.atomic import write_whole
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from seq2sweep.evaluate.attention.attention_maps import Choice, Maps
-
-CLEAN = Path("data/clean")
 
 EXAMPLES = (
     'echo "The cat sleeps." | seq2sweep translate',
@@ -263,7 +262,7 @@ def _attend(options: argparse.Namespace) -> None:
             text = attention_page.as_json(maps, numbers)
         else:
             steps = ", ".join(map(str, translator.steps))
-            about = f"{options.model or options.weights or WEIGHTS}, checkpoints {steps}"
+            about = f"{options.model or options.weights or MODEL}, checkpoints {steps}"
             text = attention_page.render(maps, numbers, about, chosen)
     write_whole(options.out, text)
     print(f"{options.out} shows what the model attends to")

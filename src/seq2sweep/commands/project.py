@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from seq2sweep import config as configuration
 from seq2sweep import console, presets
-from seq2sweep.commands.shared import PARAMS, Commands, add_set, changes, print_json
+from seq2sweep.commands.shared import Commands, add_set, changes, print_json
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.project_files import PARAMS
 from seq2sweep.storage.atomic import write_whole
 
 if TYPE_CHECKING:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from seq2sweep import yaml_text
 from seq2sweep.errors import UserError
-
-PARAMS = Path("params.yaml")
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """What add_subparsers gives; it has no public name."""

@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seq2sweep import config as configuration
-from seq2sweep.commands.shared import PARAMS
 from seq2sweep.errors import UserError
+from seq2sweep.project_files import MODEL, PARAMS, VOCABULARY
 
 if TYPE_CHECKING:
     from seq2sweep.evaluate.translator import Translator
-
-WEIGHTS = Path("models/train")
-VOCABULARY = Path("data/vocabulary")
 
 
 def add_trained(command: argparse.ArgumentParser, several: bool = False) -> None:
@@ -34,7 +31,7 @@ def add_trained(command: argparse.ArgumentParser, several: bool = False) -> None
         "--weights",
         type=Path,
         **again,
-        help=f"their folder ({WEIGHTS}){more}",
+        help=f"their folder ({MODEL}){more}",
     )
     command.add_argument(
         "--vocabulary",
@@ -50,7 +47,7 @@ def opened(options: argparse.Namespace) -> Translator:
         if options.weights is not None:
             raise UserError("--model and --weights name two models: give one of them")
         return _named(options.model)
-    return _trained(options.weights or WEIGHTS, options)
+    return _trained(options.weights or MODEL, options)
 
 
 def opened_together(options: argparse.Namespace) -> Translator:
@@ -58,7 +55,7 @@ def opened_together(options: argparse.Namespace) -> Translator:
     from seq2sweep.evaluate.translator import Translator
 
     names = options.model or ()
-    weights = options.weights or (() if names else (WEIGHTS,))
+    weights = options.weights or (() if names else (MODEL,))
     members = [*map(_named, names), *(_trained(folder, options) for folder in weights)]
     return Translator.together(members)
 
@@ -83,7 +80,7 @@ def _named(name: str) -> Translator:
 
 def _trained(weights: Path, options: argparse.Namespace) -> Translator:
     for option, folder in (("--weights", weights), ("--vocabulary", options.vocabulary)):
-        if folder not in (WEIGHTS, VOCABULARY) and not folder.is_dir():
+        if folder not in (MODEL, VOCABULARY) and not folder.is_dir():
             raise UserError(f"{option} {folder}: there is no such folder")
     from seq2sweep.evaluate.translator import Translator
 

@@ -17,13 +17,10 @@ from seq2sweep.data.reading import read_lines
 from seq2sweep.decode.exported_weights import read_receipt
 from seq2sweep.errors import UserError, did_you_mean
 from seq2sweep.paths import REPRO, read_json
+from seq2sweep.project_files import CLEAN, METRICS, MODEL, REPORTS, STUDENT, SWEEP, TRANSLATIONS
 from seq2sweep.report.aggregate import over_seeds
 from seq2sweep.storage.atomic import sha256
 
-CLEAN = Path("data/clean")
-REPORT = Path("reports/sweep.json")
-WEIGHTS = Path("models/train")
-VOCABULARY = Path("data/vocabulary")
 WITHOUT_EFFECT = ("download", "sweep", "cluster", "tracking")
 """Sections of which a training's figures do not depend."""
 SHOWN = 12
@@ -39,9 +36,9 @@ class Evaluated(NamedTuple):
 
 
 EVALUATIONS = {
-    WEIGHTS: Evaluated("evaluate", Path("metrics/evaluate.json"), Path("reports/translations.tsv")),
-    Path("models/student"): Evaluated(
-        "student", Path("metrics/semi_supervised.json"), Path("reports/semi_supervised.tsv")
+    MODEL: Evaluated("evaluate", METRICS / "evaluate.json", TRANSLATIONS),
+    STUDENT: Evaluated(
+        "student", METRICS / "semi_supervised.json", REPORTS / "semi_supervised.tsv"
     ),
 }
 """By the folder of the weights, which may also be a copy: they are told by their sums."""
@@ -112,9 +109,9 @@ def find(name: str) -> ScoredRun:
     folder, separator, trial = name.partition(":")
     if separator and Path(folder).is_dir():
         return _trial(Path(folder), trial)
-    if not REPORT.exists():
+    if not SWEEP.exists():
         raise UserError(
-            f"{name} is missing, and there is no {REPORT} that could have a trial of that "
+            f"{name} is missing, and there is no {SWEEP} that could have a trial of that "
             f"name: {REPRO}"
         )
     return _trial(Path(), name)
@@ -155,7 +152,7 @@ def _scored_on(test_set: Mapping[str, Any], config: Mapping[str, Any]) -> dict[s
 
 def _trial(project: Path, name: str) -> ScoredRun:
     """A variant with all of its seeds, or one trial of it (`base seed=2`)."""
-    path = project / REPORT
+    path = project / SWEEP
     sweep = read_json(path)
     with _shaped(path, "report of a sweep", "sweep"):
         trials, score = _named(path, sweep["trials"], name), Score.of(sweep)
@@ -263,10 +260,10 @@ def _model(folder: Path) -> dict[str, Any]:
 
 def _weights(folder: Path) -> ScoredRun:
     """Weights by their receipt, a model in one folder, or the training of that folder's project."""
-    if not (folder / RECEIPT).exists() and (folder / WEIGHTS / RECEIPT).exists():
-        folder = folder / WEIGHTS
+    if not (folder / RECEIPT).exists() and (folder / MODEL / RECEIPT).exists():
+        folder = folder / MODEL
     receipt = _model(folder) if (folder / MANIFEST).exists() else read_receipt(folder)
-    ours = EVALUATIONS.get(Path(*folder.parts[-2:]), EVALUATIONS[WEIGHTS])
+    ours = EVALUATIONS.get(Path(*folder.parts[-2:]), EVALUATIONS[MODEL])
     sums = {entry["step"]: entry["sha256"] for entry in receipt["checkpoints"]}
     run = ScoredRun(
         name=str(folder),

@@ -17,14 +17,21 @@ from seq2sweep.errors import UserError
 from seq2sweep.evaluate.evaluation import Data, Evaluation, evaluate_weights, shown_by_dvc
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.paths import mismatch, read_json
+from seq2sweep.project_files import (
+    CLEAN,
+    ENCODED,
+    METRICS,
+    MODEL,
+    PARAMS,
+    TRANSLATIONS,
+    VOCABULARY,
+)
 from seq2sweep.storage.atomic import sha256
 
 TOLERANCE = 1e-6
 """Relative. Sums of float32 come out in another order with another number of threads."""
-METRICS = Path("metrics/evaluate.json")
-SHOWN = Path("metrics/dvc/evaluate.json")
-TRANSLATIONS = Path("reports/translations.tsv")
-WEIGHTS = Path("models/train")
+EVALUATED = METRICS / "evaluate.json"
+SHOWN = METRICS / "dvc/evaluate.json"
 OF_THE_RUN = ("mlflow_run_id", "decode_seconds")
 """What no file determines."""
 ASKED = {"split": str, "decode_seconds": float, "made_from": {"evaluate": dict}}
@@ -59,23 +66,23 @@ def evaluate_project(
     figures are all of metrics/evaluate.json and metrics/dvc/evaluate.json that files determine, and
     the sum of reports/translations.tsv. Raises UserError for a file that is missing or damaged.
     """
-    path = project / METRICS
+    path = project / EVALUATED
     stored = read_json(path)
     if wrong := mismatch(stored, ASKED):
         raise UserError(f"{path}: {wrong}: run `dvc repro -f evaluate`, which writes it again")
     config = _settings(project, stored)
-    data = Data(project / "data/clean", project / "data/vocabulary", project / "data/encoded")
+    data = Data(project / CLEAN, project / VOCABULARY, project / ENCODED)
     on_start(read_header(data.encoded, stored["split"])["sentences"])
-    translator = Translator(project / WEIGHTS, data.vocabulary, config.evaluate)
+    translator = Translator(project / MODEL, data.vocabulary, config.evaluate)
     found = evaluate_weights(config, translator, data, stored["split"], on_done)
     return found, list(_compared(project, config, stored, found.metrics))
 
 
 def _settings(project: Path, stored: Mapping[str, Any]) -> Config:
-    values = configuration.to_dict(configuration.load(project / "params.yaml"))
-    values |= read_receipt(project / WEIGHTS)["config"]
+    values = configuration.to_dict(configuration.load(project / PARAMS))
+    values |= read_receipt(project / MODEL)["config"]
     values["evaluate"] = stored["made_from"]["evaluate"]
-    return configuration.from_dict(values, f"{project / METRICS}, {project / WEIGHTS / RECEIPT}")
+    return configuration.from_dict(values, f"{project / EVALUATED}, {project / MODEL / RECEIPT}")
 
 
 def _compared(
@@ -90,7 +97,7 @@ def _compared(
     pieces = metrics["decode_tokens_per_second"] * metrics["decode_seconds"]
     found = dict(metrics) | {"decode_tokens_per_second": pieces / (stored["decode_seconds"] or 1)}
     for file, there, here in (
-        (METRICS, stored, found),
+        (EVALUATED, stored, found),
         (SHOWN, read_json(project / SHOWN), shown_by_dvc(found, config)),
     ):
         leaves, others = dict(_leaves(there)), dict(_leaves(here))

@@ -25,6 +25,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.evaluate.by_length import ScoresByLength
 from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.task import TASKS, Given
+from seq2sweep.evaluate.translations_table import translations_table
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.parallel import Mapper, serial
@@ -153,27 +154,6 @@ def signature(metrics: Mapping[str, Any], config: Config) -> str:
 
 def _at(metrics: Mapping[str, Any], key: str) -> Any:
     return functools.reduce(operator.getitem, key.split("."), metrics)
-
-
-def translations_table(
-    sources: Sequence[str],
-    references: Sequence[str],
-    translations: Sequence[str],
-    tags: Sequence[Sequence[str]] | None,
-) -> str:
-    """The text of reports/translations.tsv; a tab inside a cell becomes a space."""
-    all_tags = [" ".join(t) for t in tags] if tags is not None else [""] * len(sources)
-    rows = [
-        files.TRANSLATION_COLUMNS,
-        *zip(sources, references, translations, all_tags, strict=True),
-    ]
-    return "".join("\t".join(cell.replace("\t", " ") for cell in row) + "\n" for row in rows)
-
-
-def table_rows(table: str) -> list[list[str]]:
-    """The cells of each row of such a text: a row ends at "\\n" and nowhere else, as sentences may
-    hold other characters that `str.splitlines` cuts at."""
-    return [line.split("\t") for line in table.removesuffix("\n").split("\n")]
 
 
 def evaluate(

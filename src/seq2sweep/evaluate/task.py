@@ -84,10 +84,6 @@ class Task(ABC):
             for label, pairs in sorted(groups.items())
         }
 
-    @abstractmethod
-    def in_words(self, metrics: Mapping[str, Any]) -> str:
-        """The main ones, for the console."""
-
 
 class Translation(Task):
     """Into another language, scored by BLEU."""
@@ -130,14 +126,6 @@ class Translation(Task):
             "bleu": bleu.corpus_bleu(hypotheses, references),
         }
 
-    def in_words(self, metrics: Mapping[str, Any]) -> str:
-        sacrebleu = metrics["bleu"]["sacrebleu"]
-        return (
-            f"BLEU {sacrebleu['score']:.2f} ({sacrebleu['signature']})\n"
-            f"paper's tokenised BLEU {metrics['bleu']['paper']['score']:.2f}, "
-            f"chrF {metrics['chrf']['score']:.2f}"
-        )
-
 
 class Parsing(Task):
     """Into constituency trees, scored by F1."""
@@ -172,20 +160,6 @@ class Parsing(Task):
     def score_some(self, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
         scores = parsing.score(hypotheses, references)
         return {key: scores[key] for key in ("f1", "complete")}
-
-    def in_words(self, metrics: Mapping[str, Any]) -> str:
-        free, floors = metrics["unconstrained"], metrics["floors"]
-        return (
-            f"F1 {metrics['f1']:.2f} ± {metrics['confidence']['margin']:.2f} "
-            f"({metrics['signature']})\n"
-            f"precision {metrics['precision']:.2f}, recall {metrics['recall']:.2f}, "
-            f"complete match {metrics['complete']:.2f} %; {metrics['errors']} errors, "
-            f"{metrics['skipped']} skipped\n"
-            f"search among all symbols: F1 {free['f1']:.2f}, {free['malformed']} of "
-            f"{metrics['sentences']} malformed and repaired\n"
-            f"floors: flat {floors['flat']['f1']:.2f}, right-branching "
-            f"{floors['right_branching']['f1']:.2f}"
-        )
 
     def _parse(self, given: Given, on_done: OnDone, *, well_formed: bool) -> parsing.Parses:
         return parsing.parse(

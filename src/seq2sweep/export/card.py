@@ -16,7 +16,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config.datasets import TREES
 from seq2sweep.data import sources
 from seq2sweep.errors import UserError
-from seq2sweep.evaluate.check import METRICS
+from seq2sweep.evaluate.check import EVALUATED
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export.protocol import SEARCH
 from seq2sweep.paths import read_json
@@ -36,9 +36,9 @@ def facts(translator: Translator) -> dict[str, Any]:
     }
     licence = translator.about.get("licence") or _licence(translator.settings["data"])
     found |= {"licence": licence} if licence else {}
-    if not METRICS.is_file():
+    if not EVALUATED.is_file():
         return found
-    metrics = read_json(METRICS)
+    metrics = read_json(EVALUATED)
     made_from = metrics.get("made_from", {})
     given = made_from.get("evaluate", {})
     # A key that came later is missing in older files.

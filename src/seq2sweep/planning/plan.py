@@ -25,11 +25,10 @@ from seq2sweep.planning.speed import (
 from seq2sweep.planning.stages import Stage
 from seq2sweep.planning.sweeps import Sweep
 from seq2sweep.planning.workload import Training, Workload, training, workload
+from seq2sweep.project_files import ENCODED, PARAMS, RAW
 from seq2sweep.table1.rows import timing_seconds
 
 NO_DVC = "unknown, as there is no dvc.yaml here"
-RAW = Path("data/raw")
-ENCODED = Path("data/encoded")
 HELD = ("train", "evaluate", "sweep")
 """The stages that compute on the devices."""
 SELF_TRAINING = ("teacher", "silver", "student")
@@ -49,7 +48,7 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
     """
     if mfu is not None and not 0 < mfu <= 1:
         raise UserError(f"--mfu is {mfu:g}: it must be above 0 and at most 1")
-    config = configuration.load(project / "params.yaml")
+    config = configuration.load(project / PARAMS)
     given = machine.parse(on, config, project) if on is not None else None
     found = stages.stages(project) or [Stage(name, True, NO_DVC) for name in START_SECONDS]
     runs = {stage.name for stage in found if stage.runs}

@@ -9,6 +9,7 @@ from typing import Any
 
 from seq2sweep import config as configuration
 from seq2sweep.jobs import dvc_stages as dvc
+from seq2sweep.project_files import PARAMS
 
 NEVER = "has not run yet"
 MOST_REASONS = 3
@@ -36,7 +37,7 @@ def stages(project: Path) -> list[Stage] | None:
     if not (project / "dvc.yaml").exists():
         return None
     changed, made = dvc.changes(project), dvc.sums(project)
-    path = project / "params.yaml"
+    path = project / PARAMS
     now = configuration.to_dict(configuration.load(path)) if path.exists() else {}
     found: dict[str, Stage] = {}
     for name in dvc.stage_names(project):

@@ -10,7 +10,7 @@ from typing import Any
 from tqdm import tqdm
 
 from seq2sweep import config as configuration
-from seq2sweep import console
+from seq2sweep import console, project_files
 from seq2sweep.config import Config, ModelConfig
 from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import RECEIPT
@@ -23,9 +23,9 @@ from seq2sweep.evaluate.evaluation import (
     shown,
     shown_by_dvc,
     signature,
-    table_rows,
 )
-from seq2sweep.evaluate.task import TASKS
+from seq2sweep.evaluate.scores_in_words import in_words
+from seq2sweep.evaluate.translations_table import table_rows
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.report.markdown import markdown_table
 from seq2sweep.serving.packaging import flavor, write_package
@@ -49,15 +49,15 @@ def score_model(
 
     beside: further metrics, made from what came out. ending: of the model's names in MLflow.
     """
-    header = read_header(stage.ENCODED, "test")
+    header = read_header(project_files.ENCODED, "test")
     receipt = _receipt(config, header, model)
-    translator = Translator(model, stage.VOCABULARY, config.evaluate)
+    translator = Translator(model, project_files.VOCABULARY, config.evaluate)
     found, wanted = len(translator.steps), config.evaluate.average_checkpoints
     if found < wanted and not config.evaluate.checkpoint_steps:
         console.say(f"only {found} checkpoints were kept: those are averaged")
-    data = Data(stage.CLEAN, stage.VOCABULARY, stage.ENCODED)
+    data = Data(project_files.CLEAN, project_files.VOCABULARY, project_files.ENCODED)
     lineage = stage.lineage(config, header, model=model)
-    made_by = "evaluate" if model == stage.MODEL else model.name
+    made_by = "evaluate" if model == project_files.MODEL else model.name
     source = stage.source(made_by, header, evaluate_weights.__module__)
     with recorded_run(
         config,
@@ -79,16 +79,12 @@ def score_model(
         metrics = result.metrics | beside(result) | {"mlflow_run_id": relay.run_id(run)}
         write_whole(table, result.table)
         stage.write_metrics(name, metrics, shown_by_dvc(metrics, config))
-        run.artifact(stage.METRICS / f"{name}.json")
+        run.artifact(project_files.METRICS / f"{name}.json")
         record_text(run, config, table, result.table)
         record(run, config, translator, header, metrics, model.parent, ending)
         made_of = {"trained": receipt.get("trained", {}), "weights": receipt["checkpoints"]}
         source.record(run, config, **made_of, scores=reproducible(metrics, config))
-    console.say(
-        TASKS[config.data.task].in_words(metrics)
-        + f", perplexity {metrics['perplexity']:.3f}, "
-        + f"{metrics['decode_tokens_per_second']:,.0f} tokens/s"
-    )
+    console.say(f"{in_words(metrics)}, {metrics['decode_tokens_per_second']:,.0f} tokens/s")
 
 
 def reproducible(metrics: dict[str, Any], config: Config) -> dict[str, Any]:
@@ -113,8 +109,8 @@ def _receipt(config: Config, header: dict[str, Any], folder: Path) -> dict[str, 
     vocabulary = header["vocabulary"]["fingerprint"]
     if receipt["lineage"].get("data.vocabulary", vocabulary) != vocabulary:
         raise UserError(
-            f"{folder} was trained with another vocabulary than {stage.ENCODED} has now: run "
-            "`dvc repro evaluate`, which trains it first"
+            f"{folder} was trained with another vocabulary than {project_files.ENCODED} has now: "
+            "run `dvc repro evaluate`, which trains it first"
         )
     return receipt
 

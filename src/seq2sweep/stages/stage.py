@@ -1,4 +1,4 @@
-"""What all stages share: where files lie, and how a stage starts and ends."""
+"""What all stages share: how a stage starts and ends."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from seq2sweep.data.bitext import read_training_header
 from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, ending
 from seq2sweep.jobs import dvc_stages, entrypoint, submit
 from seq2sweep.parallel import Mapper, serial
+from seq2sweep.project_files import CLEAN, ENCODED, METRICS, PARAMS, RAW, VOCABULARY
 from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import whole_folder
 from seq2sweep.storage.atomic import write_json as write_json
@@ -31,19 +32,6 @@ if TYPE_CHECKING:
     from seq2sweep.runs.warm_start import Origin
 
 CHANGES_NO_RESULT = "how a stage starts and ends"
-
-PARAMS = Path("params.yaml")
-RAW = Path("data/raw")
-CLEAN = Path("data/clean")
-VOCABULARY = Path("data/vocabulary")
-ENCODED = Path("data/encoded")
-MODEL = Path("models/train")
-TEACHER = Path("models/teacher")
-SILVER = Path("models/silver")
-SILVER_ENCODED = SILVER / "encoded"
-STUDENT = Path("models/student")
-METRICS = Path("metrics")
-REPORTS = Path("reports")
 
 
 def run(

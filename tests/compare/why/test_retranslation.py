@@ -26,7 +26,7 @@ from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.beam import Translation
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate import bleu
-from seq2sweep.evaluate.evaluation import translations_table
+from seq2sweep.evaluate.translations_table import translations_table
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.storage.atomic import sha256

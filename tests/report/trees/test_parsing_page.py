@@ -13,7 +13,7 @@ import yaml
 
 from pipeline import report as stage_report
 from seq2sweep import config as configuration
-from seq2sweep import presets
+from seq2sweep import presets, project_files
 from seq2sweep.config import ParsingConfig
 from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.errors import UserError
@@ -157,24 +157,24 @@ def test_long_sentences_are_cut_and_hostile_ones_are_text() -> None:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     given = parsing_results()
-    stage.write_json(stage.METRICS / "prepare.json", given.prepare)
-    stage.write_json(stage.METRICS / "train.json", given.train)
-    stage.write_json(stage.METRICS / "evaluate.json", given.evaluate)
+    stage.write_json(project_files.METRICS / "prepare.json", given.prepare)
+    stage.write_json(project_files.METRICS / "train.json", given.train)
+    stage.write_json(project_files.METRICS / "evaluate.json", given.evaluate)
     for name in ("semi_supervised", "silver"):
-        stage.write_json(stage.METRICS / f"{name}.json", {})
+        stage.write_json(project_files.METRICS / f"{name}.json", {})
     nothing = {"reason": "No attention maps: `attention.sentences` is 0."}
-    stage.write_json(stage.METRICS / "attention.json", nothing)
+    stage.write_json(project_files.METRICS / "attention.json", nothing)
     model = {"run": "train-1", "lineage": given.lineage, "config": {"model": given.model}}
-    stage.write_json(stage.MODEL / "receipt.json", model)
-    (stage.METRICS / "curves.csv").write_text("step,loss\n1,2\n", encoding="utf-8")
-    stage.write_json(stage.REPORTS / "sweep.json", {"method": "none"})
-    stage.write_json(stage.REPORTS / "table1.json", given.table1)
+    stage.write_json(project_files.MODEL / "receipt.json", model)
+    (project_files.METRICS / "curves.csv").write_text("step,loss\n1,2\n", encoding="utf-8")
+    stage.write_json(project_files.REPORTS / "sweep.json", {"method": "none"})
+    stage.write_json(project_files.REPORTS / "table1.json", given.table1)
     rows = [TRANSLATION_COLUMNS] + [
         (row.source, row.reference, row.translation, " ".join(row.phenomena))
         for row in given.translations
     ]
     lines = "".join("\t".join(row) + "\n" for row in rows)
-    (stage.REPORTS / "translations.tsv").write_text(lines, encoding="utf-8")
+    (project_files.REPORTS / "translations.tsv").write_text(lines, encoding="utf-8")
     return tmp_path
 
 
@@ -219,24 +219,24 @@ def test_what_is_comparable_is_the_papers_split(
 def test_stage_shows_what_self_training_gained(project: Path) -> None:
     gain = {"f1_difference": 1.25, "low": 0.5, "high": 2.0, "p": 0.004, "seen": True}
     student = {**parsing_results().evaluate, "f1": 93.75, "gain": gain}
-    stage.write_json(stage.METRICS / "semi_supervised.json", student)
+    stage.write_json(project_files.METRICS / "semi_supervised.json", student)
     silver = {"gold": 22004, "parsed": 3000, "agreed": 690}
-    stage.write_json(stage.METRICS / "silver.json", silver)
+    stage.write_json(project_files.METRICS / "silver.json", silver)
     stage_report.work(config())
     text = (project / "reports/index.html").read_text(encoding="utf-8")
     assert "self-training gains +1.25" in text
     table = (project / "reports/table4.md").read_text(encoding="utf-8")
     assert re.search(r"semi-supervised *\| craft", table)
-    stage.write_json(stage.METRICS / "silver.json", silver | {"agreed": "all"})
+    stage.write_json(project_files.METRICS / "silver.json", silver | {"agreed": "all"})
     with pytest.raises(UserError, match=r"silver.json is damaged \(agreed is"):
         stage_report.work(config())
 
 
 def test_stage_names_what_is_damaged(project: Path) -> None:
-    path = stage.REPORTS / "translations.tsv"
+    path = project_files.REPORTS / "translations.tsv"
     path.write_text("\t".join(TRANSLATION_COLUMNS) + "\na\t(S (N a\t(S (N a))\t\n")
     with pytest.raises(UserError, match=r"translations.tsv is damaged \(a reference is no tree"):
         stage_report.work(config())
-    stage.write_json(stage.METRICS / "evaluate.json", {"bleu": 3})
+    stage.write_json(project_files.METRICS / "evaluate.json", {"bleu": 3})
     with pytest.raises(UserError, match=r"metrics/evaluate.json has no "):
         stage_report.work(config())

@@ -13,7 +13,7 @@ from typing import Any
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.compare.scored_run import CLEAN, VOCABULARY, NotComparableError, ScoredRun
+from seq2sweep.compare.scored_run import NotComparableError, ScoredRun
 from seq2sweep.compare.why.text_causes import CUT
 from seq2sweep.compare.why.waterfall import Cause, Texts
 from seq2sweep.config import EvaluateConfig, ModelConfig
@@ -24,6 +24,7 @@ from seq2sweep.decode.average import average, build
 from seq2sweep.decode.beam import translate
 from seq2sweep.decode.exported_weights import choose
 from seq2sweep.errors import UserError
+from seq2sweep.project_files import CLEAN, VOCABULARY
 from seq2sweep.runs import layout
 from seq2sweep.storage.atomic import sha256
 
