@@ -326,6 +326,7 @@ def test_what_driver_and_worker_tell_each_other(
     assert driver.request_stop()
     assert there.read(f"attempts/1/{STOP}") == b""
     driver.end_attempt()
+    driver.begin_attempt("1")
     with run.writing():
         assert driver.has_begun()
         run.poll()
