@@ -38,7 +38,7 @@ def test_of_translation(
     write(tmp_path, results().evaluate, table4_files(None)["table4.md"])
     summary.work(config("de"))
     out = capsys.readouterr().out
-    assert f"BLEU 61.23 ({SIGNATURE})\npaper's tokenised BLEU 61.90, chrF 78.66" in out
+    assert f"BLEU 61.23 ({SIGNATURE})\npaper's tokenised BLEU 61.90, chrF 78.66, perplexity " in out
     assert "reports/table3.md" in out
     assert "Table 3, measured" in out
     assert "F1" not in out
@@ -59,15 +59,16 @@ def test_of_parsing(
     summary.work(config("trees"))
     out = capsys.readouterr().out
     scores = made.evaluate
-    assert f"F1 {scores['f1']:.2f} ± {scores['confidence']['margin']:.2f} (EVALB" in out
+    warning = "WARNING: 3 of 20 sentences are not in F1\n"
     assert (
-        f"recall {scores['recall']:.2f}, complete match 50.00 %; {scores['errors']} errors"
+        f"F1 {scores['f1']:.2f} ± 0.44 (EVALB, COLLINS.prm)\n{warning if loud else ''}"
+        f"precision {scores['precision']:.2f}, recall {scores['recall']:.2f}, complete match "
+        f"50.00 %; {'2 errors, 1 skipped' if loud else '0 errors, 0 skipped'}\n"
+        "search among all symbols: F1 80.25, 3 of 20 malformed and repaired\n"
+        "floors: flat 9.55, right-branching 17.86, perplexity 1.070\n"
     ) in out
-    assert "F1 80.25, 3 of 20 malformed and repaired" in out
     assert "Transformer (ours)" in out
     assert "Petrov" not in out
     assert "BLEU" not in out
     assert "reports/table4.md" in out
-    warning = "WARNING: 3 of 20 sentences are not in F1\n"
-    assert (warning in out) is loud
     assert ("WARNING" in out) is loud

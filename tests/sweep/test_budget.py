@@ -133,7 +133,7 @@ def test_flops_are_counted_once_a_model_and_are_those_of_each_variant(
     assert len(found) >= 1 + 3 * 2 * 2
     most = max(Counter(zip(*(side.tolist() for side in lengths), strict=True)).values())
     assert len(set(counted)) == 2, "of the base variant and of the other model"
-    assert len(counted) <= 2 * most.bit_length()
+    assert len(counted) == 2 * most.bit_length()
 
     def exact(config: Config) -> float:
         train = config.train
