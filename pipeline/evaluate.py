@@ -13,7 +13,7 @@ from seq2sweep.stages.scoring import score_model
 
 
 def work(config: Config) -> None:
-    score_model(config, project_files.MODEL, "evaluate", project_files.REPORTS / "translations.tsv")
+    score_model(config, project_files.MODEL, "evaluate", project_files.TRANSLATIONS)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def work(config: Config) -> None:
             for source, reference, translation, tags in read_table(project_files.TRANSLATIONS)
         ],
         lineage=receipt["lineage"],
-        sweep=read_sweep(project_files.REPORTS / "sweep.json"),
+        sweep=read_sweep(project_files.SWEEP),
         table1=table1,
         attention=checked(project_files.METRICS / "attention.json", wrong_of_attention),
         model=model,

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from seq2sweep import console, project_files
 from seq2sweep.config import Config
-from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.errors import UserError
-from seq2sweep.evaluate.translations_table import read_table
+from seq2sweep.evaluate.translations_table import read_table, translations_table
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_whole
 
@@ -28,7 +27,7 @@ def work(config: Config) -> None:
     if not stage.self_trains(config):
         stage.write_metrics("student", {}, {})
         stage.write_metrics(NAME, {}, {})
-        write_whole(table, "\t".join(TRANSLATION_COLUMNS) + "\n")
+        write_whole(table, translations_table([], [], [], None))
         stage.leave_unused(project_files.STUDENT)
         return
     from seq2sweep.stages.scoring import score_model  # here: torch and Ray take seconds to load

@@ -153,7 +153,7 @@ def record(
     report, summary: as in reports/sweep.json and metrics/sweep.json.
     """
     run, best = recorder.parent, summary["best"]
-    run.artifact(project_files.REPORTS / "sweep.json")
+    run.artifact(project_files.SWEEP)
     run.text("environment.txt", environment())
     run.log({f"sweep/{key}": summary[key] for key in COUNTS})
     words = stage.dataset_in_words(config)
@@ -261,7 +261,7 @@ def resolve(config: Config, d_model: int) -> hardware.Precision:
 def write_report(report: dict[str, Any]) -> dict[str, Any]:
     """Write reports/sweep.json and what metrics/ says of it; returns metrics/sweep.json."""
     summary = summarise(report)
-    stage.write_json(project_files.REPORTS / "sweep.json", report)
+    stage.write_json(project_files.SWEEP, report)
     shown = {key: summary[key] for key in ("finished", "failed")}
     score = Score.of(report).name
     best = summary["best"] and summary["best"][score]
