@@ -95,9 +95,8 @@ def in_precision(
     our_turns: Turns = []
     ways: dict[str, dict[str, Any]] = {}
     questions = [(WARM_UP + turn * size.updates, size.updates) for turn in range(options.rounds)]
-    together = min(TOGETHER, size.together)
-    for start in range(0, len(opponents), together):
-        some = [own, *opponents[start : start + together]]
+    for start in range(0, len(opponents), TOGETHER):
+        some = [own, *opponents[start : start + TOGETHER]]
         commands = {each: ("-m", "benchmarks.contenders", each, *command) for each in some}
         found = in_turns(commands, questions, (0, WARM_UP), f"{name} {precision}")
         our_turns += found[own]
