@@ -24,7 +24,7 @@ class Size:
     pieces: vocabulary of the text, at most those rows: what a product with the matrix costs depends
     on its rows, not on which of them occur. words: of a target sentence at least, joined from
     sentences that follow one another; 0: as they are. tokens: target tokens of a batch. updates: of
-    a turn. together: opponents that are in memory at once, beside ours.
+    a turn.
     """
 
     layers: int
@@ -36,7 +36,6 @@ class Size:
     words: int = 0
     tokens: int = 4096
     updates: int = 4
-    together: int = 9
 
     @property
     def head(self) -> int:
@@ -68,7 +67,7 @@ SIZES = {
     "demo": _demo(),
     "4x256": Size(4, 256, 1024, 4, 8000, 8000),
     "long": Size(4, 256, 1024, 4, 8000, 8000, words=85),
-    "base_8k": Size(6, 512, 2048, 8, 8000, 8000, updates=1, together=3),
-    "base_37k": Size(6, 512, 2048, 8, 37_000, 8000, updates=1, together=2),
+    "base_8k": Size(6, 512, 2048, 8, 8000, 8000, updates=1),
+    "base_37k": Size(6, 512, 2048, 8, 37_000, 8000, updates=1),
 }
 """The last two are the paper's base; 37 000 pieces are those of its English-German."""
