@@ -136,6 +136,14 @@ def test_a_model_that_is_not_what_its_formula_says_is_refused(
         building.build(config, 50)
 
 
+def test_a_built_model_is_computed_without_tf32_and_without_cudnns_attention() -> None:
+    torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    building.build(small(), 50)
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
 def test_operations_of_sentences_add_up() -> None:
     config = small(d_k=5, d_v=3)
     pairs = [(3, 9), (12, 1), (7, 7)]

@@ -27,11 +27,14 @@ def architecture(kind: str) -> type[Architecture]:
 def build(config: ModelConfig, vocabulary_size: int) -> Architecture:
     """The model that the section `model` describes, with weights at their start, on the CPU.
 
-    From then on convolutions and LSTMs in float32 are not computed in TF32, which is cuDNN's
-    default, as no products are. Raises UserError when the model has not as many parameters as its
-    formula says.
+    From then on this process computes convolutions and LSTMs in float32 without TF32, which is
+    cuDNN's default, as no products are, and attention without cuDNN. Raises UserError when the
+    model has not as many parameters as its formula says.
     """
     torch.backends.cudnn.allow_tf32 = False
+    # On an H100 PyTorch prefers it to its own kernels. It makes and keeps a plan, at up to half a
+    # second, for each new shape, and nearly every pass and step of the search has a new one.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     model = architecture(config.architecture)(config, vocabulary_size)
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     expected = model.parameter_count(config, vocabulary_size)
