@@ -276,9 +276,11 @@ def kept_bytes(config: TransformerConfig, size: int) -> int:
 def kept_of_scores(config: TransformerConfig, size: int, plain: bool) -> int:
     """What the backward pass needs for each query, key and head; plain: without a fused kernel.
 
-    The softmax in float32, and its copy where products are in bf16; additive scores keep tanh of
-    each query with each key, and are always plain.
+    The softmax in float32, and its copy where products are in bf16; which weights dropout hit, and
+    what it left of them; additive scores keep tanh of each query with each key, and are always
+    plain.
     """
+    dropped = 2 * size * (config.attention_dropout > 0)
     if config.attention == "additive":
-        return 4 + size + size * config.d_k
-    return (4 + size * (size == 2)) * plain
+        return 4 + size + size * config.d_k + dropped
+    return (4 + size * (size == 2) + dropped) * plain

@@ -217,8 +217,8 @@ class Transformer(Architecture):
 
         The residual stream, which sums and LayerNorm keep, is float32; what goes into a matrix
         product is kept in its precision, in bf16 as a copy. A GPU keeps a byte for a unit that
-        dropout may hit, a CPU a number. Fused attention, on a CPU for long sentences in float32,
-        keeps no weights.
+        dropout may hit, a CPU a number. Fused attention, on a CPU for long sentences in float32
+        without dropout of weights, keeps no weights.
         """
         d, h, d_k, d_v = config.d_model, config.heads, config.d_k, config.d_v
         norm = components.norm(config.norm_kind).kept_bytes(d)
@@ -230,7 +230,8 @@ class Transformer(Architecture):
         memory_source: float = size * h * (d_k + d_v) + d * size * (size == 2)
         memory_target: float = size * (d + h * (d_k + d_v)) + 4 * h + residual
         source_keys, target_keys = lengths
-        plain = not gpu and (size == 2 or source_keys * target_keys <= attention.FEW_SCORES)
+        few = source_keys * target_keys <= attention.FEW_SCORES
+        plain = not gpu and (size == 2 or few or config.attention_dropout > 0)
         memory_target += h * source_keys * attention.kept_of_scores(config, size, plain)
         encoder_mixer, decoder_mixer = (
             components.mixer(kind).kept_bytes(config, causal, length, size, plain) + residual
