@@ -91,6 +91,12 @@ def test_copied_sentences_are_found(source: str, target: str, dropped: bool) -> 
         ("今天天气很好", "zh-Hant", False),
         ("안녕하세요", "zh_CN", True),
         ("안녕하세요", "ko", False),
+        ("请打开 Microsoft Word 文件。", "zh", False),  # names
+        ("LG전자와 Samsung Electronics", "ko", False),
+        ("Я купил iPhone 15 Pro Max.", "ru", False),
+        ("Good morning Иван", "ru", False),
+        ("The cat is sleeping in Тверь", "ru", False),
+        ("The cat is sleeping in the Дом", "ru", True),
         ("Good morning", "de", False),  # another language, but not another script
         ("Good morning", "ru", True),
         ("Good morning", "RU", True),

@@ -69,9 +69,9 @@ def is_copied(source: str, target: str) -> bool:
 def is_other_script(text: str, language: str) -> bool:
     """More than half of the letters are not of a script that the language is written in.
 
-    Then it is another language. Names and formulas in between do no harm. Letters that no script
-    owns (such as U+00B5, the micro sign) are not counted; a language that is not in
-    LANGUAGES_OF_SCRIPT is never judged.
+    Then it is another language. Where it is not written in Latin letters, a run of them counts as
+    one: names and formulas in between do no harm. Letters that no script owns (such as U+00B5, the
+    micro sign) are not counted; a language that is not in LANGUAGES_OF_SCRIPT is never judged.
     """
     patterns = _script_patterns(language)
     if patterns is None:
@@ -128,10 +128,12 @@ def _script_patterns(language: str) -> tuple[Any, Any, bool] | None:
     if not scripts:
         return None
     own = "".join(rf"\p{{Script={script}}}" for script in scripts)
+    latin = "Latin" in scripts
+    name = "" if latin else r"\p{Script=Latin}+|"
     return (
         regex.compile(rf"[\p{{L}}&&[{own}]]", regex.V1),
-        regex.compile(rf"[\p{{L}}--[\p{{Common}}\p{{Inherited}}{own}]]", regex.V1),
-        "Latin" in scripts,
+        regex.compile(rf"{name}[\p{{L}}--[\p{{Common}}\p{{Inherited}}{own}]]", regex.V1),
+        latin,
     )
 
 
