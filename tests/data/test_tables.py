@@ -150,6 +150,8 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     assert "'id' of text" in refused(path, "id", "translation.de")
     assert "has no column '' of text" in refused(path, "", "translation.de")
     assert "is missing" in refused(tmp_path / "b.parquet")
+    twice = pa.Table.from_arrays([["a"], ["b"], ["c"]], names=["en", "en", "de"])
+    assert "has 2 columns 'en': rename one" in refused(parquet(tmp_path / "d.parquet", twice))
     other = parquet(tmp_path / "c.parquet", structs(PAIRS))
     with pytest.raises(UserError, match="two columns of the same table"):
         list(read_pairs(Text(path, "translation.en"), Text(other, "translation.de")))

@@ -71,6 +71,8 @@ def read_pairs(source: Text, target: Text) -> Iterator[tuple[str, str]]:
         if name not in known:
             has = ", ".join(known) or "none"
             raise UserError(f"{path} has no column {name!r} of text; it has {has}")
+        if known.count(name) > 1:
+            raise UserError(f"{path} has {known.count(name)} columns {name!r}: rename one")
     rows = 0
     with open_regular(path) as stream, _mistakes(path):
         for batch in _batches(_reader(stream, path, names), path, names):
