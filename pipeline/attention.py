@@ -85,8 +85,7 @@ def work(config: Config) -> None:
 
 def most_tokens(translator: Translator) -> int:
     """Of a side that is measured: what the model takes, and no more than is quickly measured."""
-    limits = translator.config.max_input_tokens, translator.model.max_length
-    return min(head_numbers.LONGEST, *limits)
+    return min(head_numbers.LONGEST, translator.longest_input)
 
 
 def measure(

@@ -66,7 +66,7 @@ def work(config: Config) -> None:
     }
     fresh = unlabelled.fresh(unlabelled.sentences(config), known, counts)
     # One that is cut has only words to agree on.
-    whole = _of_at_most(min(search.max_input_tokens, parsers[0].model.max_length), fresh, counts)
+    whole = _of_at_most(parsers[0].longest_input, fresh, counts)
     asked = config.self_training.sentences
     parts = _parts_folder(parsers)
     with whole_folder(project_files.SILVER) as folder, stage.mapper(config.cluster) as shared_out:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ import torch
 from pipeline import download, encode, prepare, silver, student, teacher, vocabulary
 from seq2sweep import config as configuration
 from seq2sweep import presets, project_files
+from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.data.reading import read_lines
@@ -96,8 +95,11 @@ class Double:
 
     def __init__(self, name: str, wrong: set[str], calls: list[int]) -> None:
         self.weights, self.wrong, self.calls = (name,), wrong, calls
-        self.config = replace(config_of().evaluate, beam=4)
-        self.model = SimpleNamespace(max_length=POSITIONS)
+        self.config = config_of().evaluate
+
+    @property
+    def longest_input(self) -> int:
+        return min(self.config.max_input_tokens, POSITIONS)
 
     def translate(self, sentences: list[str], mapper: object) -> list[list[Translation]]:
         self.calls.append(len(sentences))
@@ -111,7 +113,13 @@ def parse_with(monkeypatch: pytest.MonkeyPatch, *wrong: set[str]) -> list[int]:
     """Doubles that get these sentences wrong; what they are called with."""
     calls: list[int] = []
     doubles = iter([Double(str(number), one, calls) for number, one in enumerate(wrong)])
-    monkeypatch.setattr(translator, "Translator", lambda *given: next(doubles))
+
+    def opened(weights: object, vocabulary: object, search: EvaluateConfig) -> Double:
+        double = next(doubles)
+        double.config = search
+        return double
+
+    monkeypatch.setattr(translator, "Translator", opened)
     monkeypatch.setattr(silver, "CHUNK", 20)
     return calls
 

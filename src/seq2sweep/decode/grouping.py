@@ -10,6 +10,11 @@ from seq2sweep.data.vocabulary import EOS, Vocabulary
 from seq2sweep.model.architecture import Architecture
 
 
+def longest_input(config: EvaluateConfig, model: Architecture) -> int:
+    """Tokens of a line, EOS among them, beyond which it is cut or refused."""
+    return min(config.max_input_tokens, model.max_length)
+
+
 def prepare(
     model: Architecture, vocabulary: Vocabulary, lines: Sequence[str], config: EvaluateConfig
 ) -> tuple[dict[int, list[int]], list[list[int]]]:
@@ -17,7 +22,7 @@ def prepare(
     these indices in groups that are decoded together."""
     full = [i for i, line in enumerate(lines) if line.strip()]
     encoded = dict(zip(full, vocabulary.encode([lines[i] for i in full]), strict=True))
-    _cut(encoded, min(config.max_input_tokens, model.max_length))
+    _cut(encoded, longest_input(config, model))
     return encoded, list(_groups({i: len(pieces) for i, pieces in encoded.items()}, config))
 
 

@@ -45,7 +45,7 @@ def scores_of(translator: Translator, source: Path, target: Path) -> Iterator[li
 def _encoded(translator: Translator, *paths: Path) -> Iterator[Bitext]:
     """Some pairs at a time, both files side by side."""
     vocabulary = translator.vocabulary
-    most = min(translator.config.max_input_tokens, translator.model.max_length)
+    most = translator.longest_input
     done = 0
     for pairs in _some(read_pairs(*paths)):
         sides = []

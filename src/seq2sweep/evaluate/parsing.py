@@ -13,6 +13,7 @@ from seq2sweep.data.treebank.linearisation import rebuild
 from seq2sweep.data.treebank.trees import Bracket, Tree, clean, parse_tree, words_of
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.beam import longest_output, translate
+from seq2sweep.decode.grouping import longest_input
 from seq2sweep.evaluate.bleu import rounded
 from seq2sweep.evaluate.brackets import SIGNATURE, score_trees
 from seq2sweep.model.architecture import Architecture
@@ -70,7 +71,7 @@ def parse(
         mapper=mapper,
         words=[*map(len, words)] if well_formed else None,
     )
-    most = min(config.max_input_tokens, model.max_length)
+    most = longest_input(config, model)
     lengths = [min(len(tokens), most) - 1 for tokens in vocabulary.encode(sentences)]
     trees, repairs, malformed, cut = [], Counter[str](), 0, 0
     for i, (best, *_) in enumerate(found):

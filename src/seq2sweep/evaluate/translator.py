@@ -23,6 +23,7 @@ from seq2sweep.decode.average import average, build
 from seq2sweep.decode.beam import Engine, Translation, translate
 from seq2sweep.decode.ensemble import Ensemble
 from seq2sweep.decode.exported_weights import choose, read_receipt
+from seq2sweep.decode.grouping import longest_input
 from seq2sweep.decode.model_folder import read_model_folder, write_model_folder
 from seq2sweep.decode.streaming import Part, stream
 from seq2sweep.errors import UserError
@@ -148,6 +149,11 @@ class Translator:
         if (expected := kind.parameter_count(model, len(vocabulary))) != count:
             raise CheckpointError(f"the model has {expected:,} parameters, its weights {count:,}")
         self.model = build(model, weights, len(vocabulary))
+
+    @property
+    def longest_input(self) -> int:
+        """Tokens of a sentence, EOS among them, beyond which it is cut or refused."""
+        return longest_input(self.config, self.model)
 
     def save(self, folder: Path, about: Mapping[str, Any] | None = None) -> None:
         """Write the model, its vocabulary and how to search into one folder, which is empty or not

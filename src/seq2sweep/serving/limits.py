@@ -28,7 +28,7 @@ def check(translator: Translator, texts: Sequence[str]) -> int:
             )
         if len(text.splitlines()) > 1:
             raise UserError(f"text {number} has a line break: send each sentence by itself")
-    most = min(MOST_TOKENS, translator.config.max_input_tokens, translator.model.max_length)
+    most = min(MOST_TOKENS, translator.longest_input)
     encoded = translator.vocabulary.encode(translator.clean(texts))
     for number, tokens in enumerate(encoded, start=1):
         if len(tokens) > most:

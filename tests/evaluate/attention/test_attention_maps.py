@@ -134,17 +134,34 @@ def test_maps_are_those_of_the_model_in_one_pass(kind: str) -> None:
     assert len(found.weights) == 6
 
 
+def double(vocabulary: Vocabulary) -> Any:
+    """In place of a translator: it takes 99 tokens and cleans nothing."""
+    return SimpleNamespace(vocabulary=vocabulary, longest_input=99, clean=list)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("The \udcff cat", "2 is not UTF-8"),  # as Python gives a byte of the command line
+        (" ", "2 is empty"),
+        (100 * "cat ", r"2 has \d+ tokens: at most 99"),
+    ],
+)
+def test_a_text_that_no_model_takes_is_one_line(wrong: str, said: str) -> None:
+    translator, both = double(pieces("bpe")), ["The dog", wrong]
+    with pytest.raises(UserError, match=f"^sentence {said}"):
+        attention_maps.pairs(translator, both)
+    with pytest.raises(UserError, match=f"^target {said}"):
+        attention_maps.pairs(translator, ["The dog", "The cat"], both)
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
     [("foo", "'foo' outside of any tree"), ("(S", "not closed"), (")", "that is not open")],
 )
 def test_a_target_that_is_no_tree_is_one_line(target: str, said: str) -> None:
-    translator: Any = SimpleNamespace(
-        vocabulary=Vocabulary(pieces("bpe").model, symbols=Symbols.learn([TREE])),
-        config=SimpleNamespace(max_input_tokens=99),
-        model=SimpleNamespace(max_length=99),
-        clean=list,
-    )
+    symbols = Symbols.learn([TREE])
+    translator = double(Vocabulary(pieces("bpe").model, symbols=symbols))
     sentences = ["The dog", "The old dog"]
     assert len(attention_maps.pairs(translator, sentences, [TREE, TREE])) == 2
     with pytest.raises(UserError, match=f"target 2 is no tree: .*{said}"):

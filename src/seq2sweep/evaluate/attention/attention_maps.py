@@ -142,6 +142,8 @@ def pairs(
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 raise UserError(f"{what} {number} is empty: there is nothing to attend to")
+            if any("\ud800" <= character <= "\udfff" for character in line):
+                raise UserError(f"{what} {number} is not UTF-8: write it in UTF-8")
     sources = _whole(translator, "sentence", vocabulary.encode(clean))
     if not targets:
         found: Sequence[Sequence[int]] = [best.pieces for best, *_ in translator.translate(clean)]
@@ -163,7 +165,7 @@ def _encoded(vocabulary: Vocabulary, targets: Sequence[str]) -> list[list[int]]:
 
 def _whole(translator: Translator, what: str, lines: list[list[int]]) -> list[list[int]]:
     """These, none of which may be too long."""
-    most = min(translator.config.max_input_tokens, translator.model.max_length)
+    most = translator.longest_input
     for number, tokens in enumerate(lines, start=1):
         if len(tokens) > most:
             raise UserError(f"{what} {number} has {len(tokens)} tokens: at most {most} are taken")
