@@ -305,7 +305,7 @@ def test_learned_positions_refuse_longer_text(
 ) -> None:
     monkeypatch.setattr(Transformer, "max_length", property(lambda model: 5))
     config = configuration.with_changes(tiny_config, {"model.positions": "learned"})
-    with pytest.raises(UserError, match=r"positions are for sentences of at most 5 tokens, but"):
+    with pytest.raises(UserError, match=r"^line \d+ of the train set .* are for 5: lower prep"):
         run(config, tiny_corpus, tmp_path)
 
 

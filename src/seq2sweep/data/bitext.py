@@ -92,6 +92,19 @@ class Bitext:
         return self.sides["target"][i]
 
 
+def require_positions(bitext: Bitext, split: str, most: int) -> None:
+    """Raise UserError where a sentence has more tokens than a model has positions, `most`."""
+    for side, lengths in (("source", bitext.source_lengths), ("target", bitext.target_lengths)):
+        line = int(lengths.argmax())
+        if lengths[line] > most:
+            mend = "lower prepare.max_words" if split == "train" else "leave it out of the set"
+            raise UserError(
+                f"line {line + 1} of the {split} set has {lengths[line]} tokens as {side}, and the "
+                f"model's learned positions are for {most}: {mend}, or use a model that computes "
+                "positions, such as with model.positions sinusoidal"
+            )
+
+
 def read_header(folder: Path, split: str) -> dict[str, Any]:
     """Header of a split; UserError if it is missing, damaged or of another format."""
     path = folder / header_name(split)

@@ -16,7 +16,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.config.scores import SCORES
 from seq2sweep.data import files
-from seq2sweep.data.bitext import Bitext, read_header
+from seq2sweep.data.bitext import Bitext, read_header, require_positions
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average, build
@@ -177,7 +177,7 @@ def evaluate(
     task = TASKS[config.data.task]
     source, target = (data.lines(split, side) for side in files.SIDES)
     bitext = Bitext.open(data.encoded, split)
-    _require_short(bitext, split, model.max_length)  # before decoding, which may take hours
+    require_positions(bitext, split, model.max_length)  # before decoding, which may take hours
     given = Given(model, vocabulary, source, target, config, mapper)
     started = time.perf_counter()
     hypotheses, metrics = task.decode(given, on_done)
@@ -205,18 +205,6 @@ def evaluate(
     if beside:
         metrics |= task.beside(given, metrics)
     return Evaluation(hypotheses, metrics)
-
-
-def _require_short(bitext: Bitext, split: str, most: int) -> None:
-    """Raise UserError where a sentence has more tokens than the model has positions."""
-    for side, lengths in (("source", bitext.source_lengths), ("target", bitext.target_lengths)):
-        line = int(lengths.argmax())
-        if lengths[line] > most:
-            raise UserError(
-                f"line {line + 1} of the {split} set has {lengths[line]} tokens as {side}, and the "
-                f"model's learned positions are for {most}: leave it out of the set, or train a "
-                "model that computes positions, such as with model.positions sinusoidal"
-            )
 
 
 def score_checkpoint(

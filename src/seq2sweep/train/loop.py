@@ -23,7 +23,7 @@ from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
 from seq2sweep.data.batching import Ids
-from seq2sweep.data.bitext import Bitext
+from seq2sweep.data.bitext import Bitext, require_positions
 from seq2sweep.errors import UserError
 from seq2sweep.model.building import build
 from seq2sweep.train import checkpointing, optimizers
@@ -98,7 +98,8 @@ class _Training:
         self.vocabulary_size = int(self.bitext.header["vocabulary"]["size"])
         self.sharded = config.cluster.fsdp and world_size > 1
         model = build(config.model, self.vocabulary_size)
-        _check_lengths(model.max_length, self.bitext, self.valid)
+        for split, bitext in (("train", self.bitext), ("valid", self.valid)):
+            require_positions(bitext, split, model.max_length)
         if self.settings.compile:
             compile_layers(model, device)
         self.model = (
@@ -336,15 +337,3 @@ class _Training:
     def _capture(self) -> checkpointing.Snapshot:
         self.progress.skipped_in_a_row = int(self.streak)
         return checkpointing.capture(self.model, self.optimizer, self.progress, self.identity())
-
-
-def _check_lengths(most: int, *bitexts: Bitext) -> None:
-    longest = max(
-        int(lengths.max()) for b in bitexts for lengths in (b.source_lengths, b.target_lengths)
-    )
-    if longest > most:
-        raise UserError(
-            f"the model's learned positions are for sentences of at most {most} tokens, but the "
-            f"data has one of {longest}: lower prepare.max_words, or use one that computes them, "
-            "such as the transformer with model.positions sinusoidal"
-        )
