@@ -53,9 +53,7 @@ def work(config: Config) -> None:
     model = trained.get("model") if isinstance(trained, dict) else None
     train = read_json(project_files.METRICS / "train.json")
     score = config.data.score
-    evaluate = checked(
-        project_files.METRICS / "evaluate.json", lambda c: length_scores.problem_of_model(c, score)
-    )
+    evaluate = checked(project_files.EVALUATED, lambda c: length_scores.problem_of_model(c, score))
     table1 = checked(project_files.REPORTS / "table1.json", problem)
     results = page.Results(
         dataset=stage.dataset_in_words(config),

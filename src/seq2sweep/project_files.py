@@ -17,6 +17,7 @@ SILVER = Path("models/silver")
 SILVER_ENCODED = SILVER / "encoded"
 STUDENT = Path("models/student")
 METRICS = Path("metrics")
+EVALUATED = METRICS / "evaluate.json"
 REPORTS = Path("reports")
 TRANSLATIONS = REPORTS / "translations.tsv"
 SWEEP = REPORTS / "sweep.json"

@@ -17,7 +17,16 @@ from seq2sweep.data.reading import read_lines
 from seq2sweep.decode.exported_weights import read_receipt
 from seq2sweep.errors import UserError, did_you_mean
 from seq2sweep.paths import REPRO, read_json
-from seq2sweep.project_files import CLEAN, METRICS, MODEL, REPORTS, STUDENT, SWEEP, TRANSLATIONS
+from seq2sweep.project_files import (
+    CLEAN,
+    EVALUATED,
+    METRICS,
+    MODEL,
+    REPORTS,
+    STUDENT,
+    SWEEP,
+    TRANSLATIONS,
+)
 from seq2sweep.report.aggregate import over_seeds
 from seq2sweep.storage.atomic import sha256
 
@@ -36,7 +45,7 @@ class Evaluated(NamedTuple):
 
 
 EVALUATIONS = {
-    MODEL: Evaluated("evaluate", METRICS / "evaluate.json", TRANSLATIONS),
+    MODEL: Evaluated("evaluate", EVALUATED, TRANSLATIONS),
     STUDENT: Evaluated(
         "student", METRICS / "semi_supervised.json", REPORTS / "semi_supervised.tsv"
     ),

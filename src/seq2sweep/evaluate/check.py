@@ -20,6 +20,7 @@ from seq2sweep.paths import mismatch, read_json
 from seq2sweep.project_files import (
     CLEAN,
     ENCODED,
+    EVALUATED,
     METRICS,
     MODEL,
     PARAMS,
@@ -30,7 +31,6 @@ from seq2sweep.storage.atomic import sha256
 
 TOLERANCE = 1e-6
 """Relative. Sums of float32 come out in another order with another number of threads."""
-EVALUATED = METRICS / "evaluate.json"
 SHOWN = METRICS / "dvc/evaluate.json"
 OF_THE_RUN = ("mlflow_run_id", "decode_seconds")
 """What no file determines."""

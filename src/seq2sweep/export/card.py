@@ -16,10 +16,10 @@ from seq2sweep import config as configuration
 from seq2sweep.config.datasets import TREES
 from seq2sweep.data import sources
 from seq2sweep.errors import UserError
-from seq2sweep.evaluate.check import EVALUATED
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export.protocol import SEARCH
 from seq2sweep.paths import read_json
+from seq2sweep.project_files import EVALUATED
 
 NAME = "README.md"
 ASKED = (*SEARCH, "precision")

@@ -13,7 +13,7 @@ from seq2sweep.stages import stage
 
 def work(config: Config) -> None:
     train = read_json(project_files.METRICS / "train.json")
-    evaluation = read_json(project_files.METRICS / "evaluate.json")
+    evaluation = read_json(project_files.EVALUATED)
     parsing = config.data.task == "parsing"
     console.say("\n" + _beginning("table3.md", "\n## "))
     if parsing:
