@@ -44,7 +44,6 @@ def record() -> dict[str, Any]:
             "forward_backward": fit({size: m["flops"] ** 0.5 for size, m in own.items()}),
         }
     return {
-        "format": 1,
         "settings": {
             "kernel": K,
             "neighbourhood": R,

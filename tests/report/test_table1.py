@@ -110,6 +110,8 @@ def test_it_says_where_and_when_and_that_the_machine_was_busy() -> None:
     said = where(RECORD)
     assert said.startswith("Measured 2026-11-24 10:00 UTC in 1m15s on a <processor> (2 cores, 1 ")
     assert "commit 0123456." in said
+    dirty = RECORD | {"about": RECORD["about"] | {"git.dirty": "true"}}
+    assert "commit 0123456 with changes that were not committed." in where(dirty)
     assert "busy" not in said
     busy = RECORD | {"about": RECORD["about"] | {"cpu_share": 0.4}}
     assert "The machine was busy: this had the processor 40 % of the time" in where(busy)

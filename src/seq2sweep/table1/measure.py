@@ -25,10 +25,9 @@ from seq2sweep.table1 import path_length
 from seq2sweep.table1.exponents import fit
 from seq2sweep.table1.layer_types import build
 from seq2sweep.table1.operations import counted_flops, longest_chain, saved_bytes
-from seq2sweep.table1.rows import Row, chosen
+from seq2sweep.table1.rows import BOTH, FORWARD, Row, chosen
 from seq2sweep.table1.timing import CLOCKS, clock_of, interleaved
 
-FORMAT = 1
 FULL: Mapping[str, Any] = {
     "lengths": (32, 64, 128, 256, 512, 1024, 2048),
     "widths": (64, 128, 256, 512),
@@ -43,7 +42,6 @@ LONGEST_SEARCH = 512
 """Beyond it a layer's closed form says how long paths are, where it has one: a search takes more
 than four times as long for twice the length, and minutes at 4096."""
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
-FORWARD, BOTH = "forward", "forward_backward"
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,6 @@ def measure(settings: Table1Config, about: Mapping[str, str]) -> dict[str, Any]:
         for place, counted in enumerate(counts)
     ]
     return {
-        "format": FORMAT,
         "settings": dataclasses.asdict(settings),
         "about": {
             **about,

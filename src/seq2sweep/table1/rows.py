@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from seq2sweep.config import Table1Config
 
 ALL = "all"
+FORWARD, BOTH = "forward", "forward_backward"
+"""What is timed of a layer."""
 
 Cost = Callable[[int, int, int, int], int]
 """Of n, d, k and r."""

@@ -16,10 +16,10 @@ from seq2sweep import console
 from seq2sweep.report.formats import as_csv, paper_files
 from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, whole
-from seq2sweep.report.paper_tables.table1_record import BOTH, FORWARD, of_layer
+from seq2sweep.report.paper_tables.table1_record import of_layer
 from seq2sweep.report.plots import INK, LINE, MUTED, SERIES, STYLE, svg
 from seq2sweep.table1.exponents import crossover, largest
-from seq2sweep.table1.rows import BY_NAME, CROSSOVERS, Crossover, Row
+from seq2sweep.table1.rows import BOTH, BY_NAME, CROSSOVERS, FORWARD, Crossover, Row
 from seq2sweep.table1.timing import PROCESSOR, WALL
 
 BYTES = {"float32": 4, "bf16": 2}
@@ -72,11 +72,12 @@ def where(record: Mapping[str, Any]) -> str:
     """On what, when and of which code it was measured, in a sentence or two."""
     about = record["about"]
     threads = about["threads"]
+    changed = " with changes that were not committed" * (about.get("git.dirty") == "true")
     said = (
         f"Measured {about['date']} in {console.duration(about['seconds'])} on "
         f"{about['hardware.cpu']} ({about['hardware.cores']} cores, {threads} "
         f"thread{'s' * (threads > 1)}, {about['precision']}, torch {about['torch']}), "
-        f"commit {about['git.commit'][:7]}."
+        f"commit {about['git.commit'][:7]}{changed}."
     )
     if about["cpu_share"] is not None and about["cpu_share"] < BUSY:
         said += (

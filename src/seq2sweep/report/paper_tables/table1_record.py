@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seq2sweep.paths import mismatch
-from seq2sweep.table1.rows import BY_NAME
-
-FORWARD, BOTH = "forward", "forward_backward"
+from seq2sweep.table1.rows import BOTH, BY_NAME, FORWARD
 
 SHAPE: dict[str, Any] = {
     "settings": {"kernel": int, "neighbourhood": int, "lengths": [int], "widths": [int]},
