@@ -113,6 +113,6 @@ def verify(folder: Path, *splits: str) -> None:
                 raise UserError(f"{path} is missing: run `dvc repro`, which makes it")
             if describe(folder, [name])[name] != about:
                 raise UserError(
-                    f"{path} has changed since it was written (its sum is not that of {header}): "
-                    "run `dvc repro`, which makes it again"
+                    f"{path} has changed since it was written (its sha256 is not that in "
+                    f"{header}): run `dvc repro`, which makes it again"
                 )
