@@ -52,6 +52,10 @@ RULES = [
     # a bracket that crosses
     ("(TOP (S (NP (NN a) (NN b)) (VP (VB c) (NN d))))",
      "(TOP (S (NN a) (NP (NN b) (VB c)) (NN d)))", (1, 3, 2, 1, 4, 4)),
+    ("(TOP (S (NP (NN a) (NN b)) (VB c) (NN d)))",
+     "(TOP (S (NN a) (NP (NN b) (VB c)) (NN d)))", (1, 2, 2, 1, 4, 4)),
+    ("(TOP (S (NN a) (NN b) (VP (VB c) (NN d))))",
+     "(TOP (S (NN a) (NP (NN b) (VB c)) (NN d)))", (1, 2, 2, 1, 4, 4)),
     # traces
     ("(TOP (S (NP (-NONE- *T*)) (VP (VB a) (NP (NN b)))))", "(TOP (S (VP (VB a) (NP (NN b)))))",
      (3, 3, 3, 0, 2, 2)),
