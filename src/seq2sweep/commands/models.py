@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # it imports torch, which takes seconds
     from seq2sweep.evaluate.attention.attention_maps import Choice, Maps
 
 EXAMPLES = (
-    'echo "The cat sleeps." | seq2sweep translate',
+    'echo "The cat is sleeping." | seq2sweep translate',
     "seq2sweep translate news.en.gz --n-best 4",
     "seq2sweep translate news.en --tasks",
     "seq2sweep translate --interactive",
@@ -36,9 +36,10 @@ EXAMPLES = (
     "seq2sweep translate news.en --model my-model",
     "seq2sweep translate news.en --model models:/phrasebook-en-de@newest",
     "seq2sweep score-pairs news.en news.de.gz --json",
-    'seq2sweep attend "The cat sleeps on the old sofa."',
-    'seq2sweep attend "The cat sleeps." --target "Die Katze schläft."',
-    'seq2sweep attend "The cat sleeps." --out cat.svg --of encoder --layer 2 --head 3 --word cat',
+    'seq2sweep attend "The cat is sleeping on the old sofa."',
+    'seq2sweep attend "The cat is sleeping." --target "Die Katze schläft."',
+    'seq2sweep attend "The cat is sleeping." '
+    "--out cat.svg --of encoder --layer 2 --head 3 --word cat",
     "seq2sweep export ctranslate2-model --quantize int8",
     "seq2sweep export my-model --format safetensors",
     "seq2sweep export marian-model --format marian --check news.en news.de",
