@@ -26,11 +26,11 @@ EXAMPLES = (
     "seq2sweep compare baseline.de system.de reference.de --to de",
     "seq2sweep why output.de reference.de --to de",
     "seq2sweep why output.de wmt14/full --to de --from en --against paper",
-    "seq2sweep why models/train --against base",
+    "seq2sweep why dropout=0 --against base",
     "seq2sweep reproduce 0f8e7d6c",
     "seq2sweep reproduce 0f8e7d6c --set cluster.workers=1 --json",
     "seq2sweep table1",
-    "seq2sweep table1 --set table1.lengths=[64,128] --set table1.widths=[64,128]",
+    "seq2sweep table1 --set 'table1.lengths=[64, 128]' --set 'table1.widths=[64, 128]'",
 )
 
 
