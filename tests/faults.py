@@ -991,6 +991,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("FULL = 1.02", "FULL = 1.0"),
         ],
     },
+    "tests/planning/test_stages.py": {
+        f"{PACKAGE}/planning/stages.py": [("list(dict.fromkeys(told))", "list(told)")],
+    },
     "tests/planning/test_plan.py": {
         f"{PACKAGE}/planning/speed.py": [
             ("(update.busy + update.exchange) / update.seconds", "1.0 + 0 * update.seconds"),

@@ -18,7 +18,7 @@ DVC_YAML = """
 stages:
   first:
     cmd: cp params.yaml first.txt
-    params: [model]
+    params: [model, model.heads]
     outs: [first.txt]
   second:
     cmd: cp first.txt second.txt

@@ -43,7 +43,9 @@ def stages(project: Path) -> list[Stage] | None:
     for name in dvc.stage_names(project):
         if name == dvc.FINGERPRINT:  # what it will say of the others is told with them
             continue
-        reasons = list(_reasons(changed.get(name, ()), dvc.params(project, name), now))
+        # A stage may name both a section and a key of it.
+        told = _reasons(changed.get(name, ()), dvc.params(project, name), now)
+        reasons = list(dict.fromkeys(told))
         if not made.keys() & set(dvc.outputs(project, name)):
             reasons.insert(0, NEVER)
         before = [
