@@ -145,7 +145,7 @@ class SweepConfig:
 
 @dataclass(frozen=True)
 class Table1Config:
-    """Every key has a default: the sizes that the stage measures in half a minute."""
+    """Every key has a default: the sizes that the stage measures in some 20 seconds."""
 
     layers: tuple[
         Literal[
