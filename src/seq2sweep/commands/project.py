@@ -123,7 +123,8 @@ def _add_plan(commands: Commands) -> None:
     plan.add_argument(
         "--on",
         metavar="'8 x H100'",
-        help="devices of infra/prices.yaml, instead of those of this machine",
+        help="devices of infra/prices.yaml, instead of those of this machine; with "
+        "`, 100 Gbit/s` the network between machines of eight",
     )
     plan.add_argument(
         "--mfu",
