@@ -2,7 +2,7 @@
 
 Encoding by the stage's code (from a text file to files on disk, with the start of its processes)
 against bare SentencePiece with as many threads (from a list in memory, result thrown away), in
-turns; and the batch plan of 36 million pairs. Prints JSON; `docs/performance.md` has a table.
+turns; and the batch plan of 36 million pairs. Prints JSON.
 """
 
 from __future__ import annotations

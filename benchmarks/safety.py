@@ -3,8 +3,7 @@
 Trains the model of the demo (preset phrasebook) on the demo's data at the demo's intervals, one
 worker on all CPUs, in three ways by turns: `bare` keeps nothing; `beside` has the journal, and
 checkpoints written beside the training, as workers do; `waiting` has the same, and waits for each
-checkpoint. Then the pieces of which a checkpoint is made, one by one. Prints JSON;
-`docs/performance.md` has a table.
+checkpoint. Then the pieces of which a checkpoint is made, one by one. Prints JSON.
 """
 
 from __future__ import annotations
