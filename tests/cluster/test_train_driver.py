@@ -19,7 +19,13 @@ from seq2sweep.cluster.train_driver import TrainingError
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs import journal, pass_size
-from seq2sweep.runs.layout import checkpoint_name, checkpoint_step, checkpoints
+from seq2sweep.runs.layout import (
+    JOURNAL_NAME,
+    Retention,
+    checkpoint_name,
+    checkpoint_step,
+    checkpoints,
+)
 from seq2sweep.runs.run_store import RunStatus, RunStore
 from tests.cluster import driver
 from tests.cluster.chaos import trainers
@@ -304,3 +310,25 @@ def test_storage_that_goes_away_has_not_got_on(
     with pytest.raises(OperationalError, match=r"run cannot be used \(No such file"):
         train(config, tiny_corpus, project, pytest.fail)
     assert len(attempts) == 1
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_worker_that_died_between_last_checkpoint_and_end_costs_nothing(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """The next one has no step left: it says that the run has finished."""
+    store = RunStore(tmp_path, retention=Retention.of(config))
+    save(tmp_path / checkpoint_name(STEPS), STEPS)
+
+    def attempt(*about: Any) -> None:
+        if ends:
+            (tmp_path / JOURNAL_NAME).write_text('{"kind": "finished", "step": 60, "loss": 1.0}\n')
+
+    monkeypatch.setattr(train_driver, "_attempt", attempt)
+    monkeypatch.setattr(train_driver.session, "nodes", list)
+    monkeypatch.setattr(train_driver.session, "cpus_per_worker", lambda *about: 1)
+    if ends:
+        assert train_driver._train(config, tmp_path, store, pytest.fail).finished
+    else:
+        with pytest.raises(RuntimeError, match="ended without its last checkpoint"):
+            train_driver._train(config, tmp_path, store, lambda event: None)

@@ -135,7 +135,8 @@ def _train(
             retry = f" (retry {failures} of {most}: cluster.max_failures)" if failures else ""
             console.say(f"{failure.cause}; workers restart after step {failure.step}{retry}")
         status = store.status(newest_only=True)
-        if failure is None and status.step == before.step:
+        # Workers that died between last checkpoint and end have no step left, and end the run.
+        if failure is None and status.step == before.step and not _is_done(status, until):
             raise RuntimeError(f"training ended without its last checkpoint in {store.location}")
         # Not at its end, where a node was about to be taken away: the workers saved and left.
     return status
