@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import boto3
 import pytest
 import torch
 
@@ -304,6 +305,25 @@ def test_the_bucket_keeps_what_a_folder_would(
             second.prune(path)
     assert names(there) == [checkpoint_name(step) for step in (80, 100, 120, 130)]
     assert [name for name in there.sizes() if "110" in name or "105" in name] == []
+
+
+def test_what_somebody_puts_beside_a_checkpoint_changes_nothing(
+    machines: Machines, there: ObjectStore, config: Config
+) -> None:
+    """A note, or the empty object that a console or a mount makes of a folder."""
+    first = machines.on("first", retention=Retention.of(config))
+    with first.writing():
+        (path,) = train(first, 100)
+        there.write(f"{checkpoint_name(100)}/NOTE.txt", b"the best so far")
+        bucket, _, run = there.address.removeprefix("s3://").partition("/")
+        mark = {"Bucket": bucket, "Key": f"{run}/{checkpoint_name(100)}/"}
+        boto3.client("s3").put_object(**mark)
+        assert names(there) == [checkpoint_name(100)]
+        first.prune(path)
+    second = machines.on("second")
+    with second.writing():
+        assert second.resume_point() == second.folder / checkpoint_name(100)
+    assert there.read(f"{checkpoint_name(100)}/NOTE.txt") == b"the best so far"
 
 
 def test_the_end(machines: Machines, there: ObjectStore) -> None:

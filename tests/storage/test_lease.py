@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import boto3
 import pytest
 
 from seq2sweep.storage import lease
@@ -107,6 +108,18 @@ def test_of_two_who_follow_one_holds_it(place: ObjectStore, clock: Clock) -> Non
     clock.meanwhile = another_is_faster
     with pytest.raises(LeaseHeldError), acquire(place):
         pass
+
+
+def test_what_is_no_lease_is_not_taken_for_one(place: ObjectStore, clock: Clock) -> None:
+    """Such as the empty object that a console or a mount makes of a folder."""
+    bucket, _, prefix = place.address.removeprefix("s3://").partition("/")
+    boto3.client("s3").put_object(Bucket=bucket, Key=f"{prefix}/")
+    place.write("NOTE.txt", b"")
+    with acquire(place) as first:
+        first.check()
+    with acquire(place) as second:
+        assert second.generation == 2
+    assert [name for name in place.sizes() if name] == ["00000002.json", "NOTE.txt"]
 
 
 def _hold(address: str, holding: Any) -> None:

@@ -293,11 +293,14 @@ class RemoteRunStore(RunStore):
         return layout.by_step(self.folder, [name for name, files in found if files == ALL_FILES])
 
     def _uploads(self) -> dict[str, set[str]]:
-        """The files of each checkpoint there, whether whole or not, by its name."""
+        """The files of each checkpoint there, whether whole or not, by its name.
+
+        Whatever else lies there, a note or what marks a folder, changes nothing.
+        """
         found: dict[str, set[str]] = {}
         for name in self.objects.sizes():
             checkpoint, _, file = name.partition("/")
-            if is_checkpoint_name(checkpoint):
+            if is_checkpoint_name(checkpoint) and file in ALL_FILES:
                 found.setdefault(checkpoint, set()).add(file)
         return found
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import time
 import uuid
@@ -26,6 +27,7 @@ RENEW_SECONDS = 10.0
 LEASE_SECONDS = 60.0
 """A lease that is not renewed for so long has expired, by the clock of whoever waits for it."""
 POLL_SECONDS = 1.0
+_LEASE = re.compile(r"\d{8,}\.json")
 
 
 class LeaseHeldError(TimeoutError):
@@ -45,7 +47,7 @@ class Lease:
 
     def check(self) -> None:
         """Raise LeaseLostError if another process has taken it over."""
-        if max(map(_generation, self.store.sizes()), default=0) > self.generation:
+        if max(_generations(self.store), default=0) > self.generation:
             raise LeaseLostError(
                 f"another process has taken over {self.store.address}, as if this one had ended"
             )
@@ -89,9 +91,9 @@ def _take(store: ObjectStore, timeout: float) -> Lease:
         if holder is None or holder.get("released") or _is_dead_here(holder) or expired:
             content = _this_process() | {"lease": uuid.uuid4().hex}
             if store.create(_name(generation + 1), _as_bytes(content)):
-                for name in store.sizes():
-                    if _generation(name) <= generation:
-                        store.delete(name)
+                for old in _generations(store):
+                    if old <= generation:
+                        store.delete(_name(old))
                 return Lease(store, generation + 1, content)
             continue  # somebody else was faster
         who = f"process {holder['process']} on {holder['host']}"
@@ -108,7 +110,7 @@ def _take(store: ObjectStore, timeout: float) -> Lease:
 
 def _newest(store: ObjectStore) -> tuple[int, dict[str, Any] | None]:
     """Generation and content of the lease that counts; 0 and None where there is none."""
-    generation = max(map(_generation, store.sizes()), default=0)
+    generation = max(_generations(store), default=0)
     content = store.read(_name(generation)) if generation else None
     return generation, json.loads(content) if content else None
 
@@ -117,8 +119,9 @@ def _name(generation: int) -> str:
     return f"{generation:08d}.json"
 
 
-def _generation(name: str) -> int:
-    return int(name.removesuffix(".json"))
+def _generations(store: ObjectStore) -> list[int]:
+    """Those that are there; what else lies there, such as what marks a folder, is no lease."""
+    return [int(name.removesuffix(".json")) for name in store.sizes() if _LEASE.fullmatch(name)]
 
 
 def _as_bytes(content: dict[str, Any]) -> bytes:
