@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import faulthandler
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +19,12 @@ from seq2sweep.cluster import train_worker as worker
 from seq2sweep.cluster.train_worker import train_worker
 from seq2sweep.config import Config
 from seq2sweep.runs import journal
+from seq2sweep.runs.event_writer import SAVE_SECONDS
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
-from seq2sweep.train.events import Event
+from seq2sweep.runs.run_store import RunStore
+from seq2sweep.train import checkpointing
+from seq2sweep.train.checkpointing import Progress, Snapshot
+from seq2sweep.train.events import CheckpointDue, Event
 from tests.cluster.checkpoints import save
 from tests.conftest import Corpus
 
@@ -35,6 +41,8 @@ class Worker:
         self.resumed: list[Path | None] = []
         self.trained: list[Config] = []
         self.said: list[Any] = []
+        self.events: list[Event] = []
+        self.barrier: Callable[[], None] = pytest.fail
         self.hears: Any = None
 
     def get_world_rank(self) -> int:
@@ -55,7 +63,7 @@ class Worker:
     ) -> Iterator[Event]:
         self.resumed.append(resume)
         self.trained.append(config)
-        yield from ()
+        yield from self.events
 
     def start(self, **changes: Any) -> None:
         settings = {
@@ -78,7 +86,9 @@ def make_worker(
         made = Worker(tmp_path, tiny_config, rank)
         ray_train = SimpleNamespace(
             get_context=lambda: made,
-            collective=SimpleNamespace(broadcast_from_rank_zero=made.broadcast),
+            collective=SimpleNamespace(
+                broadcast_from_rank_zero=made.broadcast, barrier=lambda: made.barrier()
+            ),
             torch=SimpleNamespace(get_device=lambda: torch.device("cpu")),
         )
         monkeypatch.setattr(worker, "ray", SimpleNamespace(train=ray_train))
@@ -103,6 +113,36 @@ def test_the_first_worker_decides_where_they_start(
     other.hears = {"resume": checkpoint_name(4), "tokens_per_pass": None}
     other.start()
     assert (other.resumed, other.said) == ([other.folder / checkpoint_name(4)], [None])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_all_wait_together_for_a_slow_upload(
+    make_worker: Callable[[int], Worker], monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    """Else those without a checkpoint would wait in an update, and it would look like a hang."""
+    patience: list[float] = []
+    uploaded: list[str] = []
+    seen: list[tuple[float, list[str]]] = []
+
+    def keep(store: RunStore, checkpoint: Path) -> None:
+        time.sleep(0.1)
+        uploaded.append(checkpoint.name)
+
+    def capture() -> Snapshot:
+        model = torch.nn.Linear(1, 1)
+        return checkpointing.capture(model, torch.optim.SGD(model.parameters()), Progress(), {})
+
+    made = make_worker(rank)
+    made.hears = {"resume": None, "tokens_per_pass": None}
+    made.events = [CheckpointDue(step, {}, capture) for step in (4, 8)]
+    made.barrier = lambda: seen.append((patience[-1], [*uploaded]))
+    monkeypatch.setattr(RunStore, "keep", keep)
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda s, **_: patience.append(s))
+    made.start()
+    longer = made.config.cluster.hang_seconds + SAVE_SECONDS
+    before = [checkpoint_name(4)] if rank == 0 else []
+    assert seen == [(longer, []), (longer, before)]
+    assert patience[-1] == made.config.cluster.hang_seconds
 
 
 def test_all_take_the_number_of_tokens_that_the_run_began_with(

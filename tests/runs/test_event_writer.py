@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import faulthandler
 import os
 import threading
 from pathlib import Path
@@ -11,10 +12,12 @@ import pytest
 import torch
 
 from seq2sweep.errors import OperationalError
-from seq2sweep.runs.event_writer import EventWriter
+from seq2sweep.runs import event_writer
+from seq2sweep.runs.event_writer import SAVE_SECONDS, EventWriter
 from seq2sweep.runs.journal import entries
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
 from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.watchdog import Watchdog
 from seq2sweep.train import checkpointing
 from seq2sweep.train.checkpointing import Snapshot
 from seq2sweep.train.events import CheckpointDue, Finished, Interrupted
@@ -150,3 +153,67 @@ def test_no_checkpoint_is_written_without_a_record(
             with pytest.raises(FileNotFoundError, match="removed or cut"):
                 writer.write(event)
     assert [path.name for path in tmp_path.iterdir()] == [checkpoint_name(4)]
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that the watchdog of this process was set to, in order; it does not bite."""
+    seconds: list[float] = []
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda s, **_: seconds.append(s))
+    return seconds
+
+
+@pytest.mark.parametrize("waits", ["at the next", "at the end", "as it leaves"])
+def test_waiting_for_a_slow_upload_is_no_hang(
+    tmp_path: Path, patience: list[float], waits: str
+) -> None:
+    """An update that hangs is noticed as ever, also while a checkpoint is uploaded."""
+    longer, seen = threading.Event(), []
+
+    class Slow(RunStore):
+        def keep(self, checkpoint: Path) -> None:
+            if checkpoint.name == checkpoint_name(4):
+                assert longer.wait(5)
+                seen.append(patience[-1])
+
+        def finish(self) -> None:
+            seen.append(patience[-1])
+
+    def capture() -> Snapshot:
+        seen.append(patience[-1])
+        return snapshot()
+
+    with Watchdog(10, tmp_path / "hang-0.log"), EventWriter(Slow(tmp_path)) as writer:
+        writer.write(CheckpointDue(4, {}, capture))
+        assert patience == [10]
+        threading.Timer(0.1, longer.set).start()
+        if waits == "at the next":
+            writer.write(CheckpointDue(8, {}, capture))
+        if waits == "at the end":
+            writer.write(Finished(4, {}))
+    slow = 10 + SAVE_SECONDS
+    then = {"at the next": [10], "at the end": [slow], "as it leaves": []}
+    assert seen == [10, slow, *then[waits]]
+    assert patience[-1] == 10
+
+
+def test_a_checkpoint_that_is_never_kept_is_the_storages_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a network file system whose server is gone, where a call never returns."""
+    test_ends = threading.Event()
+
+    class Hangs(RunStore):
+        def keep(self, checkpoint: Path) -> None:
+            assert test_ends.wait(5)
+
+    def work() -> None:
+        with EventWriter(Hangs(tmp_path)) as writer:
+            writer.write(CheckpointDue(4, {}, snapshot))
+            writer.write(Finished(4, {}))
+
+    monkeypatch.setattr(event_writer, "SAVE_SECONDS", 0.1)
+    with pytest.raises(OSError, match="not saved within an hour") as caught:
+        work()
+    assert caught.value.filename == str(tmp_path)
+    test_ends.set()

@@ -14,14 +14,15 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster.ray_internals import get_train_context
 from seq2sweep.config import Config
 from seq2sweep.runs import pass_size
-from seq2sweep.runs.event_writer import EventWriter
+from seq2sweep.runs.event_writer import SAVE_SECONDS, EventWriter
 from seq2sweep.runs.layout import Retention, checkpoint_step
 from seq2sweep.runs.remote_run_store import worker_store
 from seq2sweep.runs.run_store import RunStore
-from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
+from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog, allowing
 from seq2sweep.storage.locks import OLD_WRITER_SECONDS
 from seq2sweep.storage.retry import PAUSES, with_retries
 from seq2sweep.train.allocator import keep_memory
+from seq2sweep.train.events import CheckpointDue
 from seq2sweep.train.loop import train
 
 START_SECONDS = OLD_WRITER_SECONDS + 3 * sum(PAUSES)
@@ -86,6 +87,8 @@ def train_worker(settings: dict[str, Any]) -> None:
             stop=should_stop,
             until=settings["until"],
         ):
+            if isinstance(event, CheckpointDue):
+                _wait_for_the_one_before(writer)
             if writer is not None:
                 writer.write(event)
             watchdog.feed()
@@ -109,6 +112,14 @@ def _start(config: Config, store: RunStore, stack: contextlib.ExitStack) -> dict
     resume = with_retries(store.resume_point)
     known = with_retries(lambda: pass_size.recorded(config, store.folder))
     return {"resume": resume.name if resume else None, "tokens_per_pass": known}
+
+
+def _wait_for_the_one_before(writer: EventWriter | None) -> None:
+    """Have no two checkpoints under way; for the workers that have none it is no hang either."""
+    if writer is not None:
+        writer.wait()
+    with allowing(SAVE_SECONDS):
+        ray.train.collective.barrier()
 
 
 def _node_goes_away() -> bool:

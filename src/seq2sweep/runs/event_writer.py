@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent import futures
 from typing import Self
 
 from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
 from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.watchdog import allowing
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
+
+SAVE_SECONDS = 3600.0
+"""How long training waits for a checkpoint, which is no hang: before that a bucket that answers
+nothing has failed with all retries, which takes 50 minutes."""
+NOT_SAVED = "a checkpoint was not saved within an hour"
 
 
 class EventWriter:
@@ -25,8 +32,8 @@ class EventWriter:
         for torn in store.folder.glob(".*.partial"):  # of a process that was killed as it wrote
             shutil.rmtree(torn) if torn.is_dir() else torn.unlink()
         self.journal = Journal(store.folder / JOURNAL_NAME)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._under_way: Future[None] | None = None
+        self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._under_way: futures.Future[None] | None = None
         self._last_checkpoint = -1
 
     def write(self, event: Event) -> None:
@@ -43,7 +50,8 @@ class EventWriter:
             self._last_checkpoint = event.step
             self._save(event, checkpoint_name(event.step))
         if isinstance(event, Finished):
-            with_retries(self.store.finish)
+            with allowing(SAVE_SECONDS):
+                with_retries(self.store.finish)
 
     def check(self) -> None:
         """Raise what has stopped the checkpoint under way, if anything has; never waits."""
@@ -51,10 +59,16 @@ class EventWriter:
             self.wait()
 
     def wait(self) -> None:
-        """Wait until the checkpoint under way is on disk; raises what stopped it."""
+        """Wait until the checkpoint under way is kept; raises what stopped it.
+
+        An OSError that names the storage after SAVE_SECONDS: then it is left alone.
+        """
         if self._under_way is not None:
             under_way, self._under_way = self._under_way, None
-            under_way.result()
+            with allowing(SAVE_SECONDS):
+                if futures.wait([under_way], SAVE_SECONDS).not_done:
+                    raise OSError(errno.EIO, NOT_SAVED, self.store.location)
+                under_way.result()
 
     def _save(self, event: CheckpointDue | Interrupted, name: str) -> None:
         self.wait()  # before there is a second copy in memory
@@ -73,6 +87,9 @@ class EventWriter:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.journal.close()
-        self._thread.shutdown()
-        if error is None:
+        self._thread.shutdown(wait=False)
+        try:
             self.wait()
+        except Exception:
+            if error is None:  # else that one came first
+                raise

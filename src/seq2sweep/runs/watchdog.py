@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import shutil
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from seq2sweep.storage.object_store import node_folder
 
@@ -21,8 +23,10 @@ class Watchdog:
     """Ends this process, with every thread's stack in a file, unless it is fed often enough.
 
     A thread outside of Python does it, so it works whatever the interpreter is stuck in. One at a
-    time in a process.
+    time in a process: `current`, while there is one.
     """
+
+    current: ClassVar[Watchdog | None] = None
 
     def __init__(self, seconds: float, log: Path) -> None:
         """seconds: longest time between two calls of `feed`; log: a new file.
@@ -39,15 +43,37 @@ class Watchdog:
         now = time.monotonic()
         if now - self._fed >= min(FEED_SECONDS, self._seconds / 2):
             self._fed = now
-            faulthandler.dump_traceback_later(self._seconds, exit=True, file=self._log)
+            self._arm(self._seconds)
+
+    def _arm(self, seconds: float) -> None:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=self._log)
 
     def __enter__(self) -> Self:
         self.feed()
+        Watchdog.current = self
         return self
 
     def __exit__(self, *error: object) -> None:
+        Watchdog.current = None
         faulthandler.cancel_dump_traceback_later()
         self._log.close()
+
+
+@contextlib.contextmanager
+def allowing(seconds: float) -> Iterator[None]:
+    """Let the watchdog of this process, if it has one, wait so much longer during the block.
+
+    The block feeds it not, and has no such block in it.
+    """
+    watchdog = Watchdog.current
+    if watchdog is None:
+        yield
+        return
+    watchdog._arm(watchdog._seconds + seconds)
+    try:
+        yield
+    finally:
+        watchdog._arm(watchdog._seconds)
 
 
 def hang_logs(folder: Path) -> list[Path]:
