@@ -172,6 +172,25 @@ def test_no_permission(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("code", "kind", "said"),
+    [
+        ("RequestTimeTooSkewed", PermissionDeniedError, r"the clock of .+ is not that .*: set it$"),
+        ("ExpiredToken", GenericError, r"the credentials for s3://.* have expired: put new ones"),
+    ],
+)
+def test_a_wrong_clock_and_expired_credentials(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, code: str, kind: type[Exception], said: str
+) -> None:
+    """What the server says of them is no lack of permission, and no reason to wait."""
+    here = ObjectStore(bucket)
+    answer = f"status code: 403 Forbidden: <Error><Code>{code}</Code><Key>secret</Key></Error>"
+    monkeypatch.setattr(here, "_store", Raises(kind(answer)))
+    with pytest.raises(UserError, match=said) as caught:
+        here.write("a", b"")
+    assert "secret" not in str(caught.value)
+
+
 def test_an_answer_that_is_an_error(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     here = ObjectStore(bucket)
     said = "Server returned non-2xx status code: 503 Slow Down: <Error>secret</Error>"

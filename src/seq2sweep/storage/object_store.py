@@ -13,6 +13,7 @@ import functools
 import hashlib
 import os
 import re
+import socket
 import stat
 import tempfile
 import threading
@@ -193,6 +194,16 @@ def _explanation(error: Exception, address: str, name: str) -> Exception:
         )
     if given := re.search(rf"{_NOT_GIVEN} \(\w+\)", text):
         return OSError(errno.EIO, given.group(), where)
+    if "<Code>RequestTimeTooSkewed<" in text:
+        return UserError(
+            f"cluster.storage: the clock of {socket.gethostname()} is not that of the server of "
+            f"{address}: set it"
+        )
+    if "<Code>ExpiredToken<" in text:
+        return UserError(
+            f"cluster.storage: the credentials for {address} have expired: put new ones into the "
+            "environment of all nodes"
+        )
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return UserError(
             f"cluster.storage: no permission to read and write {where}: fix the credentials in the "
