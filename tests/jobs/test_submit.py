@@ -356,6 +356,18 @@ def test_what_a_killed_upload_left_is_removed_after_a_day(
     assert {*(tmp_path / "storage").glob(".*.partial")} == {new, of_a_run}
 
 
+def test_the_disk_that_is_full_is_named(storage: Storage, tmp_path: Path, small_disk: Path) -> None:
+    """Mostly it is not the storage's."""
+    storage.write("large", bytes(1 << 20))
+    here = small_disk / "large"
+    with pytest.raises(OperationalError, match=f"^no space left in {here}: free some, and submit"):
+        storage.download("large", here)
+    here.unlink()
+    there = storage_at(str(small_disk))
+    with pytest.raises(OperationalError, match=f"^no space left in {small_disk}"):
+        there.write("large", bytes(1 << 20))
+
+
 def test_values_are_for_this_user_and_taken_once(storage: Storage) -> None:
     name = results.values_name("train-1-2")
     storage.write_private(name, b'{"A_SECRET": "value"}')

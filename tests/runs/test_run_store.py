@@ -10,6 +10,7 @@ import shutil
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -165,6 +166,17 @@ def test_storage_that_stays_away_is_one_line(config: Config, folder: Path, no_pa
             OperationalError, match=r"cannot be used \(No such file.*fix the storage"
         ):
             work()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_disk_that_is_full_is_named(config: Config, folder: Path, named: bool) -> None:
+    """Of a run in a bucket it is one of this machine."""
+    run = store(folder, config)
+    run.location = "s3://bucket/run"
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *(["/small/journal"] * named))
+    place = "/small/journal" if named else folder
+    with pytest.raises(OperationalError, match=f"^no space left in {place}: free some, and run"):
+        run.retried(Mock(side_effect=full))
 
 
 def test_a_worker_that_still_writes_is_waited_for(

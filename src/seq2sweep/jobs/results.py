@@ -24,8 +24,8 @@ from tqdm import tqdm
 
 from seq2sweep import console
 from seq2sweep.config import is_address
-from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.storage.atomic import sha256
+from seq2sweep.errors import NO_ROOM, OperationalError, UserError
+from seq2sweep.storage.atomic import naming, sha256
 from seq2sweep.storage.object_store import ObjectStore
 from seq2sweep.storage.retry import with_retries
 
@@ -54,6 +54,12 @@ def _retried(method: Callable[P, T]) -> Callable[P, T]:
             return with_retries(lambda: method(*arguments, **options))
         except OSError as error:
             address = arguments[0].address  # type: ignore[attr-defined]
+            if error.errno in NO_ROOM:
+                # Of a copy the second one is where it goes.
+                full = error.filename2 or error.filename or address
+                raise OperationalError(
+                    f"no space left in {full}: free some, and submit again"
+                ) from None
             raise OperationalError(
                 f"{address} cannot be used ({error.strerror}): fix the storage, and submit again"
             ) from None
@@ -117,7 +123,8 @@ class SharedFolder:
 
     @_retried
     def download(self, name: str, path: Path) -> None:
-        shutil.copyfile(self.folder / name, path)
+        with naming(path, NO_ROOM):
+            shutil.copyfile(self.folder / name, path)
 
     @_retried
     def delete(self, name: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.errors import NO_ROOM, OperationalError, UserError
 from seq2sweep.runs import journal, layout
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, is_regular, last_step
 from seq2sweep.runs.watchdog import hang_logs, keep_log
@@ -232,6 +232,11 @@ class RunStore:
         except OSError as error:
             if error.errno is None:
                 raise OperationalError(str(error)) from None
+            if error.errno in NO_ROOM:  # of a disk here, also where the run is in a bucket
+                raise OperationalError(
+                    f"no space left in {error.filename or self.folder}: free some, and run "
+                    "`dvc repro` again to resume"
+                ) from None
             raise OperationalError(
                 f"{self.location} cannot be used ({error.strerror}): fix the storage and run "
                 "`dvc repro` again to resume"

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seq2sweep.errors import NO_ROOM, UserError
+from seq2sweep.storage.atomic import naming
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend
@@ -96,7 +97,7 @@ class ObjectStore:
 
     def download(self, name: str, path: Path) -> None:
         """Write an object to a file; what an error leaves there is not whole."""
-        with self._explained(name), path.open("wb") as stream:
+        with self._explained(name), naming(path, NO_ROOM), path.open("wb") as stream:
             size = int(self._store.head(name)["size"])
             for start in range(0, size, PART_BYTES):
                 end = min(start + PART_BYTES, size)
