@@ -388,11 +388,6 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
         ],
     },
-    "tests/cluster/test_train_driver.py": {
-        f"{PACKAGE}/cluster/train_driver.py": [
-            (" and not _is_done(status, until):\n            raise", ":\n            raise"),
-        ],
-    },
     "tests/cluster/test_endings.py": {
         f"{PACKAGE}/runs/run_store.py": [
             ("        if not self._begun:\n", "        if True:\n"),
