@@ -63,7 +63,7 @@ class Watchdog:
 def allowing(seconds: float) -> Iterator[None]:
     """Let the watchdog of this process, if it has one, wait so much longer during the block.
 
-    The block feeds it not, and has no such block in it.
+    The block must not feed it, nor hold another one.
     """
     watchdog = Watchdog.current
     if watchdog is None:
