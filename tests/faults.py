@@ -1380,10 +1380,17 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('(*SEARCH, "precision")', "SEARCH"),
         ],
     },
+    "tests/storage/test_locks.py": {
+        f"{PACKAGE}/storage/locks.py": [
+            ("if leads_to(path, stream.fileno()):", "if True:"),
+            ("                    path.unlink(missing_ok=True)\n", "                    pass\n"),
+        ],
+    },
     "tests/export/test_exporting.py": {
         f"{PACKAGE}/commands/trained.py": [("if options.weights is not None:", "if False:")],
         f"{PACKAGE}/export/exporting.py": [
             ("if problem := agreement.problem(found, form):", "if problem := None:"),
+            ("with only_export(folder):", "if True:"),
         ],
         f"{PACKAGE}/export/agreement.py": [
             ("ours = ours.log_softmax(dim=-1).gather", "ours = ours.gather"),

@@ -245,6 +245,23 @@ def test_a_full_disk_is_one_line(made: Any, tmp_path: Path) -> None:
         exporting.export(made(), Full(), tmp_path / "exported", [""], [""])
 
 
+def test_two_exports_to_a_folder_do_not_mix(made: Any, tmp_path: Path) -> None:
+    """The second is refused while the first writes, and finds the first's folder after that."""
+    model, pairs = made()
+    folder = tmp_path / "new" / "exported"
+
+    class Met(Safetensors):
+        def write(self, translator: Translator, beside: Path) -> None:
+            super().write(translator, beside)
+            with pytest.raises(UserError, match=r"another process is writing .*exported: wait"):
+                exporting.export(model, Safetensors(), folder, *pairs)
+
+    assert exporting.export(model, Met(), folder, *pairs).same == 40
+    with pytest.raises(UserError, match="exported exists: name a folder that does not"):
+        exporting.export(model, Safetensors(), folder, *pairs)
+    assert [path.name for path in folder.parent.iterdir()] == ["exported"]
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from seq2sweep.errors import UserError
 from seq2sweep.storage import locks
-from seq2sweep.storage.locks import only_user, only_writer
+from seq2sweep.storage.locks import only_export, only_user, only_writer
 
 
 def hold_lock(folder: Path, lock: Callable[[Path], Any], held: Any) -> None:
@@ -76,3 +76,22 @@ def test_a_file_system_without_locks_is_named(
     monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.raises(UserError, match="file system without locks"), only_user(tmp_path):
         pass
+
+
+def test_the_lock_of_an_export_that_its_holder_removes_meanwhile_is_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try_lock, removed = locks.try_lock, []
+
+    def late(descriptor: int, path: Path, setting: str) -> bool:
+        if not removed:
+            path.unlink()
+            removed.append(path)
+        return try_lock(descriptor, path, setting)
+
+    monkeypatch.setattr(locks, "try_lock", late)
+    with only_export(tmp_path / "out"):
+        assert [path.name for path in tmp_path.iterdir()] == [".out.lock"]
+        with pytest.raises(UserError, match="is writing"), only_export(tmp_path / "out"):
+            pass
+    assert list(tmp_path.iterdir()) == []

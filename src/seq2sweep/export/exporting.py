@@ -17,6 +17,7 @@ from seq2sweep.export.to_marian import Marian
 from seq2sweep.export.to_onnx import Onnx
 from seq2sweep.export.to_safetensors import Safetensors
 from seq2sweep.storage.atomic import whole_folder
+from seq2sweep.storage.locks import only_export
 
 FORMATS: dict[str, Callable[[], Format]] = {
     "ctranslate2": Ctranslate2,
@@ -45,13 +46,25 @@ def export(
 ) -> Agreement:
     """Write the model into a folder that is not there yet, and see that it says what ours says.
 
-    Raises UserError where the folder exists or the format cannot hold the model, and
-    OperationalError where the two do not agree: then there is no folder.
+    Raises UserError where the folder exists, another process writes it, or the format cannot hold
+    the model, and OperationalError where the two do not agree: then there is no folder.
     """
-    if folder.exists() or folder.is_symlink():
-        raise UserError(f"{folder} exists: name a folder that does not, or remove it")
     if reason := form.refuses(translator):
         raise UserError(reason)
+    with only_export(folder):
+        return _write(translator, form, folder, sources, references, on_done)
+
+
+def _write(
+    translator: Translator,
+    form: Format,
+    folder: Path,
+    sources: Sequence[str],
+    references: Sequence[str],
+    on_done: Callable[[int], object],
+) -> Agreement:
+    if folder.exists() or folder.is_symlink():
+        raise UserError(f"{folder} exists: name a folder that does not, or remove it")
     with whole_folder(folder) as beside:
         try:
             form.write(translator, beside)

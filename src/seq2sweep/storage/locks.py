@@ -90,3 +90,25 @@ def _lock(path: Path, patience: float) -> Iterator[bool]:
             time.sleep(0.2)
             ours = try_lock(stream.fileno(), path, "cluster.storage")
         yield ours
+
+
+@contextlib.contextmanager
+def only_export(folder: Path) -> Iterator[None]:
+    """Be the only process to write a folder that is not there yet; UserError when another one is.
+
+    The lock, `.NAME.lock` beside the folder, is removed when the block ends.
+    """
+    path = folder.parent / f".{folder.name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with path.open("w") as stream:
+            if not try_lock(stream.fileno(), path, "FOLDER"):
+                raise UserError(
+                    f"another process is writing {folder}: wait for its end, or name another folder"
+                )
+            if leads_to(path, stream.fileno()):  # else who had it has removed it in between
+                try:
+                    yield
+                finally:
+                    path.unlink(missing_ok=True)
+                return
