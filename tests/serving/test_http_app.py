@@ -176,6 +176,7 @@ HOSTILE: list[tuple[Any, int, str]] = [
     ({"text": "a\nb"}, 422, "line break"),
     ({"text": "a\u2028b"}, 422, "line break"),
     (b'{"text": "\\ud800"}', 422, "an unpaired surrogate (U+D800 to U+DFFF)"),
+    (b'{"\\ud800": 1}', 422, "?: unknown key"),
     ({"text": ["a"] * 65}, 422, "65 lines: send at most 64"),
     ({"text": "alpha " * 2000}, 422, "tokens: send at most"),
     ({"text": "alpha " * 3000}, 422, "18000 characters: send at most 16384"),

@@ -336,6 +336,7 @@ def _shown(one: Translation) -> dict[str, Any]:
 def refusal(status: int, line: str) -> JSONResponse:
     """One line, without passwords, of at most 300 characters."""
     line = " ".join(redact(line).split())
+    line = line.encode("utf-8", "replace").decode()  # a key may have half a surrogate pair
     return JSONResponse({"error": line if len(line) <= 300 else f"{line[:297]}..."}, status)
 
 
