@@ -542,6 +542,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             (".to(torch.bfloat16)", ".float()"),
             ("len(text) > MOST_LINES:", "False:"),
             ('line.encode("utf-8", "replace").decode()', "line"),
+            ("        _check_drawn(source)  #", "        #"),
+            ("        _check_drawn(pairs[0].target)\n", ""),
             ("changes = asked.model_dump(", "changes = {} and asked.model_dump("),
         ],
         f"{PACKAGE}/serving/limits.py": [

@@ -131,6 +131,20 @@ def test_the_attention_page_is_that_of_the_pair(start: Start) -> None:
     assert "gamma <script>" not in answer.text
 
 
+@pytest.mark.parametrize("long", ["text", "target"])
+def test_what_is_too_long_to_draw_is_refused_and_not_searched(
+    start: Start, monkeypatch: pytest.MonkeyPatch, long: str
+) -> None:
+    client = start()
+    searched: list[Any] = []
+    monkeypatch.setattr(client.translator, "translate", searched.append)
+    tokens = len(client.translator.vocabulary.encode(["alpha " * 130])[0])
+    body = {"text": "alpha"} | {long: "alpha " * 130}
+    answer = client.post("/attend", body)
+    said = {"error": f"{tokens} tokens are too many to draw: send at most 128"}
+    assert (answer.status_code, answer.json(), searched) == (422, said, [])
+
+
 def test_it_says_what_the_model_is(start: Start) -> None:
     client = start()
     about = requests.get(client.address + "/model", timeout=20).json()

@@ -21,7 +21,7 @@ import contextlib
 import copy
 import hmac
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
@@ -199,17 +199,22 @@ class Answers:
         return HTMLResponse(await _answer(self.batcher.run(lambda: self._attend(asked))))
 
     def _attend(self, asked: AttendRequest) -> str:
+        model, vocabulary = self.translator.model, self.translator.vocabulary
+        [source] = vocabulary.encode(self.translator.clean([asked.text]))
+        _check_drawn(source)  # before it is searched for
         targets = [] if asked.target is None else [asked.target]
         pairs = attention_maps.pairs(self.translator, [asked.text], targets)
-        longest = max(len(pairs[0].source), len(pairs[0].target))
-        if longest > LONGEST_MAP:
-            raise UserError(f"{longest} tokens are too many to draw: send at most {LONGEST_MAP}")
-        model, vocabulary = self.translator.model, self.translator.vocabulary
+        _check_drawn(pairs[0].target)
         maps: list[Maps] = []
         numbers = head_numbers.measure(model, vocabulary, pairs, on_maps=maps.append)
         if not numbers:
             raise UserError("this model has no attention to show")
         return attention_page.render(maps, numbers, "")
+
+
+def _check_drawn(tokens: Sequence[int]) -> None:
+    if len(tokens) > LONGEST_MAP:
+        raise UserError(f"{len(tokens)} tokens are too many to draw: send at most {LONGEST_MAP}")
 
 
 class _Stream(StreamingResponse):
