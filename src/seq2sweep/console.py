@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
-from tqdm import tqdm
-
 CHANGES_NO_RESULT = "what a person sees while it runs"
 
 T = TypeVar("T")
@@ -72,7 +70,12 @@ def say(text: str, end: str = "\n") -> None:
 
     A progress bar steps aside for it; threads may speak at the same time.
     """
-    tqdm.write(text, file=sys.stdout, end=end)
+    if "tqdm" in sys.modules:
+        from tqdm import tqdm
+
+        tqdm.write(text, file=sys.stdout, end=end)
+    else:  # nobody has a bar; benchmarks.gpu runs where tqdm is not installed
+        sys.stdout.write(text + end)
     sys.stdout.flush()
     _heartbeat.said = time.monotonic()
 
@@ -129,6 +132,8 @@ def never_silent(what: str) -> Iterator[None]:
 
 def progress(items: Iterable[T], what: str, unit: str, total: int | None = None) -> Iterable[T]:
     """Iterate with a bar that shows rate and time left."""
+    from tqdm import tqdm
+
     return tqdm(items, total=total, **bar(what, unit))
 
 

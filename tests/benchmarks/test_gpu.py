@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,8 @@ import torch
 from benchmarks import gpu, gpu_check, gpu_parts
 from benchmarks.gpu_run import Run
 from seq2sweep.train import step
+
+from ..clone import ROOT
 
 
 def is_gone(pid: int) -> bool:
@@ -120,6 +124,48 @@ def test_without_time_a_part_is_not_begun(tmp_path: Path) -> None:
 def test_all_parts_have_a_limit_and_there_are_less_than_eight_minutes() -> None:
     assert list(gpu.PARTS) == list(gpu_parts.PARTS)
     assert gpu.ALL_SECONDS < 8 * 60
+
+
+BARE = """
+import sys
+from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
+
+named = {"torch", "numpy", "yaml", "safetensors", "sentencepiece"}
+of_torch = "functorch torchgen typing_extensions sympy mpmath networkx jinja2 markupsafe filelock"
+known = {"benchmarks", "seq2sweep", "fsspec", "triton"} | named | {*of_torch.split()}
+known |= sys.stdlib_module_names
+
+
+class Bare(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        top = name.partition(".")[0]
+        found = top in known or top.startswith("_sysconfigdata_")
+        return super().find_spec(name, path, target) if found else None
+
+
+sys.meta_path[:] = [BuiltinImporter, FrozenImporter, Bare]
+
+import torch
+from benchmarks import gpu, gpu_parts, gpu_run
+from seq2sweep.model import kernel_check
+
+run = gpu_run.Run(torch.device("cpu"), True, 0.0, lambda found: None)
+for part in ("machine", "checkpoint"):
+    gpu_parts.PARTS[part](run)
+assert not kernel_check.is_right("a kernel", run.device, lambda: 1.0, 0.5, "off by {}")
+assert "tqdm" not in sys.modules
+"""
+"""Where nothing is installed but what benchmarks/gpu.py names, and what PyTorch needs."""
+
+
+def test_the_named_packages_are_enough() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BARE], capture_output=True, text=True, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": "src", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "a kernel does not work on cpu (off by 1): training is slower without\n"
 
 
 def run_on_the_cpu() -> Run:
