@@ -37,6 +37,7 @@ def rate(run: Run, config: Config, seconds: float) -> dict[str, Any]:
         config, {"train.log_every": WINDOW, "train.checkpoint_every": 10**6}
     )
     if run.on_gpu:
+        torch.cuda.init()  # which the next call does not do for a device with a number
         torch.cuda.reset_peak_memory_stats(run.device)
     began, lines, first = time.perf_counter(), [], 0.0
     with training(run, often, 10**6) as events:

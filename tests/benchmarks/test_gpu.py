@@ -172,6 +172,30 @@ def run_on_the_cpu() -> Run:
     return Run(torch.device("cpu"), True, time.perf_counter(), lambda _: None)
 
 
+class BegunError(Exception):
+    """The training is to begin."""
+
+
+def test_a_device_with_a_number_is_ready_before_its_memory_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PyTorch's own function, on a machine without a GPU, as a process's first call of CUDA."""
+    calls: list[str] = []
+
+    def begin(*_: Any) -> None:
+        raise BegunError
+
+    monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: calls.append("init"))
+    monkeypatch.setattr(
+        torch._C, "_cuda_resetPeakMemoryStats", lambda _: calls.append("reset"), raising=False
+    )
+    monkeypatch.setattr(gpu_parts, "training", begin)
+    run = Run(torch.device("cuda:0"), True, 0.0, lambda _: None)
+    with pytest.raises(BegunError):
+        gpu_parts.rate(run, run.config("base"), 0.0)
+    assert calls == ["init", "reset"]
+
+
 def test_the_check_holds_and_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_on_the_cpu()
     assert gpu_check._exact(run, "scaled_dot_product", 13, 15)["gradients"] > 0  # it is bf16
