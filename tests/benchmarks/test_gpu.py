@@ -172,6 +172,36 @@ def run_on_the_cpu() -> Run:
     return Run(torch.device("cpu"), True, time.perf_counter(), lambda _: None)
 
 
+def test_the_rate_of_the_first_search_of_new_shapes_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, seen = [0.0], set[tuple[int, ...]]()
+
+    def search(model: Any, source: torch.Tensor, **_: Any) -> Any:
+        """15 tokens a sentence; 5 seconds where the shape is new, else 1."""
+        clock[0] += 1.0 if source.shape in seen else 5.0
+        seen.add(tuple(source.shape))
+        return [[SimpleNamespace(pieces=[0] * 15)]] * len(source)
+
+    def build(*_: Any) -> Any:
+        seen.clear()
+        model: Any = torch.nn.Module()
+        model.projection = torch.nn.Linear(4, 500)
+        return model
+
+    monkeypatch.setattr(gpu_parts, "search", search)
+    monkeypatch.setattr(gpu_parts, "build", build)
+    monkeypatch.setattr(Run, "now", lambda _: clock[0])
+    assert gpu_parts.decoding(run_on_the_cpu()) == {
+        f"{name}, {sentences} sentences": {
+            "first_tokens_per_second": sentences * 3.0,
+            "tokens_per_second": sentences * 15.0,
+        }
+        for name in ("float32", "bf16")
+        for sentences in (4, 8)
+    }
+
+
 class BegunError(Exception):
     """The training is to begin."""
 
