@@ -1121,6 +1121,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "above, several = self.parent.name, config.sweep.seeds > 1",
             ),
             ("variant.name != variant.variant", "True"),
+            ("if found.n < self.seeds", "if found.n < 1"),
             ('best, flops = f"{SCORE}valid_{score.name}"', 'best, flops = f"valid_{score.name}"'),
         ],
         f"{PACKAGE}/tracking/mlflow_runs.py": [
@@ -1302,6 +1303,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/report/aggregate.py": [
             ("_t(n - 1) * deviation / math.sqrt(n)", "_t(n - 1) * deviation / n"),
             ("mean, n = one.mean - other.mean", "mean, n = other.mean - one.mean"),
+            ("known.n < measured", "known.n < 0"),
+            (
+                'for name in ("valid_perplexity", variant.score.name)',
+                "for name in [variant.score.name]",
+            ),
         ],
     },
     "tests/report/test_table.py": {

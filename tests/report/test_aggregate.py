@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from seq2sweep.report.aggregate import Estimate, Variant, aggregate, difference, estimate
+from seq2sweep.report.aggregate import (
+    Estimate,
+    Variant,
+    aggregate,
+    difference,
+    estimate,
+    most_seeds,
+)
 from tests.report.made_up_results import failed, sweep, table3_sweep, trial
 
 
@@ -57,6 +64,33 @@ def test_curves_are_means_where_all_seeds_have_a_loss() -> None:
     assert variants(record)["base"].curve == [(1, 5.0), (3, 2.5)]
 
 
+def test_the_status_says_which_figures_are_of_fewer_seeds() -> None:
+    """One that diverged has no perplexity, and one that could not be scored no BLEU."""
+    record = table3_sweep(3)
+    seeds: dict[str, list[dict[str, Any]]] = {}
+    for one in record["trials"]:
+        seeds.setdefault(one["variant"], []).append(one)
+    seeds["base"][0]["valid_perplexity"] = None
+    for one in seeds["A-heads-1"][:2]:
+        one["bleu"] = None
+    seeds["A-heads-16"][2] |= {"valid_perplexity": math.inf, "bleu": None}
+    seeds["C-d_model-1024"][0]["bleu"] = None
+    for one in seeds["E-learned-positions"]:
+        one["bleu"] = None  # a dash says it
+    found = variants(record)
+    assert {name: found[name].status for name in seeds if found[name].status != "finished"} == {
+        "base": "finished, perplexity of 2 seeds",
+        "A-heads-1": "finished, BLEU of 1 seed",
+        "A-heads-16": "finished, perplexity of 2 seeds, BLEU of 2 seeds",
+        "C-d_model-1024": "2 of 3 seeds finished, BLEU of 1 seed",
+        "big": "refused",
+    }
+    assert {found[name].state for name in seeds} == {"finished", "refused"}
+    assert most_seeds(list(found.values())) == 3
+    # Nor does the note say less where no variant has all its scores.
+    assert most_seeds([found["A-heads-1"]]) == 3
+
+
 def test_only_what_was_stopped_speaks_for_a_variant_none_of_which_finished() -> None:
     record = table3_sweep(3)
     stopped = [t for t in record["trials"] if t["variant"] == "A-heads-1"]
@@ -64,7 +98,9 @@ def test_only_what_was_stopped_speaks_for_a_variant_none_of_which_finished() -> 
         one |= {"status": "stopped early", "steps": steps}
     stopped[2] |= failed("failed", "out of memory")
     found = variants(record)["A-heads-1"]
-    assert (found.state, found.status) == ("stopped", "stopped early at step 100, 200")
+    assert (found.state, found.status) == (
+        *("stopped", "2 of 3 seeds stopped early at step 100, 200"),
+    )
     assert found.figures["bleu"] is not None
     assert found.figures["bleu"].n == 2
     assert found.against is None

@@ -394,6 +394,19 @@ def test_a_variant_ends_as_its_seeds_did(sweep: Sweep, store: tuple[str, Path]) 
     )
 
 
+def test_a_mean_of_fewer_seeds_says_of_how_many(sweep: Sweep, store: tuple[str, Path]) -> None:
+    with sweep.parent, sweep.recorder:
+        sweep.end("base seed=1", valid_perplexity=None)  # it diverged
+        sweep.end("base seed=2")
+        sweep.score("base seed=2", 30.0)  # the other could not be scored
+    metrics = sweep.recorded(store)["base"].data.metrics
+    of = {name: n for name, n in metrics.items() if name.endswith("_n")}
+    assert of.keys() > {"train/valid_perplexity_n", "score/valid_bleu_n"}
+    assert set(of.values()) == {1}
+    assert "train/valid_loss_n" not in of
+    assert (metrics["train/valid_perplexity"], metrics["score/valid_bleu"]) == (9.0, 30.0)
+
+
 def test_an_interruption_ends_all_that_had_no_end(sweep: Sweep, store: tuple[str, Path]) -> None:
     def work() -> None:
         with sweep.parent, sweep.recorder:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -144,8 +144,13 @@ def aggregate(sweep: Mapping[str, Any]) -> list[Variant]:
 
 
 def most_seeds(variants: Sequence[Variant]) -> int:
-    """The largest number of trainings that a variant's score is the mean of, at least 1."""
-    return max((known.n for variant in variants if (known := variant.scored)), default=1)
+    """The largest number of trainings that a variant's figures are the means of, at least 1."""
+    found = [
+        variant.figures[name]
+        for variant in variants
+        for name in ("valid_perplexity", variant.score.name)
+    ]
+    return max((known.n for known in found if known), default=1)
 
 
 def against(ours: Estimate, theirs: Estimate, significance: Mapping[str, Any] | None) -> Against:
@@ -182,6 +187,7 @@ def _variant(name: str, trials: Sequence[Trial], score: Score) -> Variant:
     found["parameters"] = over_seeds(trials, "parameters")
     state, status = _state(trials, finished, stopped)
     first = trials[0]
+    fewer = _fewer(found, score, len(measured))
     return Variant(
         name=name,
         score=score,
@@ -190,7 +196,7 @@ def _variant(name: str, trials: Sequence[Trial], score: Score) -> Variant:
         changes=first["changes"],
         settings={**first["train"], **first["model"]},
         state=state,
-        status=status,
+        status=", ".join([status, *fewer]),
         figures=found,
         curve=_curve(measured),
         failures=_failures(name, trials),
@@ -229,10 +235,20 @@ def _state(
         return "finished", f"{len(finished)} of {len(trials)} seeds finished"
     if stopped:
         steps = sorted({whole(trial["steps"]) for trial in stopped})
-        return "stopped", f"stopped early at step {', '.join(steps)}"
+        some = "" if len(stopped) == len(trials) else f"{len(stopped)} of {len(trials)} seeds "
+        return "stopped", f"{some}stopped early at step {', '.join(steps)}"
     statuses = {trial["status"] for trial in trials}
     state = statuses.pop() if len(statuses) == 1 else "failed"
     return state, state
+
+
+def _fewer(found: Mapping[str, Estimate | None], score: Score, measured: int) -> Iterator[str]:
+    """Which figures are of fewer trials than were measured, as one that diverged has no perplexity
+    and one that could not be scored no score."""
+    for figure, name in (("valid_perplexity", "perplexity"), (score.name, score.label)):
+        known = found[figure]
+        if known is not None and known.n < measured:
+            yield f"{name} of {known.n} seed{'s' * (known.n > 1)}"
 
 
 def over_seeds(trials: Sequence[Trial], name: str) -> Estimate | None:

@@ -185,7 +185,8 @@ class SweepRecorder:
 
 
 class VariantRun:
-    """The run of a variant: of each metric of its seeds' runs the mean and the deviation."""
+    """The run of a variant: of each metric of its seeds' runs the mean and the deviation, and of
+    how many seeds they are where it is not of all."""
 
     def __init__(self, run: Recorder, variant: Variant) -> None:
         self.run, self.variant, self.seeds = run, variant, variant.config.sweep.seeds
@@ -213,7 +214,7 @@ class VariantRun:
         """Record what is known of scores, then the rest, once; some seeds may have no scores."""
         if not self.logged and len(self.ended) == self.seeds:
             self.logged, measured = True, self._measured()
-            pooled = self._pool([trial.scores for trial in measured if trial.scores])
+            pooled = self._pool([trial.scores for trial in measured])
             pooled |= self._pool([trial.metrics for trial in measured])
             self.run.describe(described(self.variant, pooled))
 
@@ -228,12 +229,14 @@ class VariantRun:
     def _pool(self, trials: list[dict[str, float]]) -> dict[str, float]:
         pooled: dict[str, float] = {}
         for name in dict.fromkeys(name for metrics in trials for name in metrics):
-            values = [metrics[name] for metrics in trials if name in metrics]
-            if all(map(math.isfinite, values)):
+            known = [metrics[name] for metrics in trials if name in metrics]
+            if values := [value for value in known if math.isfinite(value)]:
                 found = estimate(values)
                 pooled[name] = found.mean
                 if found.deviation is not None:
                     pooled[f"{name}_std"] = found.deviation
+                if found.n < self.seeds:
+                    pooled[f"{name}_n"] = found.n
         if pooled:
             self.run.log(pooled)
         return pooled
