@@ -1310,6 +1310,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
         ],
     },
+    "tests/report/test_number_format.py": {
+        f"{PACKAGE}/report/number_format.py": [
+            ("if abs(value) < LARGE else powers(value)", "if abs(value) < LARGE else 'large'"),
+            ("    text = fixed(abs(value), decimals)", '    text = f"{abs(value):.{decimals}f}"'),
+        ],
+    },
     "tests/report/test_table.py": {
         f"{PACKAGE}/report/aggregate.py": [
             ("measured = finished or stopped", "measured = [*finished, *stopped]"),

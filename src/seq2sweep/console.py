@@ -162,9 +162,9 @@ def duration(seconds: float) -> str:
     return f"{minutes}m{left:02d}s" if minutes else f"{left}s"
 
 
-def perplexity(value: float) -> str:
+def perplexity(value: float, decimals: int = 2) -> str:
     """`4.92`; `6.3e+41` of a training that has diverged, which would fill the line."""
-    return f"{value:.2f}" if not value >= 1e6 else f"{value:.1e}"
+    return f"{value:.{decimals}f}" if not value >= 1e6 else f"{value:.1e}"
 
 
 def columns(rows: Sequence[Sequence[str]], aligned: str | None = None) -> list[str]:

@@ -24,6 +24,15 @@ def test_numbers_as_people_write_them() -> None:
     ]
     assert number_format.percent(0.0512) == "5.1\u202f%"
     assert number_format.fixed(math.inf, 2) == number_format.MISSING
+    # A training that diverged has a perplexity of up to 305 digits.
+    assert [number_format.fixed(x, 2) for x in (999_999.25, 1e6, -1e150)] == [
+        *("999999.25", "1.0\u202f×\u202f10⁶", "-1.0\u202f×\u202f10¹⁵⁰"),
+    ]
+    assert [number_format.signed(x, 2) for x in (1e150, -1e6)] == [
+        *("+1.0\u202f×\u202f10¹⁵⁰", "−1.0\u202f×\u202f10⁶"),
+    ]
+    large = Estimate(1e150, 3, 2e150, 5e150)
+    assert table.with_margin(large, 2) == "1.0\u202f×\u202f10¹⁵⁰ ± 5.0\u202f×\u202f10¹⁵⁰"
     assert [number_format.p_value(p) for p in (0.0312, 0.0004, 1.0, None)] == [
         *("0.031", "< 0.001", "1.000", number_format.MISSING),
     ]

@@ -7,6 +7,7 @@ import dataclasses
 import html
 import html.parser
 import json
+import math
 import re
 import subprocess
 import sys
@@ -131,6 +132,24 @@ def test_page_says_when_the_commit_is_not_all() -> None:
     assert "git checkout 4ad1c0   # and changes that were not committed" in page.render(changed)
     unknown = dataclasses.replace(given, lineage={"git.commit": "unknown"})
     assert "git checkout" not in page.render(unknown)
+
+
+def test_a_training_that_diverged_is_still_a_page() -> None:
+    """Its perplexity is at most e to the 700."""
+    record, large = sweep(), math.exp(700)
+    record["trials"][1] |= {"valid_perplexity": large, "bleu": 0.0}
+    given = results()
+    given = dataclasses.replace(
+        given,
+        sweep=record,
+        train={**given.train, "final": {"valid_perplexity": large}},
+        evaluate={**given.evaluate, "perplexity": large},
+    )
+    written = {"index.html": page.render(given), **formats.table_files(record, "en → de", 90)}
+    del written["table3.csv"]
+    for name, text in written.items():
+        assert not re.search(r"\d{30}", text), name
+        assert ("$^{304}$" if name == "table3.tex" else "10³⁰⁴") in text, name
 
 
 def test_page_is_the_same_each_time(rendered: str) -> None:

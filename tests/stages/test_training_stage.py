@@ -47,3 +47,14 @@ def test_tokens_a_pass_are_told_and_recorded_as_a_number(
         recorded.clear()
         train_stage.train(tiny_config, store, Path("encoded"), "data", run)
         assert recorded == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(4.917, "4.92"), (1e150, "1.0e+150"), (None, "not finite")]
+)
+def test_a_perplexity_never_fills_the_line(
+    value: float | None, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = {"kind": "validated", "step": 5, "valid_loss": 1.5, "valid_perplexity": value}
+    train_stage.say_progress(entry, 10)
+    assert capsys.readouterr().out.endswith(f"valid loss 1.50  valid perplexity {text}\n")

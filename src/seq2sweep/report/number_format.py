@@ -5,22 +5,25 @@ from __future__ import annotations
 import math
 
 MISSING = "–"
+LARGE = 1e6
+"""From here on only powers of ten are read: the perplexity of a training that diverged."""
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def fixed(value: float | None, decimals: int) -> str:
-    """`4.917` with 2 decimals is `4.92`; a dash for a figure that does not exist."""
+    """`4.917` with 2 decimals is `4.92`; a dash for a figure that does not exist; LARGE ones as
+    `powers`."""
     if value is None or not math.isfinite(value):
         return MISSING
-    return f"{value:.{decimals}f}"
+    return f"{value:.{decimals}f}" if abs(value) < LARGE else powers(value)
 
 
 def signed(value: float | None, decimals: int) -> str:
     """A difference: `+0.37`, `−0.90`, `0.00` without a sign."""
     if value is None or not math.isfinite(value):
         return MISSING
-    text = f"{abs(value):.{decimals}f}"
-    if float(text) == 0:
+    text = fixed(abs(value), decimals)
+    if abs(value) < LARGE and float(text) == 0:
         return text
     return ("+" if value > 0 else "−") + text
 

@@ -200,7 +200,7 @@ def say_progress(entry: dict[str, Any], steps: int) -> None:
 
 def number(value: float | None, decimals: int = 2) -> str:
     """Rounded; the journal holds null for what is no number."""
-    return "not finite" if value is None else f"{value:.{decimals}f}"
+    return "not finite" if value is None else console.perplexity(value, decimals)
 
 
 def export(
