@@ -463,7 +463,22 @@ def test_a_description_that_a_person_has_changed_stays(run: Run) -> None:
     run.describe("of the run " + "x" * 9000)
     own = run.stored().data.tags["mlflow.note.content"]
     assert own.startswith("of the run xxx")
+    assert own.endswith("xxx... [cut, 9011 characters in all]")
     assert len(own) == 5000
+
+
+@pytest.mark.parametrize(("rows", "left"), [(60, 0), (70, 4), (1000, 934)])
+def test_a_description_has_whole_rows_and_says_how_many_it_lacks(
+    run: Run, rows: int, left: int
+) -> None:
+    """Of a table that MLflow would not take; its first row is the base's."""
+    head = ["[All figures](#)", "", "| variant | BLEU  |", "| ------- | ----- |"]
+    table = [f"| {number:<60} | 31.40 |" for number in range(rows)]
+    run.describe("\n".join([*head, *table]))
+    own = run.stored().data.tags["mlflow.note.content"].split("\n")
+    note = f"Rows left out here: {left}. The link above leads to the whole table."
+    assert own == [*head, *table[: rows - left], *(["", note] if left else [])]
+    assert len("\n".join(own)) <= 5000
 
 
 def test_files_of_a_finished_run_stay_unless_they_are_replaced(run: Run, tmp_path: Path) -> None:

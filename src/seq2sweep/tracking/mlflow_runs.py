@@ -41,7 +41,7 @@ from seq2sweep.tracking.mlflow_store import (
     RefusedError,
     saved_view,
 )
-from seq2sweep.tracking.recorder import LONGEST_TAG
+from seq2sweep.tracking.recorder import LONGEST_TAG, cut
 
 Point = tuple[float, int, Mapping[str, float | None]]
 """Unix seconds, step and metrics by name; None is no number."""
@@ -183,7 +183,7 @@ class Run:
 
     def describe(self, markdown: str, experiment: bool = False) -> None:
         """Set the description of the run, or of its experiment unless a person has written that."""
-        text = markdown[:LONGEST_TAG]
+        text = _whole_rows(markdown)
         if not experiment:
             self.tag({NOTE: text})
             return
@@ -317,6 +317,18 @@ class Run:
             model_id=model.model_id,
         )
         return str(created.version)
+
+
+def _whole_rows(markdown: str) -> str:
+    """A description that MLflow takes: of a table at its end the rows that fit, and how many are
+    left out."""
+    if len(markdown) <= LONGEST_TAG:
+        return markdown
+    note = "\n\nRows left out here: {}. The link above leads to the whole table."
+    digits = len(str(len(markdown)))
+    shown = markdown[: LONGEST_TAG - len(note) - digits].rpartition("\n")[0]
+    left = markdown.count("\n") - shown.count("\n")
+    return shown + note.format(left) if shown else cut(markdown, LONGEST_TAG)
 
 
 def _sha256(text: str) -> str:

@@ -311,15 +311,16 @@ def clean_params(values: Mapping[str, Any]) -> dict[str, str]:
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for key, value in values.items()
     }
-    return {key: _cut(redact(text), LONGEST_PARAM) for key, text in texts.items()}
+    return {key: cut(redact(text), LONGEST_PARAM) for key, text in texts.items()}
 
 
 def clean_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """Tags with passwords masked, folders relative, and long values cut with a note."""
-    return {key: _cut(_relative(redact(value)), LONGEST_TAG) for key, value in tags.items()}
+    return {key: cut(_relative(redact(value)), LONGEST_TAG) for key, value in tags.items()}
 
 
-def _cut(text: str, longest: int) -> str:
+def cut(text: str, longest: int) -> str:
+    """At most `longest` characters of a text; a note at the end where it has more."""
     if len(text) <= longest:
         return text
     note = f"... [cut, {len(text)} characters in all]"
