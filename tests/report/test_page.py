@@ -134,6 +134,14 @@ def test_page_says_when_the_commit_is_not_all() -> None:
     assert "git checkout" not in page.render(unknown)
 
 
+@pytest.mark.parametrize("kind", ["paper", "power"])
+def test_a_length_penalty_that_is_not_the_papers_is_named(kind: str) -> None:
+    given = results()
+    evaluate = {**given.evaluate, "length_penalty": kind}
+    text = page.render(dataclasses.replace(given, evaluate=evaluate))
+    assert ("(length penalty power), stopping " in text) is (kind == "power")
+
+
 def test_a_training_that_diverged_is_still_a_page() -> None:
     """Its perplexity is at most e to the 700."""
     record, large = sweep(), math.exp(700)

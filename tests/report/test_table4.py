@@ -135,6 +135,19 @@ def test_the_file_of_numbers_is_not_rounded() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["paper", "power", None])
+def test_a_length_penalty_that_is_not_the_papers_is_named(kind: str | None) -> None:
+    """The same alpha is of another rule then; a file of an earlier version does not name it."""
+    made = parser()
+    known = {} if kind is None else {"length_penalty": kind}
+    scores = {key: value for key, value in made.evaluate.items() if key != "length_penalty"}
+    files = table4_files(dataclasses.replace(made, evaluate=scores | known))
+    for format in ("md", "tex", "html"):
+        assert ("(length penalty power)" in files[f"table4.{format}"]) is (kind == "power")
+    found = rows(files["table4.csv"])
+    assert [row["length_penalty"] for row in found[:2]] == [kind or "paper"] * 2
+
+
 GAIN = {"f1_difference": 1.234, "low": -0.2, "high": 2.5, "p": 0.081, "seen": False}
 SILVER = {"parsed": 3000, "agreed": 690, "gold": 4000}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 MISSING = "–"
 LARGE = 1e6
@@ -68,3 +70,11 @@ def p_value(p: float | None) -> str:
     if p is None:
         return MISSING
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def decoding(evaluate: Mapping[str, Any]) -> str:
+    """`beam 4, α 0.6`, of metrics/evaluate.json; the kind of length penalty where it is not the
+    paper's, by which α is of another rule."""
+    kind = evaluate.get("length_penalty", "paper")
+    named = "" if kind == "paper" else f" (length penalty {kind})"
+    return f"beam {plain(evaluate['beam'])}, α {plain(evaluate['alpha'])}{named}"

@@ -12,7 +12,7 @@ from seq2sweep import console
 from seq2sweep.report import plots, samples, sweep_plots, templates
 from seq2sweep.report.aggregate import aggregate, most_seeds
 from seq2sweep.report.attention import heads_table
-from seq2sweep.report.number_format import MISSING, fixed, percent, plain, powers, whole
+from seq2sweep.report.number_format import MISSING, decoding, fixed, percent, plain, powers, whole
 from seq2sweep.report.paper_tables import table1 as layer_types
 from seq2sweep.report.paper_tables import table2 as architectures
 from seq2sweep.report.paper_tables.table4 import Parser
@@ -143,8 +143,7 @@ def _facts(results: Results, more: Mapping[str, str]) -> dict[str, str]:
         "Model FLOPs utilisation": percent(train["mfu"]),
         "Device-hours": fixed(train.get("device_hours"), 2),
         "Energy": f"{fixed(train.get('energy_kwh'), 3)}\u202fkWh",
-        "Decoding": f"beam {plain(evaluate['beam'])}, α {plain(evaluate['alpha'])}, "
-        f"stopping {evaluate.get('stopping', 'exact')}, "
+        "Decoding": f"{decoding(evaluate)}, stopping {evaluate.get('stopping', 'exact')}, "
         f"in {evaluate.get('search_precision', 'float32')}",
         "Decoding speed": f"{whole(evaluate['decode_tokens_per_second'])} tokens a second",
         "Checkpoints averaged": ", ".join(steps) or "none",

@@ -10,7 +10,7 @@ from seq2sweep.evaluate.brackets import left_out
 from seq2sweep.presets.parsers import ROWS, SEMI_SUPERVISED
 from seq2sweep.report.formats import as_csv, paper_files
 from seq2sweep.report.markdown import Table
-from seq2sweep.report.number_format import MISSING, fixed, millions, plain, signed, whole
+from seq2sweep.report.number_format import MISSING, decoding, fixed, millions, plain, signed, whole
 
 TITLE = "Table 4, measured"
 RIVALS = {"recurrent": "GNMT", "convolutional": "ConvS2S", "bytenet": "ByteNet"}
@@ -45,6 +45,7 @@ CSV_COLUMNS = (
     "parameters",
     "beam",
     "alpha",
+    "length_penalty",
     "constrained",
     "sentences",
     "errors",
@@ -144,6 +145,7 @@ def _of_training(
         **{key: model.get(key) for key in ("layers", "d_model")},
         "parameters": parser.parameters,
         **{key: evaluate[key] for key in ("beam", "alpha")},
+        "length_penalty": evaluate.get("length_penalty", "paper"),
     }
     counts = {key: evaluate[key] for key in ("sentences", "errors", "skipped")}
     malformed = (evaluate.get("well_formed") or {}).get("malformed")
@@ -207,7 +209,7 @@ def _rows(parser: Parser, trained_on: str, evaluate: Mapping[str, Any]) -> list[
         parser.dataset,
         *(plain(model.get(key, MISSING)) for key in ("layers", "d_model")),
         millions(parser.parameters),
-        f"beam {plain(evaluate['beam'])}, α {plain(evaluate['alpha'])}",
+        decoding(evaluate),
     )
     rows = [(parser.name, *system, *_scores(evaluate, plus_or_minus))]
     if free := evaluate.get("unconstrained"):
