@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from seq2sweep import console
 from seq2sweep.evaluate.brackets import left_out
 
 
 def in_words(scores: Mapping[str, Any]) -> str:
     """scores: as in metrics/evaluate.json."""
     main = _of_translations(scores) if "bleu" in scores else _of_trees(scores)
-    return f"{main}, perplexity {scores['perplexity']:.3f}"
+    return f"{main}, perplexity {console.perplexity(scores['perplexity'], 3)}"
 
 
 def _of_translations(scores: Mapping[str, Any]) -> str:
