@@ -421,6 +421,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if all(record.started for record in self.records):", "if False:"),
             ("if not record.status or record", "if record"),
             ("not scored ({why}{traces})", "not scored ({why})"),
+            ("store.retried(trials.children)", "[]"),
             ("if (full := no_room(cause, record.store)) is not None:", "if not (full := cause):"),
         ],
     },
@@ -1145,6 +1146,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/sweep/test_variants.py": {
         f"{PACKAGE}/sweep/variants.py": [
             ("train = dataclasses.replace(first, seed=seed)", "train = first"),
+            ("renamed.pop(variant.fingerprint[:8], variant.slug)", "variant.slug"),
+            ("renamed.pop(variant", "renamed.get(variant"),
         ],
     },
     "tests/sweep/test_contest.py": {

@@ -45,7 +45,12 @@ def there(config: Config, bucket: str) -> Iterator[Config]:
 
 @pytest.mark.thorough
 def test_it_is_the_sweep_of_a_folder(
-    cluster: None, config: Config, there: Config, tiny_corpus: Corpus, tmp_path: Path
+    cluster: None,
+    config: Config,
+    there: Config,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wanted, _ = sweep(config, tiny_corpus, tmp_path / "folder")
     found, listener = sweep(there, tiny_corpus, tmp_path / "first")
@@ -65,11 +70,14 @@ def test_it_is_the_sweep_of_a_folder(
     assert found[2].cause == wanted[2].cause
 
     # Another machine, with nothing of its own: no trial that ended is trained or scored again.
+    # Under other names too.
+    monkeypatch.setattr("seq2sweep.sweep.variants._text", lambda value: f"{value}!")
     again, listener = sweep(there, tiny_corpus, tmp_path / "second")
     for first, second in zip(found[:2], again[:2], strict=True):
         assert second.metrics == first.metrics
         assert second.translations.read_text() == first.translations.read_text()
-        assert "result" not in listener.of(first.variant.name)
+        assert "result" not in listener.of(second.variant.name)
+    assert again[1].variant.name != found[1].variant.name
     objects = ObjectStore(f"{there.cluster.storage}/sweep").sizes()
     assert not [name for name in objects if name.startswith("attempts/")]
 

@@ -351,7 +351,7 @@ def test_a_trial_is_scored_while_the_last_ones_still_train(
 def test_what_is_not_to_be_scored_is_scored_only_when_it_is_asked_for(
     cluster: None, config: Config, tiny_corpus: Corpus, project: Path
 ) -> None:
-    """A try of a learning rate, which may be the final training too."""
+    """A try of a learning rate, which may be the final training too, under another name."""
     one = configuration.with_changes(
         config, {"sweep.base": {"train.steps": 4}, "sweep.space": {}, "sweep.scheduler": "none"}
     )
@@ -360,7 +360,7 @@ def test_what_is_not_to_be_scored_is_scored_only_when_it_is_asked_for(
         listener = Listener()
         (result,) = run_sweep(
             one,
-            [dataclasses.replace(base, scored=scored)],
+            [dataclasses.replace(base, variant="best" if scored else "tried", scored=scored)],
             encoded=tiny_corpus.encoded,
             project=project,
             name="sweep",
@@ -371,6 +371,8 @@ def test_what_is_not_to_be_scored_is_scored_only_when_it_is_asked_for(
         assert result.status == "finished"
         assert result.metrics["valid_perplexity"] > 1
         assert ("scored" in listener.of("base")) is ("bleu" in result.metrics) is scored
+        assert ("result" in listener.of("base")) is not scored
+        assert result.journal.parent.name.startswith("tried-")
 
 
 def test_a_trial_that_fits_nowhere_is_an_error_at_once(

@@ -30,6 +30,9 @@ def test_objects_come_and_go(bucket: str, tmp_path: Path) -> None:
     here.write("a", b"4")
     assert other.read("a") == b"4"
     assert other.at("folder").sizes() == {"b": 0}
+    here.write("folder/below/c", b"")
+    assert (other.folders(), other.at("folder").folders()) == (["folder"], ["below"])
+    here.delete("folder/below/c")
     for _ in range(2):
         here.delete("a")
     assert other.sizes() == {"folder/b": 0}

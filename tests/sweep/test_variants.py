@@ -20,7 +20,14 @@ from seq2sweep import presets
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.hardware import Precision
-from seq2sweep.sweep.variants import Refused, Variant, as_scored, in_one_precision, variants
+from seq2sweep.sweep.variants import (
+    Refused,
+    Variant,
+    as_scored,
+    folder_names,
+    in_one_precision,
+    variants,
+)
 from seq2sweep.train.step import choose_precision
 
 
@@ -126,6 +133,24 @@ def test_the_folder_stays_the_same_when_only_decoding_changes(base: Config) -> N
     space = {"model.heads": [1]}
     beam = configuration.with_changes(swept(base, space), {"evaluate.beam": 7})
     assert [v.slug for v in accepted(beam)] == [v.slug for v in accepted(swept(base, space))]
+
+
+def test_the_folder_is_found_again_when_only_the_name_changes(base: Config) -> None:
+    space = {"model.heads": [1, 2], "model.dropout": [0.2]}
+    other = dict(reversed(space.items()))
+    before, after = (accepted(swept(base, each, method="grid")) for each in (space, other))
+    there = folder_names(before, [])
+    assert there == [v.slug for v in before]
+    assert {v.slug for v in after} & {*there} == {"base-" + before[0].fingerprint[:8]}
+    assert sorted(folder_names(after, there)) == sorted(there)
+    assert [name[-8:] for name in folder_names(after, there)] == [v.slug[-8:] for v in after]
+    # What has a folder of its own keeps it.
+    both = [*there, *(v.slug for v in after)]
+    assert folder_names(after, both) == [v.slug for v in after]
+    # No folder is that of two, though their hashes begin alike, as of these one and the same.
+    twice = [dataclasses.replace(before[1], variant=name) for name in ("a", "b", before[1].name)]
+    assert folder_names(twice, [before[1].slug]) == [v.slug for v in twice]
+    assert folder_names(twice[:2], [before[1].slug]) == [before[1].slug, twice[1].slug]
 
 
 def test_numbers_that_yaml_reads_as_text_are_numbers(base: Config) -> None:

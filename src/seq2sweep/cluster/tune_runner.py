@@ -37,7 +37,7 @@ from seq2sweep.runs.remote_run_store import driver_store, worker_store
 from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import INTERRUPTED, OnTrial, TrialRecord, TrialResult
-from seq2sweep.sweep.variants import Variant
+from seq2sweep.sweep.variants import Variant, folder_names
 
 SCORING_LOG_NAME = "scoring.failure.log"
 
@@ -80,11 +80,11 @@ def run_sweep(
     store = driver_store(config.cluster.storage, folder)
     schedule = _schedule(config.sweep)
     with store.driving():
+        trials = store.child("trials")
+        names = folder_names(variants, store.retried(trials.children))
         records = [
-            TrialRecord.open(
-                variant, store.child(f"trials/{variant.slug}"), schedule, scorer, final
-            )
-            for variant in variants
+            TrialRecord.open(variant, trials.child(folder), schedule, scorer, final)
+            for variant, folder in zip(variants, names, strict=True)
         ]
         rungs = _rungs(config.sweep, records)
         data = store.publish(encoded.resolve())

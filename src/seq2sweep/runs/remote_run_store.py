@@ -68,6 +68,9 @@ class RemoteRunStore(RunStore):
         folder = super().child(name).folder
         return RemoteRunStore(f"{self.location}/{name}", folder, self.attempt)
 
+    def children(self) -> list[str]:
+        return self.objects.folders()
+
     def write(self, name: str, text: str) -> None:
         super().write(name, text)
         self.objects.write(name, text.encode())

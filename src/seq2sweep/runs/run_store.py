@@ -87,6 +87,10 @@ class RunStore:
         folder.mkdir(parents=True, exist_ok=True)
         return RunStore(folder, self.attempt)
 
+    def children(self) -> list[str]:
+        """The names of what is kept below it: the trials of a sweep."""
+        return [path.name for path in self.folder.iterdir() if path.is_dir()]
+
     def write(self, name: str, text: str) -> None:
         """Keep a small file, whole or not at all."""
         write_whole(self.folder / name, text)

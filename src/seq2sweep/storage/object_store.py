@@ -111,6 +111,11 @@ class ObjectStore:
             }
         return dict(sorted(found.items()))
 
+    def folders(self) -> list[str]:
+        """What the names of objects here that have a `/` begin with; what is below is not read."""
+        with self._explained():
+            return [str(name) for name in self._store.list_with_delimiter()["common_prefixes"]]
+
     def delete(self, name: str) -> None:
         """Remove an object, if it is there."""
         with contextlib.suppress(FileNotFoundError), self._explained(name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,23 @@ class Refused:
     cause: str
     values: dict[str, dict[str, Any]]
     row: table3.Row | None = None
+
+
+def folder_names(variants: Iterable[Variant], there: Iterable[str]) -> list[str]:
+    """The folder of each variant of a sweep: its slug, or what it was trained in before.
+
+    there: the folders that the sweep has. A name follows the keys of sweep.space and their order,
+    so one that trains the same may be there under another. No two variants get the same folder.
+    """
+    variants, present = list(variants), set(there)
+    slugs = {variant.slug for variant in variants}
+    renamed = {name.rpartition("-")[2]: name for name in sorted(present - slugs, reverse=True)}
+    return [
+        variant.slug
+        if variant.slug in present
+        else renamed.pop(variant.fingerprint[:8], variant.slug)
+        for variant in variants
+    ]
 
 
 Trainings = dict[str, list[Variant] | Refused]
