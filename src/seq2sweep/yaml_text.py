@@ -17,6 +17,8 @@ MOST_VALUES = 20_000
 LONGEST_NUMBER = 100
 """Characters. Reading a number takes time that grows with the square of its digits."""
 
+_MISREAD = re.compile("[-+]?0[0-9_]+|.*:.*")
+"""Numbers that PyYAML takes for octal or sexagesimal, and other readers for something else."""
 _UNWRITABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, tabs and ends of lines apart, and halves of surrogate pairs."""
 
@@ -30,7 +32,8 @@ def read_yaml(text: str) -> Any:
 
     Refused besides what is no YAML: a key that appears twice (PyYAML keeps the last without a
     word), more than the bounds above, an alias inside of what it stands for, whole numbers of more
-    than 63 bits, and characters that no file name or line of text can have.
+    than 63 bits, numbers with a leading zero or a colon (0500 would be 320, and 8:20 would be 500),
+    and characters that no file name or line of text can have.
     """
     if len(text.encode("utf-8", "surrogatepass")) > MOST_BYTES:
         raise yaml.YAMLError(f"it is longer than {MOST_BYTES >> 10} KiB")
@@ -91,6 +94,8 @@ class _Loader(yaml.SafeLoader):
         """Whole or not."""
         if len(node.value) > LONGEST_NUMBER:
             raise _wrong(f"a number of {len(node.value)} characters", node)
+        if _MISREAD.fullmatch(node.value):
+            raise _wrong("a number with a leading zero or a colon", node)
         if node.tag == "tag:yaml.org,2002:float":
             return float(self.construct_yaml_float(node))
         whole = int(self.construct_yaml_int(node))
