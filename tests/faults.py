@@ -375,6 +375,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/cluster/session.py": [
             ("                wait_until(is_asked, last_words)\n", ""),
         ],
+        f"{PACKAGE}/hardware.py": [
+            ("whole * int(1 / each + 1e-9)", "int(whole / each + 1e-9)"),
+        ],
     },
     "tests/runs/test_run_store.py": {
         f"{PACKAGE}/runs/run_store.py": [("if error.errno in NO_ROOM:", "if False:")],

@@ -83,6 +83,14 @@ PEAK_TFLOPS: dict[str, dict[Precision, float]] = {
 """TFLOP/s by the name that torch.cuda.get_device_name gives, less a leading `NVIDIA `."""
 
 
+def processes_on_gpus(gpus: float, each: float) -> int:
+    """How many processes of so many GPUs each fit: Ray never takes a share below 1 from two."""
+    if each >= 1:
+        return int(gpus / each + 1e-9)
+    whole = int(gpus + 1e-9)  # what is free may be less
+    return whole * int(1 / each + 1e-9) + int((gpus - whole) / each + 1e-9)
+
+
 def device_name(device: torch.device) -> str:
     """`CPU`, or a GPU's name as its driver gives it."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

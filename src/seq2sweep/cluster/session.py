@@ -24,6 +24,7 @@ from seq2sweep.cluster.ray_internals import CONNECT_SECONDS
 from seq2sweep.cluster.signals import interrupts, signals_as_interrupts, undisturbed
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import OperationalError, UserError, first_line
+from seq2sweep.hardware import processes_on_gpus
 
 CHANGES_NO_RESULT = "how Ray is started"
 
@@ -122,12 +123,8 @@ def places(machines: list[Node], cpus: float, gpus: float) -> int:
 
     def fit(machine: Node) -> int:
         # The tiny number mends 0.3 / 0.1 = 2.9999...
-        rooms = [
-            int(has / needs + 1e-9)
-            for has, needs in ((machine.cpus, cpus), (machine.gpus, gpus))
-            if needs > 0
-        ]
-        return min(rooms)
+        rooms = [int(machine.cpus / cpus + 1e-9)] if cpus > 0 else []
+        return min([*rooms, processes_on_gpus(machine.gpus, gpus)] if gpus > 0 else rooms)
 
     return sum(fit(machine) for machine in machines)
 

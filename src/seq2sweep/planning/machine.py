@@ -177,8 +177,9 @@ def _gpus(config: Config, device: Device, storage: Path, mfu: float | None, give
     unknown = device.rates() is None or not roofline.serves(config.model)
     if device.count > 1 and mfu is None and unknown:
         notes.append("what the devices send to each other is not counted in the time")
-    per_trial = sweep.workers_per_trial * (sweep.gpus_per_trial or 1.0)
-    slots = int(device.count / per_trial + 1e-9)
+    share = sweep.gpus_per_trial or 1.0
+    per_trial = sweep.workers_per_trial * share
+    slots = hardware.processes_on_gpus(device.count, share) // sweep.workers_per_trial
     if not slots:
         notes.append(
             f"a trial of the sweep takes {per_trial:g} devices, more than there are: counted as "
