@@ -54,6 +54,7 @@ def test_a_machine_that_is_well(cluster: None, tiny_config: Config, project: Pat
     found = by_name(findings)
     assert set(found) == {
         "workers",
+        "trials",
         "versions",
         "ray[default]",
         "GPUs",
@@ -64,8 +65,17 @@ def test_a_machine_that_is_well(cluster: None, tiny_config: Config, project: Pat
     }
     assert [f for f in findings if f.level == "problem"] == []
     assert found["workers"].text.startswith("1 node of 2 CPUs, 0 GPUs: room for")
+    assert found["trials"].text == "1 node of 2 CPUs, 0 GPUs: room for a trial of the sweep"
     assert found["clock"].level == "well"
     assert list((project / "runs").iterdir()) == []
+
+
+def test_a_trial_that_fits_nowhere(cluster: None, tiny_config: Config) -> None:
+    large = configuration.with_changes(tiny_config, {"sweep.cpus_per_trial": 3})
+    (found,) = doctor._trials(large)
+    assert (found.level, found.text) == ("problem", "1 node of 2 CPUs, 0 GPUs")
+    assert "3 CPUs (sweep.cpus_per_trial)" in found.remedy
+    assert list(doctor._trials(configuration.with_changes(large, {"sweep.method": "none"}))) == []
 
 
 def test_a_storage_that_cannot_be_written(

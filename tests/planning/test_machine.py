@@ -142,6 +142,17 @@ def test_cpus_train_with_the_workers_of_params(
     of_half = halves["rows"][0]
     assert of_half["seconds"] > of_half["flops"] / 0.5e10 > base["seconds"]
     assert of_half["device_hours"] == pytest.approx(base["device_hours"], rel=0.3)
+    # More than there is for a trial.
+    write(project, "phrasebook", **{"sweep.cpus_per_trial": 5, "sweep.gpus_per_trial": 1})
+    large = plan(project)
+    assert large["sweep"]["slots"] == 1
+    assert large["notes"] == [
+        "a trial of the sweep takes 5 CPUs, more than there are: counted as if 4 were enough",
+        "a trial of the sweep takes 1 GPUs, more than there are (0): counted on CPUs",
+    ]
+    none = {"sweep.cpus_per_trial": 5, "sweep.method": "none"}
+    write(project, "phrasebook", **none)
+    assert plan(project)["notes"] == []
     write(project, "phrasebook", **{"cluster.workers": 8})
     assert "do not fit 4 CPUs" in plan(project)["notes"][0]
 

@@ -62,7 +62,7 @@ class _Machine:
 def examine(config: Config, project: Path) -> list[Finding]:
     """All findings, inside of a `ray_session`; a folder in the storage is made and removed."""
     machines = _machines()
-    findings = [_workers(config)]
+    findings = [_workers(config), *_trials(config)]
     with _meeting(config.cluster.storage, project) as meeting:
         wrong = write(meeting, "driver")
         if wrong is not None:
@@ -281,6 +281,22 @@ def _workers(config: Config) -> Finding:
         return Finding(ALL, "workers", "problem", text, str(error))
     room = f"room for {config.cluster.workers} worker(s) of {cpus} CPU(s)"
     return Finding(ALL, "workers", "well", f"{text}: {room}")
+
+
+def _trials(config: Config) -> Iterator[Finding]:
+    """Whether a trial of the sweep fits, if there is to be one."""
+    # Not for the nodes, which import this module to answer.
+    from seq2sweep.cluster.tune_runner import require_room
+
+    if config.sweep.method == "none":
+        return
+    text = session.describe(session.nodes())
+    try:
+        require_room(config)
+    except UserError as error:
+        yield Finding(ALL, "trials", "problem", text, str(error))
+    else:
+        yield Finding(ALL, "trials", "well", f"{text}: room for a trial of the sweep")
 
 
 # --- what a node says of itself ------------------------------------------------------------------

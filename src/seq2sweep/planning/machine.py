@@ -223,7 +223,21 @@ def _cpus(config: Config, storage: Path) -> Machine:
         )
         return Machine(device, workers, enough=False, notes=notes)
     per_trial = sweep.workers_per_trial * sweep.cpus_per_trial
-    slots = max(1, int(cpus / per_trial + 1e-9))
+    slots = int(cpus / per_trial + 1e-9)
+    if sweep.method != "none":
+        if not slots:
+            notes.append(
+                f"a trial of the sweep takes {per_trial:g} CPUs, more than there are: counted as "
+                f"if {cpus} were enough"
+            )
+        gpus = torch.cuda.device_count()
+        wanted = sweep.workers_per_trial * sweep.gpus_per_trial
+        if wanted > gpus:
+            notes.append(
+                f"a trial of the sweep takes {wanted:g} GPUs, more than there are ({gpus}): "
+                "counted on CPUs"
+            )
+    slots = max(1, slots)
     # Half a CPU a trial is two trials on each.
     each = min(max(1, int(sweep.cpus_per_trial)), cpus / (slots * sweep.workers_per_trial))
     return Machine(
