@@ -75,7 +75,8 @@ def _spaces(chance: random.Random) -> bytes:
     sweep = values["sweep"]
     methods = ("one_at_a_time", "grid", "random", "optuna", "table3")
     sweep["method"] = chance.choice(methods)
-    sweep["scheduler"] = chance.choice(("none", "asha"))
+    sweep["scheduler"] = chance.choice(("none", "asha", "median"))
+    sweep["grace_steps"] = chance.choice((1, sweep["grace_steps"]))
     sweep["space"] = {}
     for key in chance.sample(SWEPT, chance.choice((0, 1, 2, 8))):
         many: list[Any] = [list(range(chance.choice((3, 100, 99_999))))]

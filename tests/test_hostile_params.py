@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from seq2sweep import config as configuration
+from seq2sweep.config.schema import MOST_RUNGS
 from seq2sweep.errors import UserError
 from seq2sweep.planning.plan import plan
 from seq2sweep.sweep.variants import variants
@@ -157,6 +158,18 @@ def test_a_sweep_has_an_end(changes: dict[str, Any], message: str) -> None:
     with time_limit(SECONDS), pytest.raises(UserError) as caught:
         variants(config)
     assert message in str(caught.value)
+
+
+def test_the_rungs_of_median_have_an_end() -> None:
+    most = {"sweep.scheduler": "median", "sweep.grace_steps": 1, "train.steps": MOST_RUNGS}
+    configuration.with_changes(hostile.SHIPPED, most)
+    many = most | {"train.steps": 10**11}
+    with time_limit(SECONDS), pytest.raises(UserError) as caught:
+        configuration.with_changes(hostile.SHIPPED, many)
+    assert "sweep.grace_steps must be at least 10000000 with" in str(caught.value)
+    assert "train.steps 100000000000, not 1" in str(caught.value)
+    for other in ({"sweep.scheduler": "asha"}, {"sweep.method": "none"}):
+        configuration.with_changes(hostile.SHIPPED, many | other)
 
 
 def test_steps_that_are_kept_are_told_however_many_there_are() -> None:

@@ -31,6 +31,8 @@ from seq2sweep.config.fields import ABOVE_0, SEED, SHARE, field, must
 from seq2sweep.config.scores import SCORES
 
 SHOWN_STEPS = 20
+MOST_RUNGS = 10_000
+"""Of scheduler median, which are all kept in memory."""
 OptimizerName = Literal["adam", "adam_constant", "adam_then_sgd", "nesterov", "as_published"]
 
 
@@ -205,6 +207,7 @@ class Config:
         yield from self._problems_of_trees()
         yield from self._problems_of_self_training()
         yield from self._problems_of_objectives()
+        yield from self._problems_of_rungs()
         if self.train.compile and (self.train.deterministic or self.cluster.fsdp):
             other = "train.deterministic" if self.train.deterministic else "cluster.fsdp"
             yield must("train.compile", f"false with {other}", self.train.compile)
@@ -222,6 +225,14 @@ class Config:
         if self.train.seed + self.sweep.seeds > 2**31:
             rule = "so few that all seeds are below 2147483648"
             yield must("sweep.seeds", rule, self.sweep.seeds)
+
+    def _problems_of_rungs(self) -> Iterator[str]:
+        """Memory and time are for so many rungs of early stopping only; those of asha are few."""
+        sweep, steps = self.sweep, self.train.steps
+        fewest = -(-steps // MOST_RUNGS)
+        if sweep.method != "none" and sweep.scheduler == "median" and sweep.grace_steps < fewest:
+            rule = f"at least {fewest} with sweep.scheduler median and train.steps {steps}"
+            yield must("sweep.grace_steps", rule, sweep.grace_steps)
 
     def _problems_of_objectives(self) -> Iterator[str]:
         """A search looks for what its task is scored by."""
