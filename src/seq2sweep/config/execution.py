@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from seq2sweep.config.fields import ABOVE_0, NOT_EMPTY, PATH, SEED, Rule, field, is_address, must
+from seq2sweep.config.fields import NOT_EMPTY, PATH, SEED, Rule, field, is_address, must
 from seq2sweep.redaction import secrets_in
 
 HOME = "runs"
 """Folder of the project for runs that train with a bucket, when they have ended."""
 BUCKETS = ("s3", "gs")
+LEAST_SHARE = 0.0001
+"""Of a CPU or a GPU: Ray knows no smaller one."""
 SIZES: Rule = (
     "two or more whole numbers from 2 to 65536, each larger than the one before",
     lambda sizes: (
@@ -95,12 +97,15 @@ class SweepConfig:
     workers_per_trial: int = field("processes that train a trial together", at_least=1)
     cpus_per_trial: float = field(
         "CPUs each of them gets; how many trials run at once follows from the cluster",
-        rule=ABOVE_0,
+        rule=(f"at least {LEAST_SHARE}", lambda cpus: cpus >= LEAST_SHARE),
     )
     gpus_per_trial: float = field(
         "GPUs each of them gets; a fraction lets several trials share one",
         at_least=0,
-        rule=("at most 1, or a whole number", lambda gpus: gpus <= 1 or gpus == int(gpus)),
+        rule=(
+            f"0, from {LEAST_SHARE} to 1, or a whole number",
+            lambda gpus: LEAST_SHARE <= gpus <= 1 or gpus == int(gpus),
+        ),
     )
     max_failures: int = field("times a failed trial is retried", at_least=0)
 
