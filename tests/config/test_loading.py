@@ -201,6 +201,9 @@ def test_edges_of_ranges_are_allowed() -> None:
         "vocabulary.character_coverage": 1,
         "evaluate.alpha": 0,
         "cluster.cpus_per_worker": 1,
+        "cluster.hang_seconds": 10**9,
+        "sweep.cpus_per_trial": 0.0001,
+        "sweep.gpus_per_trial": 0.0001,
         "train.learning_rate_scale": "1e-4",  # YAML 1.1 reads 1e-4 as text
         "tracking.experiment": "x" * 500,
     }

@@ -245,7 +245,9 @@ class ClusterConfig:
         "times in a row that workers restart without a new checkpoint", at_least=0
     )
     hang_seconds: int = field(
-        "a worker that gets no update done for so long is restarted", at_least=10
+        "a worker that gets no update done for so long is restarted",
+        at_least=10,
+        rule=("at most 1000000000", lambda seconds: seconds <= 10**9),
     )
 
     @property
