@@ -29,6 +29,7 @@ VALUES: list[Any] = [
     ["train.en", "train.en"], ["a", "b"], [None], [True], [[1, 2], [3, 4]], ["all", "all"],
     {"a": {"b": {}}}, {1: 2}, {"low": 1, "high": 2}, {"low": 2, "high": 1}, list(range(99_999)),
     {"low": 1e-300, "high": 1e300, "log": True}, {"low": -(2**62), "high": 2**62},
+    {"low": -1e308, "high": 1e308},
 ]  # fmt: skip
 RAW = [
     "!!binary gIGC", "2020-13-45", "2020-02-03", "!!set {a, b}", "!!python/object:os.system x",
