@@ -537,6 +537,7 @@ def test_a_failure_that_a_worker_has_removed_is_gone(
     """Also for a driver that was started since; no other file of this machine is removed."""
     here = driver.folder / FAILURE_NAME
     worker.write(FAILURE_NAME, "the first attempt's")
+    driver.objects.write(".DS_Store", b"\xff\x00")  # which is none of ours
     driver.refresh()
     assert here.read_text() == "the first attempt's"
     (driver.folder / "result.json").write_text("{}")

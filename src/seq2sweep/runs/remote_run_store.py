@@ -87,7 +87,8 @@ class RemoteRunStore(RunStore):
             if not is_checkpoint_name(name.partition("/")[0]) and not name.startswith(_NOT_COPIED):
                 content = self.objects.read(name)
                 if content is not None:
-                    super().write(name, content.decode())
+                    # What somebody else has put there may be no text.
+                    super().write(name, content.decode(errors="replace"))
                 elif name == layout.FAILURE_NAME:  # a worker has removed it
                     super().delete(name)
 
