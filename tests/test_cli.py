@@ -103,8 +103,9 @@ def test_values_can_be_set() -> None:
         (["phrasebook", "--set", "model.head=8"], "unknown key model.head, did you mean"),
         (["phrasebook", "--set", "model.heads"], "KEY=VALUE"),
         (["phrasebook", "--set", "model.heads=many"], "model.heads must be a whole number"),
-        (["phrasebook", "--set", "model.heads=["], "not a YAML value"),
-        (["phrasebook", "--set", "data.source=2020-13-45"], "not a YAML value"),
+        (["phrasebook", "--set", "model.heads=["], "model.heads=[ line 1: not valid YAML ("),
+        (["phrasebook", "--set", "data.source=2020-13-45"], "not valid YAML (month must be in"),
+        (["phrasebook", "--set", "train.steps=0500"], "(a number with a leading zero or a colon)"),
         (["phrasebook", "--set", "data.target=German"], "data.target must be a code of two"),
         (
             ["phrasebook", "--set", "train.steps=600", "--set", "evaluate.checkpoint_steps=[300]"],

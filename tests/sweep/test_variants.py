@@ -18,6 +18,7 @@ from pipeline import sweep
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
+from seq2sweep.config.schema import MOST_RUNGS
 from seq2sweep.errors import UserError
 from seq2sweep.hardware import Precision
 from seq2sweep.sweep.variants import (
@@ -452,3 +453,14 @@ def test_mixers_are_swept_at_equal_flops() -> None:
     config = configuration.with_changes(config, {"sweep.budget": "flops"})
     mixed = {v.changes["model.encoder_mixer"] for v in accepted(config) if "mixer" in v.name}
     assert mixed == {"restricted", "recurrent", "convolutional", "separable"}
+
+
+def test_median_has_few_rungs_in_the_steps_of_a_budget_too(base: Config) -> None:
+    space = {"train.tokens_per_update": [1, base.train.tokens_per_update]}
+    settings = {"budget": "tokens", "scheduler": "median", "grace_steps": 1}
+    config = swept(base, space, **settings)
+    few = configuration.with_changes(config, {"train.steps": MOST_RUNGS})
+    found, [small] = variants(few)
+    assert small.name == "tokens_per_update=1"
+    assert small.cause.startswith("sweep.grace_steps must be at least ")
+    assert [variant.name for variant in found] == ["base"]  # which the other value is

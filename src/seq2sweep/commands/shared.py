@@ -39,6 +39,6 @@ def changes(assignments: Sequence[str]) -> dict[str, object]:
             raise UserError(f"--set wants KEY=VALUE, not {assignment}")
         try:
             changes[key] = yaml_text.read_yaml(text)
-        except yaml_text.ERRORS:
-            raise UserError(f"--set {key}: {text} is not a YAML value") from None
+        except yaml_text.ERRORS as error:
+            raise UserError(yaml_text.problem(error, f"--set {key}={text}")) from None
     return changes

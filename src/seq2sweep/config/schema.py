@@ -207,7 +207,7 @@ class Config:
         yield from self._problems_of_trees()
         yield from self._problems_of_self_training()
         yield from self._problems_of_objectives()
-        yield from self._problems_of_rungs()
+        yield from self.problems_of_rungs()
         if self.train.compile and (self.train.deterministic or self.cluster.fsdp):
             other = "train.deterministic" if self.train.deterministic else "cluster.fsdp"
             yield must("train.compile", f"false with {other}", self.train.compile)
@@ -226,8 +226,11 @@ class Config:
             rule = "so few that all seeds are below 2147483648"
             yield must("sweep.seeds", rule, self.sweep.seeds)
 
-    def _problems_of_rungs(self) -> Iterator[str]:
-        """Memory and time are for so many rungs of early stopping only; those of asha are few."""
+    def problems_of_rungs(self) -> Iterator[str]:
+        """Memory and time are for so many rungs of early stopping only; those of asha are few.
+
+        Of a variant once more, whose steps follow from sweep.budget.
+        """
         sweep, steps = self.sweep, self.train.steps
         fewest = -(-steps // MOST_RUNGS)
         if sweep.method != "none" and sweep.scheduler == "median" and sweep.grace_steps < fewest:

@@ -284,6 +284,8 @@ def _make(draft: _Draft, base: Config, budget: Budget) -> Variant | Refused:
             f"{train.warmup_steps}: raise sweep.search_share or train.steps, or lower the warm-up",
         )
     config = dataclasses.replace(as_scored(config), train=train)
+    if problem := next(config.problems_of_rungs(), None):
+        return _refuse(draft, base, problem)
     return Variant(exact.name, exact.name, exact.changes, config, exact.row, exact.scored)
 
 
