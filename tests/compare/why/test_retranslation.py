@@ -251,6 +251,7 @@ def test_lines_that_are_left_out_do_not_move_those_of_other_causes(
         ("models/train/checkpoints/30.safetensors", "beam", "30.safetensors is missing or differs"),
         ("data/clean/test.source.txt", "penalty", "test.source.txt is not what was translated"),
         ("data/clean/train.source.txt", "contamination", "train.source.txt is missing"),
+        ("data/vocabulary", "beam", "vocabulary.model is missing"),
     ],
 )
 def test_what_is_not_there_is_said(

@@ -76,9 +76,12 @@ class Retranslation:
         self._on_start, self._on_done = on_start, on_done
         self._own = _evaluate(run.config["evaluate"])
         self._files(self._own)
-        self._vocabulary = Vocabulary.open(run.project / VOCABULARY)
+        folder = run.project / VOCABULARY
+        try:
+            self._vocabulary = Vocabulary.open(folder)
+        except UserError as error:
+            raise NotComparableError(str(error)) from None
         if run.lineage.get("data.vocabulary") != self._vocabulary.fingerprint:
-            folder = run.project / VOCABULARY
             raise NotComparableError(f"{folder} is not the vocabulary that it was trained with")
         self._sources = self._read_sources()
 
