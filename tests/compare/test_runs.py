@@ -238,6 +238,7 @@ def test_one_reads_a_table_and_a_sentence(
     ]
     assert "model.heads  4  1" in lines
     assert "No difference in code, data." in lines
+    assert "Perplexities" not in out
     assert [line.split()[0] for line in lines if line.startswith(("BLEU ", "chrF"))][:3] == [
         *("BLEU", "BLEU", "chrF"),
     ]
@@ -358,6 +359,8 @@ def test_a_trial_of_another_project(project: Path, capsys: pytest.CaptureFixture
     assert found["code"] == {"git.commit": ["a" * 40, "b" * 40]}
     assert found["data"] == {"data.vocabulary": ["2" * 64, "9" * 64]}
     assert found["remarks"] == ["Trained on different data."]
+    assert main(["compare", "base", "other:A-heads-1"]) == 0
+    assert "\nPerplexities do not compare: " in capsys.readouterr().out
     assert found["difference"]["p"] == compared(capsys, "base", "A-heads-1")["difference"]["p"]
 
 

@@ -79,6 +79,8 @@ def _scores(comparison: Mapping[str, Any]) -> str:
         lines += [
             f"{score.label} of {letter} is {s}" for letter, s in zip("AB", signatures, strict=True)
         ]
+    if "data.vocabulary" in comparison["data"]:
+        lines.append("Perplexities do not compare: each is per piece of its own vocabulary.")
     return "\n".join(lines)
 
 
