@@ -7,12 +7,15 @@ import functools
 import itertools
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import distributed as dist
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 from seq2sweep.config import Config, with_changes
 from seq2sweep.data.batching import Batch
@@ -139,6 +142,33 @@ def losses_and_gradients(model: Any, count: int) -> list[torch.Tensor]:
         )  # fmt: skip
         found += [loss, *(parameter.grad for parameter in model.parameters())]
     return [tensor.clone() for tensor in found]
+
+
+def test_layers_stay_whole_where_workers_exchange_gradients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more parameters than the first bucket of DistributedDataParallel has, a MiB."""
+    seen: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        seen.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    counts = []
+    try:
+        for several in (False, True):
+            seen.clear()
+            model = Transformer(small(layers=1, d_model=64, d_ff=4096), VOCABULARY).train()
+            compile_layers(model, CPU)
+            losses_and_gradients(DistributedDataParallel(model) if several else model, 1)
+            counts.append(len(seen))
+    finally:
+        dist.destroy_process_group()
+        torch._dynamo.reset()
+    assert counts[0] == counts[1] >= 2
 
 
 MIXERS: list[dict[str, Any]] = [

@@ -25,6 +25,9 @@ def compile_layers(model: Architecture, device: torch.device) -> None:
     # Kernels from the disk may have been made by a process with more threads than this one has.
     inductor.cpp.dynamic_threads = True
     inductor.compile_threads = 1
+    # Cutting graphs where buckets of gradients end is for models that are one graph. Here a layer
+    # is, and its shapes are variable, which the cut loses.
+    torch._dynamo.config.optimize_ddp = False
     try:
         torch.compile(_something)(torch.ones(64, device=device))
     except Exception as error:  # whatever is missing, it is named
