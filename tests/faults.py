@@ -1665,6 +1665,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('params(f"-{uuid.uuid4().hex[:8]}")', 'params("")'),
             ("    _require_settings(config, settings)\n", ""),
             ("        _only_user(project, place),\n", ""),
+            ('wanted == "train" or _data(found) == _data(record)', "True"),
+            ("            unlike.append(", "            return None, [run_id] or ("),
         ],
     },
     "tests/reproduce/test_worktree.py": {

@@ -40,7 +40,7 @@ class Store:
             "record.json": json.dumps(content),
             "constraints.txt": "torch==2.13.0\n",
             "params.yaml": configuration.dump(config),
-            "dvc.lock": "",
+            "dvc.lock": "stages: {}\n",
             "changes.patch": patch,
         }
 
@@ -175,6 +175,43 @@ def test_an_evaluation_of_other_code_is_not_compared(
     assert tree.ran == ["data of train", "train"]
     (remark,) = verdict.remarks
     assert ("other code" in remark) is (changes is not None)
+
+
+def lock(test: str) -> str:
+    """dvc.lock of data with a test set of this sum."""
+    sums = {"data/clean": test, "data/encoded": test, "data/vocabulary": "v" * 32}
+    outs = [{"path": path, "hash": "md5", "md5": total} for path, total in sums.items()]
+    return json.dumps({"schema": "2.0", "stages": {"encode": {"outs": outs}}})
+
+
+def test_the_newest_evaluation_of_the_same_code_and_data_is_compared(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
+) -> None:
+    def add(run_id: str, beam: int, test: str, **changes: Any) -> None:
+        config = configuration.with_changes(tiny_config, {"evaluate.beam": beam})
+        store.add(run_id, config, stage="evaluate", **changes)
+        store.records[run_id]["dvc.lock"] = lock(test)
+        store.parents[run_id] = TRAINING
+
+    store.add(TRAINING, tiny_config)
+    store.records[TRAINING]["dvc.lock"] = lock("0" * 32)
+    other_data, other_code = "d" * 32, "c" * 32
+    store.parents.clear()  # the newest child is the first
+    add(other_data, 5, "1" * 32)
+    _, verdict, _ = again(tmp_path, TRAINING)
+    assert verdict.remarks == [
+        f"{other_data}, of stage evaluate, is of other data and is not compared"
+    ]
+    assert tree.ran == ["data of train", "train"]
+    add(other_code, 6, "0" * 32, commit="b" * 40)
+    add(EVALUATION, 7, "0" * 32)
+    _, verdict, _ = again(tmp_path, TRAINING)
+    assert verdict.remarks == []
+    assert configuration.parse(tree.made["params"]).evaluate.beam == 7
+    # An evaluation of a new test set is compared with the training of its weights all the same.
+    _, verdict, _ = again(tmp_path, other_data)
+    assert verdict.remarks == []
+    assert "weights of step 4" in [part.name for part in verdict.parts]
 
 
 def test_a_trial_is_made_again_alone(

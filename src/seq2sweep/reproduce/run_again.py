@@ -19,7 +19,9 @@ from seq2sweep import yaml_text
 from seq2sweep.cluster.signals import signals_as_interrupts
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
+from seq2sweep.jobs import dvc_stages
 from seq2sweep.paths import read_bytes
+from seq2sweep.project_files import CLEAN, ENCODED, VOCABULARY
 from seq2sweep.reproduce import verdict
 from seq2sweep.reproduce.stored_record import PARAMS, PATCH, StoredRecord, variables
 from seq2sweep.reproduce.worktree import KEPT, STORE, Worktree
@@ -128,8 +130,8 @@ def _only_user(project: Path, place: Path) -> AbstractContextManager[None]:
 def _counterpart(
     store: StoreReader, record: StoredRecord, folder: Path
 ) -> tuple[StoredRecord | None, list[str]]:
-    """The evaluation of a training, or the training of an evaluation, if it is of the same code;
-    and what is to be said of it."""
+    """The newest evaluation of a training that is of the same code and data, or the training of an
+    evaluation if it is of the same code; and what is to be said of it."""
     if record.stage == "train":
         ids, wanted = store.children(record.run_id), "evaluate"
     elif record.stage == "evaluate":
@@ -137,24 +139,34 @@ def _counterpart(
         ids, wanted = [parent] if parent else [], "train"
     else:
         return None, []
-    unread = []
+    unread, unlike = [], []
     for run_id in ids:
         try:
             found = StoredRecord.fetch(store, run_id, folder / run_id)
+            same_data = wanted == "train" or _data(found) == _data(record)
         except UserError as error:  # such as one of an earlier version
             unread.append(f" ({error})")
             continue
         if found.stage == wanted:
-            if _code(found) == _code(record):
+            same_code = _code(found) == _code(record)
+            if same_code and same_data:
                 return found, []
-            return None, [f"{run_id}, of stage {wanted}, is of other code and is not compared"]
-    return None, [f"no run of the stage {wanted} is recorded for it{''.join(unread)}"]
+            of = "data" if same_code else "code"
+            unlike.append(f"{run_id}, of stage {wanted}, is of other {of} and is not compared")
+    return None, unlike[:1] or [f"no run of the stage {wanted} is recorded for it{''.join(unread)}"]
 
 
 def _code(record: StoredRecord) -> tuple[Any, ...]:
     """The same for two records of the same code."""
     content = record.content
     return content["commit"], content["changes_missing"], read_bytes(record.folder / PATCH)
+
+
+def _data(record: StoredRecord) -> list[str | None]:
+    """The sums of what the stage evaluate reads besides weights: a new test set trains nothing, so
+    an evaluation may have one that its training had not. Raises UserError."""
+    sums = dvc_stages.sums(record.folder)
+    return [sums.get(path.as_posix()) for path in (CLEAN, VOCABULARY, ENCODED)]
 
 
 def _require_whole(record: StoredRecord) -> None:
