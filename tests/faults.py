@@ -1644,6 +1644,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "if again.get(step, 0) not in (0, recorded[step]))",
             ),
             ("return bool(self.parts) and all(", "return all("),
+            ("points = _kept_of_both(points, other)", "pass"),
+            ("point[0] in steps or point[0] > end]", "point[0] in steps]"),
         ],
     },
     "tests/reproduce/test_git_tree.py": {

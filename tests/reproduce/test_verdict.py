@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from seq2sweep.reproduce.verdict import Verdict, causes, digits, parts_of
+from seq2sweep.runs import journal
 
 RECORD: dict[str, Any] = {
     "stage": "train",
@@ -165,6 +166,25 @@ def test_a_trial_that_was_stopped_is_compared_as_far_as_its_curves() -> None:
     found = verdict(longer, stopped)
     assert found.identical
     assert [part.name for part in found.parts] == ["loss at 3 steps", "valid_loss at 2 steps"]
+
+
+def test_points_that_the_longer_curve_has_no_more_are_passed_over() -> None:
+    points = [[step, 1 / step] for step in range(1, 10)]
+    stopped = changed("outcome", to=RECORD["outcome"] | {
+        "stopped_early": True, "curves": {"loss": points[:4]}
+    })  # fmt: skip
+    longer = changed("outcome", "curves", to={"loss": copy.deepcopy(journal.thinned(points, 6))})
+    assert [step for step, _ in longer["outcome"]["curves"]["loss"]] == [1, 3, 5, 7, 9]
+    found = verdict(longer, stopped)
+    assert found.identical
+    assert [part.name for part in found.parts] == ["loss at 2 steps"]
+    longer["outcome"]["curves"]["loss"][1][1] = 0.5
+    assert verdict(longer, stopped).first_step == 3
+    # What it never had is no matter of its length.
+    longer["outcome"]["curves"]["loss"] = points[:2]
+    assert verdict(longer, stopped).first_step == 3
+    longer["outcome"]["curves"]["loss"] = [[9, 1 / 9]]
+    assert verdict(longer, stopped).first_step == 1
 
 
 def test_a_training_and_its_evaluation_are_one_verdict() -> None:

@@ -41,7 +41,7 @@ from seq2sweep.tracking.recorder import Recorder, clean_tags
 LARGEST_PATCH = 2**20
 """Bytes of a patch that is recorded; code is far smaller."""
 MOST_POINTS = 2_000
-"""Of a curve; more are thinned out evenly, as they are of the run that is compared with it."""
+"""Of a curve; more are thinned out evenly, to steps of which a longer curve has a part."""
 CURVES = {"logged": ("loss", "gradient_norm"), "validated": ("valid_loss",)}
 """What is compared step by step, by the kind of journal entry. Both are means since the last one:
 they tell of every update."""

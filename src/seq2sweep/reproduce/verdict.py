@@ -126,7 +126,10 @@ def compare(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[Part]
     if not recorded["stopped_early"] and recorded["weights"]:
         parts.append(_weights(recorded["weights"], again["weights"]))
     for name, points in recorded["curves"].items():
-        parts.append(_curve(name, points, again["curves"].get(name, [])))
+        other = again["curves"].get(name, [])
+        if recorded["stopped_early"]:
+            points = _kept_of_both(points, other)
+        parts.append(_curve(name, points, other))
     if not recorded["stopped_early"]:
         for name, value in recorded["scores"].items():
             other = again["scores"].get(name)
@@ -150,6 +153,14 @@ def _weights(recorded: Mapping[str, str], again: Mapping[str, str]) -> Part:
         int(unlike[0]) if unlike else None,
         is_sum=True,
     )
+
+
+def _kept_of_both(recorded: Sequence[Any], again: Sequence[Any]) -> Sequence[Any]:
+    """Recorded points without those that the whole training's longer curve was thinned of: those
+    before its end that it does not have."""
+    steps = {step for step, _ in again}
+    end = max(steps, default=0)
+    return [point for point in recorded if point[0] in steps or point[0] > end] or recorded
 
 
 def _curve(name: str, recorded: Sequence[Any], again: Sequence[Any]) -> Part:
