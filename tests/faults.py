@@ -894,6 +894,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/stages/scoring.py": [("    if config.data.kept_back:\n        return\n", "")],
         f"{PACKAGE}/config/datasets.py": [("return self.private or self", "return self")],
     },
+    "tests/stages/test_scoring.py": {
+        f"{PACKAGE}/reproduce/run_record.py": [("train=train or config.train", "")],
+    },
     "tests/pipeline/test_attention_stage.py": {
         "pipeline/attention.py": [
             ("if not config.data.kept_back:", "if True:"),

@@ -7,6 +7,7 @@ as a patch; and record.json with the rest. Addresses and secrets are in none of 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ import torch
 
 from seq2sweep import config as configuration
 from seq2sweep import console, hardware
-from seq2sweep.config import Config
+from seq2sweep.config import Config, TrainConfig
 from seq2sweep.config.execution import HOME
 from seq2sweep.git_command import GitError
 from seq2sweep.jobs import bundle
@@ -103,6 +104,7 @@ class Source:
         *,
         trained: Mapping[str, Any],
         weights: Sequence[Mapping[str, Any]],
+        train: TrainConfig | None = None,
         curves: Path | None = None,
         scores: Mapping[str, Any] | None = None,
         stopped_early: bool = False,
@@ -110,8 +112,9 @@ class Source:
         """Give a run its folder, when it has ended.
 
         config: of this run alone. trained: figures with `hardware.ORIGIN`. weights: `step` and
-        `sha256` of each checkpoint that was kept. curves: the journal. scores: numbers by name, and
-        sums of texts.
+        `sha256` of each checkpoint that was kept. train: what made them, where that is not
+        config's. curves: the journal. scores: numbers by name, and sums of texts. stopped_early: by
+        a scheduler.
         """
         outcome = {
             "weights": {str(entry["step"]): entry["sha256"] for entry in weights},
@@ -121,9 +124,11 @@ class Source:
         }
         values = {key: trained.get(key) for key in hardware.ORIGIN}
         text = json.dumps({**self.about, "trained": values, "outcome": outcome}, indent=1)
+        config = configuration.with_changes(config, NO_ADDRESSES)
+        # Not checked with the other sections, which may be later ones: the result is there.
+        config = dataclasses.replace(config, train=train or config.train)
         # The number that auto came to: another would give other passes, and other last digits.
-        config = config.sized(values["tokens_per_pass"])
-        params = configuration.dump(configuration.with_changes(config, NO_ADDRESSES))
+        params = configuration.dump(config.sized(values["tokens_per_pass"]))
         files = {**self.files, PARAMS: params.encode(), RECORD: text.encode()}
         with TemporaryDirectory(prefix="seq2sweep-") as name:
             folder = Path(name) / FOLDER

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from seq2sweep import config as configuration
 from seq2sweep import console, project_files
-from seq2sweep.config import Config, ModelConfig
+from seq2sweep.config import Config, ModelConfig, TrainConfig
 from seq2sweep.data.bitext import read_header
 from seq2sweep.data.files import RECEIPT
 from seq2sweep.decode.exported_weights import read_receipt
@@ -51,6 +51,7 @@ def score_model(
     """
     header = read_header(project_files.ENCODED, "test")
     receipt = _receipt(config, header, model)
+    made_of = _made_of(receipt, model)
     translator = Translator(model, project_files.VOCABULARY, config.evaluate)
     found, wanted = len(translator.steps), config.evaluate.average_checkpoints
     if found < wanted and not config.evaluate.checkpoint_steps:
@@ -82,7 +83,6 @@ def score_model(
         run.artifact(project_files.METRICS / f"{name}.json")
         record_text(run, config, table, result.table)
         record(run, config, translator, header, metrics, model.parent, ending)
-        made_of = {"trained": receipt.get("trained", {}), "weights": receipt["checkpoints"]}
         source.record(run, config, **made_of, scores=reproducible(metrics, config))
     console.say(f"{in_words(metrics)}, {metrics['decode_tokens_per_second']:,.0f} tokens/s")
 
@@ -113,6 +113,17 @@ def _receipt(config: Config, header: dict[str, Any], folder: Path) -> dict[str, 
             "run `dvc repro evaluate`, which trains it first"
         )
     return receipt
+
+
+def _made_of(receipt: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Of a receipt what is recorded of the weights of a folder; `train` is that which made them, as
+    params.yaml may have been edited since. Raises UserError where it is damaged."""
+    where = f"{folder / RECEIPT}, which `dvc repro -f {folder.name}` writes again"
+    return {
+        "train": configuration.section(TrainConfig, receipt["config"]["train"], "train.", where),
+        "trained": receipt.get("trained", {}),
+        "weights": receipt["checkpoints"],
+    }
 
 
 def record_text(run: Recorder, config: Config, table: Path, text: str) -> None:
