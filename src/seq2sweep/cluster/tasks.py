@@ -42,7 +42,9 @@ def ray_tasks(function: Callable[[T], R], items: Iterable[T], gpus: int = 0) -> 
     """
     shared = ray.put(function)
     workers = max(1, places(nodes(), cpus=1, gpus=gpus))
-    task = ray.remote(num_cpus=1, num_gpus=gpus, scheduling_strategy="SPREAD")(_apply)
+    # 0 calls: without a limit. Ray ends the process of a task with a GPU after one, by default.
+    options: dict[str, Any] = {"max_calls": 0, "scheduling_strategy": "SPREAD"}
+    task = ray.remote(num_cpus=1, num_gpus=gpus, **options)(_apply)
     wait = _Wait(task.remote([], None).future(), gpus)
     try:
         yield from in_order(lambda item: task.remote([shared], item).future(), items, workers, wait)
