@@ -274,11 +274,12 @@ def test_a_container_gives_what_its_groups_leave(tmp_path: Path) -> None:
 
 def test_of_cpus_the_workers_of_a_node_have_equal_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "_free_on_node", lambda: 12e9)
-    assert hardware.free_bytes(CPU, 3) == 4e9
+    monkeypatch.setattr(hardware, "_own_bytes", lambda: 1e9)  # of a trial before, used again
+    assert hardware.free_bytes(CPU, 3) == 5e9
     monkeypatch.undo()
     text = Path("/proc/meminfo").read_text()
     total = 1024 * int(text.split("MemTotal:")[1].split()[0])
-    assert 0 < hardware.free_bytes(CPU, 1) < total
+    assert 0 < hardware._own_bytes() < hardware.free_bytes(CPU, 1) < total
 
 
 def test_of_a_gpu_what_is_free_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,11 +289,14 @@ def test_of_a_gpu_what_is_free_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(device)
         return 60, 80
 
+    monkeypatch.setattr(
+        torch.cuda, "empty_cache", lambda: asked.append("what is left is given back")
+    )
     monkeypatch.setattr(torch.cuda, "mem_get_info", info)
     gpu = torch.device("cuda:1")
     # A trial that shares it with three others takes no more than its quarter.
     assert [hardware.free_bytes(gpu, sharers) for sharers in (1, 4)] == [60, 20]
-    assert asked == [gpu, gpu]
+    assert asked == 2 * ["what is left is given back", gpu]
 
 
 def test_on_a_system_without_meminfo_half_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import re
 import resource
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+
+from seq2sweep.errors import OperationalError, first_line
 
 CHANGES_NO_RESULT = "what a device can do, and what was used of it"
 
@@ -243,13 +246,60 @@ OF_A_MAC = 0.5
 """Of its memory, where the system does not say what is free."""
 
 
+NO_MEMORY = (
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "std::bad_alloc",
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "CUDA driver error: out of memory",
+    "STATUS_ALLOC_FAILED",
+    "Failed to CUDA calloc",
+)
+"""Words of torch, the system, C++, cuBLAS, cuDNN and NCCL."""
+
+
+def is_refused_memory(error: BaseException) -> bool:
+    """Whether a process was refused memory, of the CPU or of a GPU."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return any(words in str(error) for words in NO_MEMORY)
+
+
+@contextlib.contextmanager
+def memory_by(mend: str) -> Iterator[None]:
+    """Where memory is refused in the block: OperationalError, a line that says what helps."""
+    try:
+        yield
+    except Exception as error:
+        if not is_refused_memory(error):
+            raise
+        kind = type(error).__name__
+        said = f"{kind}: {first_line(error)}" if str(error).strip() else kind
+        raise OperationalError(f"out of memory ({said}): {mend}") from None
+
+
 def free_bytes(device: torch.device, sharers: int) -> float:
-    """Memory that one of so many workers on this device may take: of a GPU what is free, of CPUs
-    what the system and the container of this process still give."""
+    """Memory that one of so many workers on this device may take in all: of a GPU what is free, of
+    CPUs its part of what the system and the container still give, and what it has already.
+
+    What a trial before it in this process has left is its own: it is used again.
+    """
     if device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(device)
         return float(min(free, total / sharers))
-    return _free_on_node() / sharers
+    return _free_on_node() / sharers + _own_bytes()
+
+
+def _own_bytes() -> float:
+    """That this process has for itself; 0 where the system does not say, as macOS."""
+    with contextlib.suppress(FileNotFoundError):
+        status = Path("/proc/self/status").read_text(errors="replace")
+        if found := re.search(r"^RssAnon:\s+(\d+) kB$", status, re.MULTILINE):
+            return 1024.0 * int(found[1])
+    return 0.0
 
 
 def _free_on_node() -> float:

@@ -58,6 +58,15 @@ KILLED = "its process was killed, by hand or by the system (out of memory?)"
             "out of memory (OSError: [Errno 12] Cannot allocate memory)",
         ),
         (RuntimeError("std::bad_alloc"), "out of memory (RuntimeError: std::bad_alloc)"),
+        *(
+            (RuntimeError(f"{said} when it began\nmore"), f"out of memory (RuntimeError: {said}")
+            for said in (
+                "CUDA error: out of memory",
+                "CUDA driver error: out of memory",
+                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED",
+                "NCCL error: Failed to CUDA calloc async 4 bytes",
+            )
+        ),
         (ActorDiedError(), KILLED),
         (WorkerCrashedError(), KILLED),
         (RuntimeError("One of the worker actors failed to initialize due to error:\n"), KILLED),

@@ -7,6 +7,7 @@ import itertools
 import pickle
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from seq2sweep.data.treebank.symbols import Symbols
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.beam import Hypothesis, OurSearch, search, translate
 from seq2sweep.decode.well_formed import Trees
+from seq2sweep.errors import OperationalError
 from seq2sweep.model.architecture.transformer import Transformer
 
 from ..conftest import WORDS, Corpus
@@ -118,6 +120,20 @@ def test_without_words_it_writes_what_it_likes(
         for line, each in zip(LINES, found, strict=True)
     ]
     assert any(repairs)
+
+
+def test_lack_of_memory_is_a_line_that_says_what_helps(
+    model: Transformer, vocabulary: Vocabulary, config: EvaluateConfig
+) -> None:
+    refused = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB\nand more")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, "encode", Mock(side_effect=refused))
+        with pytest.raises(OperationalError) as caught:
+            translate(model, vocabulary, LINES, config, CPU)
+    assert str(caught.value) == (
+        "out of memory (OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB): "
+        "lower evaluate.tokens_per_batch"
+    )
 
 
 def test_words_without_symbols_or_for_another_engine_are_refused(

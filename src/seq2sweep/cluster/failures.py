@@ -14,24 +14,19 @@ import re
 from pathlib import Path
 
 import ray
-import torch
 
 from seq2sweep.errors import first_line
+from seq2sweep.hardware import NO_MEMORY, is_refused_memory
 
 CHANGES_NO_RESULT = "how a failure is told"
 
 AGAIN = "run `dvc repro` again to resume"
 LOWER = (
     "lower train.tokens_per_pass, which changes no update, or run fewer processes at once (lower "
-    "cluster.workers; in a sweep raise sweep.cpus_per_trial)"
+    "cluster.workers; in a sweep raise sweep.cpus_per_trial, of a GPU sweep.gpus_per_trial)"
 )
-NO_MEMORY = (
-    "can't allocate memory",
-    "Cannot allocate memory",
-    "low on memory",
-    "std::bad_alloc",
-)
-"""Words of torch, the system, Ray and C++."""
+LOW = "low on memory"
+"""Words of Ray."""
 VMSTAT = Path("/proc/vmstat")
 
 _DEATHS = (
@@ -73,9 +68,8 @@ def describe(error: BaseException, system_killed: int = 0) -> str:
 
 def is_lack_of_memory(error: BaseException) -> bool:
     """Whether a process was refused memory, or killed by Ray for lack of it."""
-    if isinstance(error, MemoryError | ray.exceptions.OutOfMemoryError | torch.OutOfMemoryError):
-        return True
-    return any(words in str(error) for words in NO_MEMORY)
+    ended = isinstance(error, ray.exceptions.OutOfMemoryError) or LOW in str(error)
+    return ended or is_refused_memory(error)
 
 
 def is_death(error: BaseException) -> bool:
@@ -97,6 +91,8 @@ def raised(failure: BaseException) -> BaseException:
 def is_echo(error: BaseException) -> bool:
     """Whether it only says that another process of the group is gone."""
     text = str(error)
+    if is_refused_memory(error):
+        return False
     return any(word in text for word in ("gloo", "NCCL", "Connection closed by peer"))
 
 
@@ -117,7 +113,7 @@ def _memory(error: BaseException) -> str:
     used = re.search(r"was ([\d.]+[KMGT]?B) used / ([\d.]+[KMGT]?B) limit", str(error))
     if used:
         return f"Ray killed its process, as its node had {used[1]} of {used[2]} in use"
-    lines = [line for line in str(error).splitlines() if any(words in line for words in NO_MEMORY)]
+    lines = [line for line in str(error).splitlines() if any(w in line for w in (LOW, *NO_MEMORY))]
     return f"{type(error).__name__}: {lines[0].strip()}" if lines else one_line(error)
 
 

@@ -23,6 +23,7 @@ from seq2sweep.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from seq2sweep.decode.continuations import continuations, extended, to_cpu
 from seq2sweep.decode.grouping import prepare
 from seq2sweep.decode.well_formed import Trees, WellFormed
+from seq2sweep.hardware import memory_by
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.model.products import laid_out
 from seq2sweep.parallel import Mapper, serial
@@ -87,6 +88,7 @@ class OurSearch:
         model = copy.deepcopy(self.model).cpu()
         return vars(self) | {"model": model, "device": None, "_in_bf16": None}
 
+    @memory_by("lower evaluate.tokens_per_batch")
     @torch.inference_mode()
     @laid_out()
     def __call__(
