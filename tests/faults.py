@@ -1607,7 +1607,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/cluster/test_train_worker.py": {
         f"{PACKAGE}/cluster/train_worker.py": [
-            ("                _wait_for_the_one_before(writer)\n", "                pass\n"),
+            ("                _wait_for_the_writer()\n", "                pass\n"),
             ("writer.write(sized)", "pass"),
             ('settings["sharers"] or context', "context"),
             ('known=start["tokens_per_pass"]', "known=None"),

@@ -218,7 +218,7 @@ def test_a_stage_notices_a_byte_that_changed_in_what_it_reads(
     content[len(content) // 2] ^= 1
     (project / file).write_bytes(content)
     header = f"{Path(file).parent}/{Path(file).name.split('.')[0]}.json"
-    assert f"{file} has changed since it was written (its sum is not that of {header}): run" in (
+    assert f"{file} has changed since it was written (its sha256 is not that in {header}): run" in (
         refuse(stage, project)
     )
 

@@ -87,10 +87,10 @@ def train_worker(settings: dict[str, Any]) -> None:
             stop=should_stop,
             until=settings["until"],
         ):
-            if isinstance(event, CheckpointDue):
-                _wait_for_the_one_before(writer)
             if writer is not None:
                 writer.write(event)
+            if isinstance(event, CheckpointDue):
+                _wait_for_the_writer()
             watchdog.feed()
 
 
@@ -114,10 +114,8 @@ def _start(config: Config, store: RunStore, stack: contextlib.ExitStack) -> dict
     return {"resume": resume.name if resume else None, "tokens_per_pass": known}
 
 
-def _wait_for_the_one_before(writer: EventWriter | None) -> None:
-    """Have no two checkpoints under way; for the workers that have none it is no hang either."""
-    if writer is not None:
-        writer.wait()
+def _wait_for_the_writer() -> None:
+    """Which waited until the checkpoint before was kept: for the other workers it is no hang."""
     with allowing(SAVE_SECONDS):
         ray.train.collective.barrier()
 
