@@ -167,9 +167,17 @@ class Raises:
 # --- errors --------------------------------------------------------------------------------------
 
 
-def test_no_permission(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionDeniedError("403: secret"),
+        # As of a listing.
+        GenericError("- Server returned non-2xx status code: 403 Forbidden: <Error>secret</Error>"),
+    ],
+)
+def test_no_permission(bucket: str, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     here = ObjectStore(bucket)
-    monkeypatch.setattr(here, "_store", Raises(PermissionDeniedError("403: secret")))
+    monkeypatch.setattr(here, "_store", Raises(error))
     with pytest.raises(UserError, match=r"no permission to read and write s3://.*/a:") as caught:
         here.write("a", b"")
     assert "secret" not in str(caught.value)

@@ -210,15 +210,18 @@ def _explanation(error: Exception, address: str, name: str) -> Exception:
             f"cluster.storage: the credentials for {address} have expired: put new ones into the "
             "environment of all nodes"
         )
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+    status = _STATUS.search(text)
+    said = status.group(1).strip() if status else "no answer"
+    # Of a listing that is refused obstore says no more than the status.
+    refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
+    if refused or said.startswith(("401", "403")):
         return UserError(
             f"cluster.storage: no permission to read and write {where}: fix the credentials in the "
             "environment of all nodes, or the bucket's policy"
         )
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, "no such object", where)
-    status = _STATUS.search(text)
-    return OSError(errno.EIO, status.group(1).strip() if status else "no answer", where)
+    return OSError(errno.EIO, said, where)
 
 
 def user_folder() -> Path:
