@@ -25,6 +25,7 @@ import uvicorn
 
 from seq2sweep.cli import main
 from seq2sweep.config import Config
+from seq2sweep.decode.beam import OurSearch
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model import products
 from seq2sweep.serving import http_app
@@ -272,6 +273,22 @@ def test_one_that_takes_too_long_is_given_up(start: Start, monkeypatch: pytest.M
     assert (answer.status_code, "not done in" in answer.json()["error"]) == (503, True)
     held.set()
     assert client.post("/translate", {"text": "a"}).status_code == 200
+
+
+def test_lack_of_memory_is_told_and_the_next_one_is_answered(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OurSearch, "begin", refuse)
+        answer = client.post("/translate", {"text": "alpha"})
+    assert answer.status_code == 503
+    assert answer.json()["error"].startswith("out of memory (OutOfMemoryError: CUDA out of memory.")
+    assert client.post("/translate", {"text": "alpha"}).status_code == 200
 
 
 def test_what_the_end_of_the_server_gives_up_is_told(start: Start) -> None:

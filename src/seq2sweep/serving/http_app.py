@@ -37,7 +37,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.decode.beam import OurSearch, Stopping, Translation
 from seq2sweep.decode.streaming import Part, stream
-from seq2sweep.errors import UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.evaluate.attention import attention_maps, head_numbers
 from seq2sweep.evaluate.attention.attention_maps import Maps
 from seq2sweep.evaluate.translator import Translator
@@ -269,6 +269,8 @@ def app(answers: Answers, token: str | None, hosts: frozenset[str]) -> ASGIApp:
     made.add_exception_handler(
         TimeoutError, lambda _, error: refusal(503, f"not done in {SECONDS} seconds: try again")
     )
+    # Such as lack of memory, which one with fewer texts may not meet.
+    made.add_exception_handler(OperationalError, lambda _, error: refusal(503, str(error)))
     made.add_exception_handler(HTTPException, _http_error)
     return Guard(made, token, hosts)
 
