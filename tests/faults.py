@@ -527,6 +527,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("token.isascii() and ", ""),
         ],
         f"{PACKAGE}/serving/http_app.py": [
+            ("made.add_exception_handler(OperationalError", "(lambda *_: None)(OperationalError"),
             ("if not hmac.compare_digest(", "if not given and hmac.compare_digest("),
             ("if seen > LARGEST_BODY:", "if False:"),
             ("host not in self.hosts:", "not host:"),
@@ -707,6 +708,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/decode/test_beam.py": {
         f"{PACKAGE}/decode/beam.py": [
             ("[words[i] for i in group]", "[words[0] for i in group]"),
+            ('    @memory_by("lower evaluate.tokens_per_batch")\n', ""),
             ("ids_of(lines[i].split", "ids_of(lines[0].split"),
             ("engine(sentences, n_best=n_best, trees=trees)", "engine(sentences, n_best=n_best)"),
         ],
@@ -1492,6 +1494,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/train/compiled.py": [
             ("        layer.compile(dynamic=True)", "        pass"),
+            ("optimize_ddp = False", "optimize_ddp = True"),
         ],
         f"{PACKAGE}/model/varlen_attention.py": [
             ("serves._dynamo_marked_constant = True", "serves._dynamo_marked_constant = False"),
