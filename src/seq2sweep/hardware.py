@@ -272,7 +272,7 @@ def memory_by(mend: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not is_refused_memory(error):
+        if isinstance(error, OperationalError) or not is_refused_memory(error):
             raise
         kind = type(error).__name__
         said = f"{kind}: {first_line(error)}" if str(error).strip() else kind

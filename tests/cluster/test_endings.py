@@ -27,6 +27,7 @@ from seq2sweep import console
 from seq2sweep.cluster import failures, ray_internals, session, train_driver, worker_group
 from seq2sweep.cluster.session import Node
 from seq2sweep.config import ClusterConfig
+from seq2sweep.errors import OperationalError
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import HANG_LOG_NAME
 from tests.cluster.chaos import wait_until
@@ -56,6 +57,10 @@ KILLED = "its process was killed, by hand or by the system (out of memory?)"
         (
             OSError(errno.ENOMEM, "Cannot allocate memory"),
             "out of memory (OSError: [Errno 12] Cannot allocate memory)",
+        ),
+        (
+            OperationalError("out of memory (CUDA out of memory): lower x"),
+            "out of memory (CUDA out",
         ),
         (RuntimeError("std::bad_alloc"), "out of memory (RuntimeError: std::bad_alloc)"),
         *(

@@ -161,13 +161,16 @@ from tests.cluster.test_tasks import process, where
 clean, vocabulary, encoded = map(pathlib.Path, sys.argv[1:4])
 bitext.BYTES_PER_CHUNK = 1000
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-cluster.add_node(num_cpus=1, num_gpus=1)
+node = cluster.add_node(num_cpus=1, num_gpus=1)
 ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
 texts = {side: clean / f"train.{side}.txt" for side in ("source", "target")}
 languages = {"source": "en", "target": "de"}
 bitext.write_split(encoded, "train", texts, Vocabulary.open(vocabulary), languages, ray_tasks)
 print(len({node for _, node in ray_tasks(where, range(40))}), "nodes")
 print(len({*ray_tasks(process, range(4), gpus=1)}), "process on the GPU")
+cluster.remove_node(node)
+cluster.add_node(num_cpus=1, num_gpus=2)
+print(len({*ray_tasks(process, range(3), gpus=1)}), "processes where there are several")
 ray.shutdown()
 cluster.shutdown()
 """
@@ -191,5 +194,7 @@ def test_two_nodes_write_the_bytes_of_one_process(tiny_corpus: Corpus, tmp_path:
     assert "2 nodes" in done.stdout, done.stderr
     # Which loads torch and the model once.
     assert "\n1 process on the GPU" in done.stdout
+    # Of which a process, once it has opened one, may be given another.
+    assert "\n3 processes where there are several" in done.stdout
     for name in ("train.json", *read_header(tmp_path, "train")["files"]):
         assert (tmp_path / name).read_bytes() == (tiny_corpus.encoded / name).read_bytes()

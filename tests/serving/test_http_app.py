@@ -26,6 +26,7 @@ import uvicorn
 from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.decode.beam import OurSearch
+from seq2sweep.decode.streaming import Part
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model import products
 from seq2sweep.serving import http_app
@@ -285,10 +286,28 @@ def test_lack_of_memory_is_told_and_the_next_one_is_answered(
 
     with monkeypatch.context() as patch:
         patch.setattr(OurSearch, "begin", refuse)
-        answer = client.post("/translate", {"text": "alpha"})
-    assert answer.status_code == 503
-    assert answer.json()["error"].startswith("out of memory (OutOfMemoryError: CUDA out of memory.")
+        paths = ("/translate", "/stream", "/attend")
+        answers = [client.post(path, {"text": "alpha"}) for path in paths]
+    for answer in answers:
+        assert answer.status_code == 503
+        assert answer.json()["error"].startswith("out of memory (OutOfMemoryError: CUDA out of m")
     assert client.post("/translate", {"text": "alpha"}).status_code == 200
+
+
+def test_lack_of_memory_ends_a_stream_with_a_line(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parts(*_: Any) -> Iterator[Part]:
+        yield Part(0, "alpha ")
+        raise MemoryError
+
+    monkeypatch.setattr(http_app, "stream", parts)
+    answer = start().post("/stream", {"text": "alpha beta gamma"})
+    assert answer.status_code == 200
+    assert [json.loads(line) for line in answer.text.splitlines()] == [
+        {"text": "alpha "},
+        {"error": "out of memory (MemoryError): send less text"},
+    ]
 
 
 def test_what_the_end_of_the_server_gives_up_is_told(start: Start) -> None:

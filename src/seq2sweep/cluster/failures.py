@@ -15,7 +15,7 @@ from pathlib import Path
 
 import ray
 
-from seq2sweep.errors import first_line
+from seq2sweep.errors import OperationalError, first_line
 from seq2sweep.hardware import NO_MEMORY, is_refused_memory
 
 CHANGES_NO_RESULT = "how a failure is told"
@@ -52,6 +52,8 @@ def describe(error: BaseException, system_killed: int = 0) -> str:
     memory (`system_kills`).
     """
     error = raised(error)
+    if isinstance(error, OperationalError):
+        return first_line(error)
     if is_lack_of_memory(error):
         return f"out of memory ({_memory(error)}): {LOWER}"
     if _is_node_lost(error):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import ray
+import torch
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -42,9 +43,11 @@ def ray_tasks(function: Callable[[T], R], items: Iterable[T], gpus: int = 0) -> 
     """
     shared = ray.put(function)
     workers = max(1, places(nodes(), cpus=1, gpus=gpus))
-    # 0 calls: without a limit. Ray ends the process of a task with a GPU after one, by default.
-    options: dict[str, Any] = {"max_calls": 0, "scheduling_strategy": "SPREAD"}
-    task = ray.remote(num_cpus=1, num_gpus=gpus, **options)(_apply)
+    # By default Ray ends the process of a task with a GPU after one call, as the next one may be
+    # given another GPU than the process has opened. 0: a process is used again.
+    several = any(node.gpus > 1 for node in nodes())
+    options: dict[str, Any] = {"max_calls": int(several and gpus > 0)}
+    task = ray.remote(num_cpus=1, num_gpus=gpus, scheduling_strategy="SPREAD", **options)(_apply)
     wait = _Wait(task.remote([], None).future(), gpus)
     try:
         yield from in_order(lambda item: task.remote([shared], item).future(), items, workers, wait)
@@ -100,7 +103,11 @@ def _apply(shared: list[ray.ObjectRef[Any]], item: Any) -> Any:
     if function is None:
         _functions.clear()
         function = _functions[reference.hex()] = ray.get(reference)
-    return function(item)
+    try:
+        return function(item)
+    finally:
+        if torch.cuda.is_initialized():  # the driver may compute on this GPU when all are done
+            torch.cuda.empty_cache()
 
 
 def on_all_nodes(question: Callable[..., R], *about: Any) -> list[R]:

@@ -37,10 +37,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.decode.beam import OurSearch, Stopping, Translation
 from seq2sweep.decode.streaming import Part, stream
-from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.errors import OperationalError, UserError, first_line
 from seq2sweep.evaluate.attention import attention_maps, head_numbers
 from seq2sweep.evaluate.attention.attention_maps import Maps
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.hardware import memory_by
 from seq2sweep.model.products import laid_out
 from seq2sweep.redaction import redact
 from seq2sweep.report.attention import attention_page
@@ -61,6 +62,8 @@ MOST_STREAMS = 32
 """That are open: each keeps what its search needs to go on."""
 SECONDS = 60
 """After which a request that waits is given up."""
+SEND_LESS = "send less text"
+"""Where memory is refused."""
 LONGEST_MAP = 128
 """Tokens of a sentence whose attention is drawn."""
 
@@ -172,7 +175,7 @@ class Answers:
         parts = stream(self._model, vocabulary, cleaned, config)
 
         def next_part() -> Part | None:
-            with laid_out(self._laid_out):
+            with memory_by(SEND_LESS), laid_out(self._laid_out):
                 return next(parts, None)
 
         self._streams += 1
@@ -189,6 +192,9 @@ class Answers:
                 except (FullError, TimeoutError):
                     yield json.dumps({"error": "too many requests: try again"}) + "\n"
                     return
+                except OperationalError as error:
+                    yield json.dumps({"error": first_line(error)}) + "\n"
+                    return
         finally:
             self._streams -= 1
 
@@ -198,6 +204,7 @@ class Answers:
         await self.check(lines, self.translator.config)
         return HTMLResponse(await _answer(self.batcher.run(lambda: self._attend(asked))))
 
+    @memory_by(SEND_LESS)
     def _attend(self, asked: AttendRequest) -> str:
         model, vocabulary = self.translator.model, self.translator.vocabulary
         [source] = vocabulary.encode(self.translator.clean([asked.text]))
