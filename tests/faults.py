@@ -540,10 +540,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("tokens * config.beam > MOST_WORK", "False"),
             ("self._streams >= MOST_STREAMS", "False"),
             ("            answered.cancel()\n", ""),
-            (
-                "with laid_out(self._laid_out):\n                return next(",
-                "if True:\n                return next(",
-            ),
+            ("memory_by(SEND_LESS), laid_out(self._laid_out):", "memory_by(SEND_LESS):"),
             (".to(torch.bfloat16)", ".float()"),
             ("len(text) > MOST_LINES:", "False:"),
             ('line.encode("utf-8", "replace").decode()', "line"),

@@ -107,7 +107,11 @@ def test_what_failed_is_restarted(stub: Project) -> None:
 
 def kill(head: Head, word: str) -> None:
     """SIGKILL for the head's processes with a word in their command."""
-    victims = [p for p in reaper.processes(str(head.folder)) if word in " ".join(p.cmdline())]
+    victims = []
+    for process in reaper.processes(str(head.folder)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            if word in " ".join(process.cmdline()):
+                victims.append(process)
     assert victims, word
     for victim in victims:
         with contextlib.suppress(psutil.NoSuchProcess):
