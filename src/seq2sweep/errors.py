@@ -94,6 +94,12 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+def kind_and_line(error: BaseException) -> str:
+    """`ValueError: what it says`, without further lines; its type alone where it says nothing."""
+    kind = type(error).__name__
+    return f"{kind}: {first_line(error)}" if str(error).strip() else kind
+
+
 def _shortened(name: str | bytes | int) -> str:
     text = os.fsdecode(name) if isinstance(name, str | bytes) else f"file descriptor {name}"
     return text if len(text) <= 300 else f"{text[:200]}... ({len(text)} characters)"

@@ -14,7 +14,7 @@ from typing import Literal
 
 import torch
 
-from seq2sweep.errors import OperationalError, first_line
+from seq2sweep.errors import OperationalError, kind_and_line
 
 CHANGES_NO_RESULT = "what a device can do, and what was used of it"
 
@@ -274,9 +274,7 @@ def memory_by(mend: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OperationalError) or not is_refused_memory(error):
             raise
-        kind = type(error).__name__
-        said = f"{kind}: {first_line(error)}" if str(error).strip() else kind
-        raise OperationalError(f"out of memory ({said}): {mend}") from None
+        raise OperationalError(f"out of memory ({kind_and_line(error)}): {mend}") from None
 
 
 def free_bytes(device: torch.device, sharers: int) -> float:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import ray
 
-from seq2sweep.errors import OperationalError, first_line
+from seq2sweep.errors import OperationalError, first_line, kind_and_line
 from seq2sweep.hardware import NO_MEMORY, is_refused_memory
 
 CHANGES_NO_RESULT = "how a failure is told"
@@ -39,12 +39,6 @@ _NEVER_BEGAN = "worker actors failed to initialize"
 """How Ray Train says that a worker died as it started."""
 
 
-def one_line(error: BaseException) -> str:
-    """`ValueError: what it says`, without further lines."""
-    kind = type(error).__name__
-    return f"{kind}: {first_line(error)}" if str(error).strip() else kind
-
-
 def describe(error: BaseException, system_killed: int = 0) -> str:
     """What happened, in one line, and what to do where that is known.
 
@@ -65,7 +59,7 @@ def describe(error: BaseException, system_killed: int = 0) -> str:
                 f"this machine meanwhile for lack of memory): {LOWER}"
             )
         return "its process was killed, by hand or by the system (out of memory?)"
-    return one_line(error)
+    return kind_and_line(error)
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
@@ -116,7 +110,7 @@ def _memory(error: BaseException) -> str:
     if used:
         return f"Ray killed its process, as its node had {used[1]} of {used[2]} in use"
     lines = [line for line in str(error).splitlines() if any(w in line for w in (LOW, *NO_MEMORY))]
-    return f"{type(error).__name__}: {lines[0].strip()}" if lines else one_line(error)
+    return f"{type(error).__name__}: {lines[0].strip()}" if lines else kind_and_line(error)
 
 
 def _is_node_lost(error: BaseException) -> bool:
