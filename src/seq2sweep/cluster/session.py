@@ -122,9 +122,12 @@ def places(machines: list[Node], cpus: float, gpus: float) -> int:
     """How many processes of so many CPUs and GPUs the machines hold at once."""
 
     def fit(machine: Node) -> int:
-        # The tiny number mends 0.3 / 0.1 = 2.9999...
-        rooms = [int(machine.cpus / cpus + 1e-9)] if cpus > 0 else []
-        return min([*rooms, processes_on_gpus(machine.gpus, gpus)] if gpus > 0 else rooms)
+        rooms = []
+        if cpus > 0:  # the tiny number mends 0.3 / 0.1 = 2.9999...
+            rooms.append(int(machine.cpus / cpus + 1e-9))
+        if gpus > 0:
+            rooms.append(processes_on_gpus(machine.gpus, gpus))
+        return min(rooms)
 
     return sum(fit(machine) for machine in machines)
 

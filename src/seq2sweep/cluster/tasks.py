@@ -42,10 +42,11 @@ def ray_tasks(function: Callable[[T], R], items: Iterable[T], gpus: int = 0) -> 
     ends; says what it waits for while there is no room for a task.
     """
     shared = ray.put(function)
-    workers = max(1, places(nodes(), cpus=1, gpus=gpus))
+    machines = nodes()
+    workers = max(1, places(machines, cpus=1, gpus=gpus))
     # By default Ray ends the process of a task with a GPU after one call, as the next one may be
     # given another GPU than the process has opened. 0: a process is used again.
-    several = any(node.gpus > 1 for node in nodes())
+    several = any(node.gpus > 1 for node in machines)
     options: dict[str, Any] = {"max_calls": int(several and gpus > 0)}
     task = ray.remote(num_cpus=1, num_gpus=gpus, scheduling_strategy="SPREAD", **options)(_apply)
     wait = _Wait(task.remote([], None).future(), gpus)
