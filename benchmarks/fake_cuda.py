@@ -75,8 +75,8 @@ def gpu() -> Iterator[None]:
     from torch.nn import functional as F
     from torch.utils import _foreach_utils
 
-    from seq2sweep.model import varlen_attention
-    from seq2sweep.train import fused_loss
+    from seq2sweep.model import residual_norm, varlen_attention
+    from seq2sweep.train import fused_loss, loop
 
     kinds = _foreach_utils._foreach_supported_types
 
@@ -88,7 +88,10 @@ def gpu() -> Iterator[None]:
         mock.patch.object(torch.cuda, "synchronize"),
         mock.patch.object(F, "scaled_dot_product_attention", _attention),
         mock.patch.object(varlen_attention, "_is_right", return_value=True),
+        mock.patch.object(residual_norm, "_is_right", return_value=True),
         mock.patch.object(fused_loss, "_is_right", return_value=True),
+        # Kernel by kernel, as graphs are recorded.
+        mock.patch.object(loop, "Passes", return_value=None),
         mock.patch.object(fused_loss, "loss_and_gradient", _fused_loss()),
         # So that kernels over lists of tensors take fake ones.
         mock.patch.object(_foreach_utils, "_foreach_supported_types", [*kinds, FakeTensor]),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from seq2sweep.data.vocabulary import BOS, EOS, PAD
 from seq2sweep.decode.beam import BeamSearch
 from seq2sweep.model.architecture.transformer import STEPS_TO_DROP
 from seq2sweep.model.building import build
-from seq2sweep.train import step
+from seq2sweep.train import loop, step
 from seq2sweep.train.events import CheckpointDue, Logged
 
 TOLERANCE = {"loss": 1e-2, "gradients": 5e-2}
@@ -37,6 +38,7 @@ def check(run: Run) -> dict[str, Any]:
         for kind in ("scaled_dot_product", "dot_product", "additive")
         for d_k, d_v in ((64, 66), (13, 15), (64, 13), (13, 16))
     } | {"the loss falls": _falls, "resume": _resumes, "no waits": _waits_for_nothing}
+    parts["CUDA graphs"] = _graphs
     parts["a wait a step of a search"] = _search_waits
     for name, part in parts.items():
         try:
@@ -151,6 +153,34 @@ def _resumes(run: Run) -> str:
         for name, tensor in getattr(whole[6], group).items():
             assert torch.equal(tensor, getattr(resumed[6], group)[name]), f"{name} differs"
     return "the same bits"
+
+
+def _graphs(run: Run) -> dict[str, Any]:
+    """The losses of 60 updates with passes as CUDA graphs, and kernel by kernel."""
+    if not run.on_gpu:
+        return {"of a GPU only": 0}
+    small = Run(run.device, True, run.until, run.write)
+    config = configuration.with_changes(small.config("base"), {"train.log_every": 10})
+    replay, replays = torch.cuda.CUDAGraph.replay, 0
+
+    def counted(graph: torch.cuda.CUDAGraph) -> None:
+        nonlocal replays
+        replays += 1
+        replay(graph)
+
+    def losses() -> list[float]:
+        with training(small, config, 60) as events:
+            return [event.metrics["loss"] for event in events if isinstance(event, Logged)]
+
+    with mock.patch.object(torch.cuda.CUDAGraph, "replay", counted):
+        found = losses()
+    with mock.patch.object(loop, "Passes", return_value=None):
+        expected = losses()
+    assert replays > 20, f"{replays} replays"
+    # Sums of gradients of the embedding come in any order.
+    off = max(abs(a / b - 1) for a, b in zip(found, expected, strict=True))
+    assert off < 1e-4, f"losses off by {off:.2g}"
+    return {"replays": replays, "losses off by": off}
 
 
 def _waits_for_nothing(run: Run) -> str:

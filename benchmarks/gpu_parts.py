@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu_check import check
-from benchmarks.gpu_run import VOCABULARY, WINDOW, Run, each_update, training
+from benchmarks.gpu_run import SETTLED, VOCABULARY, WINDOW, Run, each_update, training
 from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
@@ -32,7 +32,8 @@ from seq2sweep.train.events import CheckpointDue, Logged
 
 
 def rate(run: Run, config: Config, seconds: float) -> dict[str, Any]:
-    """Target tokens a second and MFU of so many seconds of training, as the loop logs them."""
+    """Target tokens a second and MFU of so many seconds of training, as the loop logs them: medians
+    of the later half of its lines, when most shapes were there before."""
     often = configuration.with_changes(
         config, {"train.log_every": WINDOW, "train.checkpoint_every": 10**6}
     )
@@ -45,15 +46,16 @@ def rate(run: Run, config: Config, seconds: float) -> dict[str, Any]:
             if isinstance(event, Logged):
                 first = first or time.perf_counter() - began
                 lines.append(event.metrics)
-                if len(lines) > 2 and time.perf_counter() - began > seconds:
+                if len(lines) > 1 and time.perf_counter() - began > seconds:
                     break
-    steady = lines[1:]
+    steady = lines[len(lines) // 2 :]
     found = {
         key: statistics.median(line[key] for line in steady)
         for key in ("tokens_per_second", "mfu", "peak_gpu_bytes")
         if key in steady[0]
     }
-    return found | {"updates": WINDOW * len(steady), "seconds_to_first_line": first}
+    updates = {"updates": WINDOW * len(lines), "of_them_steady": WINDOW * len(steady)}
+    return found | updates | {"seconds_to_first_line": first}
 
 
 def machine(run: Run) -> dict[str, Any]:
@@ -71,17 +73,21 @@ def machine(run: Run) -> dict[str, Any]:
 def ceilings(run: Run) -> dict[str, float]:
     """Bytes a second of a copy, and FLOPs a second of large and of narrow products in bf16."""
     size = 1 << 20 if run.tiny else 1 << 29
-    numbers = torch.ones(size, dtype=torch.bfloat16, device=run.device)
+    numbers = _random(run, size)
     found = {"copied_bytes_per_second": 4 * size / _seconds(run, numbers.clone)}
     shapes = {"8192": (8192, 8192, 8192), "k_512": (25_000, 512, 2048)}
     for name, (rows, inner, columns) in shapes.items():
         if run.tiny:
             rows, inner, columns = 128, 64, 128
-        a = torch.ones(rows, inner, dtype=torch.bfloat16, device=run.device)
-        b = torch.ones(inner, columns, dtype=torch.bfloat16, device=run.device)
+        a, b = _random(run, rows, inner), _random(run, inner, columns)
         spent = _seconds(run, partial(torch.mm, a, b))
         found[f"product_{name}_flops_per_second"] = 2 * rows * inner * columns / spent
     return found
+
+
+def _random(run: Run, *shape: int) -> Tensor:
+    """Of alike numbers a GPU multiplies faster, as it takes less power."""
+    return torch.randn(shape, dtype=torch.bfloat16, device=run.device)
 
 
 def _seconds(run: Run, work: Callable[[], Any], times: int = 20) -> float:
@@ -96,10 +102,10 @@ def _seconds(run: Run, work: Callable[[], Any], times: int = 20) -> float:
 
 def passes(run: Run) -> dict[str, Any]:
     """Base with an update in one pass and in two."""
-    found = {}
+    found: dict[str, Any] = {}
     for tokens in (12_500, 25_000):
         changes = {} if run.tiny else {"train.tokens_per_pass": tokens}
-        found[str(tokens)] = rate(run, run.config("base", changes), run.left() / 3)
+        found[str(tokens)] = rate(run, run.config("base", changes), run.left() / (3 - len(found)))
         run.write(found)
     return found
 
@@ -120,23 +126,25 @@ def profile(run: Run) -> dict[str, Any]:
     activities = [torch.profiler.ProfilerActivity.CPU]
     if run.on_gpu:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
+    first = SETTLED if run.on_gpu else WINDOW
     seen, spent = 0, 0.0
     profiler = torch.profiler.profile(activities=activities)
 
     def watched(update: Callable[[], Tensor], _: Any) -> Tensor:
         nonlocal seen, spent
         seen += 1
-        if seen == WINDOW + 1:
+        if seen == first + 1:
             spent = -run.now()
             profiler.start()
         done = update()
-        if seen == 2 * WINDOW:
+        if seen == first + WINDOW:
             spent += run.now()
             profiler.stop()
         return done
 
-    with each_update(watched), training(run, run.config("base"), 2 * WINDOW) as events:
-        next(event for event in events if isinstance(event, Logged) and seen == 2 * WINDOW)
+    steps = first + WINDOW
+    with each_update(watched), training(run, run.config("base"), steps) as events:
+        next(event for event in events if isinstance(event, Logged) and seen == steps)
     by = "self_device_time_total" if run.on_gpu else "self_cpu_time_total"
     found = sorted(_measured(profiler, run.on_gpu), key=lambda event: -getattr(event, by))
     busy = sum(getattr(event, by) for event in found) / 1e6
@@ -204,7 +212,7 @@ def checkpoint(run: Run) -> dict[str, float]:
 
 def compiled(run: Run) -> dict[str, Any]:
     """Base with `train.compile`."""
-    found = rate(run, run.config("base", {"train.compile": True}), run.left() / 2)
+    found = rate(run, run.config("base", {"train.compile": True}), 0.8 * run.left())
     return found | {"graph_breaks": sum(torch._dynamo.utils.counters["graph_break"].values())}
 
 
@@ -212,8 +220,8 @@ PARTS: dict[str, Callable[[Run], Any]] = {
     "machine": machine,
     "ceilings": ceilings,
     "check": check,
-    "base": lambda run: rate(run, run.config("base"), run.left() / 2),
-    "big": lambda run: rate(run, run.config("big"), run.left() / 2),
+    "base": lambda run: rate(run, run.config("base"), 0.8 * run.left()),
+    "big": lambda run: rate(run, run.config("big"), 0.8 * run.left()),
     "passes": passes,
     "profile": profile,
     "decoding": decoding,

@@ -29,8 +29,10 @@ from seq2sweep.train.updates import Update
 
 VOCABULARY = 37_000
 PAIRS = 120_000
-WINDOW = 5
-"""Updates of a line of the log; the first line is the warm-up."""
+WINDOW = 10
+"""Updates of a line of the log."""
+SETTLED = 300
+"""Updates until most shapes of passes were there before, and are CUDA graphs."""
 TINY = {"layers": 1, "d_model": 64, "d_ff": 128, "heads": 2, "d_k": 32, "d_v": 32}
 
 

@@ -89,14 +89,15 @@ def print_anew(precision: Any) -> None:
             "train.tokens_per_pass": int(random.integers(3000, 13000)),
             "train.precision": precision,
         }
-        if precision == "bf16":
-            # Packed attention fills the narrower one with zeros: that is not linear. So it is one
-            # number, of which keys and values have a half each.
-            changes["model.d_v"] = changes["model.d_k"]
         config = configuration.with_changes(presets.load("wmt14-en-de-base").config, changes)
         means = float(random.integers(10, 30)), float(random.integers(10, 30))
-        # Without the blank sentences that round a pass up: bytes are linear in what is there.
-        with mock.patch.object(updates, "filled", lambda batch, _: batch):
+        # Without the blank sentences that round a pass up: bytes are linear in what is there. With
+        # less at a time, so that a pass has several chunks of logits.
+        few = {False: 1 << int(random.integers(22, 26))}
+        with (
+            mock.patch.object(updates, "filled", lambda batch, _: batch),
+            mock.patch.dict(CHUNK, few),
+        ):
             found = counted(config, means, int(random.integers(2000, 16000)), 0.0)
         model, share = config.model, Share(*found["share"])
         assert isinstance(model, TransformerConfig)

@@ -258,9 +258,10 @@ def test_updates_in_bf16_are_filled(
     assert more > 0
 
 
-def staged_here(of: Any, batch: Batch, device: torch.device) -> Staged:
+def staged_here(of: Any, batch: Batch, device: torch.device, room: int | None) -> Staged:
     """On the CPU, whichever device it is for."""
-    staged: Staged = of(batch, CPU)
+    assert (room is None) == (device == CPU)
+    staged: Staged = of(batch, CPU, room)
     return staged
 
 

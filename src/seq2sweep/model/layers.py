@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2sweep.config import TransformerConfig
-from seq2sweep.model import components
+from seq2sweep.model import components, residual_norm
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.caching import MixerCache
 from seq2sweep.model.dropout import dropout
@@ -26,6 +26,11 @@ LEARNED_POSITIONS = 1024
 """Pieces a side for which `model.positions: learned` has a position."""
 # Sinusoids made at the start; longer sentences make more.
 FIRST_POSITIONS = 256
+
+
+Stream = Tensor | tuple[Tensor, Tensor]
+"""What goes from sub-layer to sub-layer: [..., d_model]. Where `residual_norm` makes it, twice: in
+float32, as sums are, and in the type of products."""
 
 
 class Residual(nn.Module):
@@ -48,12 +53,21 @@ class Residual(nn.Module):
         self.dropout = dropout
         self.pre = norm == "pre"
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def forward(self, x: Stream, sublayer: Callable[[Tensor], Tensor]) -> Stream:
         """x and what the sub-layer makes of it: [..., d_model]."""
-        inside = sublayer(self.norm(x) if self.pre else x)
-        x = x + dropout(inside, self.dropout, self.training)
-        out: Tensor = x if self.pre else self.norm(x)
+        wide, narrow = x if isinstance(x, tuple) else (x, x)
+        inside = sublayer(self.norm(wide) if self.pre else narrow)
+        if not self.pre and residual_norm.serves(wide, self.norm):
+            share = self.dropout if self.training else 0.0
+            return residual_norm.residual_norm(wide, inside, self.norm, share)
+        summed = wide + dropout(inside, self.dropout, self.training)
+        out: Tensor = summed if self.pre else self.norm(summed)
         return out
+
+
+def summed(x: Stream) -> Tensor:
+    """The stream as the next sum takes it."""
+    return x[0] if isinstance(x, tuple) else x
 
 
 class EncoderLayer(nn.Module):
@@ -69,10 +83,12 @@ class EncoderLayer(nn.Module):
         self.feed_forward = _feed_forward(config)
         self.feed_forward_residual = _residual(config)
 
-    def forward(self, x: Tensor, source_mask: Tensor, packing: Packing | None = None) -> Tensor:
+    def forward(
+        self, x: Stream, source_mask: Tensor | None, packing: Packing | None = None
+    ) -> Stream:
         """x [B, n, d_model] or packed; source_mask [B, 1, 1, n]: see MultiHeadAttention.attend."""
         x = self.attention_residual(x, lambda y: self.attention(y, source_mask, packing=packing))
-        out: Tensor = self.feed_forward_residual(x, self.feed_forward)
+        out: Stream = self.feed_forward_residual(x, self.feed_forward)
         return out
 
 
@@ -110,12 +126,12 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self,
-        x: Tensor,
+        x: Stream,
         memory: Tensor,
-        source_mask: Tensor,
+        source_mask: Tensor | None,
         packing: Packing | None = None,
         memory_packing: Packing | None = None,
-    ) -> Tensor:
+    ) -> Stream:
         """x [B, m, d_model] and memory [B, n, d_model], or packed; source_mask [B, 1, 1, n].
 
         The mixer is causal, which suffices for the target: its padding comes last, unseen by words.
@@ -135,19 +151,19 @@ class DecoderLayer(nn.Module):
 
         past: the mask [B, 1, K, pieces in the cache after this step] of those a hypothesis sees.
         """
-        x = self.attention_residual(x, lambda y: self.attention.step(y, cache.mixer, past))
+        out = self.attention_residual(x, lambda y: self.attention.step(y, cache.mixer, past))
         # A sentence's hypotheses are so many queries over the same memory.
-        return self._rest(x, cache.memory_keys, cache.memory_values, source_mask)
+        return summed(self._rest(out, cache.memory_keys, cache.memory_values, source_mask))
 
     def _rest(
         self,
-        x: Tensor,
+        x: Stream,
         keys: Tensor,
         values: Tensor,
-        source_mask: Tensor,
+        source_mask: Tensor | None,
         packing: Packing | None = None,
         memory_packing: Packing | None = None,
-    ) -> Tensor:
+    ) -> Stream:
         """Attention over the encoder's output, given as keys and values, and feed-forward."""
         memory_attention = self.memory_attention
         x = self.memory_residual(
@@ -161,7 +177,7 @@ class DecoderLayer(nn.Module):
                 memory_packing=memory_packing,
             ),
         )
-        out: Tensor = self.feed_forward_residual(x, self.feed_forward)
+        out: Stream = self.feed_forward_residual(x, self.feed_forward)
         return out
 
 

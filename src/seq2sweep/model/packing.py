@@ -15,6 +15,9 @@ from torch.nn import functional as F
 
 from seq2sweep.data.vocabulary import PAD
 
+NARROWEST = 256
+"""To what `roomy` widens sentences at least, so that widths are few."""
+
 
 @dataclass(frozen=True)
 class Packing:
@@ -36,6 +39,16 @@ class Packing:
         places = real.flatten().nonzero().squeeze(1)
         offsets = F.pad(real.sum(1).cumsum(0, dtype=torch.int32), (1, 0))
         return cls(places, pieces.size(0), pieces.size(1), offsets)
+
+    def roomy(self, sentences: int) -> Packing:
+        """With offsets of so many sentences, those that are not there without pieces, and a width
+        that is a power of two."""
+        assert self.offsets is not None
+        missing = max(0, sentences - self.sentences)
+        offsets = torch.cat((self.offsets, self.offsets[-1:].expand(missing)))
+        width = max(NARROWEST, 1 << (self.width - 1).bit_length())
+        places = self.places // self.width * width + self.columns()
+        return Packing(places, self.sentences + missing, width, offsets)
 
     def to(self, device: torch.device) -> Packing:
         """The same on a device; returns at once where the copy can run in the background."""

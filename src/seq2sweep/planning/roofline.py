@@ -11,7 +11,6 @@ by the model's sizes. `python -m tests.planning.recount` counts them anew, and
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from dataclasses import dataclass
 from seq2sweep.config import ModelConfig, TransformerConfig, target_size
 from seq2sweep.hardware import Precision
 from seq2sweep.model import components, flops
-from seq2sweep.model.varlen_attention import filled_size
 from seq2sweep.planning.exchange import (
     COPIED,
     Links,
@@ -112,7 +110,8 @@ class Share:
         """An equal one, of tokens and FLOPs of an update on so many GPUs; per_update, per_pass:
         train.tokens_per_update and train.tokens_per_pass."""
         source, target = tokens
-        passes = -int(-FULL * per_update / gpus // per_pass)
+        whole = per_pass >= per_update  # an update has no more tokens
+        passes = 1 if whole else -int(-FULL * per_update / gpus // per_pass)
         return cls(source / gpus, target / gpus, flops / gpus, passes)
 
 
@@ -170,10 +169,6 @@ def moved(
     size: of the vocabulary.
     """
     every = dict.fromkeys(COUNTED[precision], numbers(model, size, share))
-    if precision == "bf16":  # packed attention is of filled heads
-        width = filled_size(model.d_k, model.d_v)
-        filled = dataclasses.replace(model, d_k=width, d_v=width)
-        every["attention"] = numbers(filled, size, share)
     return {
         part: [each * number for each, number in zip(row, every[part], strict=True)]
         for part, row in COUNTED[precision].items()

@@ -32,7 +32,8 @@ class Memory:
     weights, gradients and optimizer (Adam's two moments, nesterov's one) are float32; exchange:
     what other workers get of the gradients, where those of several passes are added up beside it,
     or with cluster.fsdp what is whole at a moment;
-    casts: weights as bf16, with cluster.fsdp those of the projection alone where layers are
+    graphs: where passes are CUDA graphs (`train.step.Passes`), what those of them need; casts:
+    weights as bf16, with cluster.fsdp those of the projection alone where layers are
     gathered so; activations: kept for the backward pass; logits: with the loss; other: libraries,
     kernels and fragments.
     """
@@ -44,6 +45,7 @@ class Memory:
     casts: float
     activations: float
     logits: float
+    graphs: float
     other: float
     tokens: int
 
@@ -51,7 +53,7 @@ class Memory:
     def needed(self) -> float:
         """All of it, in bytes."""
         of_model = self.weights + self.gradients + self.optimizer + self.exchange + self.casts
-        return of_model + self.activations + self.logits + self.other
+        return of_model + self.activations + self.logits + self.graphs + self.other
 
 
 def memory(
@@ -90,6 +92,7 @@ def memory(
         casts=2 * _cast(config, size, count, sharded) * (precision == "bf16"),
         activations=activations,
         logits=logits,
+        graphs=(activations + logits) * (gpu and workers == 1 and precision == "bf16"),
         other=CONTEXT_BYTES[kind]
         + KERNELS_BYTES * (precision == "bf16" and not gpu)
         + FRAGMENTS[kind] * (activations + logits),

@@ -3,6 +3,9 @@
 
 import triton.language as tl
 
+LOWEST = tl.constexpr(-1e38)
+"""Below all logits, and no infinity, of which a difference is no number."""
+
 
 def row(
     logits, target, sums, count, size, stride, smoothing,
@@ -17,17 +20,21 @@ def row(
     right = tl.load(target + number)
     # Before the sums, at which threads wait for each other: later, a gradient may be there.
     of_right = tl.load(base + right).to(tl.float32)
-    greatest = -float("inf")
-    total = 0.0
-    plain_sum = 0.0
+    # Of each place in a block by itself: threads meet once, not in each block.
+    highest = tl.full([BLOCK], LOWEST, tl.float32)
+    totals = tl.zeros([BLOCK], tl.float32)
+    plain_sums = tl.zeros([BLOCK], tl.float32)
     for start in range(0, size, BLOCK):
         places = start + tl.arange(0, BLOCK)
         there = places < size
-        x = tl.load(base + places, mask=there, other=-float("inf")).to(tl.float32)
-        higher = tl.maximum(greatest, tl.max(x, axis=0))
-        total = total * tl.exp(greatest - higher) + tl.sum(tl.exp(x - higher), axis=0)
-        plain_sum += tl.sum(tl.where(there, x, 0.0), axis=0)
-        greatest = higher
+        x = tl.load(base + places, mask=there, other=LOWEST).to(tl.float32)
+        share = tl.exp(-tl.abs(x - highest))
+        totals = tl.where(x > highest, totals * share + 1.0, totals + share)
+        plain_sums += tl.where(there, x, 0.0)
+        highest = tl.maximum(highest, x)
+    greatest = tl.max(highest, axis=0)
+    total = tl.sum(totals * tl.exp(highest - greatest), axis=0)
+    plain_sum = tl.sum(plain_sums, axis=0)
     surprise = tl.log(total)
     likelihood = greatest - of_right + surprise
     loss = (1 - smoothing) * likelihood + smoothing * (greatest - plain_sum / size + surprise)
@@ -35,11 +42,12 @@ def row(
     tl.store(sums + number, tl.where(real, loss, 0.0))
     tl.store(sums + count + number, tl.where(real, likelihood, 0.0))
     if GRADIENT:
+        inverse = 1.0 / total
         for start in range(0, size, BLOCK):
             places = start + tl.arange(0, BLOCK)
             there = places < size
             x = tl.load(base + places, mask=there, other=0.0).to(tl.float32)
-            gradient = tl.exp(x - greatest) / total - smoothing / size
+            gradient = tl.exp(x - greatest) * inverse - smoothing / size
             gradient = tl.where(places == right, gradient - (1 - smoothing), gradient)
             gradient = tl.where(real, gradient, 0.0)
             tl.store(base + places, gradient.to(logits.dtype.element_ty), mask=there)

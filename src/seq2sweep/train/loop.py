@@ -40,12 +40,13 @@ from seq2sweep.train.events import (
 from seq2sweep.train.loss import perplexity
 from seq2sweep.train.metrics import Meter, OpenWindow
 from seq2sweep.train.step import (
+    Passes,
     accumulate,
     apply,
     be_deterministic,
     choose_precision,
 )
-from seq2sweep.train.updates import Update, updates
+from seq2sweep.train.updates import Update, packs_all, updates
 from seq2sweep.train.validation import negative_log_likelihood
 
 MOST_SKIPPED = 10
@@ -118,6 +119,11 @@ class _Training:
             )
             if world_size > 1 and not self.sharded
             else self.model
+        )
+        self.passes = (
+            Passes(self.model, self.settings.label_smoothing, self.precision, device)
+            if world_size == 1 and not self.settings.deterministic and packs_all(config, device)
+            else None
         )
         # Updates skipped since the last look, and how many of them in a row just now.
         self.skipped = torch.zeros((), device=device)
@@ -215,6 +221,7 @@ class _Training:
             world_size=self.world_size,
             precision=self.precision,
             device=self.device,
+            graphs=self.passes,
         )
         norm, skipped = apply(
             self.model,

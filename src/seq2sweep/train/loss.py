@@ -14,7 +14,7 @@ from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.products import product_type
 from seq2sweep.train import fused_loss
 
-CHUNK = {True: 1 << 24, False: 1 << 26}
+CHUNK = {True: 1 << 24, False: 1 << 28}
 """Logits of one product, on a CPU and elsewhere: with enough rows it is at its fastest."""
 BLOCK = {True: 1 << 20, False: 1 << 26}
 """How many of them at a time become loss and gradient, in float32: on a CPU they fit its caches."""

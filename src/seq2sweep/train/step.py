@@ -7,13 +7,15 @@ import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from seq2sweep import console, hardware
 from seq2sweep.data.batching import Batch
+from seq2sweep.hardware import Precision
 from seq2sweep.model.packing import Packing
 from seq2sweep.train.distributed import is_sharded, whole
 from seq2sweep.train.loss import projected_cross_entropy
@@ -73,8 +75,9 @@ def be_deterministic(device: torch.device) -> None:
 class Staged:
     """A batch ready for a device: all its numbers lie in one piece of memory, which one copy moves.
 
-    source [B, n] and target_in [B, m]: as in `Batch`. packings: of both. target [R]: what to say
-    after each real piece of target_in. numbers: all of that, int64; the others are views of it.
+    source [B, n] and target_in [B, m]: as in `Batch`, or their real pieces alone, [S] and [R].
+    packings: of both. target [R]: what to say after each real piece of target_in. numbers: all of
+    that, int64; the others are views of it.
     """
 
     source: Tensor
@@ -84,39 +87,146 @@ class Staged:
     numbers: Tensor
 
     @classmethod
-    def of(cls, batch: Batch, device: torch.device) -> Staged:
+    def of(cls, batch: Batch, device: torch.device, room: int | None = None) -> Staged:
         """Of a batch, still on the CPU, where which pieces are real can be told without waiting.
 
-        For a GPU in pinned memory, from which it copies while the CPU goes on.
+        For a GPU in pinned memory, from which it copies while the CPU goes on. room: for how many
+        sentences offsets are, those behind the batch's without pieces; then there is no padding
+        either, and all shapes come from how many pieces there are (`Passes`).
         """
-        packings = [Packing.of(batch.source), Packing.of(batch.target_in)]
+        sides = batch.source, batch.target_in
+        packings = [Packing.of(side) for side in sides]
+        target = batch.target_out.flatten()[packings[1].places]
+        pieces = list(sides)
+        if room is not None:
+            pieces = [s.flatten()[p.places] for s, p in zip(sides, packings, strict=True)]
+            packings = [packing.roomy(room) for packing in packings]
         places = [packing.places for packing in packings]
         offsets = [packing.offsets for packing in packings if packing.offsets is not None]
-        target = batch.target_out.flatten()[places[1]]
-        parts = [batch.source.flatten(), batch.target_in.flatten(), target, *places, *offsets]
+        parts = [*(each.flatten() for each in pieces), target, *places, *offsets]
         numbers = torch.empty(
             sum(map(len, parts)), dtype=torch.int64, pin_memory=device.type == "cuda"
         )
         torch.cat(parts, out=numbers)
-        return cls._cut(numbers, batch.source.shape, batch.target_in.shape, len(places[0]))
+        return cls._cut(numbers, pieces[0].shape, pieces[1].shape, packings[0], packings[1])
 
     def to(self, device: torch.device) -> Staged:
         """The same on a device; returns at once where the copy can run in the background."""
-        shapes = self.source.shape, self.target_in.shape
-        numbers = self.numbers.to(device, non_blocking=True)
-        return self._cut(numbers, *shapes, len(self.packings[0].places))
+        return self.over(self.numbers.to(device, non_blocking=True))
+
+    def over(self, numbers: Tensor) -> Staged:
+        """Views of other numbers, cut as these are."""
+        return self._cut(numbers, self.source.shape, self.target_in.shape, *self.packings)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """On which the shapes of all that is computed depend."""
+        widths = [packing.width for packing in self.packings]
+        sentences = self.packings[0].sentences
+        return *self.source.shape, *self.target_in.shape, len(self.target), sentences, *widths
 
     @classmethod
-    def _cut(cls, numbers: Tensor, source: torch.Size, target: torch.Size, real: int) -> Staged:
-        """Views of these shapes; real: how many pieces of the source are so."""
-        pieces, offsets = (math.prod(source), math.prod(target)), source[0] + 1
-        real_target = (len(numbers) - sum(pieces) - real - 2 * offsets) // 2
-        parts = numbers.split([*pieces, real_target, real, real_target, offsets, offsets])
-        packings = (
-            Packing(parts[3], source[0], source[1], parts[5].int()),
-            Packing(parts[4], target[0], target[1], parts[6].int()),
+    def _cut(
+        cls, numbers: Tensor, source: torch.Size, target: torch.Size, *packings: Packing
+    ) -> Staged:
+        """Views of these shapes; packings: of which numbers hold places and offsets."""
+        real = [len(packing.places) for packing in packings]
+        offsets = packings[0].sentences + 1
+        parts = numbers.split(
+            [math.prod(source), math.prod(target), real[1], *real, offsets, offsets]
         )
-        return cls(parts[0].view(source), parts[1].view(target), parts[2], packings, numbers)
+        source_packing, target_packing = (
+            Packing(places, packing.sentences, packing.width, begin.int())
+            for packing, places, begin in zip(packings, parts[3:5], parts[5:], strict=True)
+        )
+        return cls(
+            parts[0].view(source),
+            parts[1].view(target),
+            parts[2],
+            (source_packing, target_packing),
+            numbers,
+        )
+
+
+class Passes:
+    """Forward and backward passes as CUDA graphs: one for each shape, once it was there before.
+
+    A GPU computes base in less time than Python takes to start its two thousand kernels. What is
+    recorded at the second pass of a shape is started at once for all those that follow. Shapes are
+    few: see `updates.filled`. Gradients have the same memory in all updates. All graphs work in one
+    memory, beside that of passes that are no graphs: without room for both there are no graphs.
+    """
+
+    def __init__(
+        self, model: nn.Module, smoothing: float, precision: Precision, device: torch.device
+    ) -> None:
+        self.model, self.smoothing, self.precision = model, smoothing, precision
+        self.device = device
+        self.scale = torch.zeros((), device=device)
+        self.graphs: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Any]] = {}
+        self.seen: set[tuple[int, ...]] = set()
+        self.gradients: dict[nn.Parameter, Tensor] = {}
+        self.pool: Any = None
+        self.works = True
+
+    def __call__(self, staged: Staged, scale: float) -> Tensor:
+        """As `one_pass`, of a batch that is on the CPU."""
+        self._put_gradients_back()
+        found = self.graphs.get(staged.shape)
+        if found is None and staged.shape in self.seen and self.works:
+            found = self._recorded(staged)
+        if found is None:
+            self.seen.add(staged.shape)
+            return self._computed(staged.to(self.device), scale)
+        graph, numbers, sums, _ = found
+        numbers.copy_(staged.numbers, non_blocking=True)
+        self.scale.fill_(scale)
+        graph.replay()
+        return sums
+
+    def _put_gradients_back(self) -> None:
+        """Zeros, where an optimizer has let go of them: into these graphs add."""
+        if not self.gradients:
+            self.gradients = {p: p.grad for p in self.model.parameters() if p.grad is not None}
+        elif next(iter(self.gradients)).grad is None:
+            torch._foreach_zero_([*self.gradients.values()])
+            for parameter, gradient in self.gradients.items():
+                parameter.grad = gradient
+
+    def _computed(self, staged: Staged, scale: float | Tensor) -> Tensor:
+        return one_pass(self.model, staged, scale, self.smoothing, self.precision, self.device)
+
+    def _recorded(self, staged: Staged) -> Any:
+        """A graph, the numbers that it reads and the sums that it leaves; None where none can be.
+
+        With what it reads besides: a model's tables may grow, and others take their place.
+        """
+        if self.pool is None and not self._has_room():
+            self.works = False
+            console.say("memory is short: passes are started kernel by kernel, which is slower")
+            return None
+        numbers = staged.numbers.to(self.device, non_blocking=True)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # A thread makes the next batch meanwhile, in pinned memory: its calls are not these.
+            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+                sums = self._computed(staged.over(numbers), self.scale)
+        except RuntimeError as error:  # an operator of a user's own may wait for the GPU
+            self.works = False
+            reason = str(error).split("\n", 1)[0]
+            console.say(f"passes cannot be CUDA graphs ({reason}): training is slower without")
+            return None
+        self.pool = graph.pool()
+        kept = list(self.model.buffers())
+        self.graphs[staged.shape] = graph, numbers, sums, kept
+        return self.graphs[staged.shape]
+
+    def _has_room(self) -> bool:
+        peak, now = (
+            torch.cuda.max_memory_allocated(self.device),
+            torch.cuda.memory_allocated(self.device),
+        )
+        return hardware.free_bytes(self.device, 1) > 2 * (peak - now)
 
 
 def accumulate(
@@ -126,18 +236,26 @@ def accumulate(
     update_target_tokens: int,
     smoothing: float,
     world_size: int,
-    precision: Literal["float32", "bf16"],
+    precision: Precision,
     device: torch.device,
+    graphs: Passes | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Add the gradients of this worker's batches; returns sums (smoothed loss, likelihood).
 
     The gradient becomes that of the mean over all `update_target_tokens` pieces of the update,
     on all workers together: each batch's sum is divided by that one number, and multiplied by
     world_size because DistributedDataParallel and FSDP average over workers.
+
+    graphs: of this model, which then computes all passes.
     """
     losses = torch.zeros(2, device=device)
     queue = list(batches)
+    scale = world_size / update_target_tokens
     for index, batch in enumerate(queue):
+        if graphs is not None:
+            assert isinstance(batch, Staged)
+            losses += graphs(batch, scale)
+            continue
         last = index == len(queue) - 1
         if is_sharded(model):
             model.set_requires_gradient_sync(last)
@@ -147,11 +265,23 @@ def accumulate(
             else contextlib.nullcontext()
         )
         with wait:
-            with autocast(precision, device):
-                loss, likelihood = sums_of(model, batch, smoothing, device)
-            (loss * (world_size / update_target_tokens)).backward()
-        losses += torch.stack((loss.detach(), likelihood.detach()))
+            losses += one_pass(model, batch, scale, smoothing, precision, device)
     return losses[0], losses[1]
+
+
+def one_pass(
+    model: nn.Module,
+    batch: Batch | Staged,
+    scale: float | Tensor,
+    smoothing: float,
+    precision: Precision,
+    device: torch.device,
+) -> Tensor:
+    """Add the gradients of a batch, times `scale`; returns its sums, as `sums_of`: [2]."""
+    with autocast(precision, device):
+        loss, likelihood = sums_of(model, batch, smoothing, device)
+    (loss * scale).backward()
+    return torch.stack((loss.detach(), likelihood.detach()))
 
 
 def sums_of(
@@ -159,10 +289,11 @@ def sums_of(
 ) -> tuple[Tensor, Tensor]:
     """`smoothed_cross_entropy` of a batch, without padding and without all logits in memory.
 
-    batch: on the CPU; one that is not staged yet is staged here.
+    One that is not staged yet is staged here.
     """
     staged = batch if isinstance(batch, Staged) else Staged.of(batch, device)
-    staged = staged.to(device)
+    if staged.numbers.device != device:
+        staged = staged.to(device)
     sums: tuple[Tensor, Tensor] = model(
         staged.source,
         staged.target_in,

@@ -119,10 +119,13 @@ def _update(
         shares = (share(ids, other, world_size) for other in range(world_size))
         cut = (passes(each, source, target, config.train.pass_tokens) for each in shares)
         batches += [blank(batches[0])] * (max(map(len, cut)) - len(batches))
+    multiple = capacity(config.train.pass_tokens)
     if few_shapes(config, device):
-        batches = [filled(batch, capacity(config.train.pass_tokens)) for batch in batches]
+        batches = [filled(batch, multiple) for batch in batches]
+    # A sentence has a piece on each side at least.
+    room = CAPACITIES * multiple if packs_all(config, device) else None
     size = int(bitext.header["vocabulary"]["size"])
-    staged = [Staged.of(batch, device) for batch in batches]
+    staged = [Staged.of(batch, device, room) for batch in batches]
     return Update(
         ids,
         staged,
@@ -139,6 +142,16 @@ def few_shapes(config: Config, device: torch.device) -> bool:
     kernel for each shape of a product. At the demo's size updates are 5 % faster by that."""
     precision = choose_precision(config.train.precision, device, config.model.d_model)
     return device.type == "cuda" or precision == "bf16"
+
+
+def packs_all(config: Config, device: torch.device) -> bool:
+    """Whether the model in training needs no padding at all: on a GPU in bf16, where it attends
+    packed sentences as they are."""
+    return (
+        device.type == "cuda"
+        and choose_precision(config.train.precision, device, config.model.d_model) == "bf16"
+        and pads_nothing(config.model, device, torch.bfloat16)
+    )
 
 
 def capacity(tokens_per_pass: int) -> int:
@@ -179,14 +192,10 @@ def _computed_flops(
     config: Config, size: int, batches: list[Staged], device: torch.device
 ) -> float:
     """Operations of passes over the batches, padding included where attention is padded."""
-    settings, model = config.train, config.model
+    model = config.model
     sides = [[batch.packings[side] for batch in batches] for side in (0, 1)]
     source, target = (np.concatenate([each.lengths() for each in side]) for side in sides)
-    if (
-        device.type == "cuda"
-        and choose_precision(settings.precision, device, model.d_model) == "bf16"
-        and pads_nothing(model, device, torch.bfloat16)
-    ):
+    if packs_all(config, device):
         return training_flops(model, size, source, target)
     widths = [np.repeat([p.width for p in side], [p.sentences for p in side]) for side in sides]
     return training_flops(model, size, source, target, (widths[0], widths[1]))

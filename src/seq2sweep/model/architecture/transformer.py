@@ -31,6 +31,7 @@ from seq2sweep.model.layers import (
     Positions,
     embedding,
     projection,
+    summed,
 )
 from seq2sweep.model.packing import Packing
 
@@ -75,25 +76,26 @@ class Transformer(Architecture):
 
         source [B, n] and target_in hold piece ids, padded at the end with PAD.
         packings: of source and target_in; with them no padding is computed outside of attention,
-        and the result has one row for each real piece of target_in.
+        and the result has one row for each real piece of target_in. Where sentences are attended
+        packed, source [S] and target_in [R] may be their real pieces alone.
         head: what to make of the decoder's last states and the projection's weights [V, d_model]
         instead of logits; here, so that the weights are at hand however the model is spread out.
         """
         source_packing, target_packing = packings or (None, None)
-        mask = self._mask(source)
+        mask = self._mask(source) if source.dim() > 1 else None
         memory = self.encode(source, source_packing)
         x = self._embed(self.target_embedding, self.target_positions, target_in, 0, target_packing)
         for layer in self.decoder:
             x = layer(x, memory, mask, target_packing, source_packing)
-        return head(self.decoder_norm(x), self.projection.weight)
+        return head(self.decoder_norm(summed(x)), self.projection.weight)
 
     def encode(self, source: Tensor, packing: Packing | None = None) -> Tensor:
-        """The encoder's output [B, n, d_model], or packed, for source [B, n]."""
-        mask = self._mask(source)
+        """The encoder's output [B, n, d_model], or packed, for source [B, n] or packed."""
+        mask = self._mask(source) if source.dim() > 1 else None
         x = self._embed(self.source_embedding, self.source_positions, source, 0, packing)
         for layer in self.encoder:
             x = layer(x, mask, packing)
-        memory: Tensor = self.encoder_norm(x)
+        memory: Tensor = self.encoder_norm(summed(x))
         return memory
 
     def start(self, source: Tensor) -> DecoderCache:
@@ -258,9 +260,11 @@ class Transformer(Architecture):
         packing: Packing | None = None,
     ) -> Tensor:
         """Embeddings times sqrt(d_model) (section 3.4) plus positions, with dropout (5.4)."""
-        rows = positions(start, pieces.size(-1))
+        rows = positions(start, pieces.size(-1) if packing is None else packing.width)
         if packing is not None:
-            pieces, rows = pieces.flatten()[packing.places], rows[packing.columns()]
+            rows = rows[packing.columns()]
+            if pieces.dim() > 1:
+                pieces = pieces.flatten()[packing.places]
         x = embedding(pieces) * math.sqrt(self.config.d_model) + rows
         return dropout(x, self.config.dropout, self.training)
 

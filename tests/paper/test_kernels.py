@@ -1,0 +1,190 @@
+"""The model's kernels: interpreted on a CPU, compiled for GPUs, and where they serve."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from seq2sweep.model import kernel_check, residual_norm
+from seq2sweep.model.layers import Residual
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None,
+    reason="triton is not installed: .ci/run installs it",
+)
+TYPES = {
+    "places": "*i64", "key_places": "*i64", "seed": "*i64", "kept": "*i8",
+    **dict.fromkeys(("offsets", "key_offsets", "query_offsets"), "*i32"),
+    **dict.fromkeys(("sums", "deltas", "total", "statistics", "x", "wide"), "*fp32"),
+    **dict.fromkeys(("gain", "bias", "of_wide", "of_x"), "*fp32"),
+    **dict.fromkeys(("scale", "to_scores", "share", "epsilon"), "fp32"),
+    **dict.fromkeys(("queries", "keys", "values", "out", "slope"), "*bf16"),
+    **dict.fromkeys(("of_queries", "of_keys", "of_values"), "*bf16"),
+    **dict.fromkeys(("inside", "narrow", "of_narrow", "of_inside"), "*bf16"),
+}  # fmt: skip
+"""Of the kernels' arguments; all others are int32."""
+
+
+@needs_triton
+def test_they_are_exact_where_they_are_interpreted() -> None:
+    tests = Path(__file__).with_name("interpreted_kernels.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def compiled(kernel: Any, constants: dict[str, Any], capability: int, **options: int) -> Any:
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    signature = {
+        name: "constexpr" if name in constants else TYPES.get(name, "i32")
+        for name in kernel.arg_names
+    }
+    source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+
+
+@needs_triton
+@pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.parametrize(("d_k", "d_v", "warps"), [(64, 64, 2), (13, 16, 2), (256, 256, 4)])
+@pytest.mark.parametrize("name", ["forward", "backward_of_queries", "backward_of_keys"])
+def test_attention_compiles_for_gpus(
+    name: str, d_k: int, d_v: int, warps: int, capability: int
+) -> None:
+    from seq2sweep.model import varlen_attention, varlen_attention_kernel
+
+    constants = {"D_K": d_k, "D_V": d_v, "FILLED_K": max(16, d_k), "FILLED_V": max(16, d_v)}
+    constants |= {"FILLED_K": 16} if d_k == 13 else {}
+    constants |= {"CAUSAL": True, "ROWS": varlen_attention.ROWS}
+    kernel = getattr(varlen_attention_kernel, name)
+    made = compiled(kernel, constants, capability, num_warps=warps, num_stages=2)
+    assert made.asm["cubin"]
+    # As much as the smallest of these GPUs gives a program.
+    assert made.metadata.shared <= 99 * 1024
+
+
+@needs_triton
+@pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.parametrize("size", [100, 512, 4096])
+@pytest.mark.parametrize("name", ["forward", "backward"])
+def test_the_norm_compiles_for_gpus(name: str, size: int, capability: int) -> None:
+    from seq2sweep.model import residual_norm_kernel
+
+    rows, options = residual_norm._tile(size)
+    warps = options.pop("num_warps")
+    constants = {"DROPS": True, "SIZE": size, "ROWS": rows, **options}
+    if name == "backward":
+        constants |= {"WIDE": True, "NARROW": True}
+    kernel = getattr(residual_norm_kernel, name)
+    assert compiled(kernel, constants, capability, num_warps=warps).asm["cubin"]
+
+
+# --- where sum and norm are one kernel -----------------------------------------------------------
+
+
+class OnGpu:
+    """What says that it is a tensor on a GPU."""
+
+    def __init__(self, dtype: torch.dtype, size: int) -> None:
+        self.device, self.dtype, self.length = torch.device("cuda"), dtype, size
+
+    def size(self, _: int) -> int:
+        return self.length
+
+
+def test_it_serves_float32_on_gpus_where_products_are_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = {"type": torch.bfloat16}
+    monkeypatch.setattr(residual_norm, "_is_right", lambda *_: True)
+    monkeypatch.setattr(residual_norm, "product_type", lambda _: narrow["type"])
+    norm = nn.LayerNorm(8)
+
+    def serves(x: Any, norm: nn.Module = norm) -> bool:
+        return residual_norm.serves(x, norm)
+
+    assert serves(OnGpu(torch.float32, 512))
+    assert serves(OnGpu(torch.float32, 4096))
+    assert not serves(OnGpu(torch.float32, 4097))
+    assert not serves(OnGpu(torch.bfloat16, 512))
+    assert not serves(OnGpu(torch.float32, 512), nn.RMSNorm(8))
+    assert not serves(torch.zeros(2, 8))
+    narrow["type"] = torch.float32
+    assert not serves(OnGpu(torch.float32, 512))
+
+
+def test_a_wrong_norm_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_operations(x: Any, inside: Any, norm: nn.LayerNorm, share: float) -> Any:
+        out = norm(x + inside)
+        return out, out.to(inside.dtype)
+
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(residual_norm, "residual_norm", by_operations)
+    assert residual_norm.largest_error(cpu, 64) < residual_norm.TOLERANCE / 2
+
+    def without_a_gradient(x: Any, inside: Any, norm: nn.LayerNorm, share: float) -> Any:
+        wide, narrow = by_operations(x, inside, norm, share)
+        return wide, narrow.detach() + 0 * narrow
+
+    def of_x_alone(x: Any, inside: Any, norm: nn.LayerNorm, share: float) -> Any:
+        return by_operations(x, 0 * inside, norm, share)
+
+    for wrong in (without_a_gradient, of_x_alone):
+        monkeypatch.setattr(residual_norm, "residual_norm", wrong)
+        assert residual_norm.largest_error(cpu, 64) > 0.1
+
+
+def test_where_it_cannot_run_a_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Any) -> float:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(residual_norm, "largest_error", refuse)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
+    assert not residual_norm._is_right.__wrapped__(torch.device("cpu"), 8)
+    assert "the fused norm does not work on cpu (RuntimeError: no compiler)" in "".join(
+        capsys.readouterr()
+    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(kernel_check, "is_right", refuse)
+    assert not residual_norm._is_right.__wrapped__(torch.device("cpu"), 8)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_sub_layers_take_the_narrow_one_and_sums_the_other(
+    training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def noting(x: Any, inside: Any, norm: nn.LayerNorm, share: float) -> Any:
+        seen.append((x, inside, share))
+        return x + inside, x - inside
+
+    monkeypatch.setattr(residual_norm, "serves", lambda *_: True)
+    monkeypatch.setattr(residual_norm, "residual_norm", noting)
+    residual = Residual(4, 0.25).train(training)
+    wide, narrow = torch.ones(3, 4), 2 * torch.ones(3, 4)
+    share = 0.25 if training else 0.0
+    out = residual((wide, narrow), lambda y: 10 * y)
+    assert torch.equal(seen[0][0], wide)
+    assert torch.equal(seen[0][1], 10 * narrow)
+    assert seen[0][2] == share
+    assert isinstance(out, tuple)
+    plain = residual(wide, lambda y: 10 * y)
+    assert torch.equal(plain[0], 11 * wide)
+    # A layer whose norm comes first makes sums alone.
+    first = Residual(4, 0.0, "pre")
+    assert torch.equal(first(wide, lambda y: 0 * y), wide)
+    assert len(seen) == 2
