@@ -29,15 +29,15 @@ ALL_SECONDS = 450.0
 PARTS = {
     "machine": 20.0,
     "ceilings": 25.0,
-    "check": 75.0,
-    "base": 55.0,
-    "big": 60.0,
-    "passes": 55.0,
+    "check": 80.0,
+    "base": 45.0,
+    "big": 50.0,
+    "passes": 45.0,
     "profile": 40.0,
-    "decoding": 60.0,
-    "rows": 80.0,
+    "decoding": 40.0,
+    "rows": 60.0,
     "checkpoint": 25.0,
-    "compiled": 70.0,
+    "compiled": 60.0,
 }
 """Each part's limit, in seconds, its start included; the last ones get what is left."""
 TOO_SHORT = 5.0

@@ -21,7 +21,7 @@ def keeps(seed, tile, share, FILLED: tl.constexpr, ROWS: tl.constexpr):
     return tl.uint_to_uniform_float(drawn) >= share
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def forward(
     x, inside, gain, bias, seed, wide, narrow, total, kept, statistics,
     rows, share, epsilon,
@@ -55,7 +55,7 @@ def forward(
     tl.store(statistics + rows + row, inverse, mask=row < rows)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def backward(
     of_wide, of_narrow, total, kept, statistics, gain, of_x, of_inside, sums,
     rows, share,

@@ -102,8 +102,8 @@ def _heads(
     sums = queries.new_empty(queries.size(1), len(queries), dtype=torch.float32)
     _launch(
         "forward", queries, values,
-        *given, out, sums, places, offsets, key_offsets, len(queries), width,
-        scale / math.log(2), *_strides(*given, out), CAUSAL=causal,
+        *given, out, sums, places, offsets, key_offsets, len(queries), width, int(causal),
+        scale / math.log(2), *_strides(*given, out),
     )  # fmt: skip
     return out, sums
 
@@ -139,13 +139,13 @@ def _slopes(
     _launch(
         "backward_of_queries", queries, values,
         q, k, v, out, slope, sums, deltas, of_q, places, offsets, key_offsets,
-        len(queries), width, *scales, *_strides(q, k, v, out, slope, of_q), CAUSAL=causal,
+        len(queries), width, int(causal), *scales, *_strides(q, k, v, out, slope, of_q),
     )  # fmt: skip
     _launch(
         "backward_of_keys", keys, values,
         q, k, v, slope, sums, deltas, of_k, of_v, key_places, key_offsets, offsets,
-        len(keys), len(queries), key_width, *scales,
-        *_strides(q, k, v, slope, of_k, of_v), CAUSAL=causal,
+        len(keys), len(queries), key_width, int(causal), *scales,
+        *_strides(q, k, v, slope, of_k, of_v),
     )  # fmt: skip
     return of_q, of_k, of_v
 
@@ -206,7 +206,7 @@ def _strides(*tensors: Tensor) -> list[int]:
     return [step for x in tensors for step in x.stride()[:2]]
 
 
-def _launch(name: str, of: Tensor, values: Tensor, *arguments: Any, CAUSAL: bool) -> None:
+def _launch(name: str, of: Tensor, values: Tensor, *arguments: Any) -> None:
     """Start a kernel: a program for each tile of the rows [n, h, d_k] and each head."""
     if not len(of):
         return
@@ -214,7 +214,7 @@ def _launch(name: str, of: Tensor, values: Tensor, *arguments: Any, CAUSAL: bool
     filled = [max(SMALLEST, 1 << (size - 1).bit_length()) for size in (d_k, d_v)]
     _kernel(name)[-(-len(of) // ROWS), of.size(1)](
         *arguments, D_K=d_k, D_V=d_v, FILLED_K=filled[0], FILLED_V=filled[1],
-        CAUSAL=CAUSAL, ROWS=ROWS, num_warps=2 if max(filled) <= 64 else 4, num_stages=2,
+        ROWS=ROWS, num_warps=2 if max(filled) <= 64 else 4, num_stages=2,
     )  # fmt: skip
 
 

@@ -10,25 +10,27 @@ Dao (2023), "FlashAttention-2", has the recurrences.
 import triton
 import triton.language as tl
 
+VARIED = ["count", "query_count", "width", "causal"]
+"""Numbers for which no kernel of its own is compiled, which takes a second."""
+
 
 @triton.jit
 def others_of(
-    places, offsets, other_offsets, rows, there, width,
-    CAUSAL: tl.constexpr, OF_KEYS: tl.constexpr,
+    places, offsets, other_offsets, rows, there, width, causal, OF_KEYS: tl.constexpr
 ):  # fmt: skip
     """For rows of one side: the first and the end of the rows of the other side that they meet.
 
-    CAUSAL: a query meets keys up to its own place; OF_KEYS: the rows are keys, the others queries.
+    causal: 1 where a query meets keys up to its own place; OF_KEYS: the rows are keys, the others
+    queries.
     """
     sentence = (tl.load(places + rows, mask=there, other=0) // width).to(tl.int32)
     first = tl.load(other_offsets + sentence, mask=there, other=0)
     end = tl.load(other_offsets + sentence + 1, mask=there, other=0)
-    if CAUSAL:
-        column = rows - tl.load(offsets + sentence, mask=there, other=0)
-        if OF_KEYS:
-            first += column
-        else:
-            end = tl.minimum(end, first + column + 1)
+    column = rows - tl.load(offsets + sentence, mask=there, other=0)
+    if OF_KEYS:
+        first += causal * column
+    else:
+        end = tl.where(causal != 0, tl.minimum(end, first + column + 1), end)
     return first, tl.where(there, end, 0)
 
 
@@ -51,13 +53,13 @@ def put(x, values, rows, there, stride, SIZE: tl.constexpr, FILLED: tl.constexpr
     tl.store(places, values.to(x.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARIED)
 def forward(
     queries, keys, values, out, sums,
-    places, offsets, key_offsets, count, width, scale,
+    places, offsets, key_offsets, count, width, causal, scale,
     query_row, query_head, key_row, key_head, value_row, value_head, out_row, out_head,
     D_K: tl.constexpr, D_V: tl.constexpr, FILLED_K: tl.constexpr, FILLED_V: tl.constexpr,
-    CAUSAL: tl.constexpr, ROWS: tl.constexpr,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
     """Of a tile of queries and a head: the values they take, and log2 of the sums of exponents.
 
@@ -66,7 +68,7 @@ def forward(
     head = tl.program_id(1)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     there = rows < count
-    first, end = others_of(places, offsets, key_offsets, rows, there, width, CAUSAL, False)
+    first, end = others_of(places, offsets, key_offsets, rows, there, width, causal, False)
     low = tl.min(tl.where(there, first, 2147483647), axis=0)
     high = tl.max(end, axis=0)
     q = tile(queries + head * query_head, rows, there, query_row, D_K, FILLED_K)
@@ -97,14 +99,14 @@ def forward(
     tl.store(sums + head * count + rows, tl.where(met, logarithm, 0.0), mask=there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARIED)
 def backward_of_queries(
     queries, keys, values, out, slope, sums, deltas, of_queries,
-    places, offsets, key_offsets, count, width, scale, to_scores,
+    places, offsets, key_offsets, count, width, causal, scale, to_scores,
     query_row, query_head, key_row, key_head, value_row, value_head, out_row, out_head,
     slope_row, slope_head, grad_row, grad_head,
     D_K: tl.constexpr, D_V: tl.constexpr, FILLED_K: tl.constexpr, FILLED_V: tl.constexpr,
-    CAUSAL: tl.constexpr, ROWS: tl.constexpr,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a tile of queries; and for each of them slope . out, to `deltas`.
 
@@ -113,7 +115,7 @@ def backward_of_queries(
     head = tl.program_id(1)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     there = rows < count
-    first, end = others_of(places, offsets, key_offsets, rows, there, width, CAUSAL, False)
+    first, end = others_of(places, offsets, key_offsets, rows, there, width, causal, False)
     low = tl.min(tl.where(there, first, 2147483647), axis=0)
     high = tl.max(end, axis=0)
     q = tile(queries + head * query_head, rows, there, query_row, D_K, FILLED_K)
@@ -138,20 +140,20 @@ def backward_of_queries(
     put(of_queries + head * grad_head, gradient, rows, there, grad_row, D_K, FILLED_K)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARIED)
 def backward_of_keys(
     queries, keys, values, slope, sums, deltas, of_keys, of_values,
-    places, offsets, query_offsets, count, query_count, width, scale, to_scores,
+    places, offsets, query_offsets, count, query_count, width, causal, scale, to_scores,
     query_row, query_head, key_row, key_head, value_row, value_head, slope_row, slope_head,
     grad_row, grad_head, value_grad_row, value_grad_head,
     D_K: tl.constexpr, D_V: tl.constexpr, FILLED_K: tl.constexpr, FILLED_V: tl.constexpr,
-    CAUSAL: tl.constexpr, ROWS: tl.constexpr,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
     """The gradients of a tile of keys and of their values."""
     head = tl.program_id(1)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     there = rows < count
-    first, end = others_of(places, offsets, query_offsets, rows, there, width, CAUSAL, True)
+    first, end = others_of(places, offsets, query_offsets, rows, there, width, causal, True)
     low = tl.min(tl.where(there, first, 2147483647), axis=0)
     high = tl.max(end, axis=0)
     k = tile(keys + head * key_head, rows, there, key_row, D_K, FILLED_K)

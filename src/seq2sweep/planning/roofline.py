@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seq2sweep.config import ModelConfig, TransformerConfig, target_size
 from seq2sweep.hardware import Precision
@@ -35,8 +35,9 @@ BANDWIDTH_SHARE = 0.9
 """Of the memory's bandwidth: 4.3 of an H200's 4.8 TB/s, as `benchmarks.count` states it."""
 LINK_SHARE = 0.8
 """Of a link's rate: 380 of 450 GB/s were measured between two H100 (NVIDIA/nccl issue 1264)."""
-LAUNCH = 10e-6
-"""Seconds of the CPU to start a kernel from Python, autograd included: assumed."""
+LAUNCH = 30e-6
+"""Seconds of the CPU to start a kernel from Python, autograd included: 34 of base on a virtual
+machine with an H200. In bf16 on one GPU CUDA graphs start them, of which this is nothing."""
 KERNEL = 1e-6
 """Seconds that a kernel takes on the GPU besides: `benchmarks.count` states 2 us at least, which
 about half of the kernels do not reach by their bytes."""
@@ -59,11 +60,11 @@ COUNTED: dict[Precision, dict[str, tuple[int, ...]]] = {
         "vocabulary: loss": (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0),
         "attention": (0, 0, 18, 18, 0, 0, 18, 18, 0, 0, 0, 0, 0, 0, 0, 0),
         "optimizer": (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 36),
-        "norms": (40, 0, 0, 0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
-        "dropout": (20, 0, 0, 0, 30, 0, 0, 0, 18, 18, 0, 0, 0, 0, 0, 0),
+        "norms": (68, 0, 0, 0, 102, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+        "dropout": (0, 0, 0, 0, 0, 0, 0, 0, 18, 18, 0, 0, 0, 0, 0, 0),
         "rows": (0, 0, 0, 0, 0, 0, 0, 0, 16, 16, 0, 0, 0, 16, 0, 0),
-        "copies": (48, 0, 10, 10, 54, 0, 6, 6, 0, 18, 0, 12, 0, 10, 0, 0),
-        "element by element": (58, 12, 0, 0, 68, 12, 0, 0, 16, 36, 0, 20, 16, 44, 10, -12),
+        "copies": (12, 0, 12, 8, 0, 0, 8, 4, 12, 30, 0, 12, 0, 10, 0, 0),
+        "element by element": (14, 12, 0, 0, 2, 12, 0, 0, 28, 48, 0, 20, 16, 44, 10, -12),
     },
     "float32": {
         "products": (60, 24, 36, 36, 72, 24, 36, 36, 0, 4, 4, 12, 0, 0, 12, 0),
@@ -87,7 +88,7 @@ BACKWARD = 2 / 3
 """Of what the layers take in a pass."""
 
 LAUNCHES: dict[Precision, tuple[int, ...]] = {
-    "bf16": (170, 46, 9, -17, 19),
+    "bf16": (137, 42, 9, -16, 18),
     "float32": (138, 43, 8, -17, 19),
 }
 """Kernels of a layer in a pass (an encoder's and a decoder's layer together), of a pass, of a
@@ -126,12 +127,13 @@ class Rates:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds of an update: of products and of memory on the GPU, of the CPU to start all kernels,
-    and of the exchange, as far as the GPU waits for it."""
+    """Seconds of an update: of products and of memory on the GPU, and of the exchange, as far as
+    the GPU waits for it; and its kernels, and whether the CPU starts each of them."""
 
     products: float
     memory: float
     kernels: int
+    started: bool = True
     exchange: float = 0.0
 
     @property
@@ -142,7 +144,7 @@ class Prediction:
     @property
     def computing(self) -> float:
         """Of an update without the exchange."""
-        return max(self.busy, LAUNCH * self.kernels)
+        return max(self.busy, LAUNCH * self.kernels * self.started)
 
     @property
     def seconds(self) -> float:
@@ -239,6 +241,7 @@ def predicted(
         max(share.flops / rates.product, in_products / rates.bandwidth),
         beside / rates.bandwidth,
         launches(model, size, share, precision),
+        started=gpus > 1 or precision != "bf16",
     )
     if gpus == 1:
         return alone
@@ -257,7 +260,7 @@ def predicted(
         waiting = exposed_of_shards(whole, gpus, rates.links, share.passes)
     else:
         waiting = exposed(list(itertools.chain(*groups)), gpus, rates.links)
-    return Prediction(alone.products, alone.memory, alone.kernels, waiting)
+    return replace(alone, exchange=waiting)
 
 
 def pieces(

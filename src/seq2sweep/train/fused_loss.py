@@ -17,7 +17,7 @@ from torch import Tensor
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model import kernel_check
 
-BLOCK = 2048
+BLOCK = 1024
 """Logits of a row at a time."""
 TOLERANCE = 2e-5
 """Of the loss of a token, in nats, between the kernel and plain operations in float64."""
@@ -78,7 +78,7 @@ def loss_and_gradient(
     if count:
         _kernel()[(count,)](
             logits, target, sums, count, size, logits.stride(0), smoothing,
-            PAD=PAD, GRADIENT=with_gradient, BLOCK=BLOCK, num_warps=16,
+            PAD=PAD, GRADIENT=with_gradient, BLOCK=BLOCK, num_warps=32,
         )  # fmt: skip
     loss, likelihood = sums.sum(dim=1)
     return loss, likelihood
