@@ -42,8 +42,16 @@ def serves(x: Tensor, norm: nn.Module) -> bool:
         and x.dtype == torch.float32
         and product_type(x) == torch.bfloat16
         and x.size(-1) <= LARGEST
-        and _is_right(x.device, x.size(-1))
+        and _works(x.device, x.size(-1))
     )
+
+
+def _works(device: torch.device, size: int) -> bool:
+    return _is_right(device, size)
+
+
+# As in `varlen_attention`.
+_works._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @functools.cache
@@ -57,10 +65,6 @@ def _is_right(device: torch.device, size: int) -> bool:
         TOLERANCE,
         "it is off by {} of the greatest number",
     )
-
-
-# As in `varlen_attention`.
-_is_right._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def residual_norm(

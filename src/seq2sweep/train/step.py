@@ -177,7 +177,10 @@ class Passes:
             found = self._recorded(staged)
         if found is None:
             self.seen.add(staged.shape)
-            return self._computed(staged.to(self.device), scale)
+            sums = self._computed(staged.to(self.device), scale)
+            if not self.gradients:
+                self.gradients = {p: p.grad for p in self.model.parameters() if p.grad is not None}
+            return sums
         graph, numbers, sums, _ = found
         numbers.copy_(staged.numbers, non_blocking=True)
         self.scale.fill_(scale)
@@ -186,9 +189,7 @@ class Passes:
 
     def _put_gradients_back(self) -> None:
         """Zeros, where an optimizer has let go of them: into these graphs add."""
-        if not self.gradients:
-            self.gradients = {p: p.grad for p in self.model.parameters() if p.grad is not None}
-        elif next(iter(self.gradients)).grad is None:
+        if self.gradients and next(iter(self.gradients)).grad is None:
             torch._foreach_zero_([*self.gradients.values()])
             for parameter, gradient in self.gradients.items():
                 parameter.grad = gradient
