@@ -54,6 +54,10 @@ def rate(run: Run, config: Config, seconds: float) -> dict[str, Any]:
         for key in ("tokens_per_second", "mfu", "peak_gpu_bytes")
         if key in steady[0]
     }
+    if run.on_gpu:
+        free, total = torch.cuda.mem_get_info(run.device)
+        # With CUDA's own memory, of graphs too.
+        found |= {"held_gpu_bytes": torch.cuda.memory_reserved(), "used_gpu_bytes": total - free}
     updates = {"updates": WINDOW * len(lines), "of_them_steady": WINDOW * len(steady)}
     return found | updates | {"seconds_to_first_line": first}
 

@@ -137,6 +137,17 @@ def test_graphs_compute_what_passes_do(graphs: list[Graph]) -> None:
     assert sum(graph.replays for graph in graphs) == 11 - 2
 
 
+def test_graphs_are_so_many_at_most(graphs: list[Graph], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step, "MOST_GRAPHS", 1)
+    network = model()
+    expected = trained(None, network)
+    for mine, other in zip(
+        trained(Passes(network, 0.1, "float32", CPU), network), expected, strict=True
+    ):
+        assert torch.equal(mine, other)
+    assert len(graphs) == 1
+
+
 def test_gradients_stay_where_they_are(graphs: list[Graph]) -> None:
     network = model()
     passes = Passes(network, 0.1, "float32", CPU)

@@ -71,6 +71,10 @@ def be_deterministic(device: torch.device) -> None:
         torch.use_deterministic_algorithms(True)
 
 
+MOST_GRAPHS = 128
+"""Shapes of passes that are CUDA graphs, each of which takes some memory; later ones are not."""
+
+
 @dataclass(frozen=True, eq=False)
 class Staged:
     """A batch ready for a device: all its numbers lie in one piece of memory, which one copy moves.
@@ -173,7 +177,8 @@ class Passes:
         """As `one_pass`, of a batch that is on the CPU."""
         self._put_gradients_back()
         found = self.graphs.get(staged.shape)
-        if found is None and staged.shape in self.seen and self.works:
+        new = found is None and staged.shape in self.seen
+        if new and self.works and len(self.graphs) < MOST_GRAPHS:
             found = self._recorded(staged)
         if found is None:
             self.seen.add(staged.shape)
