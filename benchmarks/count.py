@@ -4,8 +4,9 @@ Runs the training loop's own update on made-up pieces in sentences of WMT14's le
 tensors that say they are on a GPU and hold nothing (`fake_cuda`), and counts each operation that
 PyTorch dispatches: kernels to launch, bytes, products, and what makes the CPU wait for the GPU.
 
-The time is a roofline, not a measurement: an operation takes the longest of its products at 600
-TFLOP/s, its bytes at 4.3 TB/s and its launches at 2 us each (stated, of an H200). An operation
+The time is a roofline, not a measurement: an operation takes the longest of its products at 730
+TFLOP/s, its bytes at 4.2 TB/s, times what `planning.roofline.SLOWER` has for their part, and its
+launches at 2 us each: rates of an H200. An operation
 counts as one launch, those over lists of tensors as one for each 30; views and allocations as none.
 """
 
@@ -35,13 +36,14 @@ from seq2sweep import presets
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.model.building import build
+from seq2sweep.planning.roofline import SLOWER
 from seq2sweep.presets import table3
 from seq2sweep.train import loop
 from seq2sweep.train.metrics import Meter
 from seq2sweep.train.updates import Update
 
-PRODUCTS = 600e12
-BYTES = 4.3e12
+PRODUCTS = 730e12
+BYTES = 4.2e12
 LAUNCH = 2e-6
 LIST = 30
 """Tensors that a kernel over lists takes at least."""
@@ -197,12 +199,14 @@ class Counter(TorchDispatchMode):
         registered = flop_registry.get(func._overloadpacket)
         flops = registered(*args, **kwargs, out_val=out) if registered else 0
         launches = -(-len(inputs) // LIST) if name.startswith(PARTS["optimizer"]) else 1
-        part = self.counts.parts[self._part(name, inputs, outputs)]
+        kind = self._part(name, inputs, outputs)
+        part, slower = self.counts.parts[kind], SLOWER.get(kind, 1.0)
         part.launches += launches
         part.read += read
         part.written += written
         part.flops += flops
-        part.seconds += max(flops / PRODUCTS, (read + written) / BYTES, launches * LAUNCH)
+        moving = slower * (read + written) / BYTES
+        part.seconds += max(flops / PRODUCTS, moving, launches * LAUNCH)
 
     def _part(self, name: str, inputs: list[Tensor], outputs: list[Tensor]) -> str:
         wide = any(x.dim() > 0 and x.size(-1) == self.vocabulary_size for x in (*inputs, *outputs))

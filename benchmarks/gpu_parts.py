@@ -49,7 +49,7 @@ def rate(run: Run, config: Config, seconds: float) -> dict[str, Any]:
                 if len(lines) > 1 and time.perf_counter() - began > seconds:
                     break
     steady = lines[len(lines) // 2 :]
-    found = {
+    found: dict[str, Any] = {
         key: statistics.median(line[key] for line in steady)
         for key in ("tokens_per_second", "mfu", "peak_gpu_bytes")
         if key in steady[0]

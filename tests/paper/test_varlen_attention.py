@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -154,6 +155,7 @@ def test_it_is_tried_before_it_serves(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tried = varlen_attention._is_right.__wrapped__
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
     with torch.inference_mode():  # as a validation may
         assert tried(CPU, torch.bfloat16, 64)
     assert capsys.readouterr().out == ""
@@ -169,6 +171,9 @@ def test_it_is_tried_before_it_serves(
         monkeypatch.setattr(varlen_attention, "largest_error", broken)
         assert not tried(CPU, torch.bfloat16, 64)
         assert said in "".join(capsys.readouterr())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)  # nothing compiles it
+    monkeypatch.setattr(varlen_attention, "largest_error", lambda *_: 0.0)
+    assert not tried(CPU, torch.bfloat16, 64)
 
 
 Kernel = Callable[..., Tensor]

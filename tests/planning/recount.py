@@ -134,7 +134,8 @@ def main() -> int:
         row, _, precision = name.partition(":")
         config = dict(count.configurations([row] if row in ("base", "big") else ["rows"]))
         key = row if row in config else f"row {row}"
-        of_row = configuration.with_changes(config[key], {"train.precision": precision or "bf16"})
+        changes = {"train.precision": precision or "bf16", "train.tokens_per_pass": 13_000}
+        of_row = configuration.with_changes(config[key], changes)
         result[name] = counted(of_row, (28.0, 29.0), count.VOCABULARY, 1.0)
     Path(file).write_text(json.dumps(result))
     return 0

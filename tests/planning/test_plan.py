@@ -79,8 +79,8 @@ def test_gpus_are_predicted_by_a_roofline(project: Path) -> None:
         device, training = each["device"], each["training"]
         steps = training["steps"]
         of_one = [training[key] / steps for key in ("source_tokens", "target_tokens", "flops")]
-        share = Share(*(number / gpus for number in of_one), {1: 2}.get(gpus, 1))
-        rates = Rates(600e12, 0.9 * 3350e9, Links(360e9, 0.8 * (5e9 if gpus > 8 else 400e9)))
+        share = Share(*(number / gpus for number in of_one), 1)
+        rates = Rates(730e12, 0.9 * 3350e9, Links(360e9, 0.8 * (5e9 if gpus > 8 else 400e9)))
         update = predicted(config.model, 37_000, share, rates, "bf16", gpus)
         parts = next(s["parts"] for s in each["stages"] if s["stage"] == "train")
         assert parts[1]["seconds"] == pytest.approx(steps * update.seconds)

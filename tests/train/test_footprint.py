@@ -30,9 +30,9 @@ def test_by_hand_on_a_gpu() -> None:
     # On a GPU no scores are kept: a token takes the same whatever sentence it is in.
     per_token = sum(flops.kept_bytes(BASE.model, (30, 30), 4, True))
     assert per_token == sum(flops.kept_bytes(BASE.model, (LONGEST, LONGEST), 4, True))
-    # Weights, gradients and Adam's moments; 2^26 logits at a time, in float32, with three more
-    # numbers each in the loss; libraries.
-    fixed = 16 * parameters + 1.1 * (4 + 12) * 2**26 + 1.0e9
+    # Weights, gradients and Adam's moments; 2^28 logits at a time, in float32, and of 2^26 three
+    # more numbers in the loss; libraries.
+    fixed = 16 * parameters + 1.1 * (4 * 2**28 + 12 * 2**26) + 1.0e9
     for available in (8e9, 12e9):
         room = (0.9 * available - fixed) / (1.1 * per_token)
         found = largest(available)

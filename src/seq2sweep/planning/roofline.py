@@ -28,9 +28,9 @@ from seq2sweep.planning.exchange import (
 )
 from seq2sweep.train.loss import CHUNK
 
-PRODUCT_SHARE: dict[Precision, float] = {"bf16": 600 / 989.5, "float32": 0.9}
-"""Of the peak, in products: as `benchmarks.count` states it for an H200, and as the paper does for
-a P100 (9.5 of 10.6 TFLOP/s)."""
+PRODUCT_SHARE: dict[Precision, float] = {"bf16": 730 / 989.5, "float32": 0.9}
+"""Of the peak, in products: on an H200 690 TFLOP/s in base and 780 in big; as the paper does for a
+P100 (9.5 of 10.6 TFLOP/s)."""
 BANDWIDTH_SHARE = 0.9
 """Of the memory's bandwidth: 4.3 of an H200's 4.8 TB/s, as `benchmarks.count` states it."""
 LINK_SHARE = 0.8
@@ -81,6 +81,15 @@ COUNTED: dict[Precision, dict[str, tuple[int, ...]]] = {
 }
 """By the parts of `benchmarks.count`. Padding of sentences in attention is not counted. What is
 below zero, of all parameters, is that the first pass adds to no gradient."""
+SLOWER: dict[str, float] = {
+    "attention": 2.6,
+    "vocabulary: loss": 1.4,
+    "optimizer": 1.2,
+    "norms": 1.15,
+    **dict.fromkeys(("dropout", "rows", "copies", "element by element"), 1.4),
+}
+"""How many times as long as their bytes take these parts do: in base and in big on an H200, where
+an update is one pass (docs/performance.md); of what one part has there, both differ by 7 %."""
 PRODUCTS = ("products", "vocabulary: products")
 OF_LAYERS = (*range(8), 11, 12)
 """Columns of the layers alone."""
@@ -221,6 +230,11 @@ def _embeddings(model: ModelConfig, size: int) -> list[int]:
     return [0, 0, source] if model.tie_embeddings else [target, target, source]
 
 
+def _effort(part: str, moved: list[float]) -> float:
+    """Bytes that take as long at the memory's rate as these of a part do."""
+    return SLOWER[part] * sum(moved)
+
+
 def predicted(
     model: TransformerConfig,
     size: int,
@@ -233,7 +247,7 @@ def predicted(
     """An update of so many GPUs, each with such a share. size: of the vocabulary."""
     of_parts = moved(model, size, share, precision)
     in_products = sum(sum(of_parts[part]) for part in PRODUCTS)
-    beside = sum(map(sum, of_parts.values())) - in_products
+    beside = sum(_effort(part, row) for part, row in of_parts.items() if part not in PRODUCTS)
     parameters = flops.parameter_count(model, size)
     if gpus > 1:
         beside += 0 if fsdp else COPIED * parameters
@@ -248,7 +262,11 @@ def predicted(
     vocabulary = flops.TRAINING_FACTOR * 2 * share.target * model.d_model * target_size(model, size)
     layers = Prediction(
         (share.flops - vocabulary) / rates.product,
-        sum(row[i] for part, row in of_parts.items() if part not in PRODUCTS for i in OF_LAYERS)
+        sum(
+            _effort(part, [row[i] for i in OF_LAYERS])
+            for part, row in of_parts.items()
+            if part not in PRODUCTS
+        )
         / rates.bandwidth,
         share.passes * model.layers * LAUNCHES[precision][0],
     )

@@ -192,7 +192,9 @@ def recorded(
     here, there = predicted(workers, each), predicted(run.workers, run.each)
     if here and there:
         ratio_of_rates = here.flops_per_second / there.flops_per_second
-        rate, launch = run.flops_per_second * run.workers * ratio_of_rates, 0.0
+        scaled = run.flops_per_second * run.workers * ratio_of_rates
+        # A CPU that starts kernels faster than is assumed makes no GPU faster that waits for none.
+        rate, launch = min(scaled, max(rate, here.flops_per_second)), 0.0
         how += ", scaled by a roofline" * others
     span = ABOUT if far > 1 or others else EXACT
     return Speed(rate, how, launch, span, gpu=device != "CPU")
@@ -234,14 +236,19 @@ def _share(config: Config, found: Training, workers: int) -> Share:
 def _of_one(update: Prediction, rates: Rates, share: Share) -> list[str]:
     """What the GPU takes, and the CPU that starts its kernels."""
     starting = roofline.LAUNCH * update.kernels
-    passes = "1 pass" if share.passes == 1 else f"{share.passes} passes"
     longer = "the longer of the two" if starting > update.busy else "hidden"
+    cpu = (
+        f"its CPU: {1000 * starting:.1f} ms to start {update.kernels:,} kernels, {longer}; "
+        f"{1e6 * roofline.LAUNCH:.0f} us each, assumed"
+        if update.started
+        else f"its {update.kernels:,} kernels are started together, as CUDA graphs"
+    )
+    passes = "1 pass" if share.passes == 1 else f"{share.passes} passes"
     return [
         f"each GPU, in {passes}: {1000 * update.products:.1f} ms of products at "
         f"{rates.product / 1e12:,.0f} TFLOP/s, {1000 * update.memory:.1f} ms of memory at "
         f"{rates.bandwidth / 1e12:.1f} TB/s",
-        f"its CPU: {1000 * starting:.1f} ms to start {update.kernels:,} kernels, {longer}; "
-        f"{1e6 * roofline.LAUNCH:.0f} us each, assumed",
+        cpu,
     ]
 
 
