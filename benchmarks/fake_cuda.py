@@ -91,7 +91,7 @@ def gpu() -> Iterator[None]:
         mock.patch.object(residual_norm, "_is_right", return_value=True),
         mock.patch.object(fused_loss, "_is_right", return_value=True),
         # Kernel by kernel, as graphs are recorded.
-        mock.patch.object(loop, "Passes", return_value=None),
+        mock.patch.object(loop._Training, "_passes", return_value=None),
         mock.patch.object(fused_loss, "loss_and_gradient", _fused_loss()),
         # So that kernels over lists of tensors take fake ones.
         mock.patch.object(_foreach_utils, "_foreach_supported_types", [*kinds, FakeTensor]),

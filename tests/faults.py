@@ -105,7 +105,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     UPDATE: {
         f"{PACKAGE}/train/step.py": [
-            ("scale = world_size / update_target_tokens", "scale = 1 / update_target_tokens"),
+            ("(world_size if graphs is None else 1)", "1"),
+            ("(world_size if graphs is None else 1)", "world_size"),
+            ("        graphs.exchange()\n", "        pass\n"),
         ],
     },
     COST: {
@@ -1615,7 +1617,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/train/test_passes.py": {
         f"{PACKAGE}/train/step.py": [
             ("        self._put_gradients_back()\n", ""),
-            ("            torch._foreach_zero_([*self.gradients.values()])\n", ""),
+            ("            self.gradients.zero_()\n", ""),
+            (".view_as(gradient).copy_(gradient)", ".view_as(gradient)"),
+            ("-(-gradient.numel() // ALIGNED) * ALIGNED", "gradient.numel()"),
             ("        self.scale.fill_(scale)\n", ""),
             ("        numbers.copy_(staged.numbers, non_blocking=True)\n", ""),
             ("kept = list(self.model.buffers())", "kept = []"),

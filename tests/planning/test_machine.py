@@ -36,7 +36,7 @@ def test_devices_are_found_by_a_part_of_their_name(project: Path) -> None:
     assert found("H100,12.5Gb/s").network == 12.5e9
     rates = found("2 x H200").rates(0.5)
     assert rates is not None
-    assert rates.product == pytest.approx(300e12)
+    assert rates.product == pytest.approx(365e12)
     assert (rates.bandwidth, rates.links.inside) == (0.45 * 4800e9, 360e9)
     assert rates.links.network == pytest.approx(10e9)
     for text in ("0 x H100", "", "8 x ", "8 x H100, 0 Gbit/s", "8 x H100, fast"):

@@ -19,7 +19,7 @@ from seq2sweep.data.batching import Batch
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.building import build
-from seq2sweep.train.distributed import give_back, shard, whole
+from seq2sweep.train.distributed import give_back, same_on_all, shard, whole
 from seq2sweep.train.optimizers import Schedule, make
 from seq2sweep.train.step import accumulate, apply
 from tests.processes import run_together
@@ -91,8 +91,12 @@ def work(rank: int, folder: Path, config: Config) -> None:
     dist.init_process_group(
         "gloo", init_method=meeting, rank=rank, world_size=2, timeout=timedelta(seconds=300)
     )
+    torch.manual_seed(rank + 1)
+    given = Transformer(config.model, PIECES)
+    same_on_all(given)
     torch.manual_seed(1)
     plain = Transformer(config.model, PIECES)
+    assert all(torch.equal(weights(given)[k], p) for k, p in plain.named_parameters())
     torch.manual_seed(1)
     model = shard(Transformer(config.model, PIECES), CPU, 2, "float32")
     total = sum(p.numel() for p in plain.parameters())

@@ -1,11 +1,12 @@
 """What the exchange between GPUs adds to an update: a simulation of what training does.
 
-`train.loop` wraps the model in DistributedDataParallel (DDP). It puts gradients into buckets, in
-the order in which the backward pass completes them, and sums a bucket over all GPUs as soon as its
-last gradient is there, one bucket after the other, while the pass goes on. All passes of an update
-but the last only add up gradients. With cluster.fsdp each layer's weights are gathered before they
-are used, forward and backward in each pass, in bf16 where products are, and gradients are summed in
-float32 in the last pass.
+In bf16 `train.loop` sums all gradients at once, when the last pass is done: passes are CUDA graphs
+(`train.step.Passes`). Else it wraps the model in DistributedDataParallel (DDP), which puts
+gradients into buckets, in the order in which the backward pass completes them, and sums a bucket
+over all GPUs as soon as its last gradient is there, one bucket after the other, while the pass goes
+on. All passes of an update but the last only add up gradients. With cluster.fsdp each layer's
+weights are gathered before they are used, forward and backward in each pass, in bf16 where products
+are, and gradients are summed in float32 in the last pass.
 """
 
 from __future__ import annotations

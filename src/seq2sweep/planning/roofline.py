@@ -37,7 +37,7 @@ LINK_SHARE = 0.8
 """Of a link's rate: 380 of 450 GB/s were measured between two H100 (NVIDIA/nccl issue 1264)."""
 LAUNCH = 30e-6
 """Seconds of the CPU to start a kernel from Python, autograd included: 34 of base on a virtual
-machine with an H200. In bf16 on one GPU CUDA graphs start them, of which this is nothing."""
+machine with an H200. CUDA graphs, in bf16 without cluster.fsdp, start all at once."""
 KERNEL = 1e-6
 """Seconds that a kernel takes on the GPU besides: `benchmarks.count` states 2 us at least, which
 about half of the kernels do not reach by their bytes."""
@@ -249,16 +249,21 @@ def predicted(
     in_products = sum(sum(of_parts[part]) for part in PRODUCTS)
     beside = sum(_effort(part, row) for part, row in of_parts.items() if part not in PRODUCTS)
     parameters = flops.parameter_count(model, size)
-    if gpus > 1:
-        beside += 0 if fsdp else COPIED * parameters
+    # In bf16 passes are CUDA graphs, but for those of models that are shared out.
+    graphs = precision == "bf16" and not (fsdp and gpus > 1)
+    if gpus > 1 and not fsdp and not graphs:
+        beside += COPIED * parameters
     alone = Prediction(
         max(share.flops / rates.product, in_products / rates.bandwidth),
         beside / rates.bandwidth,
         launches(model, size, share, precision),
-        started=gpus > 1 or precision != "bf16",
+        started=not graphs,
     )
     if gpus == 1:
         return alone
+    if graphs:
+        # All gradients at once, when the last pass is done.
+        return replace(alone, exchange=rates.links.sum(4 * parameters, gpus))
     vocabulary = flops.TRAINING_FACTOR * 2 * share.target * model.d_model * target_size(model, size)
     layers = Prediction(
         (share.flops - vocabulary) / rates.product,

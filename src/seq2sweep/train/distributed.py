@@ -166,6 +166,12 @@ def add_up(sums: Tensor, world_size: int) -> None:
         all_reduce(sums)
 
 
+def same_on_all(model: nn.Module) -> None:
+    """Give all workers, each of which must call this, the first one's weights."""
+    for parameter in model.parameters():
+        dist.broadcast(parameter.detach(), 0)
+
+
 def all_gather(tensors: list[Tensor], tensor: Tensor) -> None:
     """As torch.distributed's, of tensors that stay in memory for a while."""
     _lent.extend(each.view_as(each) for each in (*tensors, tensor))

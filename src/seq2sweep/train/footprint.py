@@ -92,7 +92,7 @@ def memory(
         casts=2 * _cast(config, size, count, sharded) * (precision == "bf16"),
         activations=activations,
         logits=logits,
-        graphs=(activations + logits) * (gpu and workers == 1 and precision == "bf16"),
+        graphs=(activations + logits) * (gpu and precision == "bf16" and not sharded),
         other=CONTEXT_BYTES[kind]
         + KERNELS_BYTES * (precision == "bf16" and not gpu)
         + FRAGMENTS[kind] * (activations + logits),

@@ -28,7 +28,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.model.building import build
 from seq2sweep.train import checkpointing, optimizers
 from seq2sweep.train.compiled import compile_layers, eager
-from seq2sweep.train.distributed import Agreement, add_up, shard, whole
+from seq2sweep.train.distributed import Agreement, add_up, same_on_all, shard, whole
 from seq2sweep.train.events import (
     CheckpointDue,
     Event,
@@ -111,19 +111,15 @@ class _Training:
         self.progress = checkpointing.Progress()
         if resume is not None:
             self.progress = checkpointing.load(resume, self.model, self.optimizer, self.identity())
+        self.passes = self._passes()
         self.parallel: nn.Module = (
             # The only buffers are tables of positions, which grow as each worker needs. Gradients
             # lie in what is exchanged: no second copy of them.
             DistributedDataParallel(
                 self.model, broadcast_buffers=False, gradient_as_bucket_view=True
             )
-            if world_size > 1 and not self.sharded
+            if world_size > 1 and not self.sharded and self.passes is None
             else self.model
-        )
-        self.passes = (
-            Passes(self.model, self.settings.label_smoothing, self.precision, device)
-            if world_size == 1 and not self.settings.deterministic and packs_all(config, device)
-            else None
         )
         # Updates skipped since the last look, and how many of them in a row just now.
         self.skipped = torch.zeros((), device=device)
@@ -137,6 +133,21 @@ class _Training:
         self.any_says = Agreement(world_size)
         self.stop = stop
         self.until = until
+
+    def _passes(self) -> Passes | None:
+        """As CUDA graphs, where every worker can have them: they exchange gradients in one way."""
+        able = not self.sharded and not self.settings.deterministic
+        able = able and packs_all(self.config, self.device)
+        if self.device.type == "cuda":  # where a kernel may work on some and not on others
+            workers = torch.tensor(float(able), device=self.device)
+            add_up(workers, self.world_size)
+            able = bool(workers == self.world_size)
+        if not able:
+            return None
+        if self.world_size > 1:
+            same_on_all(self.model)
+        options = self.settings.label_smoothing, self.precision, self.device, self.world_size
+        return Passes(self.model, *options)
 
     def identity(self) -> dict[str, Any]:
         """What a checkpoint must agree on with the run that resumes from it."""

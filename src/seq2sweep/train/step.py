@@ -17,7 +17,7 @@ from seq2sweep import console, hardware
 from seq2sweep.data.batching import Batch
 from seq2sweep.hardware import Precision
 from seq2sweep.model.packing import Packing
-from seq2sweep.train.distributed import is_sharded, whole
+from seq2sweep.train.distributed import add_up, is_sharded, whole
 from seq2sweep.train.loss import projected_cross_entropy
 
 NARROWEST_BF16_ON_CPU = {"avx512_bf16": 64, "amx_bf16": 256}
@@ -71,6 +71,9 @@ def be_deterministic(device: torch.device) -> None:
         torch.use_deterministic_algorithms(True)
 
 
+ALIGNED = 64
+"""Numbers: of a multiple of them each gradient begins among all of them, for kernels that read
+several at a time."""
 MOST_GRAPHS = 128
 """Shapes of passes that are CUDA graphs, each of which takes some memory; later ones are not."""
 
@@ -157,19 +160,26 @@ class Passes:
 
     A GPU computes base in less time than Python takes to start its two thousand kernels. What is
     recorded at the second pass of a shape is started at once for all those that follow. Shapes are
-    few: see `updates.filled`. Gradients have the same memory in all updates. All graphs work in one
-    memory, beside that of passes that are no graphs: without room for both there are no graphs.
+    few: see `updates.filled`. Gradients lie side by side, where they are in all updates; several
+    workers add theirs up at once, when the last pass is done. All graphs work in one memory, beside
+    that of passes that are no graphs: without room for both there are no graphs.
     """
 
     def __init__(
-        self, model: nn.Module, smoothing: float, precision: Precision, device: torch.device
+        self,
+        model: nn.Module,
+        smoothing: float,
+        precision: Precision,
+        device: torch.device,
+        world_size: int = 1,
     ) -> None:
         self.model, self.smoothing, self.precision = model, smoothing, precision
-        self.device = device
+        self.device, self.world_size = device, world_size
         self.scale = torch.zeros((), device=device)
         self.graphs: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Any]] = {}
         self.seen: set[tuple[int, ...]] = set()
-        self.gradients: dict[nn.Parameter, Tensor] = {}
+        self.gradients = torch.zeros(0, device=device)
+        self.held: list[tuple[nn.Parameter, Tensor]] = []
         self.pool: Any = None
         self.works = True
 
@@ -183,8 +193,8 @@ class Passes:
         if found is None:
             self.seen.add(staged.shape)
             sums = self._computed(staged.to(self.device), scale)
-            if not self.gradients:
-                self.gradients = {p: p.grad for p in self.model.parameters() if p.grad is not None}
+            if not self.held:
+                self._hold_gradients()
             return sums
         graph, numbers, sums, _ = found
         numbers.copy_(staged.numbers, non_blocking=True)
@@ -192,11 +202,24 @@ class Passes:
         graph.replay()
         return sums
 
+    def exchange(self) -> None:
+        """Add up the gradients of all workers, each of which must call this."""
+        add_up(self.gradients, self.world_size)
+
+    def _hold_gradients(self) -> None:
+        """Give those of the first pass the memory in which they stay."""
+        made = [(p, p.grad) for p in self.model.parameters() if p.grad is not None]
+        sizes = [-(-gradient.numel() // ALIGNED) * ALIGNED for _, gradient in made]
+        self.gradients = torch.zeros(sum(sizes), device=self.device)
+        for (parameter, gradient), place in zip(made, self.gradients.split(sizes), strict=True):
+            parameter.grad = place[: gradient.numel()].view_as(gradient).copy_(gradient)
+            self.held.append((parameter, parameter.grad))
+
     def _put_gradients_back(self) -> None:
-        """Zeros, where an optimizer has let go of them: into these graphs add."""
-        if self.gradients and next(iter(self.gradients)).grad is None:
-            torch._foreach_zero_([*self.gradients.values()])
-            for parameter, gradient in self.gradients.items():
+        """Zeros, where an optimizer has let go of them: to these graphs add."""
+        if self.held and self.held[0][0].grad is None:
+            self.gradients.zero_()
+            for parameter, gradient in self.held:
                 parameter.grad = gradient
 
     def _computed(self, staged: Staged, scale: float | Tensor) -> Tensor:
@@ -252,11 +275,11 @@ def accumulate(
     on all workers together: each batch's sum is divided by that one number, and multiplied by
     world_size because DistributedDataParallel and FSDP average over workers.
 
-    graphs: of this model, which then computes all passes.
+    graphs: of this model, which then computes all passes, and adds up.
     """
     losses = torch.zeros(2, device=device)
     queue = list(batches)
-    scale = world_size / update_target_tokens
+    scale = (world_size if graphs is None else 1) / update_target_tokens
     for index, batch in enumerate(queue):
         if graphs is not None:
             assert isinstance(batch, Staged)
@@ -272,6 +295,8 @@ def accumulate(
         )
         with wait:
             losses += one_pass(model, batch, scale, smoothing, precision, device)
+    if graphs is not None:
+        graphs.exchange()
     return losses[0], losses[1]
 
 
