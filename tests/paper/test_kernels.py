@@ -98,30 +98,27 @@ def test_the_norm_compiles_for_gpus(name: str, size: int, capability: int) -> No
 class OnGpu:
     """What says that it is a tensor on a GPU."""
 
-    def __init__(self, dtype: torch.dtype, size: int) -> None:
-        self.device, self.dtype, self.length = torch.device("cuda"), dtype, size
-
-    def size(self, _: int) -> int:
-        return self.length
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.device, self.dtype = torch.device("cuda"), dtype
 
 
 def test_it_serves_float32_on_gpus_where_products_are_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = {"type": torch.bfloat16}
     monkeypatch.setattr(residual_norm, "_is_right", lambda *_: True)
     monkeypatch.setattr(residual_norm, "product_type", lambda _: narrow["type"])
-    norm = nn.LayerNorm(8)
 
-    def serves(x: Any, norm: nn.Module = norm) -> bool:
+    def serves(x: Any, norm: nn.Module) -> bool:
         return residual_norm.serves(x, norm)
 
-    assert serves(OnGpu(torch.float32, 512))
-    assert serves(OnGpu(torch.float32, 4096))
-    assert not serves(OnGpu(torch.float32, 4097))
-    assert not serves(OnGpu(torch.bfloat16, 512))
-    assert not serves(OnGpu(torch.float32, 512), nn.RMSNorm(8))
-    assert not serves(torch.zeros(2, 8))
+    wide, norm = OnGpu(torch.float32), nn.LayerNorm(512)
+    assert serves(wide, norm)
+    assert serves(wide, nn.LayerNorm(4096))
+    assert not serves(wide, nn.LayerNorm(4097))
+    assert not serves(OnGpu(torch.bfloat16), norm)
+    assert not serves(wide, nn.RMSNorm(512))
+    assert not serves(torch.zeros(2, 512), norm)
     narrow["type"] = torch.float32
-    assert not serves(OnGpu(torch.float32, 512))
+    assert not serves(wide, norm)
 
 
 def test_a_wrong_norm_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from seq2sweep.config import Config, with_changes
 from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, PAD
 from seq2sweep.errors import UserError
-from seq2sweep.model import attention, layers, varlen_attention
+from seq2sweep.model import attention, layers, residual_norm, varlen_attention
 from seq2sweep.model.architecture import transformer
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.building import build
@@ -117,6 +117,28 @@ def test_what_is_tried_before_attention_stays_packed_is_in_no_graph(
 
     torch._dynamo.reset()
     assert float(compiled(torch.zeros(1))) == 1
+
+
+def test_what_is_tried_before_a_norm_is_in_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tried(_: torch.device, size: int) -> bool:
+        return float(torch.nn.LayerNorm(size)(torch.randn(3, size)).sum()) < 1
+
+    monkeypatch.setattr(residual_norm, "_is_right", tried)
+    norm = torch.nn.LayerNorm(24)
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    @torch.compile(backend=backend, fullgraph=True, dynamic=True)
+    def compiled(x: torch.Tensor) -> torch.Tensor:
+        works = residual_norm._works(torch.device("cuda"), norm.normalized_shape[0])
+        return x + works
+
+    torch._dynamo.reset()
+    assert float(compiled(torch.zeros(1))) == 1
+    assert len([node for node in graphs[0].graph.nodes if node.op == "call_function"]) == 1
 
 
 # --- as it is on a CPU ---------------------------------------------------------------------------

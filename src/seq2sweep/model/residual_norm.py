@@ -41,8 +41,8 @@ def serves(x: Tensor, norm: nn.Module) -> bool:
         and isinstance(norm, nn.LayerNorm)
         and x.dtype == torch.float32
         and product_type(x) == torch.bfloat16
-        and x.size(-1) <= LARGEST
-        and _works(x.device, x.size(-1))
+        and norm.normalized_shape[0] <= LARGEST
+        and _works(x.device, norm.normalized_shape[0])
     )
 
 
