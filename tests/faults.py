@@ -1593,10 +1593,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("and x.dtype == torch.float32\n", ""),
             ("and product_type(x) == torch.bfloat16\n", ""),
             ("and isinstance(norm, nn.LayerNorm)\n", ""),
-            (
-                "    of_bias, of_gain = sums.sum(0)",
-                "    of_gain, of_bias = sums.sum(0)",
-            ),
+            ("of_gains.sum(0), of_biases.sum(0)", "of_biases.sum(0), of_gains.sum(0)"),
+            ('and not hasattr(norm.weight, "full_tensor")\n', ""),
+            ("and type(norm).forward is nn.LayerNorm.forward\n", ""),
+            ("(0.3, 2), (0.3, 1)", "(0.0, 1)"),
         ],
         f"{PACKAGE}/model/residual_norm_kernel.py": [
             (" - normal * along[:, None]", ""),
@@ -1618,12 +1618,13 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/train/step.py": [
             ("        self._put_gradients_back()\n", ""),
             ("            self.gradients.zero_()\n", ""),
-            (".view_as(gradient).copy_(gradient)", ".view_as(gradient)"),
-            ("-(-gradient.numel() // ALIGNED) * ALIGNED", "gradient.numel()"),
+            ("                held.copy_(parameter.grad)\n", "                pass\n"),
+            ("-(-parameter.numel() // ALIGNED) * ALIGNED", "parameter.numel()"),
             ("        self.scale.fill_(scale)\n", ""),
             ("        numbers.copy_(staged.numbers, non_blocking=True)\n", ""),
             ("kept = list(self.model.buffers())", "kept = []"),
             ("> 2 * (peak - now)", "> 2 * peak"),
+            ("torch.cuda.stream(torch.cuda.current_stream(self.device)),", "torch.no_grad(),"),
             ("len(self.graphs) < MOST_GRAPHS", "True"),
         ],
         f"{PACKAGE}/model/packing.py": [

@@ -115,6 +115,19 @@ def test_no_sentence_sees_another() -> None:
         assert torch.equal(again[others], plain[others])
 
 
+def test_what_is_no_number_stays_so() -> None:
+    """An update whose gradient is not finite is skipped: no kernel may hide it."""
+    packings = packing(LENGTHS), packing(LENGTHS)
+    for spoilt in (torch.nan, torch.inf, -torch.inf):
+        for which in range(3):
+            given = [torch.ones(sum(LENGTHS), 2, 16) for _ in range(3)]
+            given[which][5] = spoilt  # of a sentence with one key
+            given = [x.requires_grad_() for x in given]
+            out = varlen_attention.attention(*given, packings, True, -0.25)  # type: ignore[arg-type]
+            gradients = torch.autograd.grad(out.sum(), given)
+            assert not all(bool(x.isfinite().all()) for x in (out, *gradients))
+
+
 # --- sum and norm --------------------------------------------------------------------------------
 
 

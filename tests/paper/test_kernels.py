@@ -24,7 +24,7 @@ TYPES = {
     "places": "*i64", "key_places": "*i64", "seed": "*i64", "kept": "*i8",
     **dict.fromkeys(("offsets", "key_offsets", "query_offsets"), "*i32"),
     **dict.fromkeys(("sums", "deltas", "total", "statistics", "x", "wide"), "*fp32"),
-    **dict.fromkeys(("gain", "bias", "of_wide", "of_x"), "*fp32"),
+    **dict.fromkeys(("gain", "bias", "of_wide", "of_x", "of_biases", "of_gains"), "*fp32"),
     **dict.fromkeys(("scale", "to_scores", "share", "epsilon"), "fp32"),
     **dict.fromkeys(("queries", "keys", "values", "out", "slope"), "*bf16"),
     **dict.fromkeys(("of_queries", "of_keys", "of_values"), "*bf16"),
@@ -102,6 +102,13 @@ class OnGpu:
         self.device, self.dtype = torch.device("cuda"), dtype
 
 
+class OfItsOwn(nn.LayerNorm):
+    """A user's kind of norm."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(input)
+
+
 def test_it_serves_float32_on_gpus_where_products_are_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = {"type": torch.bfloat16}
     monkeypatch.setattr(residual_norm, "_is_right", lambda *_: True)
@@ -116,29 +123,47 @@ def test_it_serves_float32_on_gpus_where_products_are_bf16(monkeypatch: pytest.M
     assert not serves(wide, nn.LayerNorm(4097))
     assert not serves(OnGpu(torch.bfloat16), norm)
     assert not serves(wide, nn.RMSNorm(512))
+    assert not serves(wide, nn.LayerNorm(512, bias=False))
+    assert not serves(wide, nn.LayerNorm(512, elementwise_affine=False))
+    assert not serves(wide, OfItsOwn(512))
+    # As cluster.fsdp has it: only its own call gathers what is shared out.
+    shared = nn.LayerNorm(512)
+    shared.weight.full_tensor = None  # type: ignore[attr-defined]
+    assert not serves(wide, shared)
     assert not serves(torch.zeros(2, 512), norm)
     narrow["type"] = torch.float32
     assert not serves(wide, norm)
 
 
 def test_a_wrong_norm_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def by_operations(x: Any, inside: Any, norm: nn.LayerNorm, share: float) -> Any:
-        out = norm(x + inside)
-        return out, out.to(inside.dtype)
+    def by_operations(x: Any, inside: Any, gain: Any, bias: Any, seed: Any, *rest: Any) -> Any:
+        share, epsilon = rest
+        kept = torch.rand(x.shape) >= share
+        summed = x + kept * inside / (1 - share)
+        out = nn.functional.layer_norm(summed, x.shape[-1:], gain, bias, epsilon)
+        return out, out.to(inside.dtype), summed, kept, None
+
+    def without_a_gradient(*given: Any) -> Any:
+        wide, narrow, *others = by_operations(*given)
+        return wide, narrow.detach() + 0 * narrow, *others
+
+    def of_x_alone(x: Any, inside: Any, *others: Any) -> Any:
+        return by_operations(x, 0 * inside, *others)
+
+    def that_keeps_others(*given: Any) -> Any:
+        *out, kept, _ = by_operations(*given)
+        return *out, kept.flip(0), None
+
+    def that_keeps_all(x: Any, inside: Any, gain: Any, bias: Any, seed: Any, *rest: Any) -> Any:
+        share, epsilon = rest
+        *out, kept, _ = by_operations(x, inside * (1 - share), gain, bias, seed, 0.0, epsilon)
+        return *out, kept, None
 
     cpu = torch.device("cpu")
-    monkeypatch.setattr(residual_norm, "residual_norm", by_operations)
+    monkeypatch.setattr(residual_norm, "_operator", lambda: by_operations)
     assert residual_norm.largest_error(cpu, 64) < residual_norm.TOLERANCE / 2
-
-    def without_a_gradient(x: Any, inside: Any, norm: nn.LayerNorm, share: float) -> Any:
-        wide, narrow = by_operations(x, inside, norm, share)
-        return wide, narrow.detach() + 0 * narrow
-
-    def of_x_alone(x: Any, inside: Any, norm: nn.LayerNorm, share: float) -> Any:
-        return by_operations(x, 0 * inside, norm, share)
-
-    for wrong in (without_a_gradient, of_x_alone):
-        monkeypatch.setattr(residual_norm, "residual_norm", wrong)
+    for wrong in (without_a_gradient, of_x_alone, that_keeps_others, that_keeps_all):
+        monkeypatch.setattr(residual_norm, "_operator", lambda wrong=wrong: wrong)
         assert residual_norm.largest_error(cpu, 64) > 0.1
 
 

@@ -50,6 +50,24 @@ def test_loss_and_gradient_are_those_of_plain_operations(
     assert torch.equal(kept, given)
 
 
+@pytest.mark.parametrize("spoilt", [torch.nan, torch.inf])
+def test_what_is_no_number_stays_so(spoilt: float) -> None:
+    logits = torch.randn(3, 5000)
+    logits[1, 4321] = spoilt
+    loss, _ = fused_loss.loss_and_gradient(logits, torch.tensor([1, 2, 3]), 0.1)
+    assert not loss.isfinite()
+    assert logits.isfinite().all(1).tolist() == [True, False, True]
+
+
+def test_what_cannot_be_said_takes_no_part() -> None:
+    logits = torch.randn(2, 70)
+    logits[0, 7] = -torch.inf
+    expected = torch.nn.functional.cross_entropy(logits, torch.tensor([1, 2]), reduction="sum")
+    found = fused_loss.loss_and_gradient(logits, torch.tensor([1, 2]), 0.0)
+    assert float(found[0]) == float(found[1]) == pytest.approx(float(expected), rel=1e-6)
+    assert logits.isfinite().all()
+
+
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_training_takes_it_where_it_serves(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+from seq2sweep import presets
 from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, PAD
+from seq2sweep.model import components
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.train import step
 from seq2sweep.train.step import Passes, Staged
-from seq2sweep.train.updates import filled
+from seq2sweep.train.updates import filled, repeats_itself
 
 from ..paper.models import VOCABULARY, padded, small
 from ..paper.packed import packed_attention
@@ -41,6 +43,17 @@ class Graph:
 
 
 COMPUTED = step.one_pass
+STREAMS: list[str] = []
+"""In which this thread is."""
+
+
+@contextmanager
+def stream(which: str) -> Iterator[None]:
+    STREAMS.append(which)
+    try:
+        yield
+    finally:
+        del STREAMS[STREAMS.index(which) :]
 
 
 @pytest.fixture
@@ -69,6 +82,8 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Graph]]:
         return out
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: "before")
+    monkeypatch.setattr(torch.cuda, "stream", stream)
     monkeypatch.setattr(torch.cuda, "graph", recording)
     monkeypatch.setattr(step, "one_pass", one_pass)
     monkeypatch.setattr(Passes, "_has_room", lambda _: True)
@@ -195,8 +210,36 @@ def test_room_is_for_the_largest_pass_twice(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: peak)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 10)
-    monkeypatch.setattr(step.hardware, "free_bytes", lambda *_: float(free))
-    assert Passes(model(), 0.1, "float32", CPU)._has_room() == room
+    monkeypatch.setattr(step.hardware, "free_bytes", lambda *_: float(free) + step.SPARE)
+    passes = Passes(model(), 0.1, "float32", CPU)
+    assert passes._has_room() == room
+    # Where there are some, for what CUDA itself takes.
+    passes.graphs[1,] = None  # type: ignore[assignment]
+    for left in (step.SPARE, step.SPARE + 1):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, left=left: (left, 10 * left))
+        assert passes._has_room() == (left > step.SPARE)
+
+
+def test_what_one_pass_does_not_use_another_may() -> None:
+    """Gradients of all parameters have their place, on all workers the same."""
+    network = model()
+    network.spare = torch.nn.Linear(3, 2)
+    passes = Passes(network, 0.1, "float32", CPU)
+    passes.works = False
+    with packed_attention():
+        trained(passes, network)
+    assert [p for p, _ in passes.held] == [*network.parameters()]
+
+
+def test_only_kinds_that_say_so_may_be_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a user's own nobody knows whether it starts the same kernels each time."""
+    assert repeats_itself(small())
+    assert repeats_itself(small(feed_forward="swiglu", norm_kind="rmsnorm"))
+    assert not repeats_itself(presets.load("phrasebook-bytenet").config.model)
+    for part in ("feed_forward", "norm"):
+        with monkeypatch.context() as patch:
+            patch.setattr(components, part, lambda _: torch.nn.Identity)
+            assert not repeats_itself(small())
 
 
 def test_what_cannot_be_recorded_is_computed(
@@ -204,8 +247,9 @@ def test_what_cannot_be_recorded_is_computed(
 ) -> None:
     @contextmanager
     def refusing(*_: Any, **__: Any) -> Iterator[None]:
-        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+        STREAMS.append("of the recording")  # and PyTorch stays there
         yield
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
     network = model()
     expected = trained(None, network)
@@ -217,6 +261,7 @@ def test_what_cannot_be_recorded_is_computed(
     assert said.count("(operation not permitted when stream is capturing): training is slow") == 1
     assert not passes.graphs
     assert not graphs
+    assert not STREAMS
 
 
 # --- batches without padding ---------------------------------------------------------------------

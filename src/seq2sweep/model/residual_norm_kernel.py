@@ -57,12 +57,12 @@ def forward(
 
 @triton.jit(do_not_specialize=["rows"])
 def backward(
-    of_wide, of_narrow, total, kept, statistics, gain, of_x, of_inside, sums,
+    of_wide, of_narrow, total, kept, statistics, gain, of_x, of_inside, of_biases, of_gains,
     rows, share,
     WIDE: tl.constexpr, NARROW: tl.constexpr, DROPS: tl.constexpr,
     SIZE: tl.constexpr, FILLED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of x and inside; and this program's part of those of bias and gain, to `sums`.
+    """Gradients of x and inside; and this program's part of those of bias and gain.
 
     WIDE, NARROW: whether there is a gradient of that output.
     """
@@ -94,6 +94,6 @@ def backward(
             keep = tl.load(kept + places, mask=there, other=0)
             gradient = tl.where(keep != 0, gradient / (1.0 - share), 0.0)
         tl.store(of_inside + places, gradient.to(of_inside.dtype.element_ty), mask=there)
-    part = sums + tl.program_id(0) * 2 * SIZE
-    tl.store(part + column, tl.sum(of_bias, axis=0), mask=column < SIZE)
-    tl.store(part + SIZE + column, tl.sum(of_gain, axis=0), mask=column < SIZE)
+    part = tl.program_id(0) * SIZE + column
+    tl.store(of_biases + part, tl.sum(of_bias, axis=0), mask=column < SIZE)
+    tl.store(of_gains + part, tl.sum(of_gain, axis=0), mask=column < SIZE)

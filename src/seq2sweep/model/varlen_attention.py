@@ -212,10 +212,11 @@ def _launch(name: str, of: Tensor, values: Tensor, *arguments: Any) -> None:
         return
     d_k, d_v = of.size(-1), values.size(-1)
     filled = [max(SMALLEST, 1 << (size - 1).bit_length()) for size in (d_k, d_v)]
-    _kernel(name)[-(-len(of) // ROWS), of.size(1)](
-        *arguments, D_K=d_k, D_V=d_v, FILLED_K=filled[0], FILLED_V=filled[1],
-        ROWS=ROWS, num_warps=2 if max(filled) <= 64 else 4, num_stages=2,
-    )  # fmt: skip
+    with torch.cuda.device_of(of):
+        _kernel(name)[-(-len(of) // ROWS), of.size(1)](
+            *arguments, D_K=d_k, D_V=d_v, FILLED_K=filled[0], FILLED_V=filled[1],
+            ROWS=ROWS, num_warps=2 if max(filled) <= 64 else 4, num_stages=2,
+        )  # fmt: skip
 
 
 def _kernel(name: str) -> Any:

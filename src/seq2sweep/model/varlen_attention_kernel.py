@@ -92,7 +92,8 @@ def forward(
         taken = taken * shrink[:, None]
         taken += tl.dot(weights.to(v.dtype), v, input_precision="ieee")
         greatest = higher
-    met = total > 0
+    # Of a sentence without keys: nothing. Scores that are all minus infinity stay no number.
+    met = end > first
     taken = taken / tl.where(met, total, 1.0)[:, None]
     put(out + head * out_head, taken, rows, there, out_row, D_V, FILLED_V)
     logarithm = greatest + tl.log2(tl.where(met, total, 1.0))

@@ -155,8 +155,9 @@ on. A view holds its tensor in that sense.
 
 
 def all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM, **options: Any) -> Any:
-    """As torch.distributed's, of a tensor that stays in memory for a while."""
-    _lent.append(tensor.view_as(tensor))
+    """As torch.distributed's, of a tensor that stays in memory for a while, if it is a CPU's."""
+    if not tensor.is_cuda:
+        _lent.append(tensor.view_as(tensor))
     return dist.all_reduce(tensor, op, **options)
 
 

@@ -76,10 +76,11 @@ def loss_and_gradient(
     count, size = logits.shape
     sums = torch.zeros(2, count, dtype=torch.float32, device=logits.device)
     if count:
-        _kernel()[(count,)](
-            logits, target, sums, count, size, logits.stride(0), smoothing,
-            PAD=PAD, GRADIENT=with_gradient, BLOCK=BLOCK, num_warps=32,
-        )  # fmt: skip
+        with torch.cuda.device_of(logits):
+            _kernel()[(count,)](
+                logits, target, sums, count, size, logits.stride(0), smoothing,
+                PAD=PAD, GRADIENT=with_gradient, BLOCK=BLOCK, num_warps=32,
+            )  # fmt: skip
     loss, likelihood = sums.sum(dim=1)
     return loss, likelihood
 

@@ -37,7 +37,10 @@ def row(
     plain_sum = tl.sum(plain_sums, axis=0)
     surprise = tl.log(total)
     likelihood = greatest - of_right + surprise
-    loss = (1 - smoothing) * likelihood + smoothing * (greatest - plain_sum / size + surprise)
+    uniform = greatest - plain_sum / size + surprise
+    # Not zero times infinity, where a logit is minus infinity.
+    spread = tl.where(smoothing > 0, smoothing * uniform, 0.0)
+    loss = (1 - smoothing) * likelihood + spread
     real = right != PAD
     tl.store(sums + number, tl.where(real, loss, 0.0))
     tl.store(sums + count + number, tl.where(real, likelihood, 0.0))

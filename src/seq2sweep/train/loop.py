@@ -46,7 +46,7 @@ from seq2sweep.train.step import (
     be_deterministic,
     choose_precision,
 )
-from seq2sweep.train.updates import Update, packs_all, updates
+from seq2sweep.train.updates import Update, packs_all, repeats_itself, updates
 from seq2sweep.train.validation import negative_log_likelihood
 
 MOST_SKIPPED = 10
@@ -137,7 +137,7 @@ class _Training:
     def _passes(self) -> Passes | None:
         """As CUDA graphs, where every worker can have them: they exchange gradients in one way."""
         able = not self.sharded and not self.settings.deterministic
-        able = able and packs_all(self.config, self.device)
+        able = able and packs_all(self.config, self.device) and repeats_itself(self.config.model)
         if self.device.type == "cuda":  # where a kernel may work on some and not on others
             workers = torch.tensor(float(able), device=self.device)
             add_up(workers, self.world_size)

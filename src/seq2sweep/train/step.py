@@ -74,6 +74,8 @@ def be_deterministic(device: torch.device) -> None:
 ALIGNED = 64
 """Numbers: of a multiple of them each gradient begins among all of them, for kernels that read
 several at a time."""
+SPARE = 500_000_000
+"""Bytes of a GPU that must be free for another graph."""
 MOST_GRAPHS = 128
 """Shapes of passes that are CUDA graphs, each of which takes some memory; later ones are not."""
 
@@ -182,6 +184,8 @@ class Passes:
         self.held: list[tuple[nn.Parameter, Tensor]] = []
         self.pool: Any = None
         self.works = True
+        if device.type == "cuda":  # a trial before, in this process, may have had larger passes
+            torch.cuda.reset_peak_memory_stats(device)
 
     def __call__(self, staged: Staged, scale: float) -> Tensor:
         """As `one_pass`, of a batch that is on the CPU."""
@@ -208,12 +212,15 @@ class Passes:
 
     def _hold_gradients(self) -> None:
         """Give those of the first pass the memory in which they stay."""
-        made = [(p, p.grad) for p in self.model.parameters() if p.grad is not None]
-        sizes = [-(-gradient.numel() // ALIGNED) * ALIGNED for _, gradient in made]
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        sizes = [-(-parameter.numel() // ALIGNED) * ALIGNED for parameter in parameters]
         self.gradients = torch.zeros(sum(sizes), device=self.device)
-        for (parameter, gradient), place in zip(made, self.gradients.split(sizes), strict=True):
-            parameter.grad = place[: gradient.numel()].view_as(gradient).copy_(gradient)
-            self.held.append((parameter, parameter.grad))
+        for parameter, place in zip(parameters, self.gradients.split(sizes), strict=True):
+            held = place[: parameter.numel()].view_as(parameter)
+            if parameter.grad is not None:
+                held.copy_(parameter.grad)
+            parameter.grad = held
+            self.held.append((parameter, held))
 
     def _put_gradients_back(self) -> None:
         """Zeros, where an optimizer has let go of them: to these graphs add."""
@@ -230,7 +237,7 @@ class Passes:
 
         With what it reads besides: a model's tables may grow, and others take their place.
         """
-        if self.pool is None and not self._has_room():
+        if not self._has_room():
             self.works = False
             console.say("memory is short: passes are started kernel by kernel, which is slower")
             return None
@@ -238,7 +245,11 @@ class Passes:
         graph = torch.cuda.CUDAGraph()
         try:
             # A thread makes the next batch meanwhile, in pinned memory: its calls are not these.
-            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            # The stream from before, as PyTorch stays on its own where a recording fails.
+            with (
+                torch.cuda.stream(torch.cuda.current_stream(self.device)),
+                torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"),
+            ):
                 sums = self._computed(staged.over(numbers), self.scale)
         except RuntimeError as error:  # an operator of a user's own may wait for the GPU
             self.works = False
@@ -251,11 +262,14 @@ class Passes:
         return self.graphs[staged.shape]
 
     def _has_room(self) -> bool:
+        """For the first graph beside passes that are none, and for another where there are some."""
+        if self.graphs:
+            return torch.cuda.mem_get_info(self.device)[0] > SPARE
         peak, now = (
             torch.cuda.max_memory_allocated(self.device),
             torch.cuda.memory_allocated(self.device),
         )
-        return hardware.free_bytes(self.device, 1) > 2 * (peak - now)
+        return hardware.free_bytes(self.device, 1) > 2 * (peak - now) + SPARE
 
 
 def accumulate(

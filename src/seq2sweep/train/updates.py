@@ -10,10 +10,11 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from seq2sweep.config import Config
+from seq2sweep.config import Config, ModelConfig, TransformerConfig
 from seq2sweep.data.batching import Batch, Ids, blank, collate, passes, plan_epoch, share
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import EOS, PAD
+from seq2sweep.model import components
 from seq2sweep.model.attention import pads_nothing
 from seq2sweep.model.flops import training_flops
 from seq2sweep.train.checkpointing import Progress
@@ -151,6 +152,14 @@ def packs_all(config: Config, device: torch.device) -> bool:
         device.type == "cuda"
         and choose_precision(config.train.precision, device, config.model.d_model) == "bf16"
         and pads_nothing(config.model, device, torch.bfloat16)
+    )
+
+
+def repeats_itself(model: ModelConfig) -> bool:
+    """Whether a pass over other pieces starts the same kernels, so that it may be a CUDA graph."""
+    return isinstance(model, TransformerConfig) and all(
+        getattr(kind, "REPEATS", False)
+        for kind in (components.feed_forward(model.feed_forward), components.norm(model.norm_kind))
     )
 
 

@@ -12,6 +12,7 @@ from seq2sweep.model.products import Linear
 class FeedForward(nn.Module):
     """max(0, x W1 + b1) W2 + b2 (equation 2); dropout, zero in the paper, is on the inner layer."""
 
+    REPEATS = True
     KEPT = 1
     """Numbers that the backward pass needs for each token and unit of d_ff, without dropout."""
 

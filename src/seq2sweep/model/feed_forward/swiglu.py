@@ -15,6 +15,7 @@ class FeedForward(nn.Module):
     It has three matrices: with 2/3 of the d_ff it costs what the paper's sub-layer does.
     """
 
+    REPEATS = True
     KEPT = 4
     """Both inner layers, the gate and the product."""
 

@@ -8,6 +8,8 @@ from torch import nn
 class Norm(nn.LayerNorm):
     """(x - mean) / deviation * gain + bias, over d_model."""
 
+    REPEATS = True
+
     @staticmethod
     def parameter_count(d_model: int) -> int:
         """Trainable numbers: gains and biases."""

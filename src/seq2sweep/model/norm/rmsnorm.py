@@ -11,6 +11,8 @@ EPSILON = 1e-6
 class Norm(nn.RMSNorm):
     """x / sqrt(mean(x^2) + EPSILON) * gain, over d_model; no bias."""
 
+    REPEATS = True
+
     def __init__(self, d_model: int) -> None:
         super().__init__(d_model, eps=EPSILON)
 
