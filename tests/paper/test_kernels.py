@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +13,8 @@ from torch import nn
 from seq2sweep.model import kernel_check, residual_norm
 from seq2sweep.model.layers import Residual
 
-needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None,
-    reason="triton is not installed: .ci/run installs it",
-)
+from ..triton_kernels import compiled, needs_triton, require_interpreted
+
 TYPES = {
     "places": "*i64", "key_places": "*i64", "seed": "*i64", "kept": "*i8",
     **dict.fromkeys(("offsets", "key_offsets", "query_offsets"), "*i32"),
@@ -35,26 +30,7 @@ TYPES = {
 
 @needs_triton
 def test_they_are_exact_where_they_are_interpreted() -> None:
-    tests = Path(__file__).with_name("interpreted_kernels.py")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)],
-        env=os.environ | {"TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-
-
-def compiled(kernel: Any, constants: dict[str, Any], capability: int, **options: int) -> Any:
-    import triton
-    from triton.backends.compiler import GPUTarget
-
-    signature = {
-        name: "constexpr" if name in constants else TYPES.get(name, "i32")
-        for name in kernel.arg_names
-    }
-    source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=constants)
-    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    require_interpreted(Path(__file__).with_name("interpreted_kernels.py"))
 
 
 @needs_triton
@@ -70,7 +46,7 @@ def test_attention_compiles_for_gpus(
     constants |= {"FILLED_K": 16} if d_k == 13 else {}
     constants |= {"ROWS": varlen_attention.ROWS}
     kernel = getattr(varlen_attention_kernel, name)
-    made = compiled(kernel, constants, capability, num_warps=warps, num_stages=2)
+    made = compiled(kernel, TYPES, constants, capability, num_warps=warps, num_stages=2)
     assert made.asm["cubin"]
     # As much as the smallest of these GPUs gives a program.
     assert made.metadata.shared <= 99 * 1024
@@ -89,7 +65,7 @@ def test_the_norm_compiles_for_gpus(name: str, size: int, capability: int) -> No
     if name == "backward":
         constants |= {"WIDE": True, "NARROW": True}
     kernel = getattr(residual_norm_kernel, name)
-    assert compiled(kernel, constants, capability, num_warps=warps).asm["cubin"]
+    assert compiled(kernel, TYPES, constants, capability, num_warps=warps).asm["cubin"]
 
 
 # --- where sum and norm are one kernel -----------------------------------------------------------

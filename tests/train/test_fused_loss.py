@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +13,12 @@ from torch.nn import functional as F
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.train import fused_loss
 
-needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None,
-    reason="triton is not installed: .ci/run installs it",
-)
+from ..triton_kernels import compiled, needs_triton, require_interpreted
 
 
 @needs_triton
 def test_it_is_exact_where_it_is_interpreted() -> None:
-    tests = Path(__file__).with_name("interpreted_loss.py")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)],
-        env=os.environ | {"TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    require_interpreted(Path(__file__).with_name("interpreted_loss.py"))
 
 
 @needs_triton
@@ -41,21 +27,13 @@ def test_it_is_exact_where_it_is_interpreted() -> None:
 @pytest.mark.parametrize("gradient", [True, False])
 def test_it_compiles_for_gpus(capability: int, element: str, gradient: bool) -> None:
     import triton
-    from triton.backends.compiler import GPUTarget
 
     from seq2sweep.train import fused_loss_kernel
 
-    kinds = {"logits": f"*{element}", "target": "*i64", "sums": "*fp32", "smoothing": "fp32"}
-    kinds |= dict.fromkeys(("count", "size", "stride"), "i32")
+    types = {"logits": f"*{element}", "target": "*i64", "sums": "*fp32", "smoothing": "fp32"}
     constants = {"PAD": PAD, "GRADIENT": gradient, "BLOCK": fused_loss.BLOCK}
-    source = triton.compiler.ASTSource(
-        fn=triton.jit(fused_loss_kernel.row),
-        signature=kinds | dict.fromkeys(constants, "constexpr"),
-        constexprs=constants,
-    )
-    made = triton.compile(
-        source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 8}
-    )
+    kernel = triton.jit(fused_loss_kernel.row)
+    made = compiled(kernel, types, constants, capability, num_warps=32)  # as it is launched
     assert made.asm["cubin"]
     # Beside the two sums, a gradient is stored where one is asked for.
     assert (made.asm["ptx"].count("st.global") > 2) == gradient
