@@ -32,7 +32,7 @@ PRODUCT_SHARE: dict[Precision, float] = {"bf16": 730 / 989.5, "float32": 0.9}
 """Of the peak, in products: on an H200 690 TFLOP/s in base and 780 in big; as the paper does for a
 P100 (9.5 of 10.6 TFLOP/s)."""
 BANDWIDTH_SHARE = 0.9
-"""Of the memory's bandwidth: 4.3 of an H200's 4.8 TB/s, as `benchmarks.count` states it."""
+"""Of the memory's bandwidth: an H200 copied 4.2 of 4.8 TB/s."""
 LINK_SHARE = 0.8
 """Of a link's rate: 380 of 450 GB/s were measured between two H100 (NVIDIA/nccl issue 1264)."""
 LAUNCH = 30e-6
