@@ -39,10 +39,9 @@ test: install ## lint, types and the whole test suite
 	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
 
 thorough: install ## what make test leaves out: 31 kills, lost nodes, whole sweeps, planted faults; 80 minutes
-	$(BIN)/python -m pytest --thorough tests/cluster tests/pipeline/test_tracking_away.py \
-		tests/pipeline/test_figures.py tests/pipeline/test_fingerprint_stage.py tests/tracking \
-		tests/train/test_compiled.py tests/train/test_interruption.py tests/paper/test_learning.py \
-		tests/test_hostile_commands.py tests/test_hostile_params.py
+	@# With all files of tests that are marked so, or that ask whether there is time for more.
+	$(BIN)/python -m pytest --thorough tests/cluster $$(grep -rlE "mark\.thorough|thorough: bool" \
+		--include="test_*.py" tests | grep -vE "tests/cluster|test_faults" | sort)
 	$(BIN)/python -m pytest --thorough -n 2 tests/test_faults.py
 
 bench: install ## training and decoding against other toolkits, those installed; TEXT="SOURCE TARGET"
