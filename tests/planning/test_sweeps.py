@@ -50,6 +50,12 @@ def test_a_sweep_row_by_row(project: Path) -> None:
     # One device each: eight at once, begun in turn.
     ends = sorted(row["seconds"] for row in rows.values())
     assert ends[-1] < sweep["seconds"] < sum(ends) / 8 + ends[-1]
+    # Each row weighs as much as it takes.
+    for side, end in enumerate(sweep["span"]):
+        weighed = sum(row["seconds"] * row["span"][side] for row in rows.values())
+        assert end == pytest.approx(weighed / sum(row["seconds"] for row in rows.values()))
+    assert sweep["span"][0] == pytest.approx(1.0)  # graphs start all kernels of a GPU
+    assert 2.5 < sweep["span"][1] < 3
     base = rows["base"]
     assert base["cost"] == pytest.approx(6.88 * base["seconds"] / 3600)
     shown = overview(made)
@@ -73,6 +79,11 @@ def test_early_stopping_makes_it_an_upper_bound() -> None:
     all_of_it = sweeps.sweep(plain, load, HERE)
     assert (all_of_it.at_most, all_of_it.least_seconds) == (False, None)
     assert all_of_it.seconds == made.seconds
+    # The rate is assumed: about half to twice as long, but for the checkpoints' copies.
+    low, high = all_of_it.span
+    assert (low, high) == (pytest.approx(0.5, abs=0.01), pytest.approx(2.0, abs=0.01))
+    assert low > 0.5
+    assert made.span == (pytest.approx(low * made.least_seconds / made.seconds), high)
     assert sweeps.sweep(config, load, replace(HERE, enough=False)).seconds is None
 
 

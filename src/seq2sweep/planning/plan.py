@@ -15,10 +15,10 @@ from seq2sweep.planning import data, machine, stages, sweeps
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import advice, memory, sized
 from seq2sweep.planning.speed import (
-    EXACT,
     START_SECONDS,
     Part,
     Speed,
+    bounds,
     decoding_seconds,
     training_parts,
 )
@@ -92,7 +92,9 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
                 for row in of_sweep.rows
             ]
         },
-        "total": _total(config, listed, here, of_sweep, speed),
+        "total": _total(
+            config, {name: times[name] for name in times if name in runs}, here, of_sweep
+        ),
         "notes": here.notes + _too_large(config, here, of_sweep),
     }
 
@@ -122,7 +124,9 @@ def _parts(
         # Trees are searched for twice: among well-formed ones, and among all symbols.
         searches = 2 if config.data.task == "parsing" else 1
         decoding = searches * decoding_seconds(config, load, load.test, decoder)
-        scored = Part("decoding and scores", decoding, f"{len(load.test[0]):,} sentences")
+        scored = Part(
+            "decoding and scores", decoding, f"{len(load.test[0]):,} sentences", decoder.span
+        )
         parts["train"] += trained
         parts["evaluate"].append(scored)
         parts["attention"].append(_heads(config, load, decoder))
@@ -133,7 +137,7 @@ def _parts(
             parts["student"] += [loading, *trained, scored]
     trials = sum(row.trainings for row in of_sweep.rows)
     how = f"{trials} trainings, {of_sweep.slots} at once"
-    parts["sweep"].append(Part("trials", of_sweep.seconds, how))
+    parts["sweep"].append(Part("trials", of_sweep.seconds, how, of_sweep.span))
     parts["table1"].append(Part("timings", timing_seconds(config.table1), "at rates elsewhere"))
     return parts
 
@@ -146,7 +150,7 @@ def _heads(config: Config, load: Workload, decoder: Speed) -> Part:
     heads = 3 * model.layers * model.heads if isinstance(model, TransformerConfig) else 0
     computed = share * flops.forward_flops(model, load.vocabulary_size, *load.test)
     seconds = (1 + heads) * computed / decoder.flops_per_second
-    return Part("heads", seconds, f"{heads} heads at most, left out one by one")
+    return Part("heads", seconds, f"{heads} heads at most, left out one by one", decoder.span)
 
 
 def _parsing(config: Config, load: Workload, decoder: Speed) -> Part:
@@ -155,7 +159,7 @@ def _parsing(config: Config, load: Workload, decoder: Speed) -> Part:
     how = replace(config, evaluate=replace(config.evaluate, beam=asked.beam))
     lengths = train.source_lengths, train.target_lengths
     seconds = 2 * decoding_seconds(how, load, lengths, decoder) * asked.sentences / len(train)
-    return Part("parsing", seconds, f"{asked.sentences:,} sentences, two parsers")
+    return Part("parsing", seconds, f"{asked.sentences:,} sentences, two parsers", decoder.span)
 
 
 def _device(here: Machine, speed: Speed | None) -> dict[str, Any]:
@@ -214,35 +218,24 @@ def _too_large(config: Config, here: Machine, of_sweep: Sweep) -> list[str]:
 
 
 def _total(
-    config: Config,
-    listed: list[dict[str, Any]],
-    here: Machine,
-    of_sweep: Sweep,
-    speed: Speed | None,
+    config: Config, running: dict[str, list[Part]], here: Machine, of_sweep: Sweep
 ) -> dict[str, Any]:
     """Of the stages that run; the devices are held in HELD, and in SELF_TRAINING where it is done.
 
-    speed: of the training. about: whether a rate of what runs is no more than about right; span:
-    how many times as long all may take, at least and at most.
+    about: whether a rate of what runs is no more than about right. least_seconds, most_seconds:
+    what all may take; only what a rate says is shorter or longer then, and a sweep that may stop.
     """
-    running = {stage["stage"]: stage["seconds"] for stage in listed if stage["runs"]}
     computing = HELD + SELF_TRAINING * (config.self_training.sentences > 0)
-    held = [running[name] for name in computing if name in running]
-    seconds = _sum(list(running.values()))
-    stops = of_sweep.at_most and "sweep" in running
-    least = None
-    if stops and seconds and of_sweep.seconds and of_sweep.least_seconds:
-        least = seconds - of_sweep.seconds + of_sweep.least_seconds
-    spans = [row.span for row in of_sweep.rows if "sweep" in running] or [EXACT]
-    if speed is not None and running.keys() & {*HELD[:2]}:
-        spans.append(speed.span)
-    span = min(low for low, _ in spans), max(high for _, high in spans)
+    held = [part.seconds for name in computing for part in running.get(name, ())]
+    parts = [part for each in running.values() for part in each]
+    seconds = _sum([part.seconds for part in parts])
+    least, most = (None, None) if seconds is None else bounds(parts)
     return {
         "seconds": seconds,
-        "about": span != EXACT,
-        "span": span,
-        "at_most": stops,
+        "about": any(high > 1 for _, high in (part.span for part in parts)),
+        "at_most": of_sweep.at_most and "sweep" in running,
         "least_seconds": least,
+        "most_seconds": most,
         **_bill(_sum(held), here.device.count, here),
         "currency": here.device.currency,
     }

@@ -56,11 +56,7 @@ def _span(total: dict[str, Any]) -> str:
     seconds = total["seconds"]
     if seconds is None or not (total["at_most"] or total["about"]):
         return as_time(seconds)
-    least, most = total["least_seconds"] if total["at_most"] else seconds, seconds
     reasons = ["trials may be stopped early"] * total["at_most"]
-    if total["about"]:
-        low, high = total["span"]
-        least, most = low * least, high * most
-        reasons.append(f"it may take {low:g} to {high:g} times what is predicted")
-    span = f"from {as_time(least)} to {as_time(most)}"
+    reasons += ["rates were not measured with these models on these devices"] * total["about"]
+    span = f"from {as_time(total['least_seconds'])} to {as_time(total['most_seconds'])}"
     return f"{as_time(seconds)}, {span}: {', and '.join(reasons)}"

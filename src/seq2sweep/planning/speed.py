@@ -9,7 +9,7 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,11 +95,18 @@ class Speed:
 
 @dataclass(frozen=True)
 class Part:
-    """A line of a stage's time; None: not known."""
+    """A line of a stage's time; None: not known. span: how many times as long it may take."""
 
     part: str
     seconds: float | None
     how: str
+    span: tuple[float, float] = EXACT
+
+
+def bounds(parts: Iterable[Part]) -> tuple[float, float]:
+    """Seconds that parts, all of them known, take together, at least and at most."""
+    known = [(part.seconds or 0.0, *part.span) for part in parts]
+    return sum(s * low for s, low, _ in known), sum(s * high for s, _, high in known)
 
 
 # --- rates ---------------------------------------------------------------------------------------
@@ -214,7 +221,7 @@ def predicted(
     reached = share.flops / update.seconds * roofline.PRODUCT_SHARE[precision] / rates.product
     how = f"predicted by a roofline of the model, {100 * reached:.2g}% of the peak"
     # At least what the GPU takes, however fast its CPU may be.
-    span = round((update.busy + update.exchange) / update.seconds, 1), OVER_ROOFLINE
+    span = (update.busy + update.exchange) / update.seconds, OVER_ROOFLINE
     return Speed(rate, how, span=span, detail=tuple(detail), gpu=True)
 
 
@@ -318,9 +325,10 @@ def training_parts(config: Config, found: Training, speed: Speed, workers: int) 
     how = f"{found.steps:,} of {shown}"
     if launching:
         how += f", by the kernels to start: {1000 * speed.launch:g} ms a layer, assumed"
+    validation = found.validation_flops / speed.flops_per_second
     return [
-        Part("updates", found.steps * update, how),
-        Part("validation", found.validation_flops / speed.flops_per_second, "at the same rate"),
+        Part("updates", found.steps * update, how, speed.span),
+        Part("validation", validation, "at the same rate", speed.span),
         Part(
             "checkpoints",
             copied / COPY_BYTES_PER_SECOND,

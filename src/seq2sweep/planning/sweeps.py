@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from seq2sweep.config import Config
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import memory, sized
-from seq2sweep.planning.speed import EXACT, decoding_seconds, training_parts
+from seq2sweep.planning.speed import EXACT, Part, bounds, decoding_seconds, training_parts
 from seq2sweep.planning.workload import Workload, training
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.variants import Variant, variants
@@ -48,7 +48,8 @@ class Row:
 @dataclass(frozen=True)
 class Sweep:
     """at_most: whether early stopping may make it less. slots: trainings at once. seconds and
-    least_seconds: of all; the latter if every trial but one is stopped as early as it may be."""
+    least_seconds: of all; the latter if every trial but one is stopped as early as it may be.
+    span: how many times `seconds` it may take, at least, with early stopping, and at most."""
 
     method: str
     rows: list[Row]
@@ -58,6 +59,7 @@ class Sweep:
     flops: float
     seconds: float | None
     least_seconds: float | None
+    span: tuple[float, float]
     note: str | None
 
 
@@ -86,6 +88,11 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
     stops = any(_stopped_at(one.config, rungs) < one.config.train.steps for one in found)
     # One trial goes to its end, the shortest.
     least = max(min(ends), makespan(stopped, machine.slots)) if stops and ends else None
+    most = makespan(ends, machine.slots) if ends or not rows else None
+    low, high = (
+        sum((row.seconds or 0.0) * row.span[side] for row in each) / sum(ends) if ends else 1.0
+        for side in (0, 1)
+    )
     return Sweep(
         config.sweep.method,
         rows,
@@ -93,8 +100,9 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
         max(1, min(machine.slots, len(each))),
         stops,
         sum(row.flops for row in rows),
-        makespan(ends, machine.slots) if ends or not rows else None,
+        most,
         least,
+        (low * least / most if least and most else low, high),
         note,
     )
 
@@ -138,6 +146,7 @@ def _row(
 ) -> Row:
     config = variant.config
     seconds = least = None
+    span = EXACT
     workers, device = config.sweep.workers_per_trial, machine.device
     room = machine.trial_memory(config)
     config, _ = sized(
@@ -152,6 +161,8 @@ def _row(
         # Tries of a learning rate are not.
         score = decoding_seconds(config, load, load.valid, speed) if variant.scored else 0.0
         seconds = trained + score
+        low, high = bounds([*parts, Part("score", score, "", speed.span)])
+        span = low / seconds, high / seconds
         least = trained * _stopped_at(config, rungs) / whole.steps + score
     return Row(
         name,
@@ -165,5 +176,5 @@ def _row(
         least,
         speed.how if speed else None,
         speed is not None and speed.about,
-        speed.span if speed else EXACT,
+        span,
     )
