@@ -31,35 +31,49 @@ from seq2sweep.train import step
 from seq2sweep.train.events import CheckpointDue, Logged
 
 
-def rate(run: Run, config: Config, seconds: float) -> dict[str, Any]:
+def rate(
+    run: Run, config: Config, seconds: float, keep: Callable[[Any], None] | None = None
+) -> dict[str, Any]:
     """Target tokens a second and MFU of so many seconds of training, as the loop logs them: medians
-    of the later half of its lines, when most shapes were there before."""
+    of the later half of its lines, when most shapes were there before. keep: what is given what is
+    known after each line, instead of the part's file."""
     often = configuration.with_changes(
         config, {"train.log_every": WINDOW, "train.checkpoint_every": 10**6}
     )
     if run.on_gpu:
         torch.cuda.init()  # which the next call does not do for a device with a number
         torch.cuda.reset_peak_memory_stats(run.device)
-    began, lines, first = time.perf_counter(), [], 0.0
+    began, lines, first = time.perf_counter(), list[dict[str, float]](), 0.0
+
+    def measured() -> dict[str, Any]:
+        steady = lines[len(lines) // 2 :]
+        found: dict[str, Any] = {
+            key: statistics.median(line[key] for line in steady)
+            for key in ("tokens_per_second", "mfu", "peak_gpu_bytes")
+            if key in steady[0]
+        }
+        if run.on_gpu:
+            free, total = torch.cuda.mem_get_info(run.device)
+            # With CUDA's own memory, of graphs too.
+            held = torch.cuda.memory_reserved()
+            found |= {"held_gpu_bytes": held, "used_gpu_bytes": total - free}
+        updates = {"updates": WINDOW * len(lines), "of_them_steady": WINDOW * len(steady)}
+        return found | updates | {"seconds_to_first_line": first}
+
     with training(run, often, 10**6) as events:
         for event in events:
             if isinstance(event, Logged):
                 first = first or time.perf_counter() - began
                 lines.append(event.metrics)
+                (keep or run.write)(measured())
                 if len(lines) > 1 and time.perf_counter() - began > seconds:
                     break
-    steady = lines[len(lines) // 2 :]
-    found: dict[str, Any] = {
-        key: statistics.median(line[key] for line in steady)
-        for key in ("tokens_per_second", "mfu", "peak_gpu_bytes")
-        if key in steady[0]
-    }
-    if run.on_gpu:
-        free, total = torch.cuda.mem_get_info(run.device)
-        # With CUDA's own memory, of graphs too.
-        found |= {"held_gpu_bytes": torch.cuda.memory_reserved(), "used_gpu_bytes": total - free}
-    updates = {"updates": WINDOW * len(lines), "of_them_steady": WINDOW * len(steady)}
-    return found | updates | {"seconds_to_first_line": first}
+    return measured()
+
+
+def _beside(run: Run, found: dict[str, Any], name: str) -> Callable[[Any], None]:
+    """Keeps what is known of `name` so far, with what was found before."""
+    return lambda known: run.write(found | {name: known})
 
 
 def machine(run: Run) -> dict[str, Any]:
@@ -109,7 +123,12 @@ def passes(run: Run) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for tokens in (12_500, 25_000):
         changes = {} if run.tiny else {"train.tokens_per_pass": tokens}
-        found[str(tokens)] = rate(run, run.config("base", changes), run.left() / (3 - len(found)))
+        found[str(tokens)] = rate(
+            run,
+            run.config("base", changes),
+            run.left() / (3 - len(found)),
+            _beside(run, found, str(tokens)),
+        )
         run.write(found)
     return found
 
@@ -120,7 +139,12 @@ def rows(run: Run) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for number, row in enumerate(chosen):
         share = run.left() / (len(chosen) - number + 1)
-        found[row.name] = rate(run, run.config("base", row.changes), share)
+        found[row.name] = rate(
+            run,
+            run.config("base", row.changes),
+            share,
+            _beside(run, found, row.name),
+        )
         run.write(found)
     return found
 
@@ -205,7 +229,8 @@ def decoding(run: Run) -> dict[str, Any]:
 def checkpoint(run: Run) -> dict[str, float]:
     """Seconds for which training waits for a checkpoint of base, and of writing it."""
     config = configuration.with_changes(run.config("base"), {"train.checkpoint_every": 3})
-    with training(run, config, 3) as events, tempfile.TemporaryDirectory() as folder:
+    # A step more, as a training validates before the last one's checkpoint.
+    with training(run, config, 4) as events, tempfile.TemporaryDirectory() as folder:
         due = next(event for event in events if isinstance(event, CheckpointDue))
         before = run.now()
         snapshot = due.capture()

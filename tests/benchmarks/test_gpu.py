@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +20,8 @@ import torch
 
 from benchmarks import gpu, gpu_check, gpu_parts
 from benchmarks.gpu_run import Run
-from seq2sweep.train import step
+from seq2sweep.train import loop, step
+from seq2sweep.train.events import Logged
 
 from ..clone import ROOT
 
@@ -127,6 +130,7 @@ def test_all_parts_have_a_limit_and_there_are_less_than_eight_minutes() -> None:
 
 
 BARE = """
+import importlib.util
 import sys
 from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
 
@@ -153,6 +157,7 @@ from seq2sweep.model import kernel_check
 run = gpu_run.Run(torch.device("cpu"), True, 0.0, lambda found: None)
 for part in ("machine", "checkpoint"):
     gpu_parts.PARTS[part](run)
+importlib.util.find_spec = lambda _: True  # Triton is there
 assert not kernel_check.is_right("a kernel", run.device, lambda: 1.0, 0.5, "off by {}")
 assert "tqdm" not in sys.modules
 """
@@ -224,6 +229,34 @@ def test_a_device_with_a_number_is_ready_before_its_memory_is_asked(
     with pytest.raises(BegunError):
         gpu_parts.rate(run, run.config("base"), 0.0)
     assert calls == ["init", "reset"]
+
+
+def test_each_line_of_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that is ended leaves what it had found: of two settings, the first and so far the
+    second."""
+    kept: list[dict[str, Any]] = []
+    run = Run(torch.device("cpu"), True, 0.0, lambda found: kept.append(dict(found)))
+    lines = [Logged(10 * i, {"tokens_per_second": 100.0 * i}) for i in (1, 2)]
+
+    @contextmanager
+    def begin(*_: Any) -> Iterator[Iterator[Any]]:
+        yield iter(lines)
+
+    monkeypatch.setattr(gpu_parts, "training", begin)
+    gpu_parts.rate(run, run.config("base"), 0.0)
+    assert [(each["updates"], each["tokens_per_second"]) for each in kept] == [(10, 100), (20, 200)]
+    kept.clear()
+    gpu_parts.passes(run)
+    assert [list(each) for each in kept] == [["12500"]] * 3 + [["12500", "25000"]] * 3
+    assert [each["25000"]["updates"] for each in kept[3:]] == [10, 20, 20]
+
+
+def test_a_checkpoint_is_measured_without_a_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def validate(*_: Any, **__: Any) -> None:
+        raise AssertionError("it validates, which takes most of the part's time")
+
+    monkeypatch.setattr(loop, "negative_log_likelihood", validate)
+    assert gpu_parts.checkpoint(run_on_the_cpu()).keys() == {"waiting", "writing"}
 
 
 def test_the_check_holds_and_notices(monkeypatch: pytest.MonkeyPatch) -> None:
