@@ -74,6 +74,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Graph]]:
         before = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
         out = COMPUTED(model, *rest)
         if current:
+            assert modes[-1] == "error"  # what would wait says so before it does
             current[-1].recorded.append(((model, *rest), out))
             for parameter, gradient in zip(model.parameters(), before, strict=True):
                 assert parameter.grad is not None
@@ -81,6 +82,9 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Graph]]:
                 parameter.grad.copy_(gradient)
         return out
 
+    modes: list[Any] = [0]
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: modes[-1])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: "before")
     monkeypatch.setattr(torch.cuda, "stream", stream)
@@ -89,6 +93,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Graph]]:
     monkeypatch.setattr(Passes, "_has_room", lambda _: True)
     with packed_attention():
         yield made
+    assert modes[-1] == 0
 
 
 def staged(lengths: list[int], seed: int) -> Staged:

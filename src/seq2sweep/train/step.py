@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -249,6 +249,7 @@ class Passes:
             with (
                 torch.cuda.stream(torch.cuda.current_stream(self.device)),
                 torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"),
+                _waits_refused(),
             ):
                 sums = self._computed(staged.over(numbers), self.scale)
         except RuntimeError as error:  # an operator of a user's own may wait for the GPU
@@ -270,6 +271,21 @@ class Passes:
             torch.cuda.memory_allocated(self.device),
         )
         return hardware.free_bytes(self.device, 1) > 2 * (peak - now) + SPARE
+
+
+@contextlib.contextmanager
+def _waits_refused() -> Iterator[None]:
+    """Within, what would wait for a GPU raises RuntimeError before it does.
+
+    A wait that reaches the GPU ends the recording in a way after which PyTorch's random numbers and
+    its memory stay as in a recording (torch 2.11: "Offset increment outside graph capture").
+    """
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def accumulate(
