@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
-from seq2sweep.model import kernel_check, residual_norm
+from seq2sweep.model import residual_norm
 from seq2sweep.model.layers import Residual
 
 from ..triton_kernels import compiled, needs_triton, require_interpreted
@@ -102,10 +105,24 @@ def test_it_serves_float32_on_gpus_where_products_are_bf16(monkeypatch: pytest.M
     assert not serves(wide, nn.LayerNorm(512, bias=False))
     assert not serves(wide, nn.LayerNorm(512, elementwise_affine=False))
     assert not serves(wide, OfItsOwn(512))
-    # As cluster.fsdp has it: only its own call gathers what is shared out.
-    shared = nn.LayerNorm(512)
-    shared.weight.full_tensor = None  # type: ignore[attr-defined]
-    assert not serves(wide, shared)
+    # As cluster.fsdp has it, also while weights are whole: its own call gathers and frees them.
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        shared = nn.Sequential(nn.LayerNorm(512), nn.LayerNorm(512))
+        mesh, whole = init_device_mesh("cpu", (1,)), []
+        fully_shard([*shared], mesh=mesh)
+        fully_shard(shared, mesh=mesh)
+
+        def look(*_: Any) -> None:
+            whole.extend(not hasattr(each.weight, "full_tensor") for each in shared)
+            whole.extend(serves(wide, each) for each in shared)
+
+        shared[0].register_forward_hook(look)
+        shared(torch.zeros(2, 512))
+        assert whole == [True, True, False, False]
+        assert not any(serves(wide, each) for each in shared)
+    finally:
+        dist.destroy_process_group()
     assert not serves(torch.zeros(2, 512), norm)
     narrow["type"] = torch.float32
     assert not serves(wide, norm)
@@ -155,9 +172,10 @@ def test_where_it_cannot_run_a_line_says_so(
     assert "the fused norm does not work on cpu (RuntimeError: no compiler)" in "".join(
         capsys.readouterr()
     )
+    # Without Triton it is not tried, and nothing is to be said.
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    monkeypatch.setattr(kernel_check, "is_right", refuse)
     assert not residual_norm._is_right.__wrapped__(torch.device("cpu"), 8)
+    assert "".join(capsys.readouterr()) == ""
 
 
 @pytest.mark.parametrize("training", [True, False])

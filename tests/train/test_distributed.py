@@ -19,6 +19,7 @@ from seq2sweep.data.batching import Batch
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.building import build
+from seq2sweep.train import checkpointing
 from seq2sweep.train.distributed import give_back, same_on_all, shard, whole
 from seq2sweep.train.optimizers import Schedule, make
 from seq2sweep.train.step import accumulate, apply
@@ -121,8 +122,14 @@ def work(rank: int, folder: Path, config: Config) -> None:
     words = torch.arange(7, 19).view(2, 6)
     with torch.no_grad():  # what is computed with are the new weights
         torch.testing.assert_close(model.eval()(words, words), plain.eval()(words, words))
+    # While weights are whole, their moments cannot be told: not to be saved without a word.
+    progress = checkpointing.Progress()
+    with pytest.raises(RuntimeError, match="not those that the optimizer trains"):
+        checkpointing.capture(model, schedule.optimizer, progress, {})
     give_back(model)
     assert held(model) <= 0.51 * total
+    saved = checkpointing.capture(model, schedule.optimizer, progress, {}).optimizer
+    assert {key.partition("|")[0] for key in saved} == {k for k, _ in model.named_parameters()}
     moments = [v for entry in schedule.optimizer.state.values() for v in entry.values() if v.ndim]
     local = [v.to_local() for v in moments if isinstance(v, DTensor)]
     assert len(local) == len(moments)

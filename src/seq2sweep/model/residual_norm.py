@@ -10,7 +10,6 @@ Shapes: [..., d], rows that lie one behind another.
 from __future__ import annotations
 
 import functools
-import importlib.util
 from typing import Any
 
 import torch
@@ -33,9 +32,9 @@ TOLERANCE = 0.01
 def serves(x: Tensor, norm: nn.Module) -> bool:
     """Whether the kernel makes sum and norm: of float32 on a GPU where products are narrower.
 
-    Not where the norm is of a kind of its own, or where its parameters are shared out: its own call
-    gathers them. Tried once on some rows: where it cannot be compiled, or is wrong, one line says
-    so, and PyTorch's operations serve.
+    Not where the norm is of a kind of its own, or where FSDP shares it out: its own call gathers
+    its parameters, and lets go of them. Tried once on some rows: where it cannot be compiled, or is
+    wrong, one line says so, and PyTorch's operations serve.
     """
     return (
         x.device.type == "cuda"
@@ -43,7 +42,7 @@ def serves(x: Tensor, norm: nn.Module) -> bool:
         and type(norm).forward is nn.LayerNorm.forward
         and norm.weight is not None
         and norm.bias is not None
-        and not hasattr(norm.weight, "full_tensor")
+        and not hasattr(norm, "reshard")
         and x.dtype == torch.float32
         and product_type(x) == torch.bfloat16
         and norm.normalized_shape[0] <= LARGEST
@@ -61,8 +60,6 @@ _works._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 @functools.cache
 def _is_right(device: torch.device, size: int) -> bool:
-    if importlib.util.find_spec("triton") is None:
-        return False
     return kernel_check.is_right(
         "the fused norm",
         device,

@@ -10,7 +10,6 @@ Shapes: R rows of queries and S rows of keys, those of one sentence after those 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
 from collections.abc import Callable
 from typing import Any
@@ -51,8 +50,6 @@ serves._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 @functools.cache
 def _is_right(device: torch.device, dtype: torch.dtype, size: int) -> bool:
-    if importlib.util.find_spec("triton") is None:
-        return False
     return kernel_check.is_right(
         "attention of packed sentences",
         device,

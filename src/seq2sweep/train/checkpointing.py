@@ -158,6 +158,10 @@ def capture(
 
     Where tensors are shared out, all other workers must `take_part` meanwhile.
     """
+    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if not all(id(p) in trained for p in model.parameters()):
+        # As FSDP's are while a layer has its weights whole. Saved so, moments would be lost.
+        raise RuntimeError("the model's parameters are not those that the optimizer trains")
     weights = {name: _copy(parameter) for name, parameter in model.named_parameters()}
     moments = {
         f"{name}|{key}": _copy(value)

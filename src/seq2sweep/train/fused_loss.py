@@ -8,7 +8,6 @@ vocabulary's width is ever in float32.
 from __future__ import annotations
 
 import functools
-import importlib.util
 from typing import Any
 
 import torch
@@ -34,8 +33,6 @@ def serves(device: torch.device, dtype: torch.dtype) -> bool:
 
 @functools.cache
 def _is_right(device: torch.device) -> bool:
-    if importlib.util.find_spec("triton") is None:
-        return False
     return kernel_check.is_right(
         "the fused loss",
         device,
