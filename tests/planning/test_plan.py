@@ -109,6 +109,24 @@ def test_gpus_are_predicted_by_a_roofline(project: Path) -> None:
     )
 
 
+def test_an_update_may_take_what_the_gpu_alone_takes(project: Path) -> None:
+    """Where the CPU that starts kernels is what takes so long: a faster one makes it shorter."""
+    write(project, "base", **{"cluster.fsdp": True})
+    made = plan(project, on="8 x H100")
+    training, model = made["training"], preset("base").model
+    assert isinstance(model, TransformerConfig)
+    of_one = [training[key] / training["steps"] / 8 for key in (
+        "source_tokens", "target_tokens", "flops"
+    )]  # fmt: skip
+    rates = Rates(730e12, 0.9 * 3350e9, Links(360e9, 0.8 * 400e9))
+    update = predicted(model, 37_000, Share(*of_one, 1), rates, "bf16", 8, True)
+    parts = next(stage["parts"] for stage in made["stages"] if stage["stage"] == "train")
+    low, high = next(part["span"] for part in parts if part["part"] == "updates")
+    assert low == pytest.approx((update.busy + update.exchange) / update.seconds)
+    assert low < 0.7
+    assert high == 3.0
+
+
 def test_other_models_are_assumed_to_reach_a_share_of_the_peak(project: Path) -> None:
     write(project, "wmt14-en-de-gnmt")
     made = plan(project, on="8 x H100")
