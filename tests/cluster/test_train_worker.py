@@ -18,8 +18,7 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster import train_worker as worker
 from seq2sweep.cluster.train_worker import train_worker
 from seq2sweep.config import Config
-from seq2sweep.runs import journal
-from seq2sweep.runs.event_writer import SAVE_SECONDS
+from seq2sweep.runs import event_writer, journal, watchdog
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.train import checkpointing
@@ -42,8 +41,7 @@ class Worker:
         self.trained: list[Config] = []
         self.said: list[Any] = []
         self.events: list[Event] = []
-        self.barrier: Callable[[], None] = pytest.fail
-        self.hears: Any = None
+        self.hears: list[Any] = []
 
     def get_world_rank(self) -> int:
         return self.rank
@@ -56,7 +54,7 @@ class Worker:
 
     def broadcast(self, content: Any) -> Any:
         self.said.append(content)
-        return content if self.rank == 0 else self.hears
+        return content if self.rank == 0 else self.hears[len(self.said) - 1]
 
     def train(
         self, config: Config, *arguments: Any, resume: Path | None, **others: Any
@@ -86,9 +84,7 @@ def make_worker(
         made = Worker(tmp_path, tiny_config, rank)
         ray_train = SimpleNamespace(
             get_context=lambda: made,
-            collective=SimpleNamespace(
-                broadcast_from_rank_zero=made.broadcast, barrier=lambda: made.barrier()
-            ),
+            collective=SimpleNamespace(broadcast_from_rank_zero=made.broadcast),
             torch=SimpleNamespace(get_device=lambda: torch.device("cpu")),
         )
         monkeypatch.setattr(worker, "ray", SimpleNamespace(train=ray_train))
@@ -110,7 +106,7 @@ def test_the_first_worker_decides_where_they_start(
         [{"resume": newest.name, "tokens_per_pass": None}],
     )
     other = make_worker(1)
-    other.hears = {"resume": checkpoint_name(4), "tokens_per_pass": None}
+    other.hears = [{"resume": checkpoint_name(4), "tokens_per_pass": None}]
     other.start()
     assert (other.resumed, other.said) == ([other.folder / checkpoint_name(4)], [None])
 
@@ -119,13 +115,18 @@ def test_the_first_worker_decides_where_they_start(
 def test_all_wait_together_for_a_slow_upload(
     make_worker: Callable[[int], Worker], monkeypatch: pytest.MonkeyPatch, rank: int
 ) -> None:
-    """Else those without a checkpoint would wait in an update, and it would look like a hang."""
+    """Else those without a checkpoint would wait in an update, and it would look like a hang.
+
+    None waits longer than ever without a word: a worker that stands still meanwhile is noticed.
+    """
     patience: list[float] = []
     uploaded: list[str] = []
-    seen: list[tuple[float, list[str]]] = []
+    begin = {"resume": None, "tokens_per_pass": None}
 
     def keep(store: RunStore, checkpoint: Path) -> None:
-        time.sleep(0.1)
+        if not uploaded:
+            while len(made.said) < 4:
+                time.sleep(0.01)
         uploaded.append(checkpoint.name)
 
     def capture() -> Snapshot:
@@ -133,16 +134,18 @@ def test_all_wait_together_for_a_slow_upload(
         return checkpointing.capture(model, torch.optim.SGD(model.parameters()), Progress(), {})
 
     made = make_worker(rank)
-    made.hears = {"resume": None, "tokens_per_pass": None}
+    # The second checkpoint waits for the first one, for two signs of life.
+    made.hears = [begin, False, True, True, False]
     made.events = [CheckpointDue(step, {}, capture) for step in (4, 8)]
-    made.barrier = lambda: seen.append((patience[-1], [*uploaded]))
     monkeypatch.setattr(RunStore, "keep", keep)
+    monkeypatch.setattr(event_writer, "PULSE_SECONDS", 0.1)
+    monkeypatch.setattr(watchdog, "FEED_SECONDS", 0.0)
     monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda s, **_: patience.append(s))
     made.start()
-    longer = made.config.cluster.hang_seconds + SAVE_SECONDS
-    before = [checkpoint_name(4)] if rank == 0 else []
-    assert seen == [(longer, []), (longer, before)]
-    assert patience[-1] == made.config.cluster.hang_seconds
+    assert made.said == (made.hears if rank == 0 else [None] * 5)
+    assert uploaded == [checkpoint_name(step) for step in (4, 8) if rank == 0]
+    # As training begins, in each wait, and after each event.
+    assert patience[1:] == [made.config.cluster.hang_seconds] * 5
 
 
 def test_all_take_the_number_of_tokens_that_the_run_began_with(
@@ -171,7 +174,7 @@ def test_all_take_the_number_of_tokens_that_the_run_began_with(
     (entry,) = journal.entries(first.folder / JOURNAL_NAME, "sized")
     assert entry["tokens_per_pass"] == 150
     other = make_worker(1)
-    other.hears = {"resume": None, "tokens_per_pass": 140}
+    other.hears = [{"resume": None, "tokens_per_pass": 140}]
     start(other)
     # Of this node there are two workers, or as many as a sweep has there at once.
     assert asked == [2, 4, 2]

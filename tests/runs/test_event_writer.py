@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from seq2sweep.errors import OperationalError
-from seq2sweep.runs import event_writer
+from seq2sweep.runs import event_writer, watchdog
 from seq2sweep.runs.event_writer import SAVE_SECONDS, EventWriter
 from seq2sweep.runs.journal import entries
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
@@ -159,6 +159,8 @@ def test_no_checkpoint_is_written_without_a_record(
 def patience(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that the watchdog of this process was set to, in order; it does not bite."""
     seconds: list[float] = []
+    monkeypatch.setattr(event_writer, "PULSE_SECONDS", 0.02)
+    monkeypatch.setattr(watchdog, "FEED_SECONDS", 0.0)
     monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda s, **_: seconds.append(s))
     return seconds
 
@@ -168,13 +170,13 @@ def test_waiting_for_a_slow_upload_is_no_hang(
     tmp_path: Path, patience: list[float], waits: str
 ) -> None:
     """An update that hangs is noticed as ever, also while a checkpoint is uploaded."""
-    longer, seen = threading.Event(), []
+    longer, seen = threading.Event(), list[str | float]()
 
     class Slow(RunStore):
         def keep(self, checkpoint: Path) -> None:
             if checkpoint.name == checkpoint_name(4):
                 assert longer.wait(5)
-                seen.append(patience[-1])
+                seen.append("kept")
 
         def finish(self) -> None:
             seen.append(patience[-1])
@@ -186,14 +188,23 @@ def test_waiting_for_a_slow_upload_is_no_hang(
     with Watchdog(10, tmp_path / "hang-0.log"), EventWriter(Slow(tmp_path)) as writer:
         writer.write(CheckpointDue(4, {}, capture))
         assert patience == [10]
-        threading.Timer(0.1, longer.set).start()
+
+        def waiting() -> None:
+            # No longer than ever: who stands still here is noticed, too.
+            seen.append(f"waits, fed {len(patience)} times for {patience[-1]}")
+            if len(patience) == 4:
+                longer.set()
+
         if waits == "at the next":
-            writer.write(CheckpointDue(8, {}, capture))
+            writer.write(CheckpointDue(8, {}, capture), waiting)
         if waits == "at the end":
-            writer.write(Finished(4, {}))
+            writer.write(Finished(4, {}), waiting)
+        if waits == "as it leaves":
+            threading.Timer(0.1, longer.set).start()
     slow = 10 + SAVE_SECONDS
-    then = {"at the next": [10], "at the end": [slow], "as it leaves": []}
-    assert seen == [10, slow, *then[waits]]
+    fed = [f"waits, fed {times} times for 10" for times in (2, 3, 4)]
+    then = {"at the next": [*fed, "kept", 10], "at the end": [*fed, "kept", slow]}
+    assert seen == [10, *then.get(waits, ["kept"])]
     assert patience[-1] == 10
 
 

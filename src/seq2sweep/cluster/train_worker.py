@@ -14,11 +14,11 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster.ray_internals import get_train_context
 from seq2sweep.config import Config
 from seq2sweep.runs import pass_size
-from seq2sweep.runs.event_writer import SAVE_SECONDS, EventWriter
+from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.layout import Retention, checkpoint_step
 from seq2sweep.runs.remote_run_store import worker_store
 from seq2sweep.runs.run_store import RunStore
-from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog, allowing
+from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog, feed
 from seq2sweep.storage.locks import OLD_WRITER_SECONDS
 from seq2sweep.storage.retry import PAUSES, with_retries
 from seq2sweep.train.allocator import keep_memory
@@ -87,10 +87,10 @@ def train_worker(settings: dict[str, Any]) -> None:
             stop=should_stop,
             until=settings["until"],
         ):
-            if writer is not None:
-                writer.write(event)
             if isinstance(event, CheckpointDue):
-                _wait_for_the_writer()
+                _save_together(writer, event)
+            elif writer is not None:
+                writer.write(event)
             watchdog.feed()
 
 
@@ -114,10 +114,19 @@ def _start(config: Config, store: RunStore, stack: contextlib.ExitStack) -> dict
     return {"resume": resume.name if resume else None, "tokens_per_pass": known}
 
 
-def _wait_for_the_writer() -> None:
-    """Which waited until the checkpoint before was kept: for the other workers it is no hang."""
-    with allowing(SAVE_SECONDS):
-        ray.train.collective.barrier()
+def _save_together(writer: EventWriter | None, event: CheckpointDue) -> None:
+    """Have the first worker, which has the writer, save a checkpoint.
+
+    While it waits until the checkpoint before is kept, it says so to the others again and again:
+    that is no hang. A worker that says or hears nothing meanwhile does hang, and is noticed.
+    """
+    tell = ray.train.collective.broadcast_from_rank_zero
+    if writer is None:
+        while tell(None):
+            feed()
+    else:
+        writer.write(event, waiting=lambda: tell(True))
+        tell(False)
 
 
 def _node_goes_away() -> bool:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import errno
 import shutil
+import time
+from collections.abc import Callable
 from concurrent import futures
 from typing import Self
 
 from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
 from seq2sweep.runs.run_store import RunStore
-from seq2sweep.runs.watchdog import allowing
+from seq2sweep.runs.watchdog import allowing, feed
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
 
 SAVE_SECONDS = 3600.0
 """How long training waits for a checkpoint, which is no hang: before that a bucket that answers
 nothing has failed with all retries, which takes 50 minutes."""
+PULSE_SECONDS = 1.0
+"""Between two signs of life of who waits for a checkpoint."""
 NOT_SAVED = "a checkpoint was not saved within an hour"
 
 
@@ -36,19 +40,22 @@ class EventWriter:
         self._under_way: futures.Future[None] | None = None
         self._last_checkpoint = -1
 
-    def write(self, event: Event) -> None:
-        """Write it; returns when a checkpoint is copied, not when it is on disk."""
+    def write(self, event: Event, waiting: Callable[[], object] = lambda: None) -> None:
+        """Write it; returns when a checkpoint is copied, not when it is on disk.
+
+        waiting: called again and again while it waits for the checkpoint before.
+        """
         if isinstance(event, Interrupted):
             if event.step != self._last_checkpoint:  # else this very state is there, or soon
                 with_retries(self.journal.sync)
-                self._save(event, interrupted_name(event.step))
+                self._save(event, interrupted_name(event.step), waiting)
             return
         if isinstance(event, Finished):
-            self.wait()  # a run that says so has its last checkpoint
+            self.wait(waiting)  # a run that says so has its last checkpoint
         self.journal.append(event)
         if isinstance(event, CheckpointDue):
             self._last_checkpoint = event.step
-            self._save(event, checkpoint_name(event.step))
+            self._save(event, checkpoint_name(event.step), waiting)
         if isinstance(event, Finished):
             with allowing(SAVE_SECONDS):
                 with_retries(self.store.finish)
@@ -58,20 +65,27 @@ class EventWriter:
         if self._under_way is not None and self._under_way.done():
             self.wait()
 
-    def wait(self) -> None:
+    def wait(self, waiting: Callable[[], object] = lambda: None) -> None:
         """Wait until the checkpoint under way is kept; raises what stopped it.
 
-        An OSError that names the storage after SAVE_SECONDS: then it is left alone.
+        An OSError that names the storage after SAVE_SECONDS: then it is left alone. waiting: as of
+        `write`.
         """
-        if self._under_way is not None:
-            under_way, self._under_way = self._under_way, None
-            with allowing(SAVE_SECONDS):
-                if futures.wait([under_way], SAVE_SECONDS).not_done:
-                    raise OSError(errno.EIO, NOT_SAVED, self.store.location)
-                under_way.result()
+        if self._under_way is None:
+            return
+        under_way, self._under_way = self._under_way, None
+        until = time.monotonic() + SAVE_SECONDS
+        while futures.wait([under_way], min(PULSE_SECONDS, SAVE_SECONDS)).not_done:
+            if time.monotonic() >= until:
+                raise OSError(errno.EIO, NOT_SAVED, self.store.location)
+            feed()
+            waiting()
+        under_way.result()
 
-    def _save(self, event: CheckpointDue | Interrupted, name: str) -> None:
-        self.wait()  # before there is a second copy in memory
+    def _save(
+        self, event: CheckpointDue | Interrupted, name: str, waiting: Callable[[], object]
+    ) -> None:
+        self.wait(waiting)  # before there is a second copy in memory
         snapshot, path = event.capture(), self.store.folder / name
 
         def save() -> None:

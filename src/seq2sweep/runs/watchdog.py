@@ -59,6 +59,12 @@ class Watchdog:
         self._log.close()
 
 
+def feed() -> None:
+    """Feed the watchdog of this process, if it has one."""
+    if Watchdog.current is not None:
+        Watchdog.current.feed()
+
+
 @contextlib.contextmanager
 def allowing(seconds: float) -> Iterator[None]:
     """Let the watchdog of this process, if it has one, wait so much longer during the block.
