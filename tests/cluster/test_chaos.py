@@ -117,7 +117,7 @@ def live(placement_groups: dict[str, dict[str, str]]) -> list[str]:
 
 @pytest.mark.thorough
 def test_a_worker_that_stands_still_is_started_again(
-    config: Config, tiny_corpus: Corpus, project: Path, undisturbed: Path
+    cluster: None, config: Config, tiny_corpus: Corpus, project: Path, undisturbed: Path
 ) -> None:
     """SIGSTOP: its own watchdog stands still as well, but the other worker's does not."""
     folder = project / "runs" / "run"
