@@ -128,13 +128,13 @@ def work(
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     import torch
     from torch import distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
 
     from seq2sweep.data.batching import collate, share
     from seq2sweep.model.architecture.transformer import Transformer
     from seq2sweep.model.flops import training_flops
     from seq2sweep.train import optimizers, step
     from seq2sweep.train.allocator import keep_memory
+    from seq2sweep.train.distributed import averaged
 
     keep_memory()
     torch.set_num_threads(1)
@@ -145,7 +145,7 @@ def work(
     device = torch.device("cpu")
     model = Transformer(config, options.pieces).train()
     optimizer = optimizers.make_adam(model)
-    parallel: Any = DistributedDataParallel(model, broadcast_buffers=False)
+    parallel: Any = averaged(model)
     precision = step.choose_precision("auto", device, config.d_model)
     taken: dict[str, list[float]] = {"with": [], "without": []}
     tokens, flops = [], []

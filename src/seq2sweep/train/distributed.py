@@ -10,12 +10,14 @@ workers, or translates, would wait in vain.
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from seq2sweep.hardware import Precision
 from seq2sweep.model.architecture import Architecture
@@ -61,6 +63,19 @@ def shard(
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model.to(device)
+
+
+def averaged(model: nn.Module) -> DistributedDataParallel:
+    """A model whose gradients are averaged over workers while a backward pass goes on.
+
+    Its buffers are each worker's own: tables of positions, which grow as it needs. Gradients lie in
+    what is exchanged, so that there is no second copy of them.
+    """
+    # PyTorch 2.13 has a new name for it.
+    names = inspect.signature(DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
+    own: dict[str, Any] = {name: False}
+    return DistributedDataParallel(model, gradient_as_bucket_view=True, **own)
 
 
 def is_of_products(layer: nn.Module) -> bool:

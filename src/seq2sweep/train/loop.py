@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from seq2sweep import config as configuration
 from seq2sweep import hardware
@@ -28,7 +27,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.model.building import build
 from seq2sweep.train import checkpointing, optimizers
 from seq2sweep.train.compiled import compile_layers, eager
-from seq2sweep.train.distributed import Agreement, add_up, same_on_all, shard, whole
+from seq2sweep.train.distributed import Agreement, add_up, averaged, same_on_all, shard, whole
 from seq2sweep.train.events import (
     CheckpointDue,
     Event,
@@ -113,11 +112,7 @@ class _Training:
             self.progress = checkpointing.load(resume, self.model, self.optimizer, self.identity())
         self.passes = self._passes()
         self.parallel: nn.Module = (
-            # The only buffers are tables of positions, which grow as each worker needs. Gradients
-            # lie in what is exchanged: no second copy of them.
-            DistributedDataParallel(
-                self.model, broadcast_buffers=False, gradient_as_bucket_view=True
-            )
+            averaged(self.model)
             if world_size > 1 and not self.sharded and self.passes is None
             else self.model
         )
