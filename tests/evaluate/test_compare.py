@@ -87,6 +87,14 @@ def test_one_that_is_better_everywhere_has_the_smallest_p_value() -> None:
     assert result["bleu"]["paper"]["p_value"] == round(1 / (SAMPLES + 1), 4)
 
 
+def test_no_chance_is_said_to_be_none() -> None:
+    assert [bleu.rounded_chance(p) for p in (1.0, 0.04998, 1 / 1001)] == [1.0, 0.05, 0.001]
+    assert [bleu.rounded_chance(1 / (n + 1)) for n in (20_000, 50_000)] == [5e-5, 2e-5]
+    right, wrong = ["a b c d e f"] * 4, ["a b c d e g"] * 4
+    result = compare.compare(wrong, right, right, "de", samples=20_000)
+    assert result["bleu"]["paper"]["p_value"] == 5e-5
+
+
 def test_systems_that_differ_in_spaces_and_quotes_only_do_not_differ() -> None:
     baseline, _, references = texts()
     spaced = [line.replace(" ", "  ").replace("“", '"') for line in baseline]

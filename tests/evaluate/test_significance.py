@@ -91,6 +91,9 @@ def test_systems_that_clearly_differ_are_seen_to() -> None:
     down = against_base(better, base, BleuScorer(wanted, "de"), samples=SAMPLES)
     assert up["seen"]
     assert up["p"] == down["p"] == round(2 / (SAMPLES + 1), 4)
+    scorer = BleuScorer(wanted[:4], "de")
+    many = against_base([base[0][:4]], [wanted[:4]], scorer, samples=50_000)
+    assert 0 < many["p"] < 0.01
     assert 0 < up["low"] < up["bleu_difference"] < up["high"]
     assert (down["low"], down["high"]) == (-up["high"], -up["low"])
 

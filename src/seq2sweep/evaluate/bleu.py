@@ -307,3 +307,8 @@ def join_hyphens(line: str) -> str:
 def rounded(value: float) -> float:
     """Four decimals: more than anyone reads, few enough to be the same on every machine."""
     return round(float(value), 4)
+
+
+def rounded_chance(value: float) -> float:
+    """The same of a probability that is never 0: a smaller one has a digit."""
+    return rounded(value) or float(f"{value:.1g}")

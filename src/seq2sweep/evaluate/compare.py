@@ -27,6 +27,7 @@ from seq2sweep.evaluate.bleu import (
     paper_tokens_name,
     plain_texts,
     rounded,
+    rounded_chance,
     sacrebleu_metric,
     token_metric,
     token_signature,
@@ -153,5 +154,5 @@ def _paired(
         "baseline": figures[0],
         "system": figures[1],
         "difference": rounded(difference),
-        "p_value": rounded(p_value),
+        "p_value": rounded_chance(p_value),
     }, signatures[name]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES, bootstrap_seed, rounded
+from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES, bootstrap_seed, rounded, rounded_chance
 from seq2sweep.evaluate.scorers import Counts, Scorer
 
 SEEN = 0.05
@@ -70,7 +70,7 @@ def against_base(
     low, high = np.quantile(drawn, [0.025, 0.975])
     return {
         f"{scorer.name}_difference": rounded(measured),
-        "p": rounded(p),
+        "p": rounded_chance(p),
         "low": rounded(low),
         "high": rounded(high),
         "seen": bool(p < SEEN),
