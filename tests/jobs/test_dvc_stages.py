@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +39,27 @@ def test_what_names_the_data_in_headings_is_a_parameter(stage: str) -> None:
         renamed = replace(config, data=replace(config.data, **{key: other}))
         assert dataset_in_words(renamed) != dataset_in_words(config)
         assert f"data.{key}" in params
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("", "status 255"),
+        (
+            "ERROR: you are not inside of a DVC repository\n",
+            "you are not inside of a DVC repository",
+        ),
+        (
+            "ERROR: unexpected error - [Errno 13] Permission denied: 'lock'\n\n"
+            "Having any troubles? Hit us up at https://dvc.org/support, we are always happy\n",
+            "unexpected error - [Errno 13] Permission denied: 'lock'",
+        ),
+        ("Traceback\nKeyError: 1\n", "KeyError: 1"),
+    ],
+)
+def test_of_what_dvc_says_the_reason_is_told(said: str, why: str) -> None:
+    done = subprocess.CompletedProcess(["dvc"], 255, "", said)
+    assert dvc_stages.why_failed(done) == why
 
 
 @pytest.mark.parametrize(

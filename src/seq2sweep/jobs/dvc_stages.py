@@ -115,6 +115,14 @@ def inputs(project: Path, stage: str) -> dict[str, str]:
     }
 
 
+def why_failed(done: subprocess.CompletedProcess[str]) -> str:
+    """The line of what a command of DVC said that has the reason."""
+    said = done.stderr.strip().splitlines()
+    # After an error that it did not expect, DVC's last line says where to ask.
+    errors = [line.removeprefix("ERROR: ") for line in said if line.startswith("ERROR: ")]
+    return [*errors[-1:], *said[-1:], f"status {done.returncode}"][0]
+
+
 def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
     """What `dvc status` finds changed, by stage; a stage that only follows another is not there.
 
@@ -125,10 +133,7 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
     command = [sys.executable, "-m", "dvc", "status", "--json", *targets]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True)
     if done.returncode not in (0, 1):
-        said = done.stderr.strip().splitlines()
-        raise OperationalError(
-            f"dvc status failed: {said[-1] if said else f'status {done.returncode}'}"
-        )
+        raise OperationalError(f"dvc status failed: {why_failed(done)}")
     found: dict[str, list[Any]] = json.loads(done.stdout or "{}")
     if FINGERPRINT not in described(project):
         return found

@@ -214,8 +214,7 @@ class Worktree:
             command, cwd=folder, env=self._environment(), capture_output=True, text=True
         )
         if done.returncode != 0:
-            said = done.stderr.strip().splitlines()
-            raise OperationalError(f"dvc {arguments[0]}: {said[-1] if said else 'failed'}")
+            raise OperationalError(f"dvc {arguments[0]}: {dvc_stages.why_failed(done)}")
         return done.stdout
 
     def _environment(self) -> dict[str, str]:
