@@ -85,6 +85,8 @@ def test_a_storage_that_cannot_be_written(
     found = by_name(examine(tiny_config, project))
     assert found["storage"].level == "problem"
     assert "cluster.storage" in found["storage"].remedy
+    # What forbids the folder, and not that there is none.
+    assert "Not a directory" in found["storage"].text
 
 
 def test_a_bucket(cluster: None, bucket: str, tiny_config: Config, project: Path) -> None:

@@ -91,6 +91,16 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         atomic.write_whole(tmp_path / "text", "x")
 
 
+@pytest.mark.parametrize("name", ["folder.html", 245 * "x" + ".html"])
+def test_the_file_is_named_and_not_the_one_beside_it(tmp_path: Path, name: str) -> None:
+    """Where a folder is in its place, and where there can be none beside it."""
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(OSError, match=re.escape(str(tmp_path / name))) as caught:
+        atomic.write_whole(tmp_path / name, "text")
+    assert "partial" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.html"]
+
+
 def test_whole_folder_clears_what_a_killed_stage_left(tmp_path: Path) -> None:
     final = tmp_path / "folder"
     for suffix, part in itertools.product((".partial", ".old.partial"), ("a", "b")):

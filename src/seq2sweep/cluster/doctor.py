@@ -63,31 +63,31 @@ def examine(config: Config, project: Path) -> list[Finding]:
     """All findings, inside of a `ray_session`; a folder in the storage is made and removed."""
     machines = _machines()
     findings = [_workers(config), *_trials(config)]
-    with _meeting(config.cluster.storage, project) as meeting:
-        wrong = write(meeting, "driver")
-        if wrong is not None:
+    with _meeting(config.cluster.storage, project) as (meeting, refused):
+        if wrong := refused or write(meeting, "driver"):
             mend = "set cluster.storage to a folder or a bucket that may be written"
             return [*findings, Finding(ALL, "storage", "problem", wrong, mend)]
         return [*findings, *_of_all(machines, meeting, config)]
 
 
 @contextlib.contextmanager
-def _meeting(storage: str, project: Path) -> Iterator[str]:
-    """A place in the storage for files of the driver and of all nodes."""
-    name = f".doctor-{uuid.uuid4().hex[:12]}"
+def _meeting(storage: str, project: Path) -> Iterator[tuple[str, str | None]]:
+    """A place in the storage for files of the driver and of all nodes; and why there is none."""
+    name, refused = f".doctor-{uuid.uuid4().hex[:12]}", None
     if is_address(storage):
         place = f"{storage.rstrip('/')}/{name}"
     else:
         place = str((project / storage).resolve() / name)
-        with contextlib.suppress(OSError):  # whoever writes there says so
+        try:
             Path(place).mkdir(parents=True)
+        except OSError as error:
+            refused = str(error)
     try:
-        yield place
+        yield place, refused
     finally:
         if is_address(storage):
             with contextlib.suppress(OSError, UserError):
-                there = ObjectStore(place)
-                for left in there.sizes():
+                for left in (there := ObjectStore(place)).sizes():
                     there.delete(left)
         else:
             shutil.rmtree(place, ignore_errors=True)

@@ -28,8 +28,11 @@ def write_whole(path: Path, text: str) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename == str(beside):
+            error.filename, error.filename2 = str(path), None  # the one that the user knows
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise
 
 
