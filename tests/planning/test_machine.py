@@ -39,7 +39,8 @@ def test_devices_are_found_by_a_part_of_their_name(project: Path) -> None:
     assert rates.product == pytest.approx(365e12)
     assert (rates.bandwidth, rates.links.inside) == (0.45 * 4800e9, 360e9)
     assert rates.links.network == pytest.approx(10e9)
-    for text in ("0 x H100", "", "8 x ", "8 x H100, 0 Gbit/s", "8 x H100, fast"):
+    odd = ["8 x -", "-", f"{'9' * 5000} x H100"]
+    for text in ("0 x H100", "", "8 x ", "8 x H100, 0 Gbit/s", "8 x H100, fast", *odd):
         with pytest.raises(UserError, match=r"--on .*(write it as|has no device)"):
             found(text)
     with pytest.raises(UserError, match=r"bf16 peak of Tesla P100-SXM2-16GB is not known"):

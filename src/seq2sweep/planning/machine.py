@@ -266,7 +266,7 @@ def parse(text: str, config: Config, project: Path) -> Device:
     device that the table does not have, or whose peak is not known.
     """
     match = re.fullmatch(
-        r"\s*(?:(\d+)\s*[xX×*]\s*)?(\S.*?)\s*(?:,\s*(\d+(?:\.\d+)?)\s*Gb(?:it)?/s\s*)?", text
+        r"\s*(?:(\d{1,9})\s*[xX×*]\s*)?(\S.*?)\s*(?:,\s*(\d+(?:\.\d+)?)\s*Gb(?:it)?/s\s*)?", text
     )
     count = int(match.group(1) or 1) if match else 0
     network = match.group(3) if match else None
@@ -275,7 +275,7 @@ def parse(text: str, config: Config, project: Path) -> Device:
     table = read_table(project)
     wanted = _words(match.group(2))
     for name in table["devices"]:
-        if wanted <= _words(name):
+        if wanted and wanted <= _words(name):
             found = _described(name, count, config, table)
             if network is None:
                 return found
