@@ -51,6 +51,9 @@ class Store:
     def children(self, run_id: str) -> list[str]:
         return [child for child, above in self.parents.items() if above == run_id]
 
+    def lost(self, run_id: str) -> None:
+        """All files are where they were."""
+
     def parent(self, run_id: str) -> str | None:
         return self.parents.get(run_id)
 
@@ -333,6 +336,7 @@ def test_a_worktree_is_made_by_one_call_at_a_time(
     monkeypatch.setattr(run_again.Worktree, "make", make)
     again(tmp_path, TRAINING, folder=tmp_path / "again")
     assert tree.ran == 2 * ["data of train", "train"]
+    assert not [*tmp_path.rglob("*.lock")]  # for it is not held any more
     with pytest.raises(FileExistsError):  # it is free again
         again(tmp_path, TRAINING, folder=tmp_path / "again")
 

@@ -25,7 +25,7 @@ from seq2sweep.project_files import CLEAN, ENCODED, VOCABULARY
 from seq2sweep.reproduce import verdict
 from seq2sweep.reproduce.stored_record import PARAMS, PATCH, StoredRecord, variables
 from seq2sweep.reproduce.worktree import KEPT, STORE, Worktree
-from seq2sweep.storage.locks import only_user
+from seq2sweep.storage.locks import only_maker
 from seq2sweep.tracking import lineage
 from seq2sweep.tracking.mlflow_store import resolve_uri
 from seq2sweep.tracking.store_reader import StoreReader
@@ -121,10 +121,8 @@ def reproduce(
 
 def _only_user(project: Path, place: Path) -> AbstractContextManager[None]:
     """Hold the folder of a worktree, which may not be there yet. Raises UserError."""
-    runs = project / KEPT.parts[0]
-    runs.mkdir(exist_ok=True)
     name = hashlib.sha256(bytes(place)).hexdigest()[:16]
-    return only_user(runs, f"reproduce-{name}.lock", work=place)
+    return only_maker(place, project / KEPT.parts[0] / f"reproduce-{name}.lock")
 
 
 def _counterpart(

@@ -8,6 +8,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from seq2sweep import console
@@ -49,20 +50,19 @@ OLD_WRITER_SECONDS = 240.0
 
 
 @contextlib.contextmanager
-def only_user(
-    folder: Path, name: str = "lock", patience: float = 0.0, work: Path | None = None
-) -> Iterator[None]:
+def only_user(folder: Path, name: str = "lock", patience: float = 0.0) -> Iterator[None]:
     """Hold a run's folder for this process, as long as it lives; UserError when another one does.
 
-    name: of the lock; patience: seconds to wait for it, which is said. work: the folder that is
-    held, where its lock is in another, as it may not be there yet.
+    name: of the lock; patience: seconds to wait for it, which is said.
     """
     with _lock(folder / name, patience) as ours:
         if not ours:
-            raise UserError(
-                f"another process is working in {work or folder}: wait for its end, or end it"
-            )
+            raise UserError(_at_work(folder))
         yield
+
+
+def _at_work(folder: Path) -> str:
+    return f"another process is working in {folder}: wait for its end, or end it"
 
 
 @contextlib.contextmanager
@@ -92,20 +92,28 @@ def _lock(path: Path, patience: float) -> Iterator[bool]:
         yield ours
 
 
-@contextlib.contextmanager
-def only_export(folder: Path) -> Iterator[None]:
+def only_export(folder: Path) -> AbstractContextManager[None]:
     """Be the only process to write a folder that is not there yet; UserError when another one is.
 
     The lock, `.NAME.lock` beside the folder, is removed when the block ends.
     """
-    path = folder.parent / f".{folder.name}.lock"
+    taken = f"another process is writing {folder}: wait for its end, or name another folder"
+    return _lock_for_now(folder.parent / f".{folder.name}.lock", taken, "FOLDER")
+
+
+def only_maker(folder: Path, lock: Path) -> AbstractContextManager[None]:
+    """Hold a folder that may not be there yet by a lock elsewhere, which is removed when the block
+    ends; UserError when another process does."""
+    return _lock_for_now(lock, _at_work(folder), "cluster.storage")
+
+
+@contextlib.contextmanager
+def _lock_for_now(path: Path, taken: str, setting: str) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         with path.open("w") as stream:
-            if not try_lock(stream.fileno(), path, "FOLDER"):
-                raise UserError(
-                    f"another process is writing {folder}: wait for its end, or name another folder"
-                )
+            if not try_lock(stream.fileno(), path, setting):
+                raise UserError(taken)
             if leads_to(path, stream.fileno()):  # else who had it has removed it in between
                 try:
                     yield
