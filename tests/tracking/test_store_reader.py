@@ -13,6 +13,7 @@ from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.reproduce.stored_record import StoredRecord
 from seq2sweep.serving.packaging import flavor, write_package
 from seq2sweep.tracking import mlflow_store
 from seq2sweep.tracking.mlflow_runs import Run
@@ -158,6 +159,7 @@ def test_a_model_is_found_by_each_of_its_names(store: Store, tmp_path: Path) -> 
     [
         ("models:/tiny@best", "MLflow has no such model"),
         ("models:/tiny/2", "MLflow has no such model"),
+        (f"models:/tiny/{'9' * 20}", "MLflow has no such model"),
         ("models:/huge@newest", "MLflow has no such model"),
         ("models:/m-0", "MLflow has no such model"),
         ("", "is no run id"),
@@ -171,6 +173,24 @@ def test_what_is_not_there_is_told_in_one_line(
     with pytest.raises(UserError, match=said) as refused:
         opened(store, name, tmp_path)
     assert "\n" not in str(refused.value)
+
+
+def test_files_that_are_gone_are_not_blamed_on_the_database(store: Store, tmp_path: Path) -> None:
+    """As of a project that was moved: MLflow keeps absolute paths."""
+    reader = StoreReader(store.uri)
+    (tmp_path / "file").write_text("text")
+    store.training.artifact([tmp_path / "file"])
+    assert reader.lost(store.training.id) is None
+    [artifacts] = [path for path in tmp_path.rglob("mlartifacts") if path.is_dir()]
+    artifacts.rename(tmp_path / "moved away")
+    assert str(artifacts) in (reader.lost(store.training.id) or "")
+    with pytest.raises(UserError) as refused:
+        opened(store, "models:/tiny@newest", tmp_path)
+    assert str(refused.value).startswith("models:/tiny@newest: its files are not in ")
+    assert str(artifacts) in str(refused.value)
+    with pytest.raises(UserError, match=f"run {store.training.id}: its files are not in ") as of:
+        StoredRecord.fetch(reader, store.training.id, tmp_path / "record")
+    assert "was the project moved" in str(of.value)
 
 
 def test_the_newest_model_of_a_training_is_used(

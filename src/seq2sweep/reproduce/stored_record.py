@@ -12,7 +12,7 @@ from typing import Any
 
 from seq2sweep.errors import UserError
 from seq2sweep.paths import mismatch, read_bytes
-from seq2sweep.tracking.store_reader import StoreReader
+from seq2sweep.tracking.store_reader import StoreReader, gone
 
 FOLDER = "reproduce"
 PARAMS, LOCK, PACKAGES, PATCH, RECORD = FILES = (
@@ -66,6 +66,8 @@ class StoredRecord:
         """Copy a run's record to a folder. Raises UserError where it is missing or damaged."""
         store.fetch(run_id, FOLDER, FILES, MOST_BYTES, folder)
         if missing := [name for name in FILES if not (folder / name).is_file()]:
+            if len(missing) == len(FILES) and (place := store.lost(run_id)):
+                raise UserError(gone(f"run {run_id}", place))
             raise UserError(
                 f"run {run_id} has no {FOLDER}/{missing[0]}: it is of an earlier version, has "
                 "not ended, or is that of a sweep or a variant, whose trials have one"

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import mlflow.artifacts
 from mlflow import MlflowClient
@@ -27,6 +28,17 @@ from seq2sweep.tracking.mlflow_store import (
     resolve_uri,
     unusable,
 )
+
+LONGEST_VERSION = 18
+"""Digits of a model's version that a database takes."""
+
+
+def gone(name: str, place: str) -> str:
+    """The line that says that the files of a run or a model are not where MLflow has them."""
+    return (
+        f"{name}: its files are not in {redact(place)}: was the project moved, or were they "
+        "removed? Name another"
+    )
 
 
 class StoreReader:
@@ -91,6 +103,17 @@ class StoreReader:
                 # Some stores put it below the folder's name, others do not.
                 Path(self.client.download_artifacts(run_id, file.path, str(to))).replace(to / name)
 
+    def lost(self, run_id: str) -> str | None:
+        """Where the files of a run were, if its experiment has no folder on this machine any more.
+
+        One that has recorded no file has none either.
+        """
+        with self.reading():
+            place = str(self.client.get_run(run_id).info.artifact_uri)
+        parts = urlsplit(place)
+        local = parts.scheme in ("", "file")
+        return None if not local or Path(unquote(parts.path)).parents[1].is_dir() else place
+
     def _search(self, filter_string: str) -> list[Any]:
         """The active runs of all experiments that a filter finds, the oldest first."""
         with self.reading():
@@ -123,11 +146,18 @@ def model_folder(name: str, config: Config, project: Path) -> Iterator[Path]:
     local = place.startswith("file:") or "://" not in place
     with TemporaryDirectory(prefix="seq2sweep-model-") as folder:
         with reader.reading():
-            found = Path(
-                mlflow.artifacts.download_artifacts(
-                    artifact_uri=place, dst_path=None if local else folder, tracking_uri=reader.uri
+            try:
+                found = Path(
+                    mlflow.artifacts.download_artifacts(
+                        artifact_uri=place,
+                        dst_path=None if local else folder,
+                        tracking_uri=reader.uri,
+                    )
                 )
-            )
+            except MlflowException as error:
+                if refuses(error):
+                    raise UserError(gone(name, place)) from None
+                raise
         if not (found / MANIFEST).exists():
             raise UserError(
                 f"{name} is no model that this version of seq2sweep can load: evaluate it "
@@ -146,6 +176,8 @@ def _of_uri(reader: StoreReader, name: str) -> str:
                 return str(client.get_model_version_by_alias(registered, alias).source)
             if "/" in rest:
                 registered, _, version = rest.rpartition("/")
+                if len(version) > LONGEST_VERSION:
+                    raise UserError(f"{name}: MLflow has no such model")
                 return str(client.get_model_version(registered, version).source)
             return str(client.get_logged_model(rest).artifact_location)
         except MlflowException as error:
