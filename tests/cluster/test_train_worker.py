@@ -124,9 +124,9 @@ def test_all_wait_together_for_a_slow_upload(
     begin = {"resume": None, "tokens_per_pass": None}
 
     def keep(store: RunStore, checkpoint: Path) -> None:
-        if not uploaded:
-            while len(made.said) < 4:
-                time.sleep(0.01)
+        until = time.monotonic() + 5
+        while not uploaded and len(made.said) < 4 and time.monotonic() < until:
+            time.sleep(0.01)
         uploaded.append(checkpoint.name)
 
     def capture() -> Snapshot:
