@@ -112,7 +112,7 @@ class StoreReader:
             place = str(self.client.get_run(run_id).info.artifact_uri)
         parts = urlsplit(place)
         local = parts.scheme in ("", "file")
-        return None if not local or Path(unquote(parts.path)).parents[1].is_dir() else place
+        return None if not local or Path(unquote(parts.path)).parent.parent.is_dir() else place
 
     def _search(self, filter_string: str) -> list[Any]:
         """The active runs of all experiments that a filter finds, the oldest first."""
