@@ -75,7 +75,7 @@ class EventWriter:
             return
         under_way, self._under_way = self._under_way, None
         until = time.monotonic() + SAVE_SECONDS
-        while futures.wait([under_way], min(PULSE_SECONDS, SAVE_SECONDS)).not_done:
+        while futures.wait([under_way], PULSE_SECONDS).not_done:
             if time.monotonic() >= until:
                 raise OSError(errno.EIO, NOT_SAVED, self.store.location)
             feed()
