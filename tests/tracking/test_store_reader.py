@@ -15,7 +15,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.reproduce.stored_record import StoredRecord
 from seq2sweep.serving.packaging import flavor, write_package
-from seq2sweep.tracking import mlflow_store
+from seq2sweep.tracking import mlflow_store, store_reader
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import Experiment, destination
 from seq2sweep.tracking.store_reader import StoreReader, model_folder
@@ -191,6 +191,33 @@ def test_files_that_are_gone_are_not_blamed_on_the_database(store: Store, tmp_pa
     with pytest.raises(UserError, match=f"run {store.training.id}: its files are not in ") as of:
         StoredRecord.fetch(reader, store.training.id, tmp_path / "record")
     assert "was the project moved" in str(of.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "local"),
+    [
+        ("mlflow-artifacts:/0/models/m-1/artifacts", False),
+        ("s3://bucket/0", False),
+        ("file:///somewhere/0", True),
+        ("/somewhere/0", True),
+    ],
+)
+def test_what_is_elsewhere_is_downloaded_to_a_folder_that_goes(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, local: bool
+) -> None:
+    asked: list[str | None] = []
+
+    def download(artifact_uri: str, dst_path: str | None, tracking_uri: str) -> str:
+        asked.append(dst_path)
+        return dst_path or str(tmp_path)
+
+    monkeypatch.setattr(store_reader, "_of_run", lambda *_: place)
+    monkeypatch.setattr(mlflow.artifacts, "download_artifacts", download)
+    with pytest.raises(UserError, match="no model that this version"):
+        opened(store, "any", tmp_path)
+    [folder] = asked
+    assert (folder is None) == local
+    assert folder is None or not Path(folder).exists()
 
 
 def test_the_newest_model_of_a_training_is_used(

@@ -33,6 +33,11 @@ LONGEST_VERSION = 18
 """Digits of a model's version that a database takes."""
 
 
+def _is_local(place: str) -> bool:
+    """Whether files at this address of MLflow's are in a folder of this machine."""
+    return urlsplit(place).scheme in ("", "file")
+
+
 def gone(name: str, place: str) -> str:
     """The line that says that the files of a run or a model are not where MLflow has them."""
     return (
@@ -110,9 +115,8 @@ class StoreReader:
         """
         with self.reading():
             place = str(self.client.get_run(run_id).info.artifact_uri)
-        parts = urlsplit(place)
-        local = parts.scheme in ("", "file")
-        return None if not local or Path(unquote(parts.path)).parent.parent.is_dir() else place
+        folder = Path(unquote(urlsplit(place).path))
+        return place if _is_local(place) and not folder.parent.parent.is_dir() else None
 
     def _search(self, filter_string: str) -> list[Any]:
         """The active runs of all experiments that a filter finds, the oldest first."""
@@ -143,7 +147,7 @@ def model_folder(name: str, config: Config, project: Path) -> Iterator[Path]:
     """
     reader = StoreReader(resolve_uri(config.tracking, project))
     place = _of_uri(reader, name) if name.startswith("models:/") else _of_run(reader, name)
-    local = place.startswith("file:") or "://" not in place
+    local = _is_local(place)
     with TemporaryDirectory(prefix="seq2sweep-model-") as folder:
         with reader.reading():
             try:
