@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from seq2sweep.storage.retry import with_retries
+from seq2sweep.errors import OperationalError
+from seq2sweep.storage.retry import storage_serves, with_retries
 
 
 class Failing:
@@ -53,3 +54,27 @@ def test_waiting_for_a_lock_in_vain_is_not_done_again() -> None:
     with pytest.raises(TimeoutError, match="holds the lock"):
         with_retries(work, pauses=(1000,))
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            OSError(errno.EACCES, "Permission denied", "/a"),
+            r"s3://b cannot be used \(Permission den",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left", "/a", None, "/c"),
+            "no space left in /c: free some",
+        ),
+        (OSError(errno.ENOSPC, "No space left"), "no space left in s3://b: free some"),
+        (TimeoutError("another worker holds the lock"), "another worker holds the lock$"),
+    ],
+)
+def test_a_user_is_told_what_does_not_serve(error: OSError, told: str) -> None:
+    def work() -> None:
+        raise error
+
+    with pytest.raises(OperationalError, match=f"^{told}") as caught:
+        storage_serves(work, "s3://b", "run it again")
+    assert str(caught.value).endswith(", and run it again") == (error.errno is not None)

@@ -27,7 +27,7 @@ from seq2sweep.config import is_address
 from seq2sweep.errors import NO_ROOM, OperationalError, UserError
 from seq2sweep.storage.atomic import naming, sha256
 from seq2sweep.storage.object_store import ObjectStore
-from seq2sweep.storage.retry import with_retries
+from seq2sweep.storage.retry import storage_serves
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,19 +50,8 @@ def _retried(method: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(method)
     def work(*arguments: P.args, **options: P.kwargs) -> T:
-        try:
-            return with_retries(lambda: method(*arguments, **options))
-        except OSError as error:
-            address = arguments[0].address  # type: ignore[attr-defined]
-            if error.errno in NO_ROOM:
-                # Of a copy the second one is where it goes.
-                full = error.filename2 or error.filename or address
-                raise OperationalError(
-                    f"no space left in {full}: free some, and submit again"
-                ) from None
-            raise OperationalError(
-                f"{address} cannot be used ({error.strerror}): fix the storage, and submit again"
-            ) from None
+        address = arguments[0].address  # type: ignore[attr-defined]
+        return storage_serves(lambda: method(*arguments, **options), address, "submit again")
 
     return work
 

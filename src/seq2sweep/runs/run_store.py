@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from seq2sweep.errors import NO_ROOM, OperationalError, UserError
+from seq2sweep.errors import UserError
 from seq2sweep.runs import journal, layout
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, is_regular, last_step
 from seq2sweep.runs.watchdog import hang_logs, keep_log
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.storage.locks import only_user, only_writer
-from seq2sweep.storage.retry import repeating, with_retries
+from seq2sweep.storage.retry import repeating, storage_serves
 from seq2sweep.train.checkpointing import MANIFEST
 
 CHANGES_NO_RESULT = "where files are kept"
@@ -231,20 +231,8 @@ class RunStore:
 
     def retried(self, work: Callable[[], T]) -> T:
         """Do what storage may refuse for a while; OperationalError when it stays away."""
-        try:
-            return with_retries(work)
-        except OSError as error:
-            if error.errno is None:
-                raise OperationalError(str(error)) from None
-            if error.errno in NO_ROOM:  # of a disk here, also where the run is in a bucket
-                raise OperationalError(
-                    f"no space left in {error.filename or self.folder}: free some, and run "
-                    "`dvc repro` again to resume"
-                ) from None
-            raise OperationalError(
-                f"{self.location} cannot be used ({error.strerror}): fix the storage and run "
-                "`dvc repro` again to resume"
-            ) from None
+        # A full disk is one of this machine, also where the run is in a bucket.
+        return storage_serves(work, self.location, "run `dvc repro` again to resume", self.folder)
 
     # --- for the workers --------------------------------------------------------------------------
 

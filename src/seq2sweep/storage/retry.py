@@ -6,9 +6,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
-from seq2sweep.errors import NO_RIGHT, NO_ROOM
+from seq2sweep.errors import NO_RIGHT, NO_ROOM, OperationalError
 
 T = TypeVar("T")
 
@@ -32,6 +33,28 @@ def with_retries(work: Callable[[], T], pauses: Sequence[float] = PAUSES) -> T:
                 raise
         time.sleep(pause)
     return work()
+
+
+def storage_serves(
+    work: Callable[[], T], address: str, again: str, folder: Path | None = None
+) -> T:
+    """`with_retries`, and OperationalError where storage does not serve in that time.
+
+    address: of the storage; again: what a user does when it serves again; folder: of this machine,
+    to name where a full disk's error names no file.
+    """
+    try:
+        return with_retries(work)
+    except OSError as error:
+        if error.errno is None:
+            raise OperationalError(str(error)) from None
+        if error.errno in NO_ROOM:
+            # Of a copy the second file is where it goes.
+            full = error.filename2 or error.filename or folder or address
+            raise OperationalError(f"no space left in {full}: free some, and {again}") from None
+        raise OperationalError(
+            f"{address} cannot be used ({error.strerror}): fix the storage, and {again}"
+        ) from None
 
 
 @contextlib.contextmanager
