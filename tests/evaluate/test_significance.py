@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate import bleu
 from seq2sweep.evaluate.brackets import score_trees, tree_or_none
-from seq2sweep.evaluate.scorers import BleuScorer, TreeScorer
+from seq2sweep.evaluate.scorers import BleuScorer, Counts, TreeScorer
 from seq2sweep.evaluate.significance import against_base, confidence
 from tests.evaluate.made_up_trees import GOLD, parsed
 
@@ -96,6 +97,29 @@ def test_systems_that_clearly_differ_are_seen_to() -> None:
     assert 0 < many["p"] < 0.01
     assert 0 < up["low"] < up["bleu_difference"] < up["high"]
     assert (down["low"], down["high"]) == (-up["high"], -up["low"])
+
+
+class Lots:
+    """A scorer of one sentence whose system wins by 1, then loses 24 draws of 1000 and wins the
+    others."""
+
+    name, signature, sentences = "bleu", "", 1
+
+    def __init__(self) -> None:
+        each = [1.0, *[-1.0] * 24, *[1.0] * 976]
+        self.scores = iter([score for difference in each for score in (difference, 0.0)])
+
+    def counts(self, hypotheses: Sequence[str]) -> Counts:
+        return np.ones((1, 1), dtype=np.int64)
+
+    def score(self, counts: Counts) -> float:
+        return next(self.scores)
+
+
+def test_what_is_seen_is_what_the_kept_p_says() -> None:
+    found = against_base([["a"]], [["b"]], Lots(), samples=1000)
+    assert 2 * 25 / 1001 < 0.05
+    assert (found["p"], found["seen"]) == (0.05, False)
 
 
 def test_chance_is_taken_for_a_difference_about_as_often_as_said() -> None:

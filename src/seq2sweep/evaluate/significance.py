@@ -66,11 +66,12 @@ def against_base(
     measured = difference(np.ones(scorer.sentences, dtype=np.int64))
     drawn = np.array([difference(times) for times in _draws(scorer.sentences, samples)])
     fewer = int(min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0)))
-    p = min(1.0, 2 * (fewer + 1) / (samples + 1))
+    # Rounded first, so that whoever compares what is kept with 0.05 finds the same.
+    p = rounded_chance(min(1.0, 2 * (fewer + 1) / (samples + 1)))
     low, high = np.quantile(drawn, [0.025, 0.975])
     return {
         f"{scorer.name}_difference": rounded(measured),
-        "p": rounded_chance(p),
+        "p": p,
         "low": rounded(low),
         "high": rounded(high),
         "seen": bool(p < SEEN),
