@@ -34,7 +34,7 @@ FLOOR = "products"
 TOGETHER = 2
 """Opponents at most that take turns with ours: a machine's own speed changes by a tenth within
 half a minute, and turns that are compared must not lie further apart."""
-WARM_UP = 2
+WARM_UP = 3
 """Updates of each contender before its first turn."""
 
 

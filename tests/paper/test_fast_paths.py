@@ -334,6 +334,28 @@ def test_memory_that_was_freed_is_used_again() -> None:
     assert int(kept) < int(given_back) / 3
 
 
+LARGE = """
+import ctypes, torch
+from seq2sweep.train.allocator import keep_memory
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "abcdefghij"]
+keep_memory()
+heap = ctypes.CDLL(None).mallinfo2
+heap.restype = Info
+torch.empty(3 << 30, dtype=torch.uint8)  # never written to, so that no memory is taken
+print(heap().a)  # bytes that the heap has of the system
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library is not glibc, or an old one"
+)
+def test_more_memory_than_a_number_of_mallopt_counts_is_kept() -> None:
+    command = [sys.executable, "-c", LARGE]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 3 << 30
+
+
 GROWTH = """
 import threading, sys, torch
 from seq2sweep.train.allocator import keep_memory

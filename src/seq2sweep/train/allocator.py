@@ -46,6 +46,7 @@ def keep_memory() -> bool:
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is None:
         return False
-    # The greatest threshold stands for "never"; all of it comes from the heap, none by mmap.
-    options = {_TRIM_THRESHOLD: 2**31 - 1, _TOP_PAD: TOP_PAD, _MMAP_MAX: 0, _ARENA_MAX: 1}
+    # -1 stands for "never": the greatest number would be 2 GiB, which at the paper's own size are
+    # free after each update. All of it comes from the heap, none by mmap.
+    options = {_TRIM_THRESHOLD: -1, _TOP_PAD: TOP_PAD, _MMAP_MAX: 0, _ARENA_MAX: 1}
     return all(set_option(option, value) for option, value in options.items())
