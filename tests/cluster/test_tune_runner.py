@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -156,6 +157,18 @@ def test_a_sweep_and_the_same_again(
             assert "result" not in listener.of(first.variant.name)
             scored = first.journal.with_name("scored.txt").read_text().splitlines()
             assert scored == [str(first.steps)]
+
+    # And one whose checkpoints somebody has removed: from its beginning, to the same.
+    assert quick.checkpoint is not None
+    for path in quick.checkpoint.parent.glob("step-*"):
+        shutil.rmtree(path)
+    again, listener = sweep(config, tiny_corpus, project)
+    listener.check(again)
+    (same,) = [result for result in again if result.variant == quick.variant]
+    assert (same.status, same.steps, same.checkpoint) == ("finished", 16, quick.checkpoint)
+    assert same.metrics["valid_perplexity"] == quick.metrics["valid_perplexity"]
+    assert same.metrics["bleu"] == 16
+    assert "result" not in listener.of("base")
 
     # Without the scheduler those that it stopped go on from where they were, and scores whose
     # translations are gone are made anew; of values that are added one trains to its end, the

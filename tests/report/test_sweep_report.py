@@ -24,7 +24,9 @@ from seq2sweep.evaluate.significance import against_base
 from seq2sweep.model import flops
 from seq2sweep.report import sweep_report
 from seq2sweep.report.positions import length_scores
+from seq2sweep.runs.layout import JOURNAL_NAME
 from seq2sweep.runs.run_store import Ending, RunStore
+from seq2sweep.storage.atomic import write_whole
 from seq2sweep.sweep.search import Proposal
 from seq2sweep.sweep.trial_record import TrialResult
 from seq2sweep.sweep.variants import Refused, as_scored, base_of, variants
@@ -173,6 +175,12 @@ def test_trials_at_once_on_a_processor_shared_it(results: list[TrialResult]) -> 
         zip(names[:5], (True, True, False, False, None), strict=True)
     )
     assert sweep_report.sharing(given)[names[5]] is None
+    # One that the sweep has no more, since `sweep.space` is another.
+    gone = given[2].journal.parent.with_name("gone")
+    write_whole(gone / "nodes/two", "1.0")
+    assert sweep_report.sharing(given[2:3]) == {names[2]: False}
+    write_whole(gone / JOURNAL_NAME, given[2].journal.read_text())
+    assert sweep_report.sharing(given[2:3]) == {names[2]: True}
     assert sweep_report.describe(given[0], 90, {}, True)["shared_device"] is True
 
     def with_gpus(result: TrialResult, gpus: float) -> TrialResult:

@@ -35,7 +35,7 @@ from seq2sweep.storage.lease import LeaseLostError
 from seq2sweep.storage.object_store import ObjectStore, node_folder
 from seq2sweep.train import checkpointing, loop
 from seq2sweep.train.checkpointing import MANIFEST
-from tests.cluster.checkpoints import save
+from tests.cluster.checkpoints import damage, save
 from tests.conftest import Corpus
 
 
@@ -479,6 +479,10 @@ def test_what_has_finished_is_downloaded_once(
     assert found.summary == {"step": 12, "workers": 2}
     assert listed(found.checkpoints) == [checkpoint_name(8), checkpoint_name(12)]
     assert all(path.parent == driver.folder for path in found.checkpoints)
+    # What somebody has removed here comes home again.
+    shutil.rmtree(driver.folder / checkpoint_name(8))
+    assert driver.status() == found
+    driver.check_kept(found)
     # Then nobody asks the store any more, not even when it is empty.
     monkeypatch.setattr(driver, "objects", None)
     assert driver.status() == found
@@ -517,8 +521,10 @@ def test_what_only_this_machine_has_is_uploaded(
 
 def test_the_journal_is_followed(driver: RemoteRunStore, worker: RemoteRunStore) -> None:
     path, there = driver.folder / JOURNAL_NAME, ObjectStore(driver.location)
+    leave(worker, 2)
     driver.follow_journal()
-    assert not path.exists()
+    assert not path.exists()  # before an attempt the one here may be another run's
+    driver.begin_attempt("1")
     leave(worker, 4)
     driver.follow_journal()
     first = path.read_bytes()
@@ -529,6 +535,25 @@ def test_the_journal_is_followed(driver: RemoteRunStore, worker: RemoteRunStore)
     there.write(JOURNAL_NAME, whole + b'{"kind": "vali')
     driver.follow_journal()
     assert path.read_bytes() == whole != first
+
+
+def test_a_trial_that_was_trained_elsewhere_is_uploaded(
+    driver: RemoteRunStore, there: ObjectStore
+) -> None:
+    """`cluster.storage` was a folder before."""
+    for step in (4, 8):
+        save(driver.folder / checkpoint_name(step), step)
+    damage(driver.folder / checkpoint_name(4))
+    lines = '{"kind": "validated", "step": 8}\n{"kind": "finished", "step": 8}\n'
+    (driver.folder / JOURNAL_NAME).write_text(lines)
+    driver.refresh()
+    assert names(there) == [checkpoint_name(8)]
+    assert (driver.folder / JOURNAL_NAME).read_text() == lines
+    assert there.read(JOURNAL_NAME) == lines.encode()
+    # Once only, and never over what is there.
+    save(driver.folder / checkpoint_name(12), 12)
+    driver.refresh()
+    assert names(there) == [checkpoint_name(8)]
 
 
 def test_a_failure_that_a_worker_has_removed_is_gone(

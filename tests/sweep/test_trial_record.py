@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from seq2sweep.config import Config
-from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.layout import checkpoint_name
+from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.sweep.trial_record import (
     NODES_NAME,
     TRANSLATIONS_NAME,
@@ -58,6 +59,7 @@ def test_scores_are_used_again_where_they_were_made_alike(
     def record(scorer: str = "code", *, final: bool = False) -> TrialRecord:
         return TrialRecord.open(variant, RunStore(tmp_path), "none", scorer, final)
 
+    save(tmp_path / checkpoint_name(variant.config.train.steps), variant.config.train.steps)
     first = record()
     first.status = "finished"
     assert not first.reuse_scores()
@@ -77,6 +79,43 @@ def test_scores_are_used_again_where_they_were_made_alike(
     last = record(final=True)
     assert last.reuse_cause()
     assert last.cause == first.cause
+
+
+@pytest.mark.parametrize(
+    ("status", "left", "told"),
+    [
+        ("finished", 12, None),
+        ("finished", 8, "step-00000012 is missing or damaged"),
+        ("finished", None, "step-00000012 is missing or damaged"),
+        ("stopped early", 8, None),
+        ("stopped early", None, "its checkpoints are missing or damaged"),
+    ],
+)
+def test_a_trial_without_its_checkpoint_is_trained_again(
+    tiny_config: Config,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    status: Ending,
+    left: int | None,
+    told: str | None,
+) -> None:
+    """Else it would have no score, or that of an earlier step."""
+    [variant, *_], _ = variants(tiny_config)
+    assert variant.config.train.steps == 12
+
+    def opened() -> TrialRecord:
+        return TrialRecord.open(variant, RunStore(tmp_path), "none", "", False)
+
+    before = opened()
+    before.status = status
+    before.keep_scores({"bleu": 31.4, "translations": ["ein Satz"]})
+    if left is not None:
+        save(tmp_path / checkpoint_name(left), left)
+    found = opened()
+    assert (found.earlier is None) == (told is not None)
+    assert found.reuse_scores() == (told is None)
+    said = f"{variant.name}: {told}; it is trained again\n" if told else ""
+    assert capsys.readouterr().out.endswith(said)
 
 
 def test_a_node_whose_file_a_kill_left_half_written_is_left_out(tmp_path: Path) -> None:

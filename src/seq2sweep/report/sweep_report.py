@@ -21,16 +21,20 @@ from seq2sweep.model import flops
 from seq2sweep.redaction import redact
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.runs import journal
+from seq2sweep.runs.layout import JOURNAL_NAME
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.sweep.contest import Entrant
 from seq2sweep.sweep.optuna_search import FIGURE_OF, HIGHER_IS_BETTER
 from seq2sweep.sweep.search import Proposal
 from seq2sweep.sweep.search_space import SWEPT_SECTIONS
-from seq2sweep.sweep.trial_record import TrialResult
+from seq2sweep.sweep.trial_record import TrialResult, nodes_of
 from seq2sweep.sweep.variants import Refused, Variant
 
 FIGURES = ("signature", "flops", "mfu", "device_hours", "energy_kwh")
 """Of a trial that did not fail, where they are known, beside the metrics of its score."""
+
+Span = tuple[float, float]
+"""Unix seconds, from and to."""
 
 MOST_POINTS = 1000
 """Of a learning curve; more are thinned out evenly."""
@@ -113,9 +117,11 @@ def sharing(results: Sequence[TrialResult]) -> dict[str, bool | None]:
 
     That is a node's processor, or a GPU of which each trial gets a part. None where it is not
     known: of trials of several workers it is not kept where they ran. The time of one that was
-    interrupted is all from its beginning to its end.
+    interrupted is all from its beginning to its end. Others are also those that the sweep had
+    before it was changed, and whose folders are still there.
     """
     spans = {result.variant.name: _span(result) for result in results}
+    before = _of_before(results)
 
     def shared(one: TrialResult) -> bool | None:
         device, span = one.metrics.get("device"), spans[one.variant.name]
@@ -128,15 +134,33 @@ def sharing(results: Sequence[TrialResult]) -> dict[str, bool | None]:
             for other in results
             if other is not one and set(one.nodes) & set(other.nodes)
         ]
+        others += [other for nodes, other in before if set(one.nodes) & set(nodes)]
         return any(other and max(span[0], other[0]) < min(span[1], other[1]) for other in others)
 
     return {one.variant.name: shared(one) for one in results}
 
 
-def _span(result: TrialResult) -> tuple[float, float] | None:
+def _of_before(results: Sequence[TrialResult]) -> list[tuple[list[str], Span | None]]:
+    """Nodes and time of the trials beside these, which belong to the sweep no more."""
+    ours = {result.journal.parent for result in results}
+    beside = {folder for trials in {one.parent for one in ours} for folder in trials.iterdir()}
+    return [
+        (nodes, _times(folder / JOURNAL_NAME))
+        for folder in sorted(beside - ours)
+        if (nodes := nodes_of(folder))
+    ]
+
+
+def _span(result: TrialResult) -> Span | None:
     """When it began and ended, in unix seconds; its journal's first line comes later than that."""
-    times = [entry["time"] for entry in journal.entries(result.journal) if "time" in entry]
-    return (min(times[0], times[-1] - result.wall_seconds), times[-1]) if times else None
+    times = _times(result.journal)
+    return times and (min(times[0], times[1] - result.wall_seconds), times[1])
+
+
+def _times(path: Path) -> Span | None:
+    """Of a journal's first line and of its last."""
+    times = [entry["time"] for entry in journal.entries(path) if "time" in entry]
+    return (times[0], times[-1]) if times else None
 
 
 def whole(

@@ -82,6 +82,7 @@ class RemoteRunStore(RunStore):
     # --- for the driver ---------------------------------------------------------------------------
 
     def refresh(self) -> None:
+        self._upload_trial()
         self.journal.fetch()
         for name in {*self.objects.sizes(), layout.FAILURE_NAME}:
             if not is_checkpoint_name(name.partition("/")[0]) and not name.startswith(_NOT_COPIED):
@@ -119,7 +120,7 @@ class RemoteRunStore(RunStore):
         """As of a folder; what has finished is downloaded, and verified here."""
         if not newest_only:
             here = super().status()
-            if here.finished:
+            if here.finished and not self._missing(here):
                 return here
             self.retried(lambda: self._upload_what_is_here(here))
         there = self.retried(self._status_there)
@@ -133,6 +134,13 @@ class RemoteRunStore(RunStore):
         with self._as_writer() as lease:
             if here.step > self._newest_step():
                 for path in here.checkpoints:  # the newest last, as a kill may come between
+                    self._upload(path, lease)
+
+    def _upload_trial(self) -> None:
+        """What a trial left here before `cluster.storage` named this object store."""
+        if layout.checkpoints(self.folder) and not self.uploaded():
+            with self._as_writer() as lease:
+                for path in layout.remove_damaged(self.folder):
                     self._upload(path, lease)
 
     def _status_there(self) -> RunStatus:
@@ -162,6 +170,9 @@ class RemoteRunStore(RunStore):
         return layout.last_step(self.uploaded())
 
     def follow_journal(self) -> None:
+        # Before an attempt the journal here may be another than the one there.
+        if not self.attempt:
+            return
         # The workers, who need the storage, say so when it fails for long.
         with contextlib.suppress(OSError, UserError):
             self.journal.append_missing()

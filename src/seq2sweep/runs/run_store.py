@@ -151,14 +151,17 @@ class RunStore:
 
     def check_kept(self, status: RunStatus) -> None:
         """Raise UserError where a finished run lacks a checkpoint that its settings keep."""
-        missing = self.retention.always() - status.regular_steps() if self.retention else ()
-        if missing:
+        if missing := self._missing(status):
             name = layout.checkpoint_name(min(missing))
             raise UserError(
                 f"{self.location}/{name} is missing, and the run has finished: restore it, or "
                 f"remove the checkpoints from {name} on, and run `dvc repro` to train these steps "
                 "again"
             )
+
+    def _missing(self, status: RunStatus) -> set[int]:
+        """Steps of the checkpoints that are always kept and are not among these."""
+        return self.retention.always() - status.regular_steps() if self.retention else set()
 
     def step(self) -> int:
         """The step after which training would resume."""

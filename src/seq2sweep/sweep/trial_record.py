@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
+from seq2sweep import console
 from seq2sweep.runs import journal
-from seq2sweep.runs.layout import JOURNAL_NAME
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, checkpoint_step
 from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.sweep.variants import Variant
@@ -90,7 +91,24 @@ class TrialRecord:
             again = earlier["status"] == "failed" and not final
             if earlier["fingerprint"] != variant.fingerprint or not same or again:
                 earlier = None
-        return cls(variant, store, schedule, scorer, earlier, final)
+        record = cls(variant, store, schedule, scorer, earlier, final)
+        if lacks := record._lacks_checkpoint():
+            console.say(f"{variant.name}: {lacks}; it is trained again")
+            record.earlier = None
+        return record
+
+    def _lacks_checkpoint(self) -> str | None:
+        """What of an earlier sweep's trial its scores are of and is not there any more."""
+        if not self.earlier or self.earlier["status"] == "failed":
+            return None
+        newest = self.checkpoint()
+        if self.earlier["status"] == "finished":
+            step = self.variant.config.train.steps
+            if newest is None or checkpoint_step(newest) != step:
+                return f"{checkpoint_name(step)} is missing or damaged"
+        elif newest is None and self.earlier["scores"]:
+            return "its checkpoints are missing or damaged"
+        return None
 
     @property
     def folder(self) -> Path:
