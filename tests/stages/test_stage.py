@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from seq2sweep import code_fingerprint, presets
 from seq2sweep import config as configuration
-from seq2sweep import presets
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
+from seq2sweep.jobs import dvc_stages
 from seq2sweep.stages import stage
+from seq2sweep.storage.atomic import write_json
 
 RECIPE = """\
 stages:
@@ -108,6 +110,24 @@ def test_what_the_stage_does_not_read_may_change(
     project: Path, change: Callable[[Path], object]
 ) -> None:
     assert status_of(lambda config: change(project) and None) == 0
+
+
+def test_code_that_has_changed_since_it_was_recorded_is_refused(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While an earlier stage of the same `dvc repro` ran."""
+    code = code_fingerprint.of_parts(dvc_stages.code(project, "train"))
+    write_json(project / "code.json", {"train": code})
+    assert status_of(lambda config: None) == 0
+    (project / "pipeline/loop.py").write_text("steps = 1  # of them\n")
+    write_json(project / "code.json", {"train": "of other code"})
+    done: list[str] = []
+    assert status_of(lambda config: done.append("it")) == 2
+    assert not done
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "seq2sweep train: the code, or what params.yaml names of it, has changed"
+    )
 
 
 def test_outside_of_a_dvc_project_nothing_is_recorded(project: Path) -> None:

@@ -19,6 +19,7 @@ from seq2sweep.data.bitext import read_training_header
 from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, ending
 from seq2sweep.jobs import dvc_stages, entrypoint, submit
 from seq2sweep.parallel import Mapper, serial
+from seq2sweep.paths import read_json
 from seq2sweep.project_files import CLEAN, ENCODED, METRICS, PARAMS, RAW, VOCABULARY
 from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import whole_folder
@@ -96,6 +97,8 @@ def _unchanged(stage: str, config: configuration.Config) -> Iterator[None]:
         return found | (dvc_stages.code(project, stage) if stage in stages else {})
 
     before = made_of(config)
+    if stage in stages:
+        _require_recorded(project, stage)
     yield
     changed = code_fingerprint.differences(before, made_of(configuration.load(PARAMS)))
     if changed:
@@ -104,6 +107,18 @@ def _unchanged(stage: str, config: configuration.Config) -> Iterator[None]:
             f"changed while this ran: {', '.join(changed[:3])}{more}; the result is that of the "
             "old values: undo the change, or keep it for a new result, and run `dvc repro` "
             "(a finished training is not repeated)"
+        )
+
+
+def _require_recorded(project: Path, stage: str) -> None:
+    """Raise UserError where a stage's code is not what code.json, which DVC records, says of it:
+    its result would pass for that of other code."""
+    path = project / dvc_stages.CODE_FILE
+    recorded = read_json(path).get(stage) if path.exists() else None
+    if recorded and recorded != code_fingerprint.of_parts(dvc_stages.code(project, stage)):
+        raise UserError(
+            "the code, or what params.yaml names of it, has changed since `dvc repro` began: run "
+            "`dvc repro` again"
         )
 
 
