@@ -363,6 +363,22 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/runs/remote_run_store.py": [
             ("elif name == layout.FAILURE_NAME:", "elif False:"),
             (" and file in ALL_FILES:", ":"),
+            ("if here.finished and not self._missing(here):", "if here.finished:"),
+            ("        self._upload_trial()\n", ""),
+            ("if not self.attempt:", "if False:"),
+        ],
+    },
+    "tests/storage/test_retry.py": {
+        f"{PACKAGE}/storage/retry.py": [
+            ("error.filename2 or error.filename or", "error.filename or"),
+        ],
+    },
+    FAST: {
+        f"{PACKAGE}/train/allocator.py": [("_TRIM_THRESHOLD: -1", "_TRIM_THRESHOLD: 2**31 - 1")],
+    },
+    "tests/stages/test_stage.py": {
+        f"{PACKAGE}/stages/stage.py": [
+            ("if recorded and recorded !=", "if False and recorded !="),
         ],
     },
     "tests/storage/test_object_store.py": {
@@ -382,7 +398,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
     },
     "tests/runs/test_run_store.py": {
-        f"{PACKAGE}/runs/run_store.py": [("if error.errno in NO_ROOM:", "if False:")],
+        f"{PACKAGE}/storage/retry.py": [("if error.errno in NO_ROOM:", "if False:")],
     },
     "tests/runs/test_event_writer.py": {
         f"{PACKAGE}/runs/event_writer.py": [
@@ -468,6 +484,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/report/test_sweep_report.py": {
         f"{PACKAGE}/report/sweep_report.py": [
             ('in results if not one.variant.changes), "")', 'in results), "")'),
+            ("    others += [other for nodes", "    _ = [other for nodes"),
         ],
     },
     "tests/report/test_sweep_plots.py": {
@@ -521,6 +538,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/serving/connections.py": [
             ("(h11.IDLE, h11.SEND_BODY)", "(h11.IDLE,)"),
             ("since[min(since)]", "self"),
+            ("                self._watch()\n", "                pass\n"),
+            ("self.transport.abort()", "pass"),
         ],
     },
     "tests/serving/test_http_app.py": {
@@ -965,6 +984,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/evaluate/significance.py": [
             ("return means[0] - means[1]", "return means[1] - means[0]"),
             ("min(1.0, 2 * (fewer + 1)", "min(1.0, (fewer + 1)"),
+            ("p = rounded_chance(min(", "p = (min("),
             ("[0.025, 0.975]", "[0.05, 0.95]"),
             ("cut = samples // 40", "cut = samples // 20"),
             ("scores[cut]) / 2", "scores[cut])"),
@@ -1179,10 +1199,14 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/sweep/test_trial_record.py": {
         f"{PACKAGE}/sweep/trial_record.py": [
             ('.glob("[!.]*")', '.glob("*")'),
+            ("if newest is None or checkpoint_step(newest) != step:", "if newest is None:"),
+            ("elif newest is None and", "elif False and"),
         ],
     },
     "tests/jobs/test_submit.py": {
         f"{PACKAGE}/jobs/results.py": [
+            ("return sha256(path) == total", "return True"),
+            ("if isinstance(error.__context__, FileNotFoundError):", "if False:"),
             ("and age > STALE_SECONDS", "and True"),
             ("    storage.remove_partial()\n", "    pass\n"),
         ],
@@ -1397,6 +1421,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     # --- exports: what is compared, and what is converted
     "tests/export/test_agreement.py": {
         f"{PACKAGE}/export/agreement.py": [
+            ("row if len(row) <= most else", "row if True else"),
             ("if found.same < bounds.same * found.sentences:", "if found.same < 0:"),
             ("if not abs(found.own - found.theirs) <=", "if not found.own - found.theirs <="),
             ('changes["precision"] = "float32"', 'changes["precision"] = asked.precision'),

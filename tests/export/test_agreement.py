@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
+from seq2sweep.data.vocabulary import EOS
 from seq2sweep.errors import UserError
 from seq2sweep.export import agreement
 from seq2sweep.export.agreement import Agreement
-from seq2sweep.export.protocol import Bounds, of_one_length
+from seq2sweep.export.protocol import Bounds, OnDone, of_one_length
 from seq2sweep.export.to_ctranslate2 import Ctranslate2
 from seq2sweep.export.to_marian import Marian
 from seq2sweep.export.to_onnx import Onnx
@@ -126,6 +129,29 @@ def test_the_search_is_in_float32_where_other_sums_are_compared(
     for form in (Onnx(), Marian(), Ctranslate2(), Ctranslate2("bfloat16")):
         assert agreement.searching(made, form).config.precision == "float32"
     assert made.config.precision == "bf16"
+
+
+def test_logits_are_compared_of_what_both_search(
+    tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus
+) -> None:
+    """A table of positions ends where the longest input does."""
+    config = configuration.with_changes(tiny_config, {"evaluate.max_input_tokens": 8})
+    made = translator(tmp_path, config, tiny_corpus)
+    seen = []
+
+    class Itself:
+        def translate(self, lines: Sequence[str], on_done: OnDone) -> list[str]:
+            raise NotImplementedError
+
+        def logits(self, source: Tensor, target_in: Tensor) -> Tensor:
+            seen.append(source)
+            found: Tensor = made.model(source, target_in)
+            return found
+
+    lines = ["the old house by the river is green and very small"] * 2
+    assert agreement._difference(made, Itself(), [*lines, "a"], [[5], [6, 7], [5]]) == 0
+    assert seen[0].size(1) == 8
+    assert seen[0][:2, -1].tolist() == [EOS, EOS]
 
 
 def test_sentences_of_one_length_go_together() -> None:

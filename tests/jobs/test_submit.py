@@ -228,7 +228,9 @@ def test_the_storage_must_be_one_that_both_see(stub: Project) -> None:
         jobs.run(load(stub), order(stub))
 
 
-def test_results_come_home_complete_or_not_at_all(storage: Storage, tmp_path: Path) -> None:
+def test_results_come_home_complete_or_not_at_all(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     there, here, job = tmp_path / "there", tmp_path / "here", results.of_job("train-1")
     for project, text in ((there, "new"), (here, "old")):
         (project / "models/train/deep").mkdir(parents=True)
@@ -240,10 +242,13 @@ def test_results_come_home_complete_or_not_at_all(storage: Storage, tmp_path: Pa
     results.put(there, outputs, storage, job)
     assert results.is_complete(storage, job)
 
+    lost = r"weights is missing or differs from what was uploaded: .*manifest\.json"
+    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
+    storage.delete("jobs/train-1/models/train/deep/weights")  # by whoever frees room there
+    with pytest.raises(OperationalError, match=lost):
+        results.get(storage, job, here, outputs)
     storage.write("jobs/train-1/models/train/deep/weights", b"bad")
-    with pytest.raises(
-        OperationalError, match=r"weights differs from what was uploaded: .*manifest\.json"
-    ):
+    with pytest.raises(OperationalError, match=lost):
         results.get(storage, job, here, outputs)
     assert (here / "models/train/deep/weights").read_text() == "old"
 

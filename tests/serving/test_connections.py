@@ -1,4 +1,5 @@
-"""Connections that send no whole request are closed, and never keep others out."""
+"""Connections that send no whole request, or read no answer, are closed, and never keep others
+out."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import contextlib
 import resource
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -19,6 +21,10 @@ Connect = Callable[..., socket.socket]
 HEAD = b"POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n"
 
 
+LARGE = 64 << 20
+"""Bytes that no system keeps for a client that does not read them."""
+
+
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     """The body; at /slow once a request would have had to be whole."""
     body, message = b"", await receive()
@@ -29,6 +35,8 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
         message = await receive()
     if scope["path"] == "/slow":
         await asyncio.sleep(3 * connections.SECONDS_TO_SEND)
+    if scope["path"] == "/large":
+        body = bytes(LARGE)
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -38,6 +46,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
     """Send something to a server with 4 connections."""
     monkeypatch.setattr(connections, "SECONDS_TO_SEND", 0.4)
+    monkeypatch.setattr(connections, "SECONDS_TO_READ", 0.4)
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()
     config = uvicorn.Config(
@@ -84,6 +93,14 @@ def test_an_answer_may_take_longer(connect: Connect) -> None:
     assert received(connection, b"abcd").endswith(b"abcd")
     connection.sendall(HEAD + b"efgh")
     assert received(connection, b"efgh").endswith(b"efgh")
+
+
+def test_an_answer_that_nobody_reads_is_given_up(connect: Connect) -> None:
+    asked = HEAD.replace(b"slow", b"large") + b"abcd"
+    assert len(received(connect(asked))) > LARGE
+    unread = connect(asked)
+    time.sleep(1.5)
+    assert len(received(unread)) < LARGE
 
 
 def test_those_that_send_nothing_leave_room(

@@ -126,7 +126,12 @@ def _difference(
 ) -> float:
     """Of logits after each token of what was said, or of that token's log-probability, padding
     left out."""
-    encoded = translator.vocabulary.encode(translator.clean(sources))
+    # Cut as both searches cut them.
+    most = translator.longest_input
+    encoded = [
+        row if len(row) <= most else [*row[: most - 1], EOS]
+        for row in translator.vocabulary.encode(translator.clean(sources))
+    ]
     kept = [[piece for piece in pieces if piece != EOS] for pieces in said]
     source, target_in = (
         torch.nn.utils.rnn.pad_sequence(

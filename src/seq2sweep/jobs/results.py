@@ -227,11 +227,10 @@ def get(storage: Storage, where: str, project: Path, expected: Sequence[str]) ->
     try:
         for name, total in sums.items():
             (beside / name).parent.mkdir(parents=True, exist_ok=True)
-            storage.download(where + name, beside / name)
-            if sha256(beside / name) != total:
+            if not _downloaded(storage, where + name, beside / name, total):
                 raise OperationalError(
-                    f"{storage.address}/{where}{name} differs from what was uploaded: remove "
-                    f"{told} and submit again, which runs what is missing"
+                    f"{storage.address}/{where}{name} is missing or differs from what was "
+                    f"uploaded: remove {told} and submit again, which runs what is missing"
                 )
         for output in outputs:
             if not (beside / output).exists():  # a folder without a file
@@ -242,6 +241,17 @@ def get(storage: Storage, where: str, project: Path, expected: Sequence[str]) ->
     finally:
         remove(beside)
     return outputs
+
+
+def _downloaded(storage: Storage, name: str, path: Path, total: str) -> bool:
+    """Whether it is there and has this sum."""
+    try:
+        storage.download(name, path)
+    except OperationalError as error:
+        if isinstance(error.__context__, FileNotFoundError):
+            return False
+        raise
+    return sha256(path) == total
 
 
 def get_input(storage: Storage, total: str, path: str, project: Path) -> None:

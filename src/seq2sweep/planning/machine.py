@@ -310,9 +310,10 @@ def _described(name: str, count: int, config: Config, table: dict[str, Any]) -> 
         precision = wanted
     peak = hardware.peak_flops(name, precision)
     if peak is None:
+        other = "" if wanted == "auto" else "set train.precision to auto, or "
         raise UserError(
-            f"the {precision} peak of {name} is not known: set train.precision to auto, or add "
-            "the peak to PEAK_TFLOPS in src/seq2sweep/hardware.py"
+            f"the {precision} peak of {name} is not known: {other}add the peak to PEAK_TFLOPS in "
+            "src/seq2sweep/hardware.py"
         )
     about = table["devices"].get(name, {})
 

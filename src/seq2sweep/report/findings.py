@@ -109,13 +109,13 @@ def notes(found: Sequence[Finding], score: Score) -> list[str]:
             f"not known below which {score.label} a difference does not matter."
         )
     sources = {one.source for one in found}
-    others = {ATTENTION, DOMHAN, POSITIONS}
-    if any(source in others or source.startswith("Table 2") for source in sources):
+    table2 = any(source.startswith("Table 2") for source in sources)
+    if table2 or sources & {ATTENTION, DOMHAN, POSITIONS}:
         result.append(
             "Findings of other sources than Table 3 compare two variants with each other: each "
             "such difference counts as a row. Its interval is Welch's, over the seeds that both "
             "finished; one seed tells nothing, and what other sentences would have changed is not "
-            "in it."
+            "in it." + " A pair with the base row is judged as a row of Table 3." * table2
         )
     if ATTENTION in sources:
         result.append(f"A d_k is small up to {SMALL_D_K}, and large from {LARGE_D_K} on.")

@@ -105,6 +105,8 @@ class Tables:
 def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) -> Tables:
     """From reports/sweep.json; `dataset` says in words what was translated."""
     variants, score = aggregate(sweep), Score.of(sweep)
+    # The sweep may be kept from a time when the project had another.
+    vocabulary_size = sweep.get("vocabulary_size", vocabulary_size)
     lengths = length_scores.read(sweep)
     found = findings.findings(variants, lengths)
     return Tables(

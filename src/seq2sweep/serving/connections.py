@@ -1,4 +1,5 @@
-"""Connections of the server: how long one may take to send its request, and how many are open."""
+"""Connections of the server: how long one may take to send its request and to read its answer, and
+how many are open."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SECONDS_TO_SEND = 20
 """In which a request has come whole, headers and body."""
+SECONDS_TO_READ = 20
+"""In which a client takes some of an answer that waits for it."""
 MOST_OPEN = 1024
 OWN_FILES = 64
 """Files that the process opens beside its connections."""
@@ -29,10 +32,44 @@ def limits() -> tuple[int, int]:
     return room // 2, room // 8
 
 
+class _Read(H11Protocol):
+    """uvicorn's protocol, which ends a connection whose client reads nothing of its answer."""
+
+    unread: asyncio.TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._forget()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._forget()
+
+    def _watch(self) -> None:
+        waits = self.transport.get_write_buffer_size()
+
+        def look() -> None:
+            if self.transport.get_write_buffer_size() < waits:
+                self._watch()
+            else:
+                self.transport.abort()  # close() would wait for what nobody reads
+
+        self.unread = self.loop.call_later(SECONDS_TO_READ, look)
+
+    def _forget(self) -> None:
+        if self.unread is not None:
+            self.unread.cancel()
+            self.unread = None
+
+
 def protocol(most: int) -> type[H11Protocol]:
     """uvicorn's protocol, with these limits."""
 
-    class Limited(H11Protocol):
+    class Limited(_Read):
         too_late: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -123,7 +123,7 @@ class Answers:
             return self.translator.translate(lines, n_best, engine=engine, config=config)
 
     def about(self) -> dict[str, Any]:
-        """What GET /model says: how it was trained, is searched with, and scored."""
+        """What GET /model says: how it was trained, is searched with and, where known, scored."""
         data, model = self.translator.settings["data"], self.translator.model
         parameters = sum(parameter.numel() for parameter in model.parameters())
         pair = f"{data['source']} to {data['target']}"

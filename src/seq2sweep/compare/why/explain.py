@@ -60,6 +60,7 @@ MINOR = ("seed", "log_every", "validate_every", "tokens_per_pass", "precision", 
 """Keys of `train` that are no setting of the paper's."""
 
 OnProgress = Callable[[int], object]
+OTHER_LINES = "the references are those of another test set"
 Untested = dict[str, str]
 """By cause or key, why it was not tested."""
 
@@ -218,11 +219,14 @@ def _of_lines(output: Output, untested: Untested) -> Iterator[Cause]:
             texts, output.source, output.target, output.score
         )
         if better:
+            untested[LINE_SHIFT] = OTHER_LINES
             yield better
             return
     if line_alignment.too_many(texts):
         untested[LINE_SHIFT] = f"{len(texts.references)} lines are too many to be aligned"
     elif found := line_alignment.find(texts):
+        if found.name == TEST_SET:
+            untested[LINE_SHIFT] = OTHER_LINES
         yield found
     if not tried and known_test_sets.known(texts.references) is None:
         untested[TEST_SET] = "the references' sha256 is not known, nor another set cached"
@@ -265,7 +269,7 @@ def _paper(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Steps to the paper's way of scoring, and its figure."""
     row, papers = figure
-    if known_test_sets.known(found.texts.references) != known_test_sets.PAPERS:
+    if known_test_sets.known(output.texts.references) != known_test_sets.PAPERS:
         untested[TEST_SET] = (
             f"the references are not {known_test_sets.PAPERS}, which the paper's are"
         )
