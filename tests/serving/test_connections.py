@@ -71,11 +71,11 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
 
 def received(connection: socket.socket, last: bytes | None = None) -> bytes:
     """Up to what comes last, or until it is closed."""
-    found = b""
+    found = bytearray()
     with contextlib.suppress(ConnectionResetError):
-        while (last is None or not found.endswith(last)) and (part := connection.recv(1000)):
+        while (last is None or not found.endswith(last)) and (part := connection.recv(1 << 16)):
             found += part
-    return found
+    return bytes(found)
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nX: ", HEAD, HEAD + b"abc"])
