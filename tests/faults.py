@@ -538,7 +538,6 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/serving/connections.py": [
             ("(h11.IDLE, h11.SEND_BODY)", "(h11.IDLE,)"),
             ("since[min(since)]", "self"),
-            ("                self._watch()\n", "                pass\n"),
             ("self.transport.abort()", "pass"),
         ],
     },
