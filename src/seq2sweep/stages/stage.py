@@ -91,16 +91,19 @@ def _unchanged(stage: str, config: configuration.Config) -> Iterator[None]:
     entries = stages.get(stage, {}).get("params", ())
     named = tuple(f"{key}." for key in entries if isinstance(key, str))
 
-    def made_of(config: configuration.Config) -> dict[str, Any]:
+    def values_of(config: configuration.Config) -> dict[str, Any]:
         values = configuration.flatten(config).items()
-        found = {f"params.yaml: {k}": value for k, value in values if f"{k}.".startswith(named)}
-        return found | (dvc_stages.code(project, stage) if stage in stages else {})
+        return {f"params.yaml: {k}": value for k, value in values if f"{k}.".startswith(named)}
 
-    before = made_of(config)
-    if stage in stages:
-        _require_recorded(project, stage)
+    def code() -> dict[str, str]:
+        return dvc_stages.code(project, stage) if stage in stages else {}
+
+    values, began = values_of(config), code()
+    if began:
+        _require_recorded(project, stage, began)
     yield
-    changed = code_fingerprint.differences(before, made_of(configuration.load(PARAMS)))
+    now = values_of(configuration.load(PARAMS)) | code()
+    changed = code_fingerprint.differences(values | began, now)
     if changed:
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise UserError(
@@ -110,12 +113,12 @@ def _unchanged(stage: str, config: configuration.Config) -> Iterator[None]:
         )
 
 
-def _require_recorded(project: Path, stage: str) -> None:
+def _require_recorded(project: Path, stage: str, code: Mapping[str, str]) -> None:
     """Raise UserError where a stage's code is not what code.json, which DVC records, says of it:
     its result would pass for that of other code."""
     path = project / dvc_stages.CODE_FILE
     recorded = read_json(path).get(stage) if path.exists() else None
-    if recorded and recorded != code_fingerprint.of_parts(dvc_stages.code(project, stage)):
+    if recorded and recorded != code_fingerprint.of_parts(code):
         raise UserError(
             "the code, or what params.yaml names of it, has changed since `dvc repro` began: run "
             "`dvc repro` again"
