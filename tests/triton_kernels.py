@@ -21,12 +21,12 @@ needs_triton = pytest.mark.skipif(
 def require_interpreted(tests: Path) -> None:
     """A file of tests passes in a process of its own, in which kernels are interpreted."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)],
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(tests)],
         env=os.environ | {"TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert done.returncode == 0, done.stdout[:9000] + done.stderr[-1000:]
 
 
 def compiled(

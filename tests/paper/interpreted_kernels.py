@@ -96,9 +96,13 @@ def test_attention_and_its_gradients_are_those_of_the_formula(
     exact = [x.detach().double().requires_grad_() for x in given]
     right = formula(exact, lengths, causal, scale)
     expected = [right, *torch.autograd.grad(right, exact, slope.double())]
-    for mine, other in zip(found, expected, strict=True):
+    # How far sums of so many numbers are off is not the same on each CPU.
+    plain = [x.detach().clone().requires_grad_() for x in given]
+    rounded = formula(plain, lengths, causal, scale)
+    usual = [rounded, *torch.autograd.grad(rounded, plain, slope)]
+    for mine, other, third in zip(found, expected, usual, strict=True):
         assert mine.dtype == dtype
-        assert off(mine, other) < (EXACT if dtype == torch.float32 else 2e-3)
+        assert off(mine, other) < (8 * off(third, other) if dtype == torch.float32 else 2e-3)
 
 
 def test_no_sentence_sees_another() -> None:
