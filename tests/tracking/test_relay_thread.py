@@ -16,7 +16,7 @@ from seq2sweep.tracking import relay_thread
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import Experiment
 from seq2sweep.tracking.recorder import Recorder
-from seq2sweep.tracking.relay import Relay, UnavailableError
+from seq2sweep.tracking.relay import FailedRequestError, Relay, UnavailableError
 from seq2sweep.tracking.relay_thread import RelayThread, sync
 from tests.tracking import scenario
 from tests.tracking.servers import free_port
@@ -117,6 +117,29 @@ def test_a_new_outage_is_a_new_line(
         while thread._begun < 8:
             time.sleep(0.01)
     assert capsys.readouterr().err.count("it is away") == 2
+
+
+def test_a_request_that_fails_once_is_no_outage(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter([True, False, True, False, False, True])
+
+    def deliver(relay: Relay) -> bool:
+        if not next(answers, True):
+            raise FailedRequestError("connection reset by peer")
+        return True
+
+    monkeypatch.setattr(Relay, "deliver", deliver)
+    monkeypatch.setattr(relay_thread, "LONGEST_PAUSE", 0.01)
+    with RelayThread(*place, every=0.01) as thread:
+        while thread._begun < 3:
+            time.sleep(0.001)
+        begun = time.monotonic()
+        assert thread.flush()
+        while thread._begun < 8:
+            time.sleep(0.01)
+    assert time.monotonic() - begun < 10
+    assert capsys.readouterr().err.count("connection reset") == 1
 
 
 def test_a_database_that_cannot_be_used_holds_nothing_up(

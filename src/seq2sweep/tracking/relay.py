@@ -56,6 +56,10 @@ class UnavailableError(Exception):
     """The store does not take anything at the moment; the message is one line."""
 
 
+class FailedRequestError(UnavailableError):
+    """A request failed, and the store answered the next."""
+
+
 class ParentMissingError(Exception):
     """The run has a parent that is not in MLflow yet."""
 
@@ -242,7 +246,7 @@ class _Delivery:
             relay.failures[place] += 1
             if relay.failures[place] >= ATTEMPTS:
                 raise RefusedError(reason(error)) from None
-            raise UnavailableError(unusable(relay.uri, error)) from None
+            raise FailedRequestError(unusable(relay.uri, error)) from None
         except SHAPE_ERRORS as error:
             raise RefusedError(
                 f"{self.box.folder} holds {what} of another version ({reason(error)})"

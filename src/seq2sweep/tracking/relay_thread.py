@@ -23,7 +23,7 @@ from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.lineage import LINEAGE, document, tags
 from seq2sweep.tracking.mlflow_store import destination, reason
 from seq2sweep.tracking.recorder import Recorder
-from seq2sweep.tracking.relay import BUSY, Relay, UnavailableError
+from seq2sweep.tracking.relay import BUSY, FailedRequestError, Relay, UnavailableError
 
 EVERY = 5.0
 LONGEST_PAUSE = 60.0
@@ -97,7 +97,7 @@ class RelayThread:
     # --- the thread ------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        pause = 0.0
+        pause, tried_again = 0.0, False
         try:
             while not self._given_up:
                 self._wake.wait(min(pause, 1.0) if self._closing else pause)
@@ -107,6 +107,10 @@ class RelayThread:
                 try:
                     self.relay.deliver()
                 except UnavailableError as error:
+                    # A server may close a connection just when a request is sent over it.
+                    if isinstance(error, FailedRequestError) and not tried_again:
+                        pause, tried_again = 0.0, True
+                        continue
                     if not self._failing and not self._given_up:
                         _say(f"{error}; {LATER}")
                     self._failing, self._applied = True, self.relay.applied
@@ -116,7 +120,7 @@ class RelayThread:
                     if name not in self._told:
                         self._told.add(name)
                         _say(_refusal(self.root / name, why))
-                self._failing, pause = False, self.every
+                self._failing, pause, tried_again = False, self.every, False
                 self._done = self._begun
                 if last and BUSY not in self.relay.waiting.values():
                     return
