@@ -15,6 +15,11 @@ def longest_input(config: EvaluateConfig, model: Architecture) -> int:
     return min(config.max_input_tokens, model.max_length)
 
 
+def cut(pieces: list[int], most: int) -> list[int]:
+    """Token ids of a line, at most so many, the last of them EOS."""
+    return pieces if len(pieces) <= most else [*pieces[: most - 1], EOS]
+
+
 def prepare(
     model: Architecture, vocabulary: Vocabulary, lines: Sequence[str], config: EvaluateConfig
 ) -> tuple[dict[int, list[int]], list[list[int]]]:
@@ -22,20 +27,20 @@ def prepare(
     these indices in groups that are decoded together."""
     full = [i for i, line in enumerate(lines) if line.strip()]
     encoded = dict(zip(full, vocabulary.encode([lines[i] for i in full]), strict=True))
-    _cut(encoded, longest_input(config, model))
+    _cut_all(encoded, longest_input(config, model))
     return encoded, list(_groups({i: len(pieces) for i, pieces in encoded.items()}, config))
 
 
-def _cut(encoded: dict[int, list[int]], limit: int) -> None:
+def _cut_all(encoded: dict[int, list[int]], limit: int) -> None:
     """Cut lines, by their index, to so many tokens, and say which."""
-    cut = [i for i, pieces in encoded.items() if len(pieces) > limit]
-    for i in cut:
-        encoded[i] = [*encoded[i][: limit - 1], EOS]
-    if cut:
-        shown = ", ".join(str(i + 1) for i in cut[:5]) + (", ..." if len(cut) > 5 else "")
+    longer = [i for i, pieces in encoded.items() if len(pieces) > limit]
+    for i in longer:
+        encoded[i] = cut(encoded[i], limit)
+    if longer:
+        shown = ", ".join(str(i + 1) for i in longer[:5]) + (", ..." if len(longer) > 5 else "")
         # Standard output may be where the translations go.
         print(
-            f"{len(cut)} input line(s) of more than {limit} tokens are cut there: line {shown}",
+            f"{len(longer)} input line(s) of more than {limit} tokens are cut there: line {shown}",
             file=sys.stderr,
             flush=True,
         )

@@ -15,6 +15,7 @@ import torch
 from seq2sweep.data import files
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import BOS, EOS, PAD
+from seq2sweep.decode.grouping import cut
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.translator import Translator
@@ -127,11 +128,8 @@ def _difference(
     """Of logits after each token of what was said, or of that token's log-probability, padding
     left out."""
     # Cut as both searches cut them.
-    most = translator.longest_input
-    encoded = [
-        row if len(row) <= most else [*row[: most - 1], EOS]
-        for row in translator.vocabulary.encode(translator.clean(sources))
-    ]
+    rows = translator.vocabulary.encode(translator.clean(sources))
+    encoded = [cut(row, translator.longest_input) for row in rows]
     kept = [[piece for piece in pieces if piece != EOS] for pieces in said]
     source, target_in = (
         torch.nn.utils.rnn.pad_sequence(

@@ -118,6 +118,7 @@ class Meter:
             "paper_rule_flops": progress.paper_rule_flops,
             "flops_per_second": progress.flops / max(progress.device_seconds, 1e-9),
             "mfu": progress.flops / peak if peak else None,
+            "wall_seconds": progress.wall_seconds,
             "device_hours": progress.device_seconds / 3600,
             "energy_kwh": None if joules is None else joules / 3.6e6,
         }
@@ -130,7 +131,6 @@ class Meter:
             "skipped_updates": progress.skipped_updates,
             "source_tokens": progress.source_tokens,
             "train_seconds": progress.train_seconds,
-            "wall_seconds": progress.wall_seconds,
             "tokens_per_second": progress.target_tokens / max(progress.train_seconds, 1e-9),
             "padding_share": 1 - progress.flops / max(progress.padded_flops, 1.0),
             **self.origin,
