@@ -43,8 +43,9 @@ def test_devices_are_found_by_a_part_of_their_name(project: Path) -> None:
     for text in ("0 x H100", "", "8 x ", "8 x H100, 0 Gbit/s", "8 x H100, fast", *odd):
         with pytest.raises(UserError, match=r"--on .*(write it as|has no device)"):
             found(text)
-    with pytest.raises(UserError, match=r"bf16 peak of Tesla P100-SXM2-16GB is not known"):
-        machine.parse("P100", preset("base", **{"train.precision": "bf16"}), project)
+    write(project, "base", **{"train.precision": "bf16"})
+    with pytest.raises(UserError, match=r"bf16 peak of Tesla P100-SXM2-16GB is not known: set "):
+        plan(project, on="P100")
 
 
 def test_memory_of_a_job_is_what_its_groups_allow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,6 +96,7 @@ def test_gpus_of_this_machine_are_planned_for(
     write(project, "base", **{"cluster.workers": 2})
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     properties = SimpleNamespace(total_memory=140 * 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     made = plan(project)
@@ -108,6 +110,22 @@ def test_gpus_of_this_machine_are_planned_for(
     without = plan(project)
     assert without["total"]["cost"] is None
     assert without["device"]["how"].startswith("assumed: 15 % of the peak")
+    # One that no table has is planned for once there is a run.
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA Z1")
+    with pytest.raises(UserError, match=r"bf16 peak of Z1 is not known: add the peak"):
+        plan(project)
+    training = made["training"]
+    tokens = training["source_tokens"] + training["target_tokens"]
+    record_run(
+        project / "runs/train-1",
+        device="NVIDIA Z1",
+        precision="bf16",
+        flops=training["flops"] / tokens * 2000,
+        flops_per_second=3e14,
+    )
+    device = plan(project)["device"]
+    assert (device["flops_per_second"], device["mfu"]) == (6e14, None)
+    assert device["how"] == "from the run of 2025-11-20 on such GPUs"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert plan(project)["device"]["name"] == "CPU"
 

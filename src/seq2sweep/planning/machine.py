@@ -122,7 +122,10 @@ class Machine:
         return self._speed(config, load, 1 if self.device.gpu else self.workers, self.each)
 
     def _speed(self, config: Config, load: Workload, workers: int, each: float) -> Speed | None:
-        """By the nearest recorded run; else by a roofline, or, as with --mfu, by the peak."""
+        """By the nearest recorded run; else by a roofline, or, as with --mfu, by the peak.
+
+        Raises UserError where it takes the peak of a GPU, and that is not known.
+        """
         if not self.enough:
             return None
         device, found, size = self.device, training(config, load), load.vocabulary_size
@@ -143,7 +146,8 @@ class Machine:
                 return by_roofline
         if not device.gpu:
             return speed.assumed_of_cpus(device.precision, config.model.d_model, workers * each)
-        assert device.peak is not None
+        if device.peak is None:
+            raise _unknown_peak(device, config)
         share, why = (self.mfu, "as --mfu says") if self.mfu else assumed_mfu(device)
         how = f"{'assumed: ' * (not self.mfu)}{100 * share:.0f} % of the peak, {why}"
         return Speed(share * device.peak * workers * each, how, speed.LAUNCH_SECONDS, gpu=True)
@@ -263,7 +267,7 @@ def parse(text: str, config: Config, project: Path) -> Device:
     """The devices that `8 x P100` names; the first of the table where several kinds are called so.
 
     `64 x H100, 100 Gbit/s` says what a machine of eight has to the others. Raises UserError for a
-    device that the table does not have, or whose peak is not known.
+    device that the table does not have.
     """
     match = re.fullmatch(
         r"\s*(?:(\d{1,9})\s*[xX×*]\s*)?(\S.*?)\s*(?:,\s*(\d+(?:\.\d+)?)\s*Gb(?:it)?/s\s*)?", text
@@ -276,7 +280,10 @@ def parse(text: str, config: Config, project: Path) -> Device:
     wanted = _words(match.group(2))
     for name in table["devices"]:
         if wanted and wanted <= _words(name):
-            found = _described(name, count, config, table)
+            precision = config.train.precision
+            if precision == "auto":
+                precision = "bf16" if hardware.peak_flops(name, "bf16") else "float32"
+            found = _described(name, count, precision, table)
             if network is None:
                 return found
             return dataclasses.replace(found, network=1e9 * float(network))
@@ -292,29 +299,15 @@ def local_gpus(config: Config, project: Path) -> Device | None:
     if not count or torch.cuda.device_count() < count:
         return None
     name = torch.cuda.get_device_name(0).removeprefix("NVIDIA ")
-    found = _described(name, count, config, read_table(project, needed=False))
+    wanted, d_model = config.train.precision, config.model.d_model
+    precision = choose_precision(wanted, torch.device("cuda"), d_model)
+    found = _described(name, count, precision, read_table(project, needed=False))
     memory = float(torch.cuda.get_device_properties(0).total_memory)
     return dataclasses.replace(found, memory=memory)
 
 
-def _described(name: str, count: int, config: Config, table: dict[str, Any]) -> Device:
-    """So many devices of a name, with what is known of them.
-
-    Raises UserError where train.precision is one whose peak is not known of this device.
-    """
-    wanted = config.train.precision
-    precision: Precision
-    if wanted == "auto":
-        precision = "bf16" if hardware.peak_flops(name, "bf16") else "float32"
-    else:
-        precision = wanted
-    peak = hardware.peak_flops(name, precision)
-    if peak is None:
-        other = "" if wanted == "auto" else "set train.precision to auto, or "
-        raise UserError(
-            f"the {precision} peak of {name} is not known: {other}add the peak to PEAK_TFLOPS in "
-            "src/seq2sweep/hardware.py"
-        )
+def _described(name: str, count: int, precision: Precision, table: dict[str, Any]) -> Device:
+    """So many devices of a name, with what is known of them."""
     about = table["devices"].get(name, {})
 
     def billions(key: str) -> float | None:
@@ -324,7 +317,7 @@ def _described(name: str, count: int, config: Config, table: dict[str, Any]) -> 
         name,
         count,
         precision,
-        peak,
+        hardware.peak_flops(name, precision),
         billions("memory_gb"),
         about.get("watts"),
         about.get("per_hour"),
@@ -332,6 +325,14 @@ def _described(name: str, count: int, config: Config, table: dict[str, Any]) -> 
         billions("memory_gb_per_s"),
         billions("link_gb_per_s"),
         billions("network_gbit") or 1e9 * NETWORK,
+    )
+
+
+def _unknown_peak(device: Device, config: Config) -> UserError:
+    other = "" if config.train.precision == "auto" else "set train.precision to auto, or "
+    return UserError(
+        f"the {device.precision} peak of {device.name} is not known: {other}add the peak to "
+        "PEAK_TFLOPS in src/seq2sweep/hardware.py"
     )
 
 
