@@ -539,6 +539,14 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("(h11.IDLE, h11.SEND_BODY)", "(h11.IDLE,)"),
             ("since[min(since)]", "self"),
             ("self.transport.abort()", "pass"),
+            (
+                "if self.transport.get_write_buffer_size() < waits:",
+                "if self.transport.get_write_buffer_size() <= waits:",
+            ),
+            (
+                "                self._watch()\n            else",
+                "                pass\n            else",
+            ),
         ],
     },
     "tests/serving/test_http_app.py": {

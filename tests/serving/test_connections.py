@@ -10,6 +10,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import uvicorn
@@ -102,6 +104,36 @@ def test_an_answer_that_nobody_reads_is_given_up(connect: Connect) -> None:
     begun = sum(len(unread.recv(1 << 20)) for _ in range(20))
     time.sleep(1.5)
     assert begun + len(received(unread)) < LARGE
+
+
+def test_a_client_that_stops_to_read_is_noticed_and_a_slow_one_is_not() -> None:
+    left, looks, ended = [0], [], []
+
+    def call_later(seconds: float, look: Callable[[], None]) -> SimpleNamespace:
+        assert seconds == connections.SECONDS_TO_READ
+        looks.append(look)
+        return SimpleNamespace(cancel=looks.clear)
+
+    unread: Any = object.__new__(connections._Read)
+    unread.flow = SimpleNamespace(pause_writing=lambda: None, resume_writing=lambda: None)
+    unread.loop = SimpleNamespace(call_later=call_later)
+    unread.transport = SimpleNamespace(
+        get_write_buffer_size=lambda: left[0], abort=lambda: ended.append(left[0])
+    )
+    left[0] = 100
+    unread.pause_writing()
+    for waits in (90, 89, 40):
+        left[0] = waits
+        looks.pop()()
+        assert (len(looks), ended) == (1, [])
+    unread.resume_writing()
+    assert not looks
+    left[0] = 100
+    unread.pause_writing()
+    left[0] = 90
+    looks.pop()()
+    looks.pop()()
+    assert (looks, ended) == ([], [90])
 
 
 def test_those_that_send_nothing_leave_room(
