@@ -40,8 +40,9 @@ from seq2sweep.tracking.outbox import (
 )
 from seq2sweep.tracking.recorder import CURVES, RUN_PAGE, Recorder
 
-# A store that answers, but fails at one record this often, has refused it.
-ATTEMPTS = 3
+# A store that answers, but fails at one record this often, has refused it. The second follows the
+# first at once.
+ATTEMPTS = 4
 # Of what another version of this program recorded, with other keys or values.
 SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError)
 # Of a curve in one request; MLflow takes 1000 metrics, and a point has at most eight.
