@@ -105,7 +105,8 @@ def record(
         told += ["", *markdown_table(*overview(results.sweep))]
     with RelayThread(*where) as relay:
         files = [project_files.REPORTS / "index.html"]
-        attach(relay.root, stage.evaluation_of(receipt), files, "\n".join(told))
+        name, run_id = stage.evaluation_of(receipt), evaluate["mlflow_run_id"]
+        attach(relay.root, name, files, "\n".join(told), run_id)
 
 
 def parser(

@@ -17,11 +17,11 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
 from seq2sweep.tracking import outbox
-from seq2sweep.tracking.mlflow_runs import Run
+from seq2sweep.tracking.mlflow_runs import Run, new_points
 from seq2sweep.tracking.mlflow_store import KEY, Experiment
 from seq2sweep.tracking.outbox import Cursor, Outbox, outboxes
 from seq2sweep.tracking.recorder import CURVES, Recorder, attach
-from seq2sweep.tracking.relay import ATTEMPTS, Relay, UnavailableError, new_points
+from seq2sweep.tracking.relay import ATTEMPTS, Relay, UnavailableError
 from tests.tracking import scenario
 from tests.tracking.scenario import STEPS
 from tests.tracking.unreliable import Killed, runs, steps
@@ -454,6 +454,52 @@ def test_a_record_at_which_the_store_always_fails_is_refused_in_the_end(
     assert len(experiment.client.list_artifacts(runs(experiment, run.name)[0].info.run_id)) == 1
 
 
+def test_failures_with_successes_between_them_refuse_nothing(
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
+) -> None:
+    """A training has one cursor for hours, in which many a request may fail once."""
+    path = tmp_path / "train-h" / "journal.jsonl"
+    away = True
+
+    def fate(call: str) -> None:
+        if call == "log_batch" and away:
+            raise OSError("connection reset by peer")
+
+    relay = new(fate=fate)
+    with scenario.start(tmp_path, "train-h") as run:
+        away = False
+        assert relay.deliver()
+        for step in range(1, 2 * ATTEMPTS):
+            scenario.write_journal(path, step, step)
+            away = True
+            with pytest.raises(UnavailableError):
+                relay.deliver()
+            away = False
+            assert relay.deliver()
+            assert relay.refused == {}
+        scenario.end(tmp_path, run)
+    assert relay.deliver()
+    assert steps(experiment, runs(experiment, run.name)[0]) == [*range(1, 2 * ATTEMPTS)]
+
+
+def test_an_end_that_the_store_always_fails_at_is_refused_though_its_curves_are_not(
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
+) -> None:
+    def fate(call: str) -> None:
+        if call == "set_terminated":
+            raise OSError("413 too large")
+
+    scenario.write_journal(tmp_path / "train-e" / "journal.jsonl", 1, 5)
+    with scenario.start(tmp_path, "train-e") as run:
+        scenario.end(tmp_path, run)
+    relay = new(fate=fate)
+    for _ in range(ATTEMPTS - 1):
+        with pytest.raises(UnavailableError, match="413 too large"):
+            relay.deliver()
+    assert relay.deliver()
+    assert "413 too large" in relay.refused[run.name]
+
+
 def test_a_deleted_run_is_refused_and_a_resumed_one_begins_anew(
     experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
@@ -656,6 +702,39 @@ def test_a_report_comes_to_the_newest_run_of_its_evaluation(
     note = experiment.client.get_experiment(experiment.id).tags["mlflow.note.content"]
     assert note == f"third #/experiments/{experiment.id}/runs/{second}"
     assert list(root.iterdir()) == []
+
+
+def test_a_report_goes_to_the_run_that_the_stage_knew(
+    tmp_path: Path, experiment: Experiment, new: Callable[[], Relay]
+) -> None:
+    """Who evaluates the same training, data and code elsewhere has a run of the same name."""
+    root, page, name = tmp_path / "tracking", tmp_path / "index.html", f"e-{uuid.uuid4().hex}"
+    ids = []
+    for _ in range(2):
+        with Recorder(root, "test", kind="evaluation", name=name) as run:
+            run.log({"score/bleu": 1.0})
+        assert new().deliver()
+        ids.append(experiment.find(run.key)[0].info.run_id)
+    page.write_text("page")
+
+    def files(run_id: str) -> list[str]:
+        return [file.path for file in experiment.client.list_artifacts(run_id)]
+
+    attach(root, name, [page], "text", ids[0])
+    assert new().deliver()
+    assert [files(run_id) for run_id in ids] == [["index.html"], []]
+    # One that is gone leaves it nowhere.
+    experiment.client.delete_run(ids[0])
+    for run_id in (ids[0], uuid.uuid4().hex):
+        attach(root, name, [page], "text", run_id)
+        relay = new()
+        assert relay.deliver()
+        assert (relay.refused, list(root.iterdir()), files(ids[1])) == ({}, [], [])
+    # What is still here tells more than an id, which another store does not know.
+    with Recorder(root, "test", kind="evaluation", name=name) as run:
+        attach(root, name, [page], "text", ids[1])
+    assert new().deliver()
+    assert files(experiment.find(run.key)[0].info.run_id) == ["index.html"]
 
 
 def test_a_report_of_a_run_that_the_store_does_not_have_is_dropped(

@@ -115,6 +115,16 @@ class Experiment:
             if found.info.run_id != run_id:
                 self.client.delete_run(found.info.run_id)
 
+    def has(self, run_id: str) -> bool:
+        """Whether a run of this id is among its own, and was not deleted."""
+        try:
+            info = self.client.get_run(run_id).info
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return False
+        return (info.experiment_id, info.lifecycle_stage) == (self.id, "active")
+
     def newest(self, prefix: str) -> str | None:
         """The id of the newest run whose key begins like this."""
         found = self.search(f"tags.`{KEY}` LIKE '{prefix}%'")

@@ -273,17 +273,21 @@ class Recorder:
         self._outbox.append(self._descriptor, {"do": do, **arguments}, files)
 
 
-def attach(root: Path, to: str, files: Sequence[Path], markdown: str) -> None:
+def attach(
+    root: Path, to: str, files: Sequence[Path], markdown: str, run_id: str | None = None
+) -> None:
     """Give files to the newest run of an outbox that an earlier stage named `to`, over those of the
     same names, and its experiment a description. Nothing, where MLflow knows no such run.
 
-    root: the folder of all outboxes.
+    root: the folder of all outboxes. run_id: MLflow's, where the stage knew it: once the outbox is
+    gone, a colleague's run may have that name too.
     """
     box = Outbox(root / f"attached-{uuid.uuid4().hex[:12]}")
     descriptor = box.open()
     try:
-        key = _newest_key(root / to) or f"{to}."
-        box.append(descriptor, {"do": "attach", "time": time.time(), "key": key})
+        key = _newest_key(root / to)
+        which = {"key": key or f"{to}.", "run_id": None if key else run_id}
+        box.append(descriptor, {"do": "attach", "time": time.time(), **which})
         box.append(descriptor, {"do": "artifact", "replace": True}, files)
         note = {"do": "describe", "markdown": redact(markdown), "experiment": True}
         box.append(descriptor, note)

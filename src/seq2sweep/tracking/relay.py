@@ -18,7 +18,7 @@ from typing import Any
 from seq2sweep.errors import NO_ROOM, UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.run_store import Status
-from seq2sweep.tracking.mlflow_runs import Point, Run
+from seq2sweep.tracking.mlflow_runs import Run, new_points
 from seq2sweep.tracking.mlflow_store import (
     PARENT,
     STORE_ERRORS,
@@ -38,10 +38,10 @@ from seq2sweep.tracking.outbox import (
     begins_a_line,
     outboxes,
 )
-from seq2sweep.tracking.recorder import CURVES, RUN_PAGE, Recorder
+from seq2sweep.tracking.recorder import RUN_PAGE, Recorder
 
-# A store that answers, but fails at one record this often, has refused it. The second follows the
-# first at once.
+# A store that answers, but fails at one record this often in a row, has refused it. The second try
+# follows the first at once.
 ATTEMPTS = 4
 # Of what another version of this program recorded, with other keys or values.
 SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError)
@@ -79,7 +79,7 @@ class Relay:
         self.applied = 0
         self.refused: dict[str, str] = {}
         self.waiting: dict[str, str] = {}
-        self.failures: Counter[tuple[str, int]] = Counter()
+        self.failures: Counter[tuple[str, int, str]] = Counter()
         self._opened: Experiment | None = None
         self._retried: set[str] = set()
 
@@ -226,7 +226,8 @@ class _Delivery:
         store does not take, or failed at ATTEMPTS times, as RefusedError; so is one of what has
         another shape than here. what: is delivered, in words.
         """
-        relay = self.relay
+        # The end of a run is at the place of its journal's last lines.
+        relay, place = self.relay, (self.box.name, self.cursor.position, what)
         try:
             yield
         except STORE_ERRORS as error:
@@ -243,7 +244,6 @@ class _Delivery:
                 self.experiment.client.get_experiment(self.experiment.id)
             except STORE_ERRORS as failure:
                 raise UnavailableError(unusable(relay.uri, failure)) from None
-            place = (self.box.name, self.cursor.position)
             relay.failures[place] += 1
             if relay.failures[place] >= ATTEMPTS:
                 raise RefusedError(reason(error)) from None
@@ -252,6 +252,8 @@ class _Delivery:
             raise RefusedError(
                 f"{self.box.folder} holds {what} of another version ({reason(error)})"
             ) from None
+        else:  # the next one to fail there, after hours of a journal, is another
+            relay.failures.pop(place, None)
 
     def _apply(
         self, do: str, files: list[str] | None = None, on_parent: bool = False, **arguments: Any
@@ -307,12 +309,16 @@ class _Delivery:
                 self.cursor.refused.pop(str(record.begin), None)
         self.cursor.key, self.cursor.run_id, self.cursor.journal = key, run.id, journal
 
-    def _attach(self, time: float, key: str) -> None:
-        """What follows is of the newest run whose key begins like this, if there is one.
+    def _attach(self, time: float, key: str, run_id: str | None = None) -> None:
+        """What follows is of the run of this id, else of the newest whose key begins like this, if
+        there is one.
 
         time: unix seconds.
         """
-        self.cursor.run_id = self._parent(key)
+        if run_id is None:
+            self.cursor.run_id = self._parent(key)
+        else:
+            self.cursor.run_id = run_id if self.experiment.has(run_id) else None
 
     def _parent(self, key: str) -> str | None:
         """The id of the newest run whose key begins like this."""
@@ -374,25 +380,6 @@ class _Delivery:
             return
         except (UserError, OSError) as error:
             raise RefusedError(str(error)) from None
-
-
-def new_points(
-    entries: Sequence[Mapping[str, Any]], last: Mapping[str, int]
-) -> tuple[list[Point], dict[str, int]]:
-    """The points of journal entries that are curves, and the last step of each kind with them.
-
-    last: the last step of each kind that was recorded before. A training that is resumed from an
-    older checkpoint repeats steps: those are passed over.
-    """
-    points: list[Point] = []
-    newest = dict(last)
-    for entry in entries:
-        kind, step = entry["kind"], entry["step"]
-        if kind in CURVES and step > newest.get(kind, -1):
-            metrics = {name: entry[key] for key, name in CURVES[kind].items() if key in entry}
-            points.append((entry["time"], step, metrics))
-            newest[kind] = step
-    return points, newest
 
 
 def _bytes(path: Path) -> int:
