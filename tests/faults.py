@@ -1153,6 +1153,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/tracking/relay.py": [
             ("except SHAPE_ERRORS as error:", "except ZeroDivisionError as error:"),
             ("relay.failures.pop(place, None)", "pass"),
+            (
+                "(self.box.name, self.cursor.position, what)",
+                "(self.box.name, self.cursor.position)",
+            ),
             ("run_id if self.experiment.has(run_id) else None", "self._parent(key)"),
         ],
         f"{PACKAGE}/tracking/recorder.py": [
@@ -1221,6 +1225,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/jobs/test_submit.py": {
         f"{PACKAGE}/jobs/results.py": [
             ("return sha256(path) == total", "return True"),
+            ("if error.errno != errno.EXDEV:", "if error:"),
             ("if isinstance(error.__context__, FileNotFoundError):", "if False:"),
             ("and age > STALE_SECONDS", "and True"),
             ("    storage.remove_partial()\n", "    pass\n"),
@@ -1436,7 +1441,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     # --- exports: what is compared, and what is converted
     "tests/export/test_agreement.py": {
         f"{PACKAGE}/export/agreement.py": [
-            ("row if len(row) <= most else", "row if True else"),
+            ("[cut(row, translator.longest_input) for row in rows]", "rows"),
             ("if found.same < bounds.same * found.sentences:", "if found.same < 0:"),
             ("if not abs(found.own - found.theirs) <=", "if not found.own - found.theirs <="),
             ('changes["precision"] = "float32"', 'changes["precision"] = asked.precision'),

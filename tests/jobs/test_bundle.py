@@ -67,6 +67,15 @@ def test_links_lead_nowhere_outside(repository: Path, tmp_path: Path) -> None:
     assert found.files["inside"] == b"b = 2\n"
 
 
+def test_a_name_that_is_no_text_is_left_out(repository: Path) -> None:
+    (Path(os.fsdecode(os.fsencode(repository) + b"/caf\xe9.txt"))).write_text("x")
+    (repository / "café.txt").write_text("y")
+    found = bundle.collect(repository)
+    assert list(found.files) == [".gitignore", "café.txt", "src/tracked.py", "untracked.py"]
+    assert found.left_out == {"caf\\udce9.txt": "a name that is no UTF-8"}
+    assert found.fingerprint()
+
+
 def test_the_sum_is_of_the_content_alone(repository: Path) -> None:
     before = bundle.collect(repository).fingerprint()
     os.utime(repository / "untracked.py", (1, 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import re
@@ -262,6 +263,40 @@ def test_results_come_home_complete_or_not_at_all(
     assert [path.name for path in (here / "models/train").rglob("*")] == ["deep", "weights"]
     assert (here / "models/train/deep/weights").read_text() == "new"
     assert not list((here / ".dvc/tmp").iterdir())
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_results_come_home_to_another_disk(
+    room: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here, job = tmp_path / "there", tmp_path / "here", results.of_job("train-1")
+    for project, text in ((there, "new"), (here, "old")):
+        (project / "models/train").mkdir(parents=True)
+        (project / "models/train/weights").write_text(text)
+        (project / "models/table.json").write_text(text)
+    storage = SharedFolder(tmp_path / "storage")
+    outputs = ["models/train", "models/table.json"]
+    results.put(there, outputs, storage, job)
+    rename, copy = Path.rename, shutil.copytree
+
+    def within_a_disk(path: Path, target: Path) -> Path:
+        if path.is_relative_to(here) and path.parent != target.parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return rename(path, target)
+
+    def copytree(source: Path, target: Path) -> None:
+        copy(source, target)
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "rename", within_a_disk)
+    monkeypatch.setattr(shutil, "copytree", copytree)
+    with contextlib.nullcontext() if room else pytest.raises(OSError, match="No space left"):
+        assert results.get(storage, job, here, outputs) == outputs
+    text = "new" if room else "old"
+    assert (here / "models/train/weights").read_text() == text
+    assert (here / "models/table.json").read_text() == text
+    assert sorted(path.name for path in (here / "models").iterdir()) == ["table.json", "train"]
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,14 @@ def test_relative_sqlite_paths_become_absolute(tmp_path: Path) -> None:
     assert resolve_uri(TrackingConfig(absolute, "e"), tmp_path) == absolute
 
 
+def test_a_folder_that_ends_sqlites_address_is_refused(tmp_path: Path) -> None:
+    project = tmp_path / "what?"
+    for uri in (None, "sqlite:///runs/x.db"):
+        with pytest.raises(UserError, match=r"what\?: an address of SQLite's ends at the \?"):
+            resolve_uri(TrackingConfig(uri, "e"), project)
+    assert resolve_uri(TrackingConfig("http://here:1", "e"), project) == "http://here:1"
+
+
 def test_a_driver_is_named_where_there_is_a_choice(tmp_path: Path) -> None:
     for given, used in (
         ("postgresql://ada@host/runs", "postgresql+psycopg2://ada@host/runs"),

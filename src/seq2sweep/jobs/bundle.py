@@ -87,9 +87,9 @@ def collect(project: Path) -> Upload:
     Raises UserError where there is no git, above LARGEST, and for what looks like a secret.
     """
     listed = {path: _unfit(project / path, project) for path in _listed(project)}
-    left_out = {path: reason for path, reason in listed.items() if reason is not None}
+    left_out = {_shown(path): why for path, why in listed.items() if why is not None}
     # What is deleted and not committed is still listed.
-    there = [path for path in listed.keys() - left_out if (project / path).exists()]
+    there = [path for path, why in listed.items() if why is None and (project / path).exists()]
     sizes = {path: (project / path).stat().st_size for path in sorted(there)}
     _check_size(sizes)
     _refuse([f"{path} (by its name)" for path in sizes if is_secret_by_name(path)])
@@ -119,7 +119,15 @@ def _listed(project: Path) -> list[str]:
     return sorted(listed)
 
 
+def _shown(path: str) -> str:
+    """As text that can be printed, whatever bytes the name has."""
+    return path.encode(errors="backslashreplace").decode()
+
+
 def _unfit(file: Path, project: Path) -> str | None:
+    name = str(file.relative_to(project))
+    if _shown(name) != name:
+        return "a name that is no UTF-8"
     if file.is_symlink():
         if not file.resolve().is_relative_to(project.resolve()):
             return "a link out of the project"

@@ -8,6 +8,7 @@ manifest with their sha256 sums that is written last, so that whatever has one i
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import io
 import json
@@ -235,12 +236,28 @@ def get(storage: Storage, where: str, project: Path, expected: Sequence[str]) ->
         for output in outputs:
             if not (beside / output).exists():  # a folder without a file
                 (beside / output).mkdir(parents=True)
-            remove(project / output)
-            (project / output).parent.mkdir(parents=True, exist_ok=True)
-            (beside / output).rename(project / output)
+            _put(beside / output, project / output)
     finally:
         remove(beside)
     return outputs
+
+
+def _put(made: Path, place: Path) -> None:
+    """Have what was made in its place, which may be on another disk, as `models` may."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    beside = place.with_name(f".{place.name}.partial")
+    remove(beside)
+    try:
+        try:
+            made.rename(beside)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            shutil.copytree(made, beside) if made.is_dir() else shutil.copy2(made, beside)
+        remove(place)
+        beside.rename(place)
+    finally:
+        remove(beside)
 
 
 def _downloaded(storage: Storage, name: str, path: Path, total: str) -> bool:

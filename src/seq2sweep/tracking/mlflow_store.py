@@ -201,14 +201,20 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
     A path in a sqlite address is made absolute from the `project` folder, since workers run in
     folders of their own; for PostgreSQL the driver is named that the extra `postgresql` installs,
     since SQLAlchemy would choose another. Raises UserError for an address that is neither a
-    database nor a server.
+    database nor a server, and for a path that an address cannot have.
     """
     if config.uri:
         uri, key = config.uri, "params.yaml: tracking.uri"
     else:
         uri, key = os.environ.get("MLFLOW_TRACKING_URI", ""), "environment: MLFLOW_TRACKING_URI"
+    folder = project.resolve()
+    if "?" in str(folder) and (not uri or uri.startswith("sqlite:")):
+        raise UserError(
+            f"{folder}: an address of SQLite's ends at the ?, so that runs would be recorded "
+            "elsewhere: rename the folder, or name a server in tracking.uri"
+        )
     if not uri:
-        return f"sqlite:///{project.resolve() / 'mlflow.db'}"
+        return f"sqlite:///{folder / 'mlflow.db'}"
     scheme, separator, rest = uri.partition("://")
     # A database's driver may be named too: postgresql+psycopg2.
     if not separator or scheme.partition("+")[0] not in SERVERS + DATABASES:
@@ -217,7 +223,7 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
             f"http://host:5000, not {redact(uri)!r}"
         )
     if scheme == "sqlite" and rest.startswith("/"):
-        return f"sqlite:///{project.resolve() / rest[1:]}"
+        return f"sqlite:///{folder / rest[1:]}"
     if scheme == "postgresql":
         return f"postgresql+psycopg2://{rest}"
     return uri
