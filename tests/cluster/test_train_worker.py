@@ -145,7 +145,9 @@ def test_all_wait_together_for_a_slow_upload(
     assert made.said == (made.hears if rank == 0 else [None] * 5)
     assert uploaded == [checkpoint_name(step) for step in (4, 8) if rank == 0]
     # As training begins, in each wait, and after each event.
-    assert patience[1:] == [made.config.cluster.hang_seconds] * 5
+    assert patience[1:6] == [made.config.cluster.hang_seconds] * 5
+    # The end waits for the last checkpoint, which a busy disk may take longer to have.
+    assert set(patience[6:]) <= {made.config.cluster.hang_seconds}
 
 
 def test_all_take_the_number_of_tokens_that_the_run_began_with(
