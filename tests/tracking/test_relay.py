@@ -725,11 +725,14 @@ def test_a_report_goes_to_the_run_that_the_stage_knew(
     assert [files(run_id) for run_id in ids] == [["index.html"], []]
     # One that is gone leaves it nowhere.
     experiment.client.delete_run(ids[0])
+    page.write_text("another")
     for run_id in (ids[0], uuid.uuid4().hex):
         attach(root, name, [page], "text", run_id)
         relay = new()
         assert relay.deliver()
         assert (relay.refused, list(root.iterdir()), files(ids[1])) == ({}, [], [])
+    kept = experiment.client.download_artifacts(ids[0], "index.html")
+    assert Path(kept).read_text() == "page"
     # What is still here tells more than an id, which another store does not know.
     with Recorder(root, "test", kind="evaluation", name=name) as run:
         attach(root, name, [page], "text", ids[1])
