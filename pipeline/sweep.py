@@ -119,7 +119,8 @@ def work(config: Config) -> None:
         references = project_files.CLEAN / files.text_name("valid", "target")
         report = whole(
             config,
-            chosen[0].config,
+            # The first of method table2 is a trial of a learning rate.
+            as_scored(base_of(config)) if config.sweep.method == "table2" else chosen[0].config,
             lineage,
             files.test_set(project_files.CLEAN, "valid"),
             size,
@@ -302,7 +303,10 @@ def train(
         score=TrialScorer.read(
             Data(project_files.CLEAN, project_files.VOCABULARY, project_files.ENCODED)
         ),
-        scorer=code_fingerprint.of_parts(stage.code_of(TrialScorer.__module__)),
+        scorer=code_fingerprint.of_parts(
+            # Encoded data may be the same where a text has changed.
+            stage.code_of(TrialScorer.__module__) | files.test_set(project_files.CLEAN, "valid")
+        ),
     )
     with ray_session(config.cluster):
         if config.sweep.method not in ("optuna", "table2"):

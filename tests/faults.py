@@ -1220,6 +1220,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('.glob("[!.]*")', '.glob("*")'),
             ("if newest is None or checkpoint_step(newest) != step:", "if newest is None:"),
             ("elif newest is None and", "elif False and"),
+            ('before.get("translations_sha256") == there', "before"),
         ],
     },
     "tests/jobs/test_submit.py": {

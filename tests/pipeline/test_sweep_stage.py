@@ -15,11 +15,13 @@ from pipeline import sweep
 from seq2sweep import config as configuration
 from seq2sweep import project_files
 from seq2sweep.config import Config
+from seq2sweep.data import files
 from seq2sweep.errors import OperationalError
 from seq2sweep.evaluate.attention.trial_heads import TrialScorer
 from seq2sweep.jobs import entrypoint
 from seq2sweep.report.sweep_report import summarise
 from seq2sweep.stages import stage
+from seq2sweep.storage.atomic import sha256
 from seq2sweep.sweep import console_lines
 from seq2sweep.sweep.variants import variants
 from tests.conftest import Corpus
@@ -232,3 +234,25 @@ def test_trials_on_other_nodes_find_what_was_made_on_the_head(
     for file in made.iterdir():
         assert (given["encoded"] / file.name).read_bytes() == file.read_bytes()
     assert isinstance(given["score"], TrialScorer)
+
+
+def test_scores_are_of_the_texts_that_are_there(
+    given: dict[str, Any], tiny_config: Config, tmp_path: Path
+) -> None:
+    """A reference may change where no token does: a tag in a tree, or a character that is rare."""
+    listener: Any = SimpleNamespace(hear=None)
+    config = configuration.with_changes(tiny_config, {"cluster.storage": str(tmp_path / "storage")})
+
+    def scorer() -> str:
+        sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener)
+        return str(given["scorer"])
+
+    first = scorer()
+    assert scorer() == first
+    references = project_files.CLEAN / "valid.target.txt"
+    lines, before = references.read_text().splitlines(), sha256(references)
+    references.write_text("\n".join([lines[0] + " ", *lines[1:], ""]))
+    files.write_header(project_files.CLEAN, "valid", len(lines))
+    header = project_files.ENCODED / "valid.json"
+    header.write_text(header.read_text().replace(before, sha256(references)))
+    assert scorer() != first

@@ -175,6 +175,9 @@ def test_trials_at_once_on_a_processor_shared_it(results: list[TrialResult]) -> 
         zip(names[:5], (True, True, False, False, None), strict=True)
     )
     assert sweep_report.sharing(given)[names[5]] is None
+    # A try of a learning rate may be the final training itself.
+    twin = dataclasses.replace(given[2], variant=given[4].variant)
+    assert set(sweep_report.sharing([given[2], twin]).values()) == {False}
     # One that the sweep has no more, since `sweep.space` is another.
     gone = given[2].journal.parent.with_name("gone")
     write_whole(gone / "nodes/two", "1.0")

@@ -69,6 +69,12 @@ def test_scores_are_used_again_where_they_were_made_alike(
     assert again.reuse_scores()
     assert again.scores == {"bleu": 31.4}
     assert not other.reuse_scores()
+    # A kill between both files, or a hand, leaves scores of other translations.
+    said = (tmp_path / TRANSLATIONS_NAME).read_text()
+    (tmp_path / TRANSLATIONS_NAME).write_text("zwei Sätze\n")
+    assert not record().reuse_scores()
+    (tmp_path / TRANSLATIONS_NAME).write_text(said)
+    assert record().reuse_scores()
     (tmp_path / TRANSLATIONS_NAME).unlink()
     assert not record().reuse_scores()
     # That there are none is final only where the search that asks says so.

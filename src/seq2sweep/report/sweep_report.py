@@ -132,7 +132,7 @@ def sharing(results: Sequence[TrialResult]) -> dict[str, bool | None]:
         others = [
             spans[other.variant.name]
             for other in results
-            if other is not one and set(one.nodes) & set(other.nodes)
+            if other.journal != one.journal and set(one.nodes) & set(other.nodes)
         ]
         others += [other for nodes, other in before if set(one.nodes) & set(nodes)]
         return any(other and max(span[0], other[0]) < min(span[1], other[1]) for other in others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from seq2sweep import console
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, checkpoint_step
 from seq2sweep.runs.run_store import Ending, RunStore
+from seq2sweep.storage.atomic import sha256
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.sweep.variants import Variant
 
@@ -75,6 +77,7 @@ class TrialRecord:
     cause: str | None = None
     last_step: int = -1
     scores: dict[str, Any] = field(default_factory=dict)
+    translated: str | None = None  # sha256 (hex) of the translations that were scored
 
     @classmethod
     def open(
@@ -159,6 +162,7 @@ class TrialRecord:
             "schedule": self.schedule,
             "wall_seconds": self.wall_seconds,
             "scores": self.scores,
+            "translations_sha256": self.translated,
             "scored_as": self.scored_as() if self.scores or self.cause else None,
         }
         with_retries(lambda: self.store.write(RESULT_NAME, json.dumps(content, indent=2) + "\n"))
@@ -175,9 +179,11 @@ class TrialRecord:
         return self.cause is not None
 
     def reuse_scores(self) -> bool:
-        """Take what an earlier sweep scored in the same way, if it did."""
-        if (self.folder / TRANSLATIONS_NAME).exists():
-            self.scores = self._scored_before().get("scores") or self.scores
+        """Take what an earlier sweep scored in the same way, of these translations, if it did."""
+        path, before = self.folder / TRANSLATIONS_NAME, self._scored_before()
+        there = with_retries(lambda: sha256(path)) if path.exists() else None
+        if there is not None and before.get("translations_sha256") == there:
+            self.scores, self.translated = before.get("scores") or self.scores, there
         return bool(self.scores)
 
     def _scored_before(self) -> dict[str, Any]:
@@ -189,6 +195,7 @@ class TrialRecord:
         """Write what `score` gave: translations first, since result.json says they are there."""
         self.scores = {key: value for key, value in figures.items() if key != "translations"}
         lines = "".join(f"{line}\n" for line in figures["translations"])
+        self.translated = hashlib.sha256(lines.encode()).hexdigest()
         with_retries(lambda: self.store.write(TRANSLATIONS_NAME, lines))
         self.save()
 
