@@ -101,18 +101,26 @@ def test_an_outage_is_one_line_and_the_end_says_what_is_missing(
     assert last.startswith("seq2sweep: 4 record(s) are not in MLflow yet")
 
 
-def test_a_new_outage_is_a_new_line(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def let_passes_fail(
+    monkeypatch: pytest.MonkeyPatch, passes: list[bool], error: UnavailableError
 ) -> None:
-    answers = iter([True, False, False, True, False])
+    """passes: whether each succeeds, as all after them do."""
+    answers = iter(passes)
 
     def deliver(relay: Relay) -> bool:
         if not next(answers, True):
-            raise UnavailableError("it is away")
+            raise error
         return True
 
     monkeypatch.setattr(Relay, "deliver", deliver)
     monkeypatch.setattr(relay_thread, "LONGEST_PAUSE", 0.01)
+
+
+def test_a_new_outage_is_a_new_line(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passes = [True, False, False, True, False]
+    let_passes_fail(monkeypatch, passes, UnavailableError("it is away"))
     with RelayThread(*place, every=0.01) as thread:
         while thread._begun < 8:
             time.sleep(0.01)
@@ -122,15 +130,8 @@ def test_a_new_outage_is_a_new_line(
 def test_a_request_that_fails_once_is_no_outage(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = iter([True, False, True, False, False, True])
-
-    def deliver(relay: Relay) -> bool:
-        if not next(answers, True):
-            raise FailedRequestError("connection reset by peer")
-        return True
-
-    monkeypatch.setattr(Relay, "deliver", deliver)
-    monkeypatch.setattr(relay_thread, "LONGEST_PAUSE", 0.01)
+    passes = [True, False, True, False, False, True]
+    let_passes_fail(monkeypatch, passes, FailedRequestError("connection reset by peer"))
     with RelayThread(*place, every=0.01) as thread:
         while thread._begun < 3:
             time.sleep(0.001)
