@@ -431,8 +431,8 @@ def test_values_stay_for_a_job_that_may_have_been_taken(
     seen: list[str] = []
 
     class Server:
-        def ended(self) -> dict[str, bool]:
-            return {wanted.job: True} if seen else {}
+        def jobs(self) -> list[Attempt]:
+            return [Attempt("", JobStatus.FAILED, {"environment": name}) for name in seen]
 
         def submit(self, *arguments: object, environment: str, **about: str) -> bool:
             seen.append(environment)
@@ -456,16 +456,19 @@ def test_values_stay_for_a_job_that_may_have_been_taken(
 def test_values_that_no_job_takes_any_more_are_removed(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for attempt in ("train-1", "train-1-2", "sweep-3", "unknown-4"):
-        storage.write_private(results.values_name(attempt), b"{}")
+    # The last two are of another cluster, and one of its attempts is named as one of ours.
+    attempts = ("train-1", "train-1-2", "sweep-3", "train-1", "unknown-4")
+    names = [results.values_name(attempt) for attempt in attempts]
+    for name in names:
+        storage.write_private(name, b"{}")
     storage.write("environment/readme", b"of somebody else")
-    known = {"train-1": True, "train-1-2": False, "sweep-3": True}
+    known = dict(zip(names, (True, False, True), strict=False))
 
     def left() -> list[str]:
         return [name.partition(".")[0] for name in storage.values()]
 
     results.remove_values(storage, known.get)
-    assert left() == ["readme", "train-1-2", "unknown-4"]
+    assert left() == ["readme", "train-1-2", "train-1", "unknown-4"]
     # A day later, when the cluster that was to run it has surely forgotten it.
     now = results.time.time()
     monkeypatch.setattr(results.time, "time", lambda: now + 86401)
@@ -549,13 +552,13 @@ class FakeServer:
     attempts: list[Attempt | None]
     asked: list[str] = field(default_factory=list)
     address: str = NOBODY
-    never_began: str = ""
+    never_began: list[Attempt] = field(default_factory=list)
 
     def newest(self, job: str) -> Attempt | None:
         return self.attempts.pop(0)
 
-    def ended(self) -> dict[str, bool]:
-        return {self.never_began: True}
+    def jobs(self) -> list[Attempt]:
+        return self.never_began
 
     def submit(self, name: str, *rest: object, **about: str) -> bool:
         self.asked.append(name)
@@ -574,8 +577,10 @@ def test_who_comes_second_in_the_same_moment_attaches(
         ]
     )
     storage = storage_at(str(stub.storage))
-    storage.write_private(f"environment/{wanted.job}-4.1.a", b"{}")
-    fake.never_began = f"{wanted.job}-4"
+    values = results.values_name(f"{wanted.job}-4")
+    storage.write_private(values, b"{}")
+    told = {"environment": values}
+    fake.never_began = [Attempt(f"{wanted.job}-4", JobStatus.STOPPED, told)]
     found = jobs._submit_or_attach(fake, load(stub), wanted, storage)
     assert found == f"{wanted.job}-5"
     assert fake.asked == [found]
@@ -687,6 +692,7 @@ class FakeClient:
     status: JobStatus = JobStatus.SUCCEEDED
     log: str = ""
     asked: list[str] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)
 
     async def tail_job_logs(self, name: str) -> AsyncIterator[str]:
         self.asked.append(name)
@@ -703,8 +709,10 @@ class FakeClient:
             status: JobStatus
             driver_exit_code: int | None = 75
             message: str = "a message"
+            metadata: Any = None
 
-        return Details(JobStatus.RUNNING if self.connections else self.status)
+        ended = JobStatus.RUNNING if self.connections else self.status
+        return Details(ended, metadata=self.metadata)
 
     def get_job_logs(self, name: str) -> str:
         return self.log
@@ -854,11 +862,13 @@ def test_a_stopped_job_may_be_submitted_again_and_leaves_no_values(
     storage: Storage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     storage.write_private("environment/train-1.1.a", b"{}")
-    storage.write_private("environment/train-1-2.1.a", b"{}")
-    stopped = FakeClient([[]], JobStatus.STOPPED)
+    storage.write_private("environment/train-1.2.b", b"{}")  # of its name on another cluster
+    stopped = FakeClient(
+        [[]], JobStatus.STOPPED, metadata={"environment": "environment/train-1.1.a"}
+    )
     with pytest.raises(KeyboardInterrupt):
         jobs._follow(job_server(stopped), "train-1", "train", storage)
-    assert storage.values() == ["train-1-2.1.a"]
+    assert storage.values() == ["train-1.2.b"]
     assert capsys.readouterr().out.splitlines()[-1] == "train-1 was stopped"
 
 

@@ -72,19 +72,15 @@ class JobServer:
 
     def newest(self, job: str) -> JobDetails | None:
         """The last attempt at a job; None if there was none, or the cluster has forgotten it."""
-        jobs = self._jobs()
         attempts = {
             number: found
-            for found in jobs
+            for found in self.jobs()
             if found.type == JobType.SUBMISSION and (number := attempt(job, found.submission_id))
         }
         return attempts[max(attempts)] if attempts else None
 
-    def ended(self) -> dict[str, bool]:
-        """For each attempt at any job that the cluster knows, whether it has ended."""
-        return {str(job.submission_id): job.status.is_terminal() for job in self._jobs()}
-
-    def _jobs(self) -> list[JobDetails]:
+    def jobs(self) -> list[JobDetails]:
+        """Each attempt at any job that the cluster knows."""
         try:
             return list(self._client.list_jobs())
         except _TROUBLE as error:

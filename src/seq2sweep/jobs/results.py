@@ -336,15 +336,15 @@ def take_values(storage: Storage, name: str) -> dict[str, str]:
 def remove_values(storage: Storage, over: Callable[[str], bool | None]) -> None:
     """Remove the values that no job will take any more.
 
-    over: whether an attempt has ended; None of one that is not known, whose values are removed a
-    day after it was submitted.
+    over: whether the attempt that is to take those of a name (`values_name`) has ended. None where
+    none is known here: they may be of another cluster, and are removed after a day.
     """
     for name in storage.values():
-        found = re.fullmatch(r"(.+)\.(\d+)\.[0-9a-f]+", name)
+        found = re.fullmatch(r".+\.(\d+)\.[0-9a-f]+", name)
         if found is None:
             continue  # not ours
-        ended = over(found[1])
+        ended = over(f"{VALUES}/{name}")
         if ended is None:
-            ended = time.time() - int(found[2]) > STALE_SECONDS
+            ended = time.time() - int(found[1]) > STALE_SECONDS
         if ended:
             storage.delete(f"{VALUES}/{name}")

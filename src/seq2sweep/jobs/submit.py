@@ -26,6 +26,8 @@ from seq2sweep.jobs.results import Storage
 from seq2sweep.redaction import redact, secrets_in
 
 if TYPE_CHECKING:
+    from ray.job_submission import JobDetails
+
     from seq2sweep.cluster.job_client import JobServer
 
 NO_RESULT = {"cluster", "download", "tracking"}
@@ -285,7 +287,8 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     ).encode()
     storage.write(results.of_job(wanted.job, results.ORDER), description)
     # Those of attempts that ended before they had begun.
-    results.remove_values(storage, server.ended().get)
+    known = {_values(job): job.status.is_terminal() for job in server.jobs()}
+    results.remove_values(storage, known.get)
     files = wanted.content.files | {entrypoint.DESCRIPTION: description}
     files.pop("dvc.lock", None)
     if wanted.inputs:
@@ -313,6 +316,11 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     return taken
 
 
+def _values(job: JobDetails) -> str | None:
+    """Which values an attempt is to take, if it takes any."""
+    return (job.metadata or {}).get(entrypoint.VALUES)
+
+
 def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str | None:
     """Show the log until the job ends well (None) or is killed: gives the line that says so.
 
@@ -335,8 +343,8 @@ def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str |
         why = "the job server does not answer" if away else "detached"
         say(f"\n{why}. {_how_to_attach(server, name, stage)}")
         raise KeyboardInterrupt from None
-    # It may never have begun.
-    results.remove_values(storage, lambda attempt: attempt == name)
+    if values := _values(ended):
+        storage.delete(values)  # it may never have begun
     if ended.status == "SUCCEEDED":
         return None
     reason = entrypoint.reason(tail or ended.message or "")
