@@ -60,7 +60,7 @@ def work(config: Config) -> None:
         config,
         f"attention, {len(chosen)} sentences",
         kind="attention",
-        parent=receipt["run"],
+        **stage.training_run(project_files.MODEL, receipt),
         lineage=lineage,
         params=parameters(config, "evaluate", "attention"),
     ) as (relay, run):

@@ -172,3 +172,15 @@ def test_a_damaged_lock_is_a_user_error(project: Path, text: str) -> None:
     (project / "dvc.lock").write_text(text)
     with pytest.raises(UserError, match=r"dvc\.lock is damaged.*dvc repro"):
         stage.lineage(configuration.load(project / "params.yaml"), HEADER)
+
+
+def test_a_training_is_known_by_the_metrics_of_its_stage(project: Path) -> None:
+    receipt, model = {"run": "train-1"}, Path("models/student")
+    by_name = {"parent": "train-1", "parent_id": None}
+    assert stage.training_run(model, receipt) == by_name
+    for content in ({}, {"mlflow_run_id": None}):
+        write_json(project / "metrics/student.json", content)
+        assert stage.training_run(model, receipt) == by_name
+    write_json(project / "metrics/train.json", {"mlflow_run_id": "of another"})
+    write_json(project / "metrics/student.json", {"mlflow_run_id": "ours"})
+    assert stage.training_run(model, receipt) == {"parent": "train-1", "parent_id": "ours"}

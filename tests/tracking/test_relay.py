@@ -18,7 +18,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
 from seq2sweep.tracking import outbox
 from seq2sweep.tracking.mlflow_runs import Run, new_points
-from seq2sweep.tracking.mlflow_store import KEY, Experiment
+from seq2sweep.tracking.mlflow_store import KEY, PARENT, Experiment
 from seq2sweep.tracking.outbox import Cursor, Outbox, outboxes
 from seq2sweep.tracking.recorder import CURVES, Recorder, attach
 from seq2sweep.tracking.relay import ATTEMPTS, Relay, UnavailableError
@@ -738,6 +738,39 @@ def test_a_report_goes_to_the_run_that_the_stage_knew(
         attach(root, name, [page], "text", ids[1])
     assert new().deliver()
     assert files(experiment.find(run.key)[0].info.run_id) == ["index.html"]
+
+
+def test_scores_go_to_the_training_that_the_stage_knew(
+    tmp_path: Path, experiment: Experiment, new: Callable[[], Relay]
+) -> None:
+    """Another clone that trains the same has a run of the same name, and perhaps a newer one."""
+    root, name, ids = tmp_path / "tracking", f"train-{uuid.uuid4().hex}", []
+    for _ in range(2):
+        with Recorder(root, "train", kind="training", name=name) as run:
+            pass
+        assert new().deliver()
+        ids.append(experiment.find(run.key)[0].info.run_id)
+    ours, theirs = ids
+
+    def scored(known: str | None) -> str | None:
+        with Recorder(root, "test", kind="test", parent=name, parent_id=known) as run:
+            run.log({"score/bleu": 1.0}, on_parent=True)
+        relay = new()
+        assert (relay.deliver(), relay.refused) == (True, {})
+        (found,) = experiment.find(run.key)
+        above: str | None = found.data.tags.get(PARENT)
+        return above
+
+    def scores(run_id: str) -> dict[str, float]:
+        return dict(experiment.client.get_run(run_id).data.metrics)
+
+    assert scored(ours) == ours
+    assert [scores(run_id) for run_id in ids] == [{"score/bleu": 1.0}, {}]
+    # Its training is gone: nobody else's has these scores.
+    assert scored(uuid.uuid4().hex) is None
+    assert scores(theirs) == {}
+    # It is not known, as MLflow was away.
+    assert scored(None) == theirs
 
 
 def test_a_report_of_a_run_that_the_store_does_not_have_is_dropped(

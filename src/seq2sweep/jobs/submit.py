@@ -11,6 +11,7 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +27,6 @@ from seq2sweep.jobs.results import Storage
 from seq2sweep.redaction import redact, secrets_in
 
 if TYPE_CHECKING:
-    from ray.job_submission import JobDetails
-
     from seq2sweep.cluster.job_client import JobServer
 
 NO_RESULT = {"cluster", "download", "tracking"}
@@ -287,7 +286,7 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     ).encode()
     storage.write(results.of_job(wanted.job, results.ORDER), description)
     # Those of attempts that ended before they had begun.
-    known = {_values(job): job.status.is_terminal() for job in server.jobs()}
+    known = {_values(job.metadata): job.status.is_terminal() for job in server.jobs()}
     results.remove_values(storage, known.get)
     files = wanted.content.files | {entrypoint.DESCRIPTION: description}
     files.pop("dvc.lock", None)
@@ -316,9 +315,9 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     return taken
 
 
-def _values(job: JobDetails) -> str | None:
-    """Which values an attempt is to take, if it takes any."""
-    return (job.metadata or {}).get(entrypoint.VALUES)
+def _values(metadata: Mapping[str, str] | None) -> str | None:
+    """Which values an attempt with this metadata is to take, if it takes any."""
+    return (metadata or {}).get(entrypoint.VALUES)
 
 
 def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str | None:
@@ -343,7 +342,7 @@ def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str |
         why = "the job server does not answer" if away else "detached"
         say(f"\n{why}. {_how_to_attach(server, name, stage)}")
         raise KeyboardInterrupt from None
-    if values := _values(ended):
+    if values := _values(ended.metadata):
         storage.delete(values)  # it may never have begun
     if ended.status == "SUCCEEDED":
         return None

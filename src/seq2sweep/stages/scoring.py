@@ -64,7 +64,7 @@ def score_model(
         config,
         f"test, beam {config.evaluate.beam}, alpha {config.evaluate.alpha}",
         kind="evaluation",
-        parent=receipt["run"],
+        **stage.training_run(model, receipt),
         name=stage.evaluation_of(receipt),
         lineage=lineage,
         params=parameters(config, "evaluate"),

@@ -219,6 +219,19 @@ def evaluation_of(receipt: Mapping[str, Any]) -> str:
     return f"{receipt['run']}-evaluation"
 
 
+def training_run(model: Path, receipt: Mapping[str, Any]) -> dict[str, str | None]:
+    """The run that trained the weights of a folder, for `Recorder` to show another below it.
+
+    receipt: of the folder. The run's id is in the stage's metrics: it may have been a job, or of
+    another clone of the project.
+    """
+    try:
+        known = read_json(METRICS / f"{model.name}.json").get("mlflow_run_id")
+    except UserError:
+        known = None  # as where MLflow was away when it ended
+    return {"parent": receipt["run"], "parent_id": known}
+
+
 def here() -> dict[str, str]:
     """The commit and the machine, as a record of a measurement has them."""
     return lineage_code(Path.cwd()) | hardware()

@@ -81,6 +81,7 @@ class Recorder:
         kind: str,
         journal: Path | None = None,
         parent: str | None = None,
+        parent_id: str | None = None,
         name: str | None = None,
         params: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
@@ -90,9 +91,10 @@ class Recorder:
         root: the folder of all outboxes. journal: of a training, whose folder names the run, and
         whose curves are recorded with all that is appended until the run's end; where it is there,
         the run is the one that began it, else a new one. parent: name of the outbox of the run that
-        this one is shown under. kind: becomes the tag of that name. name: of the outbox, by which
-        `attach` finds the run; else it is made up. Raises UserError while another process writes
-        the same one.
+        this one is shown under. parent_id: MLflow's id of that run, where it is known: its outbox
+        may be elsewhere, and a colleague's run may have that name too. kind: becomes the tag of
+        that name. name: of the outbox, by which `attach` finds the run; else it is made up. Raises
+        UserError while another process writes the same one.
         """
         made_up = f"{kind}-{uuid.uuid4().hex[:12]}"
         self.name = journal.parent.name if journal else name or made_up
@@ -107,6 +109,7 @@ class Recorder:
                 self._append(**self._outbox.interrupted(running))
             fresh = f"{self.name}.{uuid.uuid4().hex[:8]}"
             self.key = str(earlier["key"]) if earlier and resumes else fresh
+            above = parent and _newest_key(root / parent)
             process = {"process.host": socket.gethostname(), "process.id": str(os.getpid())}
             self._append(
                 "start",
@@ -114,7 +117,8 @@ class Recorder:
                 key=self.key,
                 title=title,
                 # The run of this name that is there now: later there may be others.
-                parent=parent and (_newest_key(root / parent) or f"{parent}."),
+                parent=parent and (above or f"{parent}."),
+                parent_id=None if above else parent_id,
                 journal=journal and os.path.relpath(journal, self.folder),
                 tags=clean_tags({**(tags or {}), "kind": kind, **process}),
             )

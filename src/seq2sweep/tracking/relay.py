@@ -296,8 +296,9 @@ class _Delivery:
         parent: str | None,
         journal: str | None,
         tags: Mapping[str, str],
+        parent_id: str | None = None,
     ) -> None:
-        above = self._parent(parent) if parent else None
+        above = self._earlier(parent, parent_id) if parent else None
         # Which process it was, outboxes alone ask.
         tags = {key: text for key, text in tags.items() if not key.startswith("process.")}
         run = Run.begin(self.experiment, key, title, started=time, tags=tags, parent=above)
@@ -310,18 +311,14 @@ class _Delivery:
         self.cursor.key, self.cursor.run_id, self.cursor.journal = key, run.id, journal
 
     def _attach(self, time: float, key: str, run_id: str | None = None) -> None:
-        """What follows is of the run of this id, else of the newest whose key begins like this, if
-        there is one.
+        """What follows is of an earlier run, if there is one; time: unix seconds."""
+        self.cursor.run_id = self._earlier(key, run_id)
 
-        time: unix seconds.
-        """
-        if run_id is None:
-            self.cursor.run_id = self._parent(key)
-        else:
-            self.cursor.run_id = run_id if self.experiment.has(run_id) else None
-
-    def _parent(self, key: str) -> str | None:
-        """The id of the newest run whose key begins like this."""
+    def _earlier(self, key: str, run_id: str | None) -> str | None:
+        """The id of the run that was known by one, else of the newest whose key begins like this;
+        None where the store does not have it."""
+        if run_id is not None:
+            return run_id if self.experiment.has(run_id) else None
         box = Outbox(self.box.folder.with_name(key.partition(".")[0]))
         try:
             # Asked first: it is false as soon as MLflow has the run.
