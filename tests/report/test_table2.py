@@ -243,6 +243,21 @@ def test_the_papers_order_is_judged_by_differences_that_are_seen() -> None:
     assert found["convolutional translates better than bytenet"].verdict == "holds"
 
 
+def test_a_pair_with_the_base_is_judged_by_its_bootstrap_whichever_is_better() -> None:
+    """A sweep around a recurrent base; all differences are to that one then."""
+    record = made_up({"transformer": (27.0, 31.0), "recurrent": (25.0, 29.0)})
+    names = {"base": ("transformer", {"architecture": "transformer"}), "recurrent": ("base", {})}
+    for one in record["trials"]:
+        before = one["variant"]
+        one["variant"], one["changes"] = names[before]
+        one["name"] = one["name"].replace(before, one["variant"])
+    seen = {"bleu_difference": 2.0, "low": 0.8, "high": 3.2, "p": 0.004, "seen": True}
+    record["significance"] = {"transformer": seen}
+    [found] = findings.findings(aggregate(record))
+    assert found.claim == "transformer translates better than recurrent"
+    assert found.evidence.startswith("difference +2.0 BLEU (p 0.004, 95 % ")
+
+
 def test_an_architecture_is_judged_by_the_base_not_by_a_smaller_one() -> None:
     """As a sweep of one_at_a_time has both: model.architecture and model.layers."""
     record = made_up()

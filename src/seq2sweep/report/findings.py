@@ -65,8 +65,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Row:
-    """A difference and its name; status: of what was trained, where there is no difference; unit:
-    what the difference is of."""
+    """A difference, in `unit`, and its name; status: of what was trained, where there is none."""
 
     label: str
     against: Against | None
@@ -94,8 +93,8 @@ def notes(found: Sequence[Finding], score: Score) -> list[str]:
     """By what rule the verdicts of these findings are given; score: of the sweep."""
     result = [
         "Holds: at least half of the rows named differ from the base row as published, by more "
-        "than chance explains, and more of them than differ the other way. Does not hold: as many "
-        "or more differ the other way. Else it can not be told; nor can it where the base row's "
+        "than chance explains, and more than differ the other way. Does not hold: as many or more "
+        "do. Else it can not be told, nor where the base row's "
         f"{score.label} is below {LEARNED[score.name]:.0f}.",
     ]
     if score == BLEU:
@@ -247,8 +246,7 @@ def _of_mixers(variants: Sequence[Variant]) -> list[Finding]:
 
 
 def _of_architectures(variants: Sequence[Variant]) -> list[Finding]:
-    """The order of Table 2, of each two models that are here: the base and, of each other
-    architecture, the first."""
+    """The order of Table 2, of each two that are here: the base, and the first of each other."""
     sizes = {"architecture", "layers", "d_model"}
     here: dict[str | None, Variant] = {}
     for variant in variants:
@@ -259,12 +257,14 @@ def _of_architectures(variants: Sequence[Variant]) -> list[Finding]:
     result = []
     for better, worse in itertools.combinations(order, 2):
         one, other = here[better.architecture], here[worse.architecture]
-        row = _pair("difference", other, one)
-        if one is variants[0]:
-            row = _Row("difference", other.against, other.status)
+        behind, ahead = [_pair("difference", other, one)], []
+        if one.is_base:
+            behind = [_Row("difference", other.against, other.status)]
+        elif other.is_base:
+            behind, ahead = [], [_Row("difference", one.against, one.status)]
         printed = f"{better.bleu['en-de']:g} against {worse.bleu['en-de']:g}"
         claim = f"{better.architecture} translates better than {worse.architecture}"
-        result.append(_sign(claim, f"Table 2, En-De: {printed}", [row], []))
+        result.append(_sign(claim, f"Table 2, En-De: {printed}", behind, ahead))
     return result
 
 
