@@ -397,3 +397,29 @@ def test_an_upload_that_takes_long_is_waited_for(
     with RelayThread(*place):
         recorded = scenario.record(tmp_path)
     scenario.check(experiment, recorded)
+
+
+@pytest.mark.parametrize(
+    ("passes", "applied"),
+    [([False, True], 0), ([False, False, True], 1), ([False, False], 0), ([False] * 9, 0)],
+)
+def test_sync_tries_a_failed_request_again_while_it_gets_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch, passes: list[bool], applied: int
+) -> None:
+    """applied: records in each pass."""
+    let_passes_fail(monkeypatch, passes, FailedRequestError("connection reset by peer"))
+    deliver, tried = Relay.deliver, []
+
+    def counted(relay: Relay) -> bool:
+        tried.append(relay)
+        relay.applied += applied
+        return deliver(relay)
+
+    monkeypatch.setattr(Relay, "deliver", counted)
+    if passes[-1]:
+        assert sync(*place)
+        assert len(tried) == len(passes)
+    else:
+        with pytest.raises(OperationalError, match=r"^connection reset by peer; 0 record"):
+            sync(*place)
+        assert len(tried) == 2

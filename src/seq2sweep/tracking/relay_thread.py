@@ -210,7 +210,7 @@ def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
     with tqdm(total=total, **_bar()) as bar:
         relay.on_record = lambda size: bar.update(int(bar.n < total))
         try:
-            whole = relay.deliver()
+            whole = _deliver(relay)
         except UnavailableError as error:
             left = relay.records_left()
             raise OperationalError(f"{error}; {left} record(s) wait in {root}") from None
@@ -224,6 +224,18 @@ def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
     counts = Counter(relay.waiting.values())
     why = "; ".join(f"{count} run(s) wait: {what}" for what, count in counts.items())
     return f"{done or 'nothing recorded'}; {why}"
+
+
+def _deliver(relay: Relay) -> bool:
+    """As `Relay.deliver`, again after a request that failed once, as one of a closed connection."""
+    before = None
+    while True:
+        try:
+            return relay.deliver()
+        except FailedRequestError:
+            if relay.applied == before:
+                raise
+            before = relay.applied
 
 
 def _refusal(folder: Path, why: str) -> str:
