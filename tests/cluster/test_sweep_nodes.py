@@ -15,6 +15,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.runs.layout import checkpoint_step, newest_checkpoint
 from seq2sweep.sweep.trial_record import nodes_of
+from tests.artifacts import artifact_text
 from tests.cluster.sweeps import COUNTING, SweepStage, scale_of
 
 OFTEN = 20
@@ -72,8 +73,8 @@ def test_trials_run_on_all_nodes_and_go_on_when_one_is_lost(
     assert name.startswith(moved["name"].replace(" ", "_"))
     assert moved["nodes"][0].endswith(short(lost))
     client = MlflowClient(f"sqlite:///{stage.project / 'mlflow.db'}")
-    told = client.download_artifacts(moved["mlflow_run_id"], "lineage.json")
-    assert json.loads(Path(told).read_text())["nodes"] == " ".join(moved["nodes"])
+    told = json.loads(artifact_text(client, moved["mlflow_run_id"], "lineage.json"))
+    assert told["nodes"] == " ".join(moved["nodes"])
 
     since = stage.updates()[before:]
     again = [update.step for update in since if update.scale == scale_of(name, config)]

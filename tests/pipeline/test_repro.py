@@ -24,6 +24,7 @@ from seq2sweep import hardware, presets
 from seq2sweep.cli import main
 from seq2sweep.data.bitext import read_training_header
 from tests import rebuild
+from tests.artifacts import artifact_text
 from tests.clone import copy_project
 
 TINY: dict[str, Any] = {
@@ -264,8 +265,8 @@ def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
     tables = {f"table3.{kind}" for kind in ("csv", "html", "md", "tex")}
     assert files == {"sweep.json", "environment.txt", "lineage.json"} | tables
     for name in tables:
-        table = Path(client.download_artifacts(sweep.info.run_id, name))
-        assert table.read_text() == (project.folder / "reports" / name).read_text()
+        table = artifact_text(client, sweep.info.run_id, name)
+        assert table == (project.folder / "reports" / name).read_text()
     models = client.search_logged_models(
         [experiment.experiment_id],
         filter_string=f"source_run_id = '{kinds['evaluation'][0].info.run_id}'",
@@ -276,8 +277,7 @@ def test_mlflow_nests_runs_and_leaves_none_running(project: Project) -> None:
 
 def lineage(client: Any, run: Any) -> dict[str, Any]:
     """What a run's lineage.json says."""
-    path = Path(client.download_artifacts(run.info.run_id, "lineage.json"))
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(artifact_text(client, run.info.run_id, "lineage.json"))
     return found
 
 
@@ -295,10 +295,9 @@ def assert_described(
     assert (
         f"[Report]({address}/artifacts/index.html)" in evaluation.data.tags["mlflow.note.content"]
     )
-    page = Path(client.download_artifacts(evaluation.info.run_id, "index.html"))
-    assert page.read_bytes() == (project.folder / "reports/index.html").read_bytes()
-    table = Path(client.download_artifacts(evaluation.info.run_id, "translations.json"))
-    shown = json.loads(table.read_text(encoding="utf-8"))
+    page = artifact_text(client, evaluation.info.run_id, "index.html")
+    assert page == (project.folder / "reports/index.html").read_text("utf-8")
+    shown = json.loads(artifact_text(client, evaluation.info.run_id, "translations.json"))
     tsv = (project.folder / "reports/translations.tsv").read_text(encoding="utf-8").splitlines()
     assert [shown["columns"], *shown["data"]] == [line.split("\t") for line in tsv]
     for run in (run for runs in kinds.values() for run in runs):
@@ -323,8 +322,7 @@ def assert_rebuilt(project: Project, client: Any, runs: list[Any]) -> None:
     assert (origin["workers"], origin["device"]) == (2, "CPU")
     assert origin["cpu_features"] == hardware.cpu_features()
     for record in (runs[0], client.get_run(project.json("reports/sweep.json")["mlflow_run_id"])):
-        path = client.download_artifacts(record.info.run_id, "environment.txt")
-        environment = Path(path).read_text(encoding="utf-8")
+        environment = artifact_text(client, record.info.run_id, "environment.txt")
         hashed = hashlib.sha256(environment.encode()).hexdigest()
         assert lineage(client, record)["environment.sha256"] == hashed
         assert not rebuild.missing(environment)
@@ -489,8 +487,7 @@ def test_what_the_model_attends_to_is_a_page(project: Project) -> None:
     run = client.get_run(found["mlflow_run_id"])
     parent = project.json("metrics/train.json")["mlflow_run_id"]
     assert run.data.tags["mlflow.parentRunId"] == parent
-    logged = Path(client.download_artifacts(run.info.run_id, "attention/index.html"))
-    assert logged.read_text(encoding="utf-8") == text
+    assert artifact_text(client, run.info.run_id, "attention/index.html") == text
     assert run.data.metrics["heads/removable"] == pytest.approx(found["removable"])
     of_training = client.get_run(parent).data.metrics
     assert of_training["heads/positional"] == found["positional"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from seq2sweep.runs import journal
 from seq2sweep.tracking.recorder import Recorder
+from tests.artifacts import artifact_text
 
 STEPS = 20
 ALIAS = "best-of-sweep"
@@ -133,8 +134,7 @@ def check(experiment: Any, recorded: Recorded) -> None:
         assert history(train, key) == [(0, value)], key
     assert [used.dataset.name for used in train.inputs.dataset_inputs] == ["phrasebook"]
     assert [file.path for file in client.list_artifacts(train.info.run_id)] == ["receipt.json"]
-    path = client.download_artifacts(train.info.run_id, "receipt.json")
-    assert Path(path).read_text() == '{"run": "receipt"}'
+    assert artifact_text(client, train.info.run_id, "receipt.json") == '{"run": "receipt"}'
 
     assert evaluation.data.tags["mlflow.parentRunId"] == train.info.run_id
     assert evaluation.data.params == {"beam": "4"}

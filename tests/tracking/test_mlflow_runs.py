@@ -18,6 +18,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, PERMISSION_DEN
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import Experiment, RefusedError
 from seq2sweep.tracking.relay import ATTEMPTS, Relay, UnavailableError
+from tests.artifacts import artifact_text
 from tests.tracking import scenario
 from tests.tracking.unreliable import runs
 
@@ -87,8 +88,7 @@ def test_files_and_folders(run: Run, tmp_path: Path) -> None:
     run.artifact([tmp_path / "params.yaml", tmp_path / "more"])
     stored = [f.path for f in run.client.list_artifacts(run.id)]
     assert stored == ["more", "params.yaml", "reports"]
-    kept = run.client.download_artifacts(run.id, "params.yaml")
-    assert Path(kept).read_text() == "model: {}"
+    assert artifact_text(run.client, run.id, "params.yaml") == "model: {}"
 
 
 # --- going on ------------------------------------------------------------------------------------
@@ -343,8 +343,8 @@ def test_the_alias_leads_to_the_weights(
         [run.experiment_id], filter_string=f"source_run_id = '{run.id}'"
     )
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    weights = mlflow.artifacts.download_artifacts(f"models:/{name}@{ALIAS}/weights")
-    assert Path(weights).read_text() == run.id
+    weights = mlflow.artifacts.load_text(f"models:/{name}@{ALIAS}/weights")
+    assert weights == run.id
     assert json.loads(model.tags["mlflow.modelVersions"]) == [{"name": name, "version": 1}]
 
 
@@ -483,7 +483,7 @@ def test_a_description_has_whole_rows_and_says_how_many_it_lacks(
 
 def test_files_of_a_finished_run_stay_unless_they_are_replaced(run: Run, tmp_path: Path) -> None:
     def text() -> str:
-        return Path(run.client.download_artifacts(run.id, "page.html")).read_text()
+        return artifact_text(run.client, run.id, "page.html")
 
     page = tmp_path / "page.html"
     page.write_text("first")

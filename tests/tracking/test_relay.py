@@ -22,6 +22,7 @@ from seq2sweep.tracking.mlflow_store import KEY, PARENT, Experiment
 from seq2sweep.tracking.outbox import Cursor, Outbox, outboxes
 from seq2sweep.tracking.recorder import CURVES, Recorder, attach
 from seq2sweep.tracking.relay import ATTEMPTS, Relay, UnavailableError
+from tests.artifacts import artifact_text
 from tests.tracking import scenario
 from tests.tracking.scenario import STEPS
 from tests.tracking.unreliable import Killed, runs, steps
@@ -694,10 +695,7 @@ def test_a_report_comes_to_the_newest_run_of_its_evaluation(
     attach(root, name, [page], "third RUN_PAGE")
     assert new().deliver()
     first, second = (experiment.find(key)[0].info.run_id for key in keys)
-    texts = [
-        Path(experiment.client.download_artifacts(run, "index.html")).read_text()
-        for run in (first, second)
-    ]
+    texts = [artifact_text(experiment.client, run, "index.html") for run in (first, second)]
     assert texts == ["first", "third"]
     note = experiment.client.get_experiment(experiment.id).tags["mlflow.note.content"]
     assert note == f"third #/experiments/{experiment.id}/runs/{second}"
@@ -731,8 +729,7 @@ def test_a_report_goes_to_the_run_that_the_stage_knew(
         relay = new()
         assert relay.deliver()
         assert (relay.refused, list(root.iterdir()), files(ids[1])) == ({}, [], [])
-    kept = experiment.client.download_artifacts(ids[0], "index.html")
-    assert Path(kept).read_text() == "page"
+    assert artifact_text(experiment.client, ids[0], "index.html") == "page"
     # What is still here tells more than an id, which another store does not know.
     with Recorder(root, "test", kind="evaluation", name=name) as run:
         attach(root, name, [page], "text", ids[1])

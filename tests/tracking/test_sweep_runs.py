@@ -23,6 +23,7 @@ from seq2sweep.tracking.recorder import Recorder
 from seq2sweep.tracking.relay_thread import sync
 from seq2sweep.tracking.sweep_runs import SweepRecorder
 from tests import rebuild
+from tests.artifacts import artifact_text
 
 HEADER = {"fingerprint": "f" * 64, "vocabulary": {"size": 90}}
 LINEAGE = {"git.commit": "abc", "params.sha256": "of params.yaml"}
@@ -92,8 +93,8 @@ class Sweep:
 
     def lineage(self, run: Any) -> dict[str, Any]:
         """What a run's lineage.json says."""
-        path = self.experiment.client.download_artifacts(run.info.run_id, "lineage.json")
-        found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        client = self.experiment.client
+        found: dict[str, Any] = json.loads(artifact_text(client, run.info.run_id, "lineage.json"))
         return found
 
 
