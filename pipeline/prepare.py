@@ -53,7 +53,10 @@ def prepare(
         ]
         for split in files.SPLITS
     }
-    cleaner = Cleaner(config.prepare, config.data.source, config.data.target)
+    # As `data.own.hold_out` has it of pairs of the training text.
+    in_any_case = config.data.dataset == "files" and bool(config.data.files.held_out)
+    languages = config.data.source, config.data.target
+    cleaner = Cleaner(config.prepare, *languages, in_any_case=in_any_case)
     metrics: dict[str, Any] = {}
     with atomic.whole_folder(project_files.CLEAN) as folder:
         for split in ("valid", "test"):
@@ -176,8 +179,8 @@ def _hold_out(
                 for text, sentence in zip(corpus.texts, pair, strict=True):
                     if is_empty(sentence):
                         raise UserError(
-                            f"{text} line {number} is empty: {split} sentences are never dropped, "
-                            "so fill it in, or remove the line from both sides"
+                            f"{text}: sentence {number} is empty: {split} sentences are never "
+                            "dropped, so fill it in, or remove it from both sides"
                         )
                 yield pair
 

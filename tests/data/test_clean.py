@@ -293,6 +293,34 @@ def test_digests_tell_pairs_with_the_same_text_apart() -> None:
     assert digests[0] == digests[3]
 
 
+@pytest.mark.parametrize("chosen", [(), ("unicode",), ("invisible", "whitespace"), NORMALISERS])
+def test_contamination_is_the_same_sentence_however_few_normalisers_are_chosen(
+    chosen: tuple[str, ...],
+) -> None:
+    cleaner_ = cleaner(normalise=chosen, drop=("contamination",))
+    cleaner_.hold_out("Held  out", "gepr\u00fcft")
+    pairs = [
+        ("Held out", "neu"),
+        ("Held\u00a0out ", "neu"),
+        ("He\u00adld out", "neu"),
+        ("new", "gepru\u0308ft"),
+        ("held out", "neu"),
+    ]
+    assert [pair[0] for pair in kept(cleaner_(pairs))] == ["held out"]
+    # What is kept is written as before.
+    assert kept(cleaner_([("a  b", "c")])) == [
+        ("a  b" if "whitespace" not in chosen else "a b", "c")
+    ]
+
+
+def test_contamination_in_any_case() -> None:
+    config = PrepareConfig(**{**vars(CONFIG), "drop": ("contamination",)})
+    cleaner_ = Cleaner(config, "en", "de", in_any_case=True)
+    assert cleaner_.hold_out("Held OUT", "Geprüft") == ("Held OUT", "Geprüft")
+    pairs = [("HELD out", "neu"), ("new", "GEPRÜFT"), ("Another", "Neu")]
+    assert kept(cleaner_(pairs)) == pairs[2:]
+
+
 def test_a_copy_made_by_pickle_does_the_same() -> None:
     original = cleaner()
     original.hold_out("held out", "vorenthalten")

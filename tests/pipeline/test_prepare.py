@@ -282,7 +282,7 @@ def test_an_empty_held_out_sentence_is_named(provenance: dict[str, Any]) -> None
     write(Path("downloads/dev.de.gz"), ["vorenthalten", "\u200b "])
     described_again = described(Path("downloads"), "dev", ("dev.en", None), ("dev.de.gz", None))
     provenance["splits"]["valid"] = [described_again]
-    assert "downloads/dev.de.gz line 2 is empty: valid sentences" in refused(provenance)
+    assert "downloads/dev.de.gz: sentence 2 is empty: valid sentences" in refused(provenance)
 
 
 def test_no_pair_left_says_why(provenance: dict[str, Any]) -> None:
@@ -309,3 +309,25 @@ def test_phenomena_are_copied_and_counted(provenance: dict[str, Any]) -> None:
     write(project_files.RAW / files.PHENOMENA, ["plural"])
     with pytest.raises(UserError, match=r"phenomena\.txt has 1 lines but the test set 2 sentences"):
         prepare.work(config_of())
+
+
+def test_pairs_that_were_held_out_are_so_in_any_case(provenance: dict[str, Any]) -> None:
+    """By hand, a sentence of validation lies in the training text in another case."""
+    root = Path("downloads")
+    write(root / "train.en", ["HELD out", "a cat"])
+    write(root / "train.de", ["neu", "eine Katze"])
+    train = described(root, "mine", ("train.en", None), ("train.de", None))
+    splits = provenance["splits"] | {"train": [train]}
+    counts = []
+    for held_out in (0, 2):
+        changes: dict[str, Any] = {"data.dataset": "files", "data.folder": "downloads"}
+        changes["data.files.train"] = ["train.en", "train.de"]
+        for split in ("valid", "test"):
+            own = {f"data.files.{split}_pairs": held_out}
+            changes |= own if held_out else {f"data.files.{split}": ["dev.en", "dev.de.gz"]}
+        if not held_out:
+            changes["data.files.test"] = ["test1.en", "test1.de"]
+        prepare.prepare(config_of(**changes), {"splits": splits}, parallel.serial)
+        metrics = json.loads(Path("metrics/prepare.json").read_text())
+        counts.append(metrics["train"]["dropped"]["contamination"])
+    assert counts == [0, 1]

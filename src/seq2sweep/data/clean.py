@@ -173,9 +173,17 @@ class Cleaner:
     A call changes nothing in the cleaner, so copies of it in several processes share the work.
     """
 
-    def __init__(self, config: PrepareConfig, source: str, target: str) -> None:
-        """`source` and `target` are the codes of the languages."""
+    def __init__(
+        self, config: PrepareConfig, source: str, target: str, *, in_any_case: bool = False
+    ) -> None:
+        """`source` and `target` are the codes of the languages.
+
+        in_any_case: whether a sentence in other upper and lower case contaminates too.
+        """
         self.normaliser = Normaliser(config.normalise, config.lowercase)
+        self._whole = Normaliser()
+        self._is_whole = set(NORMALISERS) <= set(self.normaliser.names)
+        self._in_any_case = in_any_case
         self.reasons = tuple(reason for reason in REASONS if reason in config.drop)
         """Those switched on. The last, duplicate, takes all chunks together: see `duplicates`."""
         self._config = config
@@ -187,9 +195,14 @@ class Cleaner:
     def hold_out(self, source: str, target: str, changed: Counter[str] | None = None) -> Pair:
         """Normalise a validation or test pair, and keep its sentences out of training."""
         source, target = self.normaliser(source, changed), self.normaliser(target, changed)
-        self._held_out_sources.add(source)
-        self._held_out_targets.add(target)
+        self._held_out_sources.add(self._alike(source))
+        self._held_out_targets.add(self._alike(target))
         return source, target
+
+    def _alike(self, text: str) -> str:
+        """The same for texts that are one sentence, however few normalisers are chosen."""
+        text = text if self._is_whole else self._whole(text)
+        return text.lower() if self._in_any_case else text
 
     def __call__(self, pairs: Sequence[Pair]) -> Cleaned:
         """Normalise training pairs, drop those with a reason, and count both."""
@@ -235,7 +248,7 @@ class Cleaner:
                 filters.is_other_script(s, from_language) or filters.is_other_script(t, to_language)
             ),
             "contamination": lambda s, t: (
-                s in self._held_out_sources or t in self._held_out_targets
+                self._alike(s) in self._held_out_sources or self._alike(t) in self._held_out_targets
             ),
         }
         return {reason: judges[reason] for reason in self.reasons if reason != "duplicate"}

@@ -1,9 +1,10 @@
 """Pairs of the training text that validation and the final score get, without a leak.
 
 Which they are follows from the text of each pair alone: pairs are ranked by a digest of both
-sentences, and the test set takes the lowest, validation the highest. So neither the order of the
-lines nor the size of the other split matters, and a corpus that grows keeps most of them. What
-training loses is what `prepare` drops as contamination: every pair with one of their sentences.
+sentences, and the test set takes the lowest, validation the highest, of those that share no
+sentence with the test set. So the order of the lines does not matter, nor to the test set the size
+of validation, and a corpus that grows keeps most of them. What training loses is what `prepare`
+drops as contamination: every pair with one of their sentences.
 
 A corpus is known by 8 bytes a sentence. Of connected components of pairs, which would part all
 sentences for good, the largest of a real corpus holds most of it: "Yes." has hundreds of partners.
