@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -95,6 +96,18 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path, page_of: Page) -> No
     assert "100kB there" in shown
     assert "file:///cache/multi30k/dataset/master/data/task1/raw/train.en.gz" in shown
     assert shown.count("missing") == 4
+
+
+def test_passwords_in_a_registry_are_not_shown(tmp_path: Path, page_of: Page) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(REGISTRY, own)
+    for path in own.rglob("*.yaml"):
+        text = path.read_text("utf-8")
+        path.write_text(text.replace("https://raw.", "https://user:hunter2@raw."), "utf-8")
+    config = config_of("multi30k-en-de", tmp_path, **{"data.folder": str(own)})
+    plan = data_plan(config)
+    assert "https://raw.githubusercontent.com/" in page_of(plan)
+    assert "hunter2" not in page_of(plan) + json.dumps(plan)
 
 
 def test_a_disk_that_is_too_small_is_said(tmp_path: Path, page_of: Page) -> None:

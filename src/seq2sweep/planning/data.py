@@ -15,6 +15,7 @@ from typing import Any
 from seq2sweep import console
 from seq2sweep.config import Config, DataConfig
 from seq2sweep.data import download, files, sources
+from seq2sweep.data.download import receipts
 from seq2sweep.data.own import own_files
 from seq2sweep.data.treebank import corpora
 from seq2sweep.data.treebank.trees import read_trees
@@ -71,7 +72,7 @@ def data_plan(
             "bytes": archive.bytes,
             "complete": archive.file not in absent,
             "there": absent.get(archive.file, archive.bytes or 0),
-            "from": sources.mirrored(archive.addresses[0], config.download.mirrors),
+            "from": receipts.shown(sources.mirrored(archive.addresses[0], config.download.mirrors)),
         }
         for archive in archives
     ]
