@@ -22,6 +22,7 @@ class Page:
     etag: a counter in it (`{}`) makes it another one for each request.
     range_shift: sends, and says so, a part that begins this many bytes off.
     silent: seconds to say nothing before the connection is cut.
+    redirect: where to go instead; the content comes with it.
     """
 
     content: bytes = b""
@@ -102,7 +103,10 @@ class _Handler(BaseHTTPRequestHandler):
             wait = {} if page.retry_after is None else {"Retry-After": page.retry_after}
             self._refuse(request, page.statuses.pop(0), wait)
         elif page.redirect is not None:
-            self._refuse(request, 302, {"Location": page.redirect})
+            request.status = 302
+            length = str(len(page.content))
+            self._head(302, {"Location": page.redirect, "Content-Length": length})
+            self._body(request, page, memoryview(page.content))
         else:
             self._answer(request, page, len(server.asked(path)))
 

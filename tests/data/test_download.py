@@ -157,6 +157,14 @@ def test_redirects_are_followed_with_the_range(tmp_path: Path, server: Server) -
     assert starts(server, "/there") == [0, 1000]
 
 
+def test_what_a_redirect_says_besides_is_not_read(tmp_path: Path, server: Server) -> None:
+    server.pages["/x"] = Page(OTHER, redirect="/good", block=1000, pause=0.05)
+    fetch(tmp_path, archive(server.address("/x")))
+    assert (tmp_path / "x.tgz").read_bytes() == CONTENT
+    [request] = server.asked("/x")
+    assert request.sent < len(OTHER)
+
+
 # The page, what the message says, and how often it is asked.
 REFUSED: dict[str, tuple[Page, str, int]] = {
     "truncated": (Page(CONTENT[:1234]), "serves 1234 bytes instead of 300000", 1),
@@ -252,6 +260,19 @@ def test_a_trickle_counts_as_a_failure(
     assert len(asked) == 5
     assert sorted(set(asked)) == asked  # each went on where the one before was given up
     assert starts(server, "/good")[0] > asked[-1]
+
+
+def test_answers_that_are_all_cut_soon_count_as_failures(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each brings something, and none takes as long as the window."""
+    monkeypatch.setattr(transfer, "SLOW_WINDOW", 0.1)
+    monkeypatch.setattr(transfer, "SLOWEST", 10_000_000)
+    server.pages["/x"] = Page(CONTENT, cut_after=100)
+    fetch(tmp_path, archive(server.address("/x"), server.address("/good")))
+    assert (tmp_path / "x.tgz").read_bytes() == CONTENT
+    assert starts(server, "/good") == [starts(server)[-1] + 100]
+    assert starts(server)[-1] < len(CONTENT) - 200
 
 
 def test_a_silent_server_counts_as_a_failure(

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -330,6 +331,21 @@ def test_a_device_without_room_is_an_error_of_the_system(tmp_path: Path, server:
     with pytest.raises(OSError, match="No space left"):
         fetch(tmp_path, archive(server.address("/x")))
     assert not (tmp_path / "x").exists()
+
+
+def test_what_grew_before_the_lock_was_had_is_counted(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, path = transfer.try_lock, tmp_path / "x.partial"
+
+    def grown(*arguments: Any) -> bool:
+        if not path.stat().st_size:
+            path.write_bytes(CONTENT[:5000])  # by the process that had it
+        return lock(*arguments)
+
+    monkeypatch.setattr(transfer, "try_lock", grown)
+    assert fetch(tmp_path, archive(server.address("/x"))) == CONTENT
+    assert starts(server) == [5000]
 
 
 def test_a_file_system_without_locks_is_told(

@@ -10,7 +10,7 @@ import http.client
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import fsspec.core
 import requests
@@ -100,10 +100,25 @@ def _open_http(address: str, start: int, validator: str | None) -> Body | None:
     return body
 
 
+class _Session(requests.Session):
+    """It follows no redirect: requests reads the body of each to its end first, however long."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        return None
+
+
 def _get(address: str, headers: dict[str, str]) -> requests.Response:
     timeout = (CONNECT_TIMEOUT, READ_TIMEOUT)
     try:
-        return requests.get(address, headers=headers, stream=True, timeout=timeout)
+        with _Session() as session:
+            for _ in range(session.max_redirects):
+                response = session.get(address, headers=headers, stream=True, timeout=timeout)
+                target = super(_Session, session).get_redirect_target(response)
+                if target is None:
+                    return response
+                response.close()
+                address = urljoin(response.url, target)
+            raise requests.TooManyRedirects
     except requests.TooManyRedirects:
         raise UnavailableError("redirects in a circle", tries=1) from None
     except requests.exceptions.SSLError:

@@ -146,9 +146,9 @@ def partial_file(path: Path, bar: tqdm[Any], stop: threading.Event) -> Iterator[
     told = False
     while True:
         with path.open("ab", buffering=0) as stream:
-            partial = Partial(path, stream, bar, stop)
             locked = try_lock(stream.fileno(), path, "download.folder")
             if locked and leads_to(path, stream.fileno()):
+                partial = Partial(path, stream, bar, stop)  # not before: another's still grows
                 try:
                     yield partial
                 finally:
@@ -158,7 +158,8 @@ def partial_file(path: Path, bar: tqdm[Any], stop: threading.Event) -> Iterator[
             if not told:
                 console.say(f"{path.name}: another process is downloading it; waiting")
             told = True
-            partial.pause(LOCK_POLL)
+            if stop.wait(LOCK_POLL):
+                raise StoppedError
 
 
 def transfer(address: str, archive: Archive, partial: Partial) -> dict[str, Any]:
@@ -181,16 +182,21 @@ def transfer(address: str, archive: Archive, partial: Partial) -> dict[str, Any]
 
 def _complete(address: str, archive: Archive, partial: Partial) -> bool:
     """Fetch what the partial file lacks, trying again; whether all of it came in one answer."""
-    tries = 0
+    tries, began, had = 0, time.monotonic(), partial.furthest
     while True:
-        before, began = partial.furthest, time.monotonic()
+        before = partial.furthest
         try:
             return _ask(address, archive, partial)
         except UnavailableError as error:
-            gained, seconds = partial.furthest - before, time.monotonic() - began
-            # A trickle brings something each time, and would go on for ever.
-            trickle = seconds >= SLOW_WINDOW and gained < SLOWEST * seconds
-            tries = 1 if gained and not trickle else tries + 1  # 1: this failure is the first
+            # A trickle, or an answer that is cut again and again, brings something each time, and
+            # would go on for ever: so the window is longer than an answer.
+            seconds = time.monotonic() - began
+            whole = seconds >= SLOW_WINDOW
+            trickle = whole and partial.furthest - had < SLOWEST * seconds
+            if whole and not trickle:
+                began, had = time.monotonic(), partial.furthest
+            # 1: this failure is the first.
+            tries = 1 if partial.furthest > before and not trickle else tries + 1
             if tries >= error.tries:
                 raise
             delay = FIRST_DELAY * 2 ** (tries - 1) * random.uniform(0.75, 1.25)
