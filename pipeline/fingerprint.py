@@ -16,8 +16,10 @@ from seq2sweep.stages import stage
 
 def work(config: Config) -> None:
     project = Path.cwd()
-    # A folder that data is made from may hold code, as ours do.
-    meaning = {"folder": code_fingerprint.of_folder(Path(config.data.folder))}
+    # A folder that data is made from holds code or a registry, as ours do; any other holds text,
+    # which may be a translation to Python in train.py.
+    text = config.data.dataset in ("files", "ptb")
+    meaning = {"folder": code_fingerprint.of_folder(Path(config.data.folder), bytewise=text)}
     for name in dvc_stages.stage_names(project):
         if name != dvc_stages.FINGERPRINT:
             meaning[name] = code_fingerprint.of_parts(dvc_stages.code(project, name))

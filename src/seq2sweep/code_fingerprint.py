@@ -98,11 +98,15 @@ def modules(program: str, *roots: Path, whole: bool = False) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def of_folder(folder: Path) -> str:
-    """sha256 (hex) of the files of a folder, or of one file, by their meaning and names."""
+def of_folder(folder: Path, *, bytewise: bool = False) -> str:
+    """sha256 (hex) of the files of a folder, or of one file, by their meaning and names.
+
+    bytewise: of a folder without code; every byte has a meaning.
+    """
     _look_again()
+    of_file = _of_bytes if bytewise else _of_file
     return _of_all(
-        f"{path.relative_to(folder).as_posix()} {_of_file(path)}"
+        f"{path.relative_to(folder).as_posix()} {of_file(path)}"
         for path in (folder.rglob("*") if folder.is_dir() else [folder])
         if "__pycache__" not in path.parts and path.is_file()
     )
@@ -283,6 +287,10 @@ def _of_file(file: Path) -> str:
             return _of_yaml(_text_of(file))
     if file.suffix == ".css":
         return _sha256(" ".join(re.sub(r"/\*.*?\*/", " ", _text_of(file), flags=re.DOTALL).split()))
+    return _of_bytes(file)
+
+
+def _of_bytes(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

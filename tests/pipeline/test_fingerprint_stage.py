@@ -10,12 +10,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from seq2sweep import code_fingerprint
+from pipeline import fingerprint
+from seq2sweep import code_fingerprint, presets
+from seq2sweep import config as configuration
 from seq2sweep.code_fingerprint import IMPORTS, MARK, differences, modules, of_parts, parts
+from seq2sweep.jobs import dvc_stages
 from tests.clone import copy_project
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +45,28 @@ class Copy:
     def members(self) -> dict[str, set[Path]]:
         """The modules that are part of each stage."""
         return {s: set(modules(f"pipeline.{s}", *self.roots).values()) for s in STAGES}
+
+
+@pytest.mark.parametrize(("dataset", "counts"), [("phrasebook", False), ("files", True)])
+def test_a_comment_counts_in_a_text_and_not_in_code(
+    dataset: str, counts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text may be a translation to Python."""
+    monkeypatch.chdir(tmp_path)
+    changes: dict[str, Any] = {"data.dataset": dataset, "data.folder": "mine"}
+    if dataset == "files":
+        held_out = {"data.files.valid_pairs": 10, "data.files.test_pairs": 10}
+        changes |= {"data.files.train": ["train.en", "train.py"]} | held_out
+    config = configuration.with_changes(presets.load("phrasebook").config, changes)
+    monkeypatch.setattr(dvc_stages, "stage_names", lambda project: [])
+    (tmp_path / "mine").mkdir()
+
+    def meaning(text: str) -> str:
+        (tmp_path / "mine/train.py").write_text(text)
+        fingerprint.work(config)
+        return str(json.loads((tmp_path / dvc_stages.CODE_FILE).read_text())["folder"])
+
+    assert (meaning("f(x)\n") != meaning("f( x)  # y\n")) == counts
 
 
 @pytest.fixture(scope="module")
