@@ -97,7 +97,9 @@ def require_positions(bitext: Bitext, split: str, most: int) -> None:
     for side, lengths in (("source", bitext.source_lengths), ("target", bitext.target_lengths)):
         line = int(lengths.argmax())
         if lengths[line] > most:
-            mend = "lower prepare.max_words" if split == "train" else "leave it out of the set"
+            mend = "leave it out of the set"
+            if split == "train":
+                mend = "leave it out (prepare.max_words, where it is not a tree)"
             raise UserError(
                 f"line {line + 1} of the {split} set has {lengths[line]} tokens as {side}, and the "
                 f"model's learned positions are for {most}: {mend}, or use a model that computes "

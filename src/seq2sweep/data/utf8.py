@@ -1,7 +1,7 @@
 """The 256 bytes of UTF-8 as tokens: nothing is learned, and there is no text without them.
 
 A byte is the token of its number after the special ones, so that one character is one to four
-tokens. Text comes back exactly; bytes that are no UTF-8, which a model can write, as U+FFFD.
+tokens. Clean text comes back exactly; bytes that are no UTF-8, which a model can write, as U+FFFD.
 """
 
 from __future__ import annotations
