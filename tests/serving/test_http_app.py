@@ -310,6 +310,23 @@ def test_lack_of_memory_ends_a_stream_with_a_line(
     ]
 
 
+def test_a_part_that_takes_too_long_ends_a_stream_with_a_line(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = threading.Event()
+
+    def parts(*_: Any) -> Iterator[Part]:
+        yield Part(0, "alpha ")
+        held.wait(20)
+
+    monkeypatch.setattr(http_app, "stream", parts)
+    monkeypatch.setattr(http_app, "SECONDS", 0.5)
+    answer = start().post("/stream", {"text": "alpha beta gamma"})
+    held.set()
+    last = json.loads(answer.text.splitlines()[-1])
+    assert last == {"error": "not done in 0.5 seconds: send less text, or try again"}
+
+
 def test_what_the_end_of_the_server_gives_up_is_told(start: Start) -> None:
     client = start()
     held, begun = threading.Event(), threading.Event()
@@ -409,15 +426,16 @@ def until(true: Callable[[], bool]) -> None:
 
 
 @pytest.mark.skipif(not products._LAID_OUT, reason="PyTorch lays out nothing here")
+@pytest.mark.parametrize("kind", [made_up_models.PAPER, "recurrent", "convolutional", "bytenet"])
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_all_searches_share_one_copy_of_the_weights(
-    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, precision: str
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, precision: str, kind: str
 ) -> None:
     if precision == "bf16" and torch.bfloat16 not in products._LAID_OUT:
         pytest.skip("no products in bfloat16 here")
     evaluate = dataclasses.replace(tiny_config.evaluate, precision=precision)
     config = dataclasses.replace(tiny_config, evaluate=evaluate)
-    client = Client(made_up_models.translator(tmp_path, config, tiny_corpus))
+    client = Client(made_up_models.translator(tmp_path, config, tiny_corpus, kind))
     try:
         assert client.post("/stream", {"text": LINES[0]}).status_code == 200
         kept = set(client.answers._laid_out)

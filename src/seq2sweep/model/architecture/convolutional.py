@@ -53,8 +53,8 @@ class Normalised(nn.Module):
         self._fixed: Tensor | None = None
 
     def forward(self, x: Tensor, fixed: dict[Normalised, Tensor] | None = None) -> Tensor:
-        """[..., in] to [..., out]."""
-        return linear(x, self.weight() if fixed is None else fixed[self], self.bias)
+        """[..., in] to [..., out]; not `linear` of a new W, which `laid_out` would keep."""
+        return linear(x, fixed[self], self.bias) if fixed else F.linear(x, self.weight(), self.bias)
 
     def weight(self) -> Tensor:
         """W: [out, in], by a kernel that takes a third of the time of plain operations."""
