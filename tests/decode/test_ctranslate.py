@@ -12,7 +12,7 @@ import torch
 
 from seq2sweep import presets
 from seq2sweep.config import TransformerConfig
-from seq2sweep.data.vocabulary import EOS
+from seq2sweep.data.vocabulary import BOS, EOS
 from seq2sweep.decode import ctranslate
 from seq2sweep.decode.beam import search
 from seq2sweep.errors import UserError
@@ -75,6 +75,28 @@ def finds_what_ours_finds(model_config: TransformerConfig, beam: int, tmp_path: 
         )[0][0].pieces  # fmt: skip
         ((theirs, *_),) = engine([row], n_best=beam)
         assert theirs.pieces == (ours[:-1] if ours[-1] == EOS else ours)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_as_many_tokens_as_there_are_positions(positions: str, tmp_path: Path) -> None:
+    """More than CTranslate2 takes by itself, and no more than it has positions for."""
+    model = randomised(small(positions=positions), seed=4).eval()
+    config = settings(beam=1, max_input_tokens=1500, max_extra_tokens=30)
+    longest = ctranslate.most_tokens(config)
+    ctranslate.export(model, tmp_path / "exported", longest=longest)
+    most = min(longest, model.max_length)
+    length = {"sinusoidal": 1529, "learned": 1024}[positions]
+    source = padded([min(most, 1500)])
+    source[0, -1] = EOS
+    engine = ctranslate.Search(tmp_path / "exported", config, 1, shortest=length, max_length=most)
+    [[found]] = engine([source[0].tolist()], n_best=1)
+    assert len(found.pieces) == length
+    target = found.pieces[:40]
+    [theirs] = engine.log_probs([source[0].tolist()], [target])
+    with torch.no_grad():
+        logits = model(source, torch.tensor([[BOS, *target]]))
+    ours = logits[0].float().log_softmax(dim=-1)[torch.arange(41), torch.tensor([*target, EOS])]
+    torch.testing.assert_close(torch.tensor(theirs), ours, rtol=1e-4, atol=1e-4)
 
 
 def test_what_it_does_not_know_is_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import math
 import pickle
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,12 @@ from seq2sweep.data import utf8
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.decode import forced, streaming
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import search
 from seq2sweep.decode.exported_weights import choose
 from seq2sweep.errors import UserError
+from seq2sweep.evaluate.attention import attention_maps
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.storage.atomic import sha256
@@ -311,10 +314,13 @@ def test_models_that_do_not_go_together_are_one_line(
     prepare = json.loads((folder / RECEIPT).read_text())["config"]["prepare"]
     cased = {"config": {"prepare": prepare | {"lowercase": False}}}
     foreign = {"lineage": {"data.vocabulary": "another"}}
+    data = json.loads((folder / RECEIPT).read_text())["config"]["data"]
+    french = {"config": {"data": data | {"target": "fr"}}}
     Path("lines").write_text("alpha\n")
     for other, further, problem in (
         (another(folder, "cased", cased), [], "model 2 was trained with prepare.lowercase False"),
         (another(folder, "foreign", foreign), [], "was trained with another vocabulary"),
+        (another(folder, "french", french), [], "translates en to fr, model 1 en to de: an ensem"),
         (folder, ["--engine", "ctranslate2"], "an ensemble goes with this program's own search"),
     ):
         command = ["translate", "lines", "--weights", str(folder), "--weights", str(other)]
@@ -328,6 +334,31 @@ def test_an_ensemble_has_one_vocabulary(config: Config, folder: Path, tiny_corpu
     opened[1].vocabulary = Vocabulary(utf8.MODEL)
     with pytest.raises(UserError, match="model 2 has another vocabulary than model 1"):
         Translator.together(opened)
+
+
+@pytest.mark.usefixtures("project")
+def test_lack_of_memory_is_one_line(
+    folder: Path,
+    tiny_corpus: Corpus,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB")
+
+    Path("lines").write_text("alpha\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"alpha\n")))
+    trained = ["--weights", str(folder), "--vocabulary", str(tiny_corpus.vocabulary)]
+    for module, name, command, mend in (
+        (streaming, "_final", ["translate", "--interactive"], "type a shorter line, or lower"),
+        (forced, "_log_probabilities", ["score-pairs", "lines", "lines"], "lower evaluate.tokens"),
+        (attention_maps, "maps", ["attend", "alpha"], "give shorter sentences"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, refuse)
+            assert main([*command, *trained]) == 1
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert re.search(rf"out of memory \(OutOfMemoryError: .* 9.00 GiB\): {mend}", line), line
 
 
 @pytest.mark.usefixtures("project")

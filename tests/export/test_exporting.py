@@ -262,6 +262,22 @@ def test_two_exports_to_a_folder_do_not_mix(made: Any, tmp_path: Path) -> None:
     assert [path.name for path in folder.parent.iterdir()] == ["exported"]
 
 
+def test_a_folder_that_comes_meanwhile_stays(made: Any, tmp_path: Path) -> None:
+    model, pairs = made()
+    folder = tmp_path / "exported"
+
+    class Slow(Safetensors):
+        def write(self, translator: Translator, beside: Path) -> None:
+            super().write(translator, beside)
+            folder.mkdir()
+            (folder / "notes").write_text("mine")
+
+    with pytest.raises(UserError, match="exported exists: name a folder that does not"):
+        exporting.export(model, Slow(), folder, *pairs)
+    assert [path.name for path in tmp_path.rglob("*") if path.parent == folder] == ["notes"]
+    assert not list(tmp_path.glob(".*.partial"))
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 

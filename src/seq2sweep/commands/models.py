@@ -26,6 +26,7 @@ from seq2sweep.storage.atomic import write_whole
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from seq2sweep.evaluate.attention.attention_maps import Choice, Maps
+    from seq2sweep.evaluate.translator import Translator
 
 EXAMPLES = (
     'echo "The cat is sleeping." | seq2sweep translate',
@@ -122,13 +123,16 @@ def _interact(options: argparse.Namespace) -> None:
     if sys.stdin is None:
         raise UserError("standard input is closed: there is nobody to type")
     translator = opened_together(options)
+    from seq2sweep.hardware import memory_by
+
     try:
         for line in _typed():
             if translator.vocabulary.symbols is not None:  # trees come whole
                 print(translator.translate([line])[0][0].text, end="")
             else:
-                for part in translator.stream([line]):
-                    print(part.text, end="", flush=True)
+                with memory_by("type a shorter line, or lower evaluate.beam"):
+                    for part in translator.stream([line]):
+                        print(part.text, end="", flush=True)
             print(flush=True)
     except KeyboardInterrupt:
         print()
@@ -171,6 +175,7 @@ def _add_score_pairs(commands: Commands) -> None:
 
 def _score_pairs(options: argparse.Namespace) -> None:
     from seq2sweep.evaluate.pair_scores import count_pairs, scores_of
+    from seq2sweep.hardware import memory_by
     from seq2sweep.train.loss import perplexity
 
     given = opened_together(options), options.source, options.target
@@ -178,7 +183,7 @@ def _score_pairs(options: argparse.Namespace) -> None:
     pairs = count_pairs(*given)
     # On a terminal the scores themselves show how far it is.
     bar = tqdm(total=pairs, disable=sys.stdout.isatty(), **console.bar("score", "pairs"))
-    with bar:
+    with bar, memory_by("lower evaluate.tokens_per_batch"):
         for some in scores_of(*given):
             for score in some:
                 total, tokens = total + score.log_probability, tokens + score.tokens
@@ -236,8 +241,7 @@ def _add_attend(commands: Commands) -> None:
 
 
 def _attend(options: argparse.Namespace) -> None:
-    from seq2sweep.evaluate.attention import attention_maps, head_numbers
-    from seq2sweep.report.attention import attention_figure, attention_page
+    from seq2sweep.hardware import memory_by
 
     kind = options.out.suffix.lower()
     if kind not in (".html", ".svg", ".json"):
@@ -247,6 +251,17 @@ def _attend(options: argparse.Namespace) -> None:
             f"{len(options.sentences)} sentences but {len(options.target)} --target: give one each"
         )
     translator = opened(options)
+    with memory_by("give shorter sentences"):
+        text = _shown_attention(options, translator, kind)
+    write_whole(options.out, text)
+    print(f"{options.out} shows what the model attends to")
+
+
+def _shown_attention(options: argparse.Namespace, translator: Translator, kind: str) -> str:
+    """The file that is asked for, of the kind .html, .svg or .json."""
+    from seq2sweep.evaluate.attention import attention_maps, head_numbers
+    from seq2sweep.report.attention import attention_figure, attention_page
+
     pairs = attention_maps.pairs(translator, options.sentences, options.target)
     model, vocabulary = translator.model, translator.vocabulary
     first = attention_maps.maps(model, vocabulary, pairs[0])
@@ -254,19 +269,15 @@ def _attend(options: argparse.Namespace) -> None:
         first, options.of, options.layer, options.head, options.word, words=not options.tokens
     )
     if kind == ".svg":
-        text = attention_figure.draw(first, *chosen, words=not options.tokens)
-    else:
-        maps: list[Maps] = []
-        with tqdm(total=len(pairs) + first.heads, **console.bar("measure", "passes")) as bar:
-            numbers = head_numbers.measure(model, vocabulary, pairs, bar.update, maps.append)
-        if kind == ".json":
-            text = attention_page.as_json(maps, numbers)
-        else:
-            steps = ", ".join(map(str, translator.steps))
-            about = f"{options.model or options.weights or MODEL}, checkpoints {steps}"
-            text = attention_page.render(maps, numbers, about, chosen)
-    write_whole(options.out, text)
-    print(f"{options.out} shows what the model attends to")
+        return attention_figure.draw(first, *chosen, words=not options.tokens)
+    maps: list[Maps] = []
+    with tqdm(total=len(pairs) + first.heads, **console.bar("measure", "passes")) as bar:
+        numbers = head_numbers.measure(model, vocabulary, pairs, bar.update, maps.append)
+    if kind == ".json":
+        return attention_page.as_json(maps, numbers)
+    steps = ", ".join(map(str, translator.steps))
+    about = f"{options.model or options.weights or MODEL}, checkpoints {steps}"
+    return attention_page.render(maps, numbers, about, chosen)
 
 
 def choose(

@@ -40,12 +40,14 @@ def export(
     folder: Path,
     tokens: Sequence[str] | None = None,
     quantization: str | None = None,
+    longest: int = LEARNED_POSITIONS,
 ) -> None:
     """Write the model into a folder that is empty or not there yet.
 
     tokens: the text of each piece, the first those of `vocabulary.SPECIAL`; None: its id.
-    quantization: how its weights are stored, as CTranslate2 names it; None: in float32. Raises
-    UserError for what `known` refuses, and when the package is missing.
+    quantization: how its weights are stored, as CTranslate2 names it; None: in float32. longest:
+    how many tokens of a side sinusoids are for, `most_tokens` of a search. Raises UserError for
+    what `known` refuses, and when the package is missing.
     """
     engine = _engine()
     config = known(model)
@@ -64,7 +66,7 @@ def export(
         (spec.encoder, model.encoder, model.source_positions, model.source_embedding),
         (spec.decoder, model.decoder, model.target_positions, model.target_embedding),
     ):
-        side.position_encodings.encodings = _array(_table(positions))
+        side.position_encodings.encodings = _array(_table(positions, longest))
         side.scale_embeddings = True
         for made, layer in zip(side.layer, layers, strict=True):
             assert isinstance(layer, EncoderLayer | DecoderLayer)
@@ -123,13 +125,19 @@ def known(model: Architecture) -> TransformerConfig:
     return config
 
 
+def most_tokens(config: EvaluateConfig) -> int:
+    """Of a side in a search, EOS included."""
+    return max(LEARNED_POSITIONS, config.max_input_tokens + config.max_extra_tokens)
+
+
 class Search:
     """CTranslate2's beam search as a `decode.beam.Engine`, of an exported folder, on the CPU.
 
     config.length_penalty must be power: the paper's is not among those that it knows. shortest and
     longest: bounds on the pieces of a translation, without EOS; without `longest` it has at most
-    `max_extra_tokens` more than the longest sentence of its batch. tokens: as for `export`;
-    compute_type: as CTranslate2 names it, `default` being that of the weights where the CPU has it.
+    `max_extra_tokens` more than the longest sentence of its batch, and no more than the model has
+    positions, max_length. tokens: as for `export`; compute_type: as CTranslate2 names it, `default`
+    being that of the weights where the CPU has it.
     """
 
     def __init__(
@@ -141,13 +149,14 @@ class Search:
         longest: int | None = None,
         tokens: Sequence[str] | None = None,
         compute_type: str = "float32",
+        max_length: int = LEARNED_POSITIONS,
     ) -> None:
         if config.length_penalty != "power" and config.alpha:
             raise UserError(
                 "CTranslate2 divides by length ** alpha: set evaluate.length_penalty to power"
             )
         self.config, self.shortest, self.longest = config, shortest, longest
-        self.tokens = tokens
+        self.tokens, self.max_length = tokens, max_length
         self.ids = {token: piece for piece, token in enumerate(tokens or ())}
         self.translator = _engine().Translator(
             str(folder), device="cpu", compute_type=compute_type, inter_threads=1,
@@ -163,7 +172,8 @@ class Search:
             num_hypotheses=n_best,
             length_penalty=self.config.alpha,
             min_decoding_length=self.shortest,
-            max_decoding_length=limit,
+            max_input_length=0,  # else it cuts at 1024, without a word
+            max_decoding_length=min(limit, self.max_length),
             suppress_sequences=[[self._token(PAD)], [self._token(BOS)]],
             return_scores=True,
         )
@@ -182,6 +192,7 @@ class Search:
         found = self.translator.score_batch(
             [list(map(self._token, source)) for source in sources],
             [list(map(self._token, target)) for target in targets],
+            max_input_length=0,
         )
         return (one.log_probs for one in found)
 
@@ -209,9 +220,9 @@ def _array(tensor: Tensor) -> Any:
     return tensor.detach().float().cpu().numpy().copy()
 
 
-def _table(positions: Positions) -> Tensor:
+def _table(positions: Positions, longest: int) -> Tensor:
     table = positions.table
-    return table if positions.learned else sinusoids(LEARNED_POSITIONS, table.size(1))
+    return table if positions.learned else sinusoids(longest, table.size(1))
 
 
 def _norm(made: Any, norm: Any) -> None:

@@ -108,13 +108,21 @@ class Translator:
     def together(cls, members: Sequence[Translator]) -> Translator:
         """An ensemble of the members, `decode.ensemble`, which searches as the first one does.
 
-        Raises UserError where one has another vocabulary, or normalises text in another way.
+        Raises UserError where one has another vocabulary, other languages, or normalises text in
+        another way.
         """
         first = members[0]
         for number, other in enumerate(members[1:], start=2):
             if other.vocabulary.fingerprint != first.vocabulary.fingerprint:
                 raise UserError(
                     f"model {number} has another vocabulary than model 1: an ensemble has one"
+                )
+            # Any two models of bytes have the same vocabulary.
+            ours, theirs = (one.settings["data"] for one in (first, other))
+            pairs = [f"{data['source']} to {data['target']}" for data in (ours, theirs)]
+            if pairs[0] != pairs[1]:
+                raise UserError(
+                    f"model {number} translates {pairs[1]}, model 1 {pairs[0]}: an ensemble has one"
                 )
             ours, theirs = (one.settings["prepare"] for one in (first, other))
             for key in ("normalise", "lowercase"):
@@ -232,5 +240,7 @@ class Translator:
         from seq2sweep.decode import ctranslate
 
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "exported"
-        ctranslate.export(self.model, folder)
-        return ctranslate.Search(folder, self.config, available_cpus())
+        longest = ctranslate.most_tokens(self.config)
+        ctranslate.export(self.model, folder, longest=longest)
+        most = min(longest, self.model.max_length)
+        return ctranslate.Search(folder, self.config, available_cpus(), max_length=most)

@@ -63,8 +63,7 @@ def _write(
     references: Sequence[str],
     on_done: Callable[[int], object],
 ) -> Agreement:
-    if folder.exists() or folder.is_symlink():
-        raise UserError(f"{folder} exists: name a folder that does not, or remove it")
+    _check_new(folder)
     with whole_folder(folder) as beside:
         try:
             form.write(translator, beside)
@@ -80,4 +79,10 @@ def _write(
                 f"{form.title} does not say what the model says ({found}; {problem}): {folder} is "
                 "not written"
             )
+        _check_new(folder)  # it has taken minutes
     return found
+
+
+def _check_new(folder: Path) -> None:
+    if folder.exists() or folder.is_symlink():
+        raise UserError(f"{folder} exists: name a folder that does not, or remove it")

@@ -54,7 +54,8 @@ class Ctranslate2(Format):
     def write(self, translator: Translator, folder: Path) -> None:
         vocabulary = translator.vocabulary
         tokens = vocabulary.tokens(range(len(vocabulary)))
-        ctranslate.export(translator.model, folder, tokens, self.quantize)
+        longest = ctranslate.most_tokens(translator.config)
+        ctranslate.export(translator.model, folder, tokens, self.quantize, longest)
         (folder / MODEL_NAME).write_bytes(translator.vocabulary.model)
 
     def opened(self, folder: Path, translator: Translator) -> _Opened:
@@ -65,6 +66,7 @@ class Ctranslate2(Format):
             available_cpus(),
             tokens=vocabulary.tokens(range(len(vocabulary))),
             compute_type="default" if self.quantize else "float32",
+            max_length=min(ctranslate.most_tokens(translator.config), translator.model.max_length),
         )
         return _Opened(engine, translator)
 

@@ -189,11 +189,8 @@ class Answers:
                 yield json.dumps(said, ensure_ascii=False) + "\n"
                 try:
                     part = await _answer(self.batcher.run(next_part))
-                except (FullError, TimeoutError):
-                    yield json.dumps({"error": "too many requests: try again"}) + "\n"
-                    return
-                except OperationalError as error:
-                    yield json.dumps({"error": first_line(error)}) + "\n"
+                except (FullError, TimeoutError, OperationalError) as error:
+                    yield json.dumps({"error": _said(error)}) + "\n"
                     return
         finally:
             self._streams -= 1
@@ -217,6 +214,14 @@ class Answers:
         if not numbers:
             raise UserError("this model has no attention to show")
         return attention_page.render(maps, numbers, "")
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, FullError):
+        return "too many requests wait: try again in a second"
+    if isinstance(error, TimeoutError):
+        return f"not done in {SECONDS} seconds: {SEND_LESS}, or try again"
+    return first_line(error)
 
 
 def _check_drawn(tokens: Sequence[int]) -> None:
@@ -270,14 +275,10 @@ def app(answers: Answers, token: str | None, hosts: frozenset[str]) -> ASGIApp:
         return JSONResponse({"status": "ok"})
 
     made.add_exception_handler(UserError, lambda _, error: refusal(422, str(error)))
-    made.add_exception_handler(
-        FullError, lambda _, error: refusal(429, "too many requests wait: try again in a second")
-    )
-    made.add_exception_handler(
-        TimeoutError, lambda _, error: refusal(503, f"not done in {SECONDS} seconds: try again")
-    )
+    made.add_exception_handler(FullError, lambda _, error: refusal(429, _said(error)))
     # Such as lack of memory, which one with fewer texts may not meet.
-    made.add_exception_handler(OperationalError, lambda _, error: refusal(503, str(error)))
+    for error in (TimeoutError, OperationalError):
+        made.add_exception_handler(error, lambda _, error: refusal(503, _said(error)))
     made.add_exception_handler(HTTPException, _http_error)
     return Guard(made, token, hosts)
 
