@@ -27,6 +27,11 @@ from seq2sweep.tracking import lineage
 ROOT = Path(__file__).parents[1]
 FIGURES = Path("docs/figures")
 CORE = ("src/seq2sweep/model", "src/seq2sweep/train")
+OTHERS = tuple(
+    Path(f"src/seq2sweep/model/architecture/{name}.py")
+    for name in ("bytenet", "convolutional", "recurrent")
+)
+"""Architectures of Table 2's other models: all that is measured here is of Transformers."""
 TRAINING = (
     *CORE,
     *(f"benchmarks/{name}.py" for name in ("contenders", "handwritten", "sizes", "toolkits")),
@@ -155,7 +160,8 @@ def record(name: str) -> Path:
 
 
 def _files(place: Path) -> list[Path]:
-    found = [place] if place.suffix == ".py" else sorted(place.rglob("*.py"))
+    others = {ROOT / other for other in OTHERS}
+    found = [place] if place.suffix == ".py" else sorted({*place.rglob("*.py")} - others)
     assert found, f"{place} has no code"
     return found
 
