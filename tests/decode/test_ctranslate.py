@@ -12,7 +12,7 @@ import torch
 
 from seq2sweep import presets
 from seq2sweep.config import TransformerConfig
-from seq2sweep.data.vocabulary import BOS, EOS
+from seq2sweep.data.vocabulary import BOS, EOS, PAD
 from seq2sweep.decode import ctranslate
 from seq2sweep.decode.beam import search
 from seq2sweep.errors import UserError
@@ -91,12 +91,20 @@ def test_as_many_tokens_as_there_are_positions(positions: str, tmp_path: Path) -
     engine = ctranslate.Search(tmp_path / "exported", config, 1, shortest=length, max_length=most)
     [[found]] = engine([source[0].tolist()], n_best=1)
     assert len(found.pieces) == length
-    target = found.pieces[:40]
-    [theirs] = engine.log_probs([source[0].tolist()], [target])
     with torch.no_grad():
-        logits = model(source, torch.tensor([[BOS, *target]]))
-    ours = logits[0].float().log_softmax(dim=-1)[torch.arange(41), torch.tensor([*target, EOS])]
-    torch.testing.assert_close(torch.tensor(theirs), ours, rtol=1e-4, atol=1e-4)
+        logits = model(source, torch.tensor([[BOS, *found.pieces[:-1]]]))[0].float()
+    for scores, never in ((theirs(engine, source, found.pieces[:-1]), []), (None, [PAD, BOS, EOS])):
+        logits[:, never] = -torch.inf
+        ours = logits.log_softmax(dim=-1)[torch.arange(length), torch.tensor(found.pieces)]
+        if scores is not None:
+            torch.testing.assert_close(scores[:-1], ours[:-1], rtol=1e-4, atol=1e-4)
+    # In a search neither of them can be chosen, the end because of `shortest`.
+    assert found.score == pytest.approx(ours.sum().item(), rel=1e-4)
+
+
+def theirs(engine: ctranslate.Search, source: torch.Tensor, target: list[int]) -> torch.Tensor:
+    [found] = engine.log_probs([source[0].tolist()], [target])
+    return torch.tensor(found)
 
 
 def test_what_it_does_not_know_is_refused(tmp_path: Path) -> None:
