@@ -55,13 +55,14 @@ def order(stub: Project, stage: str = "train") -> jobs.Order:
     return jobs.order(stub.folder, load(stub), stage, current=True)
 
 
-def make_data(stub: Project, total: str) -> None:
+def make_data(stub: Project, text: str) -> None:
     """What `dvc repro encode` would leave."""
     (stub.folder / "data/encoded").mkdir(parents=True, exist_ok=True)
-    (stub.folder / "data/encoded/train.json").write_text(total)
+    (stub.folder / "data/encoded/train.json").write_text(text)
+    total = dvc_stages.sum_of(stub.folder / "data/encoded")
     outs = [{"path": "data/encoded", "hash": "md5", "md5": total}]
-    dvc_stages = {"encode": {"cmd": "a", "outs": outs}, "train": {"cmd": "b"}}
-    (stub.folder / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": dvc_stages}))
+    stages = {"encode": {"cmd": "a", "outs": outs}, "train": {"cmd": "b"}}
+    (stub.folder / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": stages}))
 
 
 # --- the id --------------------------------------------------------------------------------------
@@ -91,8 +92,8 @@ def test_parameters_code_data_and_stage_make_another_job(stub: Project) -> None:
     found.append(order(stub).job)
     (stub.folder / "new.py").write_text("")
     found.append(order(stub).job)
-    for total in ("aaaa", "bbbb"):
-        make_data(stub, total)
+    for text in ("aaaa", "bbbb"):
+        make_data(stub, text)
         found.append(order(stub).job)
     assert len(set(found)) == len(found)
     assert all(job.startswith(("train-", "encode-", "all-")) for job in found)
@@ -118,6 +119,15 @@ def test_a_password_does_not_go_along(stub: Project, uri: str) -> None:
     with pytest.raises(UserError, match=r"tracking\.uri holds a .*MLFLOW_TRACKING_URI") as caught:
         order(stub)
     assert "ter2" not in str(caught.value)
+
+
+def test_data_that_was_made_without_dvc_is_refused(stub: Project) -> None:
+    """Of a stage that DVC has called, or somebody by hand."""
+    make_data(stub, "aaaa")
+    assert list(order(stub).inputs) == ["data/encoded"]
+    (stub.folder / "data/encoded/train.json").write_text("bbbb")
+    with pytest.raises(UserError, match=r"^data/encoded is not what dvc\.lock has: run `dvc"):
+        order(stub)
 
 
 def test_the_overview_names_files_sizes_and_the_job(stub: Project) -> None:
@@ -333,6 +343,21 @@ def test_data_is_uploaded_once(storage: Storage, tmp_path: Path) -> None:
         found = {path.relative_to(place).as_posix(): path for path in place.rglob("*")}
         assert sorted(found) == ["a", "deep", "deep/b"]
         assert {found[name].read_text() for name in ("a", "deep/b")} == {"first"}
+
+
+def test_data_of_which_files_are_gone_is_no_jobs_input(storage: Storage, tmp_path: Path) -> None:
+    """A scratch file system forgets what nobody has read for long."""
+    if not isinstance(storage, SharedFolder):
+        pytest.skip("a copy has its sums")
+    home, where = tmp_path / "home", results.of_input("sum", "data/encoded")
+    (home / "data/encoded").mkdir(parents=True)
+    for name in ("a", "b"):
+        (home / "data/encoded" / name).write_text(name)
+    results.put(home, ["data/encoded"], storage, where)
+    (storage.folder / where / "data/encoded/b").unlink()
+    with pytest.raises(OperationalError, match=r"missing from .*/inputs/.*: remove it and submit"):
+        results.get_input(storage, "sum", "data/encoded", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
 
 
 def test_an_upload_that_is_interrupted_is_not_taken_for_complete(

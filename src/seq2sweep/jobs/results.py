@@ -272,11 +272,18 @@ def _downloaded(storage: Storage, name: str, path: Path, total: str) -> bool:
 
 
 def get_input(storage: Storage, total: str, path: str, project: Path) -> None:
-    """Have what was made at home in its place: a link to what all nodes see, or a copy."""
+    """Have what was made at home in its place: a link to what all nodes see, or a copy.
+
+    Raises OperationalError where some of it is gone.
+    """
     if isinstance(storage, SharedFolder):
+        place = storage.folder / of_input(total, path)
+        manifest = json.loads((storage.read(of_input(total, path) + MANIFEST)) or b"{}")
+        if not all((place / name).exists() for name in manifest.get("files", [path])):
+            raise OperationalError(f"files are missing from {place}: remove it and submit again")
         remove(project / path)
         (project / path).parent.mkdir(parents=True, exist_ok=True)
-        (project / path).symlink_to(storage.folder / of_input(total, path) / path)
+        (project / path).symlink_to(place / path)
     else:
         get(storage, of_input(total, path), project, [path])
 

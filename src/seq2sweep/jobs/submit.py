@@ -190,6 +190,10 @@ def _inputs(project: Path, stage: str, current: bool | None) -> dict[str, str]:
         return {}
     if current is None:
         current = not dvc_stages.changes(project, *sorted(set(read.values())))
+    elif current:  # so DVC says, or who runs the stage without it
+        for path in read:
+            if dvc_stages.sum_of(project / path) != sums[path]:
+                raise UserError(f"{path} is not what dvc.lock has: run `dvc repro`, which makes it")
     return {path: sums[path] for path in read} if current else {}
 
 
