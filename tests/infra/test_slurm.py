@@ -39,6 +39,10 @@ STAND_INS = {
                 "$(stat -c %a "$(dirname "$RAY_AUTH_TOKEN_PATH")")" >>"$CALLS"
             while true; do sleep 0.1; done
         fi
+        if [ -n "$MEANWHILE" ]; then
+            read -r _ _ _ _ _ script _ </proc/$$/stat  # it leads the session
+            kill "-$MEANWHILE" "$script"
+        fi
         for _ in $(seq "$ALIVE"); do echo '        "node_id": "1f",'; done""",
     "dvc": NOTE
     + """
@@ -75,6 +79,7 @@ class Job:
             "RAY_START_TRIES": "3",
             "ALIVE": "2",
             "ENDS": "",
+            "MEANWHILE": "",
             "ON_SIGNAL": "1",
             "BY_NAME": "fe80::7 10.0.0.7",
             "ALL_ADDRESSES": "192.0.2.9",
@@ -231,6 +236,15 @@ def test_a_node_that_does_not_come_up_ends_the_job(submit: Callable[..., Job]) -
     job = submit(ALIVE="1")
     assert job.end() == 1
     assert "Ray has not come up on all of a b" in (job.folder / "log").read_text()
+    assert "dvc repro" not in job.calls
+    assert not (job.folder / ".slurm/4242").exists()
+
+
+@pytest.mark.parametrize("signal_name", ["TERM", "USR1"])
+def test_a_signal_as_ray_comes_up_is_not_lost(submit: Callable[..., Job], signal_name: str) -> None:
+    job = submit(MEANWHILE=signal_name)
+    assert job.end() == 1
+    assert "asked to end before the stage began" in (job.folder / "log").read_text()
     assert "dvc repro" not in job.calls
     assert not (job.folder / ".slurm/4242").exists()
 
