@@ -252,7 +252,8 @@ def _take_over(run: _ExistingRun, identity: Identity, kept: Collection[int], fol
         left_out = ("finished",) if auto else ("finished", "sized")
         lines = [
             json.dumps(entry) + "\n"
-            for entry in run.entries()  # after the checkpoints: it may be training
+            # After the checkpoints, as it may be training; all of it, or its curves had a hole.
+            for entry in journal.entries(run.folder / JOURNAL_NAME)
             if entry["step"] <= reached and entry["kind"] not in left_out
         ]
         (folder / JOURNAL_NAME).write_text("".join(lines), encoding="utf-8")
