@@ -192,7 +192,7 @@ def training(config: Any, encoded: Path, folder: Path) -> Any:
     """Train to the end; the configuration that was trained."""
     from seq2sweep.cluster.train_driver import run_training
     from seq2sweep.runs.layout import Retention, run_folder
-    from seq2sweep.runs.remote_run_store import driver_store
+    from seq2sweep.runs.stores import driver_store
 
     run = run_folder(config.cluster, folder, "long")
     store = driver_store(config.cluster.storage, run, Retention.of(config))

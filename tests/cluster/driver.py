@@ -13,8 +13,8 @@ from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.train_driver import run_training
 from seq2sweep.config import Config
 from seq2sweep.runs.layout import Retention, run_folder
-from seq2sweep.runs.remote_run_store import driver_store
 from seq2sweep.runs.run_store import RunStatus
+from seq2sweep.runs.stores import driver_store
 
 # Ray writes to standard output as well, of nodes that it has lost.
 MARK = "event"

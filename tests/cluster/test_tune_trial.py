@@ -25,8 +25,8 @@ from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.runs import journal, pass_size
 from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME, checkpoints, newest_checkpoint
-from seq2sweep.runs.remote_run_store import driver_store, worker_store
 from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.stores import driver_store, worker_store
 from seq2sweep.runs.watchdog import Watchdog
 from seq2sweep.sweep.trial_record import nodes_of
 from tests.cluster.scoring import score

@@ -26,8 +26,9 @@ from seq2sweep.runs.layout import (
     checkpoint_name,
     interrupted_name,
 )
-from seq2sweep.runs.remote_run_store import BEGUN, STOP, RemoteRunStore, driver_store, worker_store
+from seq2sweep.runs.remote_run_store import BEGUN, STOP, RemoteRunStore
 from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.stores import driver_store, worker_store
 from seq2sweep.runs.watchdog import hang_logs_here
 from seq2sweep.storage import lease
 from seq2sweep.storage.atomic import sha256
@@ -517,6 +518,53 @@ def test_what_only_this_machine_has_is_uploaded(
     worker._delete(checkpoint_name(4))
     driver.status()
     assert listed(worker.uploaded()) == [checkpoint_name(8), checkpoint_name(12)]
+
+
+def test_what_a_driver_uploads_is_newer_than_what_a_node_has(
+    machines: Machines, driver: RemoteRunStore
+) -> None:
+    """A node that wrote the run before goes on with what was put there since."""
+    node = machines.on("node")
+    with node.writing():
+        train(node, 4)
+    for step in (4, 8):
+        save(driver.folder / checkpoint_name(step), step)
+    entries = [json.dumps({"kind": "logged", "step": step, "loss": 1.25}) for step in (2, 4, 8)]
+    (driver.folder / JOURNAL_NAME).write_text("\n".join([*entries, ""]))
+    assert driver.status().step == 8
+    node = machines.on("node", "2")
+    with node.writing():
+        assert node.resume_point() == node.folder / checkpoint_name(8)
+        assert (node.folder / JOURNAL_NAME).read_text() == "\n".join([*entries, ""])
+
+
+def test_a_finished_run_that_lacks_one_is_told_where_to_remove_them(
+    driver: RemoteRunStore, worker: RemoteRunStore, tiny_config: Config
+) -> None:
+    leave(worker, 8, 12, end=True)
+    driver.retention = Retention(tiny_config.train, [4])
+    found = driver.status()
+    message = rf"step-00000004 on there and in {driver.folder}, and run `dvc repro` to train"
+    with pytest.raises(UserError, match=message):
+        driver.check_kept(found)
+    # Once they are removed in both places, it is trained from before.
+    for step in (8, 12):
+        worker._delete(checkpoint_name(step))
+        shutil.rmtree(driver.folder / checkpoint_name(step))
+    assert (driver.status().step, driver.status().finished) == (0, False)
+
+
+def test_one_that_is_damaged_there_is_removed_when_it_is_fetched(
+    driver: RemoteRunStore, worker: RemoteRunStore
+) -> None:
+    """To score a trial; then its last steps are trained again."""
+    leave(worker, 8, 12, end=True)
+    there = ObjectStore(driver.location)
+    there.write(f"{checkpoint_name(12)}/model.safetensors", b"torn")
+    with pytest.raises(OperationalError, match=r"step-00000012 is trunc.*: run `dvc repro` again"):
+        driver.fetch(checkpoint_name(12))
+    assert driver.newest_checkpoint() == driver.folder / checkpoint_name(8)
+    assert driver.fetch(checkpoint_name(8)).is_dir()
 
 
 def test_the_journal_is_followed(driver: RemoteRunStore, worker: RemoteRunStore) -> None:

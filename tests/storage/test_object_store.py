@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -133,6 +134,12 @@ class Role:
         if error := self.answers.pop(0):
             raise error
         return SimpleNamespace(access_key="one", secret_key="two", token=None)
+
+
+def test_keys_of_a_role_are_not_used_for_longer_than_they_live() -> None:
+    """botocore gives none that end within 10 minutes; obstore asks again 5 minutes before."""
+    found = _Boto3Credentials(Role(None))()
+    assert found["expires_at"] - datetime.now(UTC) < timedelta(minutes=10.1)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from seq2sweep.config import Config
 from seq2sweep.runs import pass_size
 from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.layout import Retention, checkpoint_step
-from seq2sweep.runs.remote_run_store import worker_store
 from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.stores import worker_store
 from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog, feed
 from seq2sweep.storage.locks import OLD_WRITER_SECONDS
 from seq2sweep.storage.retry import PAUSES, with_retries

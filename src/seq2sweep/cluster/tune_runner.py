@@ -33,8 +33,8 @@ from seq2sweep.cluster.worker_group import StartWatch, WorkersNotStartedError
 from seq2sweep.config import Config, SweepConfig, is_address
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs.layout import FAILURE_NAME, run_folder
-from seq2sweep.runs.remote_run_store import driver_store, worker_store
 from seq2sweep.runs.run_store import Ending, RunStore
+from seq2sweep.runs.stores import driver_store, worker_store
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import INTERRUPTED, OnTrial, TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant, folder_names

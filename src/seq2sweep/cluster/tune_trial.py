@@ -26,8 +26,8 @@ from seq2sweep.errors import UserError
 from seq2sweep.runs import journal, pass_size
 from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME, Retention, checkpoint_step
-from seq2sweep.runs.remote_run_store import worker_store
 from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.stores import worker_store
 from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.sweep.trial_record import NODES_NAME
@@ -69,6 +69,8 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
             content = json.dumps(_failure(error, store), indent=2)
             with_retries(lambda: store.write(FAILURE_NAME, content))
         raise
+    finally:
+        store.end_attempt()
 
 
 def _failure(error: Exception, store: RunStore) -> dict[str, Any]:

@@ -20,17 +20,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seq2sweep import console
-from seq2sweep.config import is_address
 from seq2sweep.errors import NO_ROOM, OperationalError, UserError
 from seq2sweep.runs import dataset_sync, layout
 from seq2sweep.runs.journal import JournalCopy
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, is_checkpoint_name, is_regular
 from seq2sweep.runs.run_store import RunStatus, RunStore, Sync
-from seq2sweep.runs.watchdog import hang_logs_here, node_logs
+from seq2sweep.runs.watchdog import hang_logs_here
 from seq2sweep.storage.atomic import whole_folder, write_whole
 from seq2sweep.storage.lease import Lease, LeaseHeldError, LeaseLostError, acquire
 from seq2sweep.storage.locks import OLD_WRITER_SECONDS, only_user, only_writer
-from seq2sweep.storage.object_store import ObjectStore, node_folder
+from seq2sweep.storage.object_store import ObjectStore
 from seq2sweep.storage.retry import repeating, with_retries
 from seq2sweep.train import checkpointing
 from seq2sweep.train.checkpointing import MANIFEST, CheckpointError
@@ -60,6 +59,7 @@ class RemoteRunStore(RunStore):
         """address: of the run; folder: of the driver, or of this node."""
         super().__init__(folder, attempt, retention)
         self.location, self.objects = address, ObjectStore(address)
+        self.also = f" there and in {folder}"
         self._lease: Lease | None = None
         self.journal = JournalCopy(folder / JOURNAL_NAME, self.objects)
         self._losses: dict[str, float | None] = {}
@@ -133,6 +133,7 @@ class RemoteRunStore(RunStore):
         """What only this machine has: first steps of another run, or all that was downloaded."""
         with self._as_writer() as lease:
             if here.step > self._newest_step():
+                self._sign()
                 for path in here.checkpoints:  # the newest last, as a kill may come between
                     self._upload(path, lease)
 
@@ -140,8 +141,15 @@ class RemoteRunStore(RunStore):
         """What a trial left here before `cluster.storage` named this object store."""
         if layout.checkpoints(self.folder) and not self.uploaded():
             with self._as_writer() as lease:
+                self._sign()
                 for path in layout.remove_damaged(self.folder):
                     self._upload(path, lease)
+
+    def _sign(self) -> str:
+        """What any machine has of the run is not the newest any more; a name of who writes it."""
+        ours = json.dumps({"writer": uuid.uuid4().hex})
+        self.objects.write(_WRITER_NAME, ours.encode())
+        return ours
 
     def _status_there(self) -> RunStatus:
         """By what is listed; nothing is fetched but the journal."""
@@ -231,8 +239,7 @@ class RemoteRunStore(RunStore):
                 if not self._has_uploaded(path):
                     shutil.rmtree(path)
             self.journal.fetch()
-        ours = json.dumps({"writer": uuid.uuid4().hex})
-        self.write(_WRITER_NAME, ours)
+        write_whole(name, self._sign())
 
     def _sync(self) -> None:
         """What is wrong here is said by who uploads the next checkpoint."""
@@ -254,8 +261,16 @@ class RemoteRunStore(RunStore):
         return None
 
     def fetch(self, name: str) -> Path:
+        path = self.folder / name
         with only_user(self.folder, "fetch.lock", TRANSFER_SECONDS):
-            self._download(self.folder / name)
+            try:
+                self._download(path)
+            except CheckpointError as damage:
+                with self._as_writer():
+                    self._delete_damaged(path, damage)
+                raise OperationalError(
+                    f"{damage}: run `dvc repro` again to train its last steps again"
+                ) from None
         self._clear(name)
         return self.folder / name
 
@@ -378,23 +393,3 @@ class RemoteRunStore(RunStore):
             with contextlib.suppress(CheckpointError):
                 self._losses[name] = checkpointing.parse_state(content, checkpoint)[1].valid_loss
         return self._losses[name]
-
-
-def driver_store(storage: str, folder: Path, retention: Retention | None = None) -> RunStore:
-    """A driver's, of the run in `folder`, or of that name in an object store.
-
-    storage: `cluster.storage`; retention: of a run that is trained.
-    """
-    if is_address(storage):
-        address = f"{storage.rstrip('/')}/{folder.name}"
-        return RemoteRunStore(address, folder, retention=retention)
-    return RunStore(folder, retention=retention)
-
-
-def worker_store(location: str, attempt: str, retention: Retention | None = None) -> RunStore:
-    """A worker's, of the run that its driver calls by this location."""
-    if not is_address(location):
-        return RunStore(Path(location), attempt, retention)
-    store = RemoteRunStore(location, node_folder(location), attempt, retention)
-    store.logs = node_logs(store.folder, attempt)
-    return store

@@ -71,6 +71,8 @@ class RunStore:
     """What this adds to the time until a worker knows where to begin."""
     poll_seconds = 0.5
     """How often a worker looks whether it is to stop."""
+    also = ""
+    """In a message, where copies of its checkpoints are."""
 
     def __init__(self, folder: Path, attempt: str = "", retention: Retention | None = None) -> None:
         """attempt: differs for each start of the workers; '' until the driver begins one.
@@ -155,8 +157,8 @@ class RunStore:
             name = layout.checkpoint_name(min(missing))
             raise UserError(
                 f"{self.location}/{name} is missing, and the run has finished: restore it, or "
-                f"remove the checkpoints from {name} on, and run `dvc repro` to train these steps "
-                "again"
+                f"remove the checkpoints from {name} on{self.also}, and run `dvc repro` to train "
+                "these steps again"
             )
 
     def _missing(self, status: RunStatus) -> set[int]:

@@ -27,8 +27,8 @@ from seq2sweep.runs.layout import (
     checkpoint_step,
     run_folder,
 )
-from seq2sweep.runs.remote_run_store import driver_store
 from seq2sweep.runs.run_store import RunStatus, RunStore
+from seq2sweep.runs.stores import driver_store
 from seq2sweep.runs.warm_start import begin, run_name
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import whole_folder

@@ -18,6 +18,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 PART_BYTES = 32 << 20
 """A download is made of requests of so many bytes, each with a timeout and retries of its own."""
+PARTS_AT_ONCE = 3
+"""Of an upload, 5 MiB each: all of them have to go within the client's timeout, on a slow line."""
+KEYS_KEPT = timedelta(minutes=10)
+"""How long keys of a role are used: botocore gives none that live for less."""
 _CLIENT = {"allow_http": True, "connect_timeout": "5s", "timeout": "120s"}
 _RETRIES = {"max_retries": 2}
 """`storage.retry` does the rest."""
@@ -93,7 +98,7 @@ class ObjectStore:
     def upload(self, path: Path, name: str) -> None:
         """Make an object of a file, whole or not at all."""
         with self._explained(name):
-            self._store.put(name, path)
+            self._store.put(name, path, max_concurrency=PARTS_AT_ONCE)
 
     def download(self, name: str, path: Path) -> None:
         """Write an object to a file; what an error leaves there is not whole."""
@@ -175,7 +180,7 @@ class _Boto3Credentials:
         try:
             with self._lock:
                 if self._session.get_credentials() is not None:
-                    return Boto3CredentialProvider(self._session)()
+                    return Boto3CredentialProvider(self._session, ttl=KEYS_KEPT)()
         # Its sources are many, and so are their errors. Their text may hold a key.
         except Exception as error:
             raise RuntimeError(f"{_NOT_GIVEN} ({type(error).__name__})") from None
