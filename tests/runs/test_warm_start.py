@@ -16,6 +16,7 @@ import torch
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
+from seq2sweep.errors import UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import (
@@ -310,6 +311,20 @@ def test_damaged_checkpoints_of_a_relative_are_left_out(project: Project) -> Non
     longer = project.run({"train.steps": 16})
     assert "resumes after step 8 of" in str(project.said)
     assert resume_point(longer) == longer / checkpoint_name(16)
+
+
+def test_a_damaged_line_of_the_journal_is_told(project: Project) -> None:
+    """Its curves would end there, and the rest be gone without a word."""
+    short = project.run({"train.steps": 12})
+    path = short / JOURNAL_NAME
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:2], "{torn\n", *lines[2:]]))
+    with pytest.raises(UserError, match=rf"^{path} has a damaged line"):
+        project.run({"train.steps": 16})
+    assert [folder.name for folder in project.storage.glob("train-*")] == [short.name]
+    path.write_text("".join(lines))
+    project.run({"train.steps": 16})
+    assert f"of {short}" in (project.said or "")
 
 
 def test_a_damaged_one_that_is_to_be_kept_is_done_again(project: Project) -> None:
