@@ -30,7 +30,8 @@ def test_without_a_sweep_no_trial_is_counted(project: Path) -> None:
     assert (sweep["method"], sweep["rows"], sweep["refused"]) == ("none", [], [])
     assert (sweep["flops"], sweep["seconds"], sweep["at_most"]) == (0, 0.0, False)
     stage = next(stage for stage in made["stages"] if stage["stage"] == "sweep")
-    assert {part["part"]: part["seconds"] for part in stage["parts"]}["trials"] == 0.0
+    seconds = {part["part"]: part["seconds"] for part in stage["parts"]}
+    assert seconds == {"start and end": speed.IDLE_SWEEP_SECONDS, "trials": 0.0}
     checkpoints = made["data"]["disk"]["checkpoints"]
     assert checkpoints == 5 * 20 * made["training"]["parameters"]
     assert "none: no variant is trained; to train variants too, set sweep.method" in overview(made)

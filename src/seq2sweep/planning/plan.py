@@ -15,6 +15,7 @@ from seq2sweep.planning import data, machine, stages, sweeps
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import advice, memory, sized
 from seq2sweep.planning.speed import (
+    IDLE_SWEEP_SECONDS,
     START_SECONDS,
     Part,
     Speed,
@@ -108,8 +109,10 @@ def _parts(
     of_sweep: Sweep,
 ) -> dict[str, list[Part]]:
     """The time of each stage, part by part."""
+    idle = {"sweep": IDLE_SWEEP_SECONDS} if config.sweep.method == "none" else {}
     parts = {
-        name: [Part("start and end", seconds, "stated")] for name, seconds in START_SECONDS.items()
+        name: [Part("start and end", seconds, "stated")]
+        for name, seconds in (START_SECONDS | idle).items()
     }
     for name, seconds in about["seconds"].items():
         parts[name].append(Part("work", seconds, "at rates measured elsewhere"))

@@ -54,6 +54,9 @@ START_SECONDS = {
 """Of a stage, its end and DVC's part included: Python, torch, Ray and its workers, MLflow; on 2
 cores of 2.6 GHz."""
 
+IDLE_SWEEP_SECONDS = 4.0
+"""Of the stage sweep where it trains nothing: Python and torch alone."""
+
 EXACT, ABOUT = (1.0, 1.0), (0.5, 2.0)
 """How many times as long it may take, at least and at most."""
 OVER_ROOFLINE = 3.0
