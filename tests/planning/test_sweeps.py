@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.config import Config
 from seq2sweep.planning import machine, speed, sweeps
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.plan import plan
@@ -86,6 +88,27 @@ def test_early_stopping_makes_it_an_upper_bound() -> None:
     assert low > 0.5
     assert made.span == (pytest.approx(low * made.least_seconds / made.seconds), high)
     assert sweeps.sweep(config, load, replace(HERE, enough=False)).seconds is None
+
+
+def test_trials_write_a_checkpoint_at_each_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever train.checkpoint_every says."""
+    asked: list[int] = []
+    copied = sweeps.training_parts
+
+    def parts(config: Config, whole: Any, *rest: Any) -> Any:
+        asked.append(whole.checkpoints)
+        return copied(config, whole, *rest)
+
+    monkeypatch.setattr(sweeps, "training_parts", parts)
+    changes: dict[str, Any] = {
+        "train.checkpoint_every": 350,
+        "train.validate_every": 35,
+        "train.steps": 700,
+    }
+    changes |= {"sweep.base": {}, "sweep.space": {}}
+    config = configuration.with_changes(presets.load("phrasebook").config, changes)
+    sweeps.sweep(config, load_of("phrasebook", 80_000), HERE)
+    assert asked == [20]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from seq2sweep.runs.stores import worker_store
 from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.sweep.trial_record import NODES_NAME
+from seq2sweep.sweep.variants import with_trials_checkpoints
 from seq2sweep.train.events import CheckpointDue, Finished, Validated
 from seq2sweep.train.loop import train
 
@@ -47,7 +48,7 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     after which Tune may stop or pause it). Several workers train in processes of their own.
     """
     settings = trials[assignment["index"]]
-    config = _as_trained(settings)
+    config = with_trials_checkpoints(configuration.from_dict(settings["config"]))
     store = worker_store(settings["location"], settings["attempt"], Retention.of(config))
     sweep = worker_store(settings["sweep"], settings["attempt"])
     sweep.poll()
@@ -145,20 +146,6 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
                 writer.wait()
                 tune.report(unreported)
                 unreported = {}
-
-
-def _as_trained(settings: dict[str, Any]) -> Config:
-    """The configuration of a trial with a checkpoint at each validation.
-
-    Where Tune may stop a trial there must be one, or its BLEU would be of another step than its
-    perplexity. Only the newest is scored: none is kept for its loss or for ever, and of the newest
-    as many as train.keep_checkpoints says, to resume from where the last one is damaged.
-    """
-    config = configuration.from_dict(settings["config"])
-    trained = dataclasses.replace(
-        config.train, checkpoint_every=config.train.validate_every, keep_best=0, keep_every=0
-    )
-    return dataclasses.replace(config, train=trained)
 
 
 def _train_together(

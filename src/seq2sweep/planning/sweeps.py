@@ -13,7 +13,7 @@ from seq2sweep.planning.memory import memory, sized
 from seq2sweep.planning.speed import EXACT, Part, bounds, decoding_seconds, training_parts
 from seq2sweep.planning.workload import Workload, training
 from seq2sweep.sweep.early_stopping import Rungs
-from seq2sweep.sweep.variants import Variant, variants
+from seq2sweep.sweep.variants import Variant, variants, with_trials_checkpoints
 
 BETWEEN_TRIALS = 0.3
 """Seconds from a trial to the next in the same place."""
@@ -144,7 +144,7 @@ def makespan(seconds: Sequence[float], slots: int) -> float:
 def _row(
     name: str, number: int, variant: Variant, rungs: list[int], load: Workload, machine: Machine
 ) -> Row:
-    config = variant.config
+    config = with_trials_checkpoints(variant.config)
     seconds = least = None
     span = EXACT
     workers, device = config.sweep.workers_per_trial, machine.device

@@ -185,6 +185,19 @@ def as_scored(config: Config) -> Config:
     return dataclasses.replace(config, evaluate=scored)
 
 
+def with_trials_checkpoints(config: Config) -> Config:
+    """As a trial is trained: with a checkpoint at each validation.
+
+    Where Tune may stop a trial there must be one, or its BLEU would be of another step than its
+    perplexity. Only the newest is scored: none is kept for its loss or for ever, and of the newest
+    as many as train.keep_checkpoints says, to resume from where the last one is damaged.
+    """
+    trained = dataclasses.replace(
+        config.train, checkpoint_every=config.train.validate_every, keep_best=0, keep_every=0
+    )
+    return dataclasses.replace(config, train=trained)
+
+
 def entries(base: Config, data: Bitext | None, rates: Mapping[str, float]) -> Trainings:
     """What method table2 trains of each architecture, by its name, base first; base: `base_of`.
 
@@ -300,7 +313,7 @@ def _refuse(draft: _Draft, base: Config, cause: str) -> Refused:
 
 
 def _recordable(value: Any) -> Any:
-    """What JSON can hold: YAML has dates, lists and infinity as well."""
+    """What JSON can hold: YAML has infinity as well. A list is shown as text."""
     plain = value is None or isinstance(value, str | int)
     return value if plain or isinstance(value, float) and math.isfinite(value) else str(value)
 
