@@ -294,6 +294,13 @@ def test_the_commands_take_an_ensemble(
     assert printed(*command, *first) == printed(*command, *first, *first) != both
     assert printed(*command, *second, *first) == both
     assert printed(*command, *first, "--model", "saved") == both
+    # The first one's settings count, whichever way it is named.
+    narrow = dataclasses.replace(config.evaluate, beam=1)
+    Translator(other, tiny_corpus.vocabulary, narrow).save(Path("narrow"))
+    assert printed(*command, *first, "--model", "narrow") == both
+    named = [*command, "--model", "narrow", *first, "--vocabulary", str(tiny_corpus.vocabulary)]
+    assert main(named) == 2
+    assert "--n-best is 2: it must be from 1 to evaluate.beam, 1" in capsys.readouterr().err
     assert together.steps == (20, 30, 20, 30)
     assert len(set(together.weights)) == 4
     assert Translator.together(opened[:1]) is opened[0]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def add_trained(command: argparse.ArgumentParser, several: bool = False) -> None:
     """several: whether --model and --weights may come again, for an ensemble."""
-    again: dict[str, Any] = {"action": "append"} if several else {}
+    again: dict[str, Any] = {"action": _Member} if several else {}
     more = " (again for an ensemble, of one vocabulary)" if several else ""
     command.add_argument(
         "--model",
@@ -41,6 +41,24 @@ def add_trained(command: argparse.ArgumentParser, several: bool = False) -> None
     )
 
 
+class _Member(argparse.Action):
+    """Appends to `members` which option it was, and its value: the first one's settings count."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        namespace.members = [*named_members(namespace), (self.dest, values)]
+
+
+def named_members(options: argparse.Namespace) -> list[tuple[str, Any]]:
+    """The models of an ensemble in their order: `model` or `weights`, and which."""
+    return list(getattr(options, "members", ()))
+
+
 def opened(options: argparse.Namespace) -> Translator:
     """What `add_trained` asks for."""
     if options.model is not None:
@@ -54,10 +72,10 @@ def opened_together(options: argparse.Namespace) -> Translator:
     """What `add_trained` asks for with `several`: as an ensemble where they are."""
     from seq2sweep.evaluate.translator import Translator
 
-    names = options.model or ()
-    weights = options.weights or (() if names else (MODEL,))
-    members = [*map(_named, names), *(_trained(folder, options) for folder in weights)]
-    return Translator.together(members)
+    members = named_members(options) or [("weights", MODEL)]
+    return Translator.together(
+        [_named(value) if kind == "model" else _trained(value, options) for kind, value in members]
+    )
 
 
 def _named(name: str) -> Translator:
