@@ -296,6 +296,12 @@ def test_a_project_is_what_its_files_say(
     other = configuration.with_changes(
         configuration.load(Path("params.yaml")), {"evaluate.beam": 1, "train.tokens_per_pass": 500}
     )
+    # One whose other sections do not go with these weights.
+    trees: dict[str, Any] = {"data.target": "trees", "self_training.sentences": 5}
+    trees |= {"sweep.method": "optuna", "sweep.objectives": ["f1"], "model.tie_embeddings": False}
+    trees |= {"model.target_symbols": 64}
+    trees |= {"sweep.space": {"model.dropout": [0.0, 0.1]}, "sweep.scheduler": "none"}
+    other = configuration.with_changes(other, trees)
     Path("params.yaml").write_text(configuration.dump(other))
     assert main(["evaluate", "--check"]) == 0
     told = capsys.readouterr().out

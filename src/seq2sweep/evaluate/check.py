@@ -80,6 +80,10 @@ def evaluate_project(
 
 def _settings(project: Path, stored: Mapping[str, Any]) -> Config:
     values = configuration.to_dict(configuration.load(project / PARAMS))
+    # What no score depends on need not go with what was scored.
+    values |= {"attention": {}, "self_training": {}}
+    values["sweep"] = {**values["sweep"], "method": "none"}
+    values["cluster"] = {**values["cluster"], "fsdp": False}
     values |= read_receipt(project / MODEL)["config"]
     values["evaluate"] = stored["made_from"]["evaluate"]
     return configuration.from_dict(values, f"{project / EVALUATED}, {project / MODEL / RECEIPT}")
