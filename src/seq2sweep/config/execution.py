@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from seq2sweep.config.fields import NOT_EMPTY, PATH, SEED, Rule, field, is_address, must
+from seq2sweep.config.fields import NOT_EMPTY, PATH, PLAIN, SEED, Rule, field, is_address, must
 from seq2sweep.redaction import secrets_in
 
 HOME = "runs"
@@ -51,9 +51,9 @@ class SweepConfig:
         "of table3: rows (A-heads-1), groups (base, A to E, big) or all; of table2: recurrent, "
         "convolutional, bytenet or all; sized to the base variant"
     )
-    base: dict[str, Any] = field("dotted keys that differ from above in every trial")
+    base: dict[str, Any] = field("dotted keys that differ from above in every trial", rule=PLAIN)
     space: dict[str, Any] = field(
-        "dotted key: list of values, or {low:, high:, log:} for random and optuna"
+        "dotted key: list of values, or {low:, high:, log:} for random and optuna", rule=PLAIN
     )
     learning_rates: tuple[float, ...] = field(
         "of table2: what each architecture tries as multiples of train.learning_rate_scale",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -74,3 +75,15 @@ PATH: Rule = (
     lambda value: bool(value.strip()) and max(map(len, value.encode().split(b"/"))) <= 255,
 )
 """Longer names no file system here takes."""
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+PLAIN: Rule = ("made of texts, numbers, true, false, null and lists, without dates", _is_plain)
+"""Of YAML what can be recorded."""
