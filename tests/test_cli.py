@@ -209,6 +209,16 @@ def test_table1_is_measured_into_a_folder(capsys: pytest.CaptureFixture[str]) ->
     assert "Traceback" not in err
 
 
+def test_table1_shows_what_it_cannot_write(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("here/table1.csv").mkdir(parents=True)
+    few = ["layers=[self_attention]", "lengths=[4, 8]", "widths=[4, 8]", "repeats=3"]
+    assert main(["table1", "here", *(w for one in few for w in ("--set", f"table1.{one}"))]) == 2
+    out, err = capsys.readouterr()
+    assert out.startswith("# Table 1, measured\n")
+    assert err.splitlines()[-1].startswith("seq2sweep table1: ")
+    assert json.loads(Path("here/table1.json").read_text("utf-8"))["settings"]["repeats"] == 3
+
+
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [

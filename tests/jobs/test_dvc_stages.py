@@ -13,10 +13,17 @@ from dvc_objects.fs import LocalFileSystem
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
+from seq2sweep.errors import UserError
 from seq2sweep.jobs import dvc_stages
 from seq2sweep.stages.stage import dataset_in_words
 
 ROOT = Path(__file__).parents[2]
+
+
+def test_a_file_in_another_encoding_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "dvc.yaml").write_bytes("stages: {}  # für\n".encode("latin-1"))
+    with pytest.raises(UserError, match=r"^dvc\.yaml has no `stages` that can be read"):
+        dvc_stages.described(tmp_path)
 
 
 def test_a_sum_is_that_of_dvc(tmp_path: Path) -> None:

@@ -62,10 +62,11 @@ def test_memory_of_a_job_is_what_its_groups_allow(monkeypatch: pytest.MonkeyPatc
         ("currency: USD\ndevices: {L4: {watts: -1}}", "L4: watts: -1"),
         ("currency: USD\ndevices: {L4: {price: 1}}", "known are link_gb_per_s, memory_gb, "),
         ("{", "must have"),
+        ("currency: £\ndevices: {L4: {watts: 1}}", "must have"),
     ],
 )
 def test_a_wrong_table_is_one_line(project: Path, text: str, what: str) -> None:
-    (project / "infra/prices.yaml").write_text(text)
+    (project / "infra/prices.yaml").write_bytes(text.encode("latin-1"))
     with pytest.raises(UserError, match=what) as error:
         plan(project, on="L4")
     assert "\n" not in str(error.value)

@@ -106,6 +106,16 @@ def test_files_of_splits_are_used_and_their_leaks_told(capsys: pytest.CaptureFix
     assert "and 298 different ones are left" in out
 
 
+def test_nothing_to_train_on_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody has copied the training text, to try it."""
+    for stem in ("train", "dev"):
+        write(stem, pairs(300))
+    write("test", pairs(30, start=300))
+    assert init() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "each pair of train has a sentence of valid or test" in line
+
+
 def test_what_is_missing_of_the_splits_is_held_out(capsys: pytest.CaptureFixture[str]) -> None:
     write("train", pairs(300))
     write("test", [*pairs(30, 1000), *pairs(2)])

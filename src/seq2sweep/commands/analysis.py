@@ -286,10 +286,10 @@ def _table1(options: argparse.Namespace) -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     with console.never_silent("table1"):
         record = measure(config.table1, code(Path()) | hardware())
-    files = table1_files(record) | {"table1.json": json.dumps(record, indent=2) + "\n"}
+    files = {"table1.json": json.dumps(record, indent=2) + "\n"} | table1_files(record)
+    print(files["table1.md"], flush=True)  # whether it can be written or not
     for name, text in files.items():
         write_whole(options.folder / name, text)
-    print(files["table1.md"])
     print(f"{options.folder} holds this as {', '.join(sorted(files))}")
 
 

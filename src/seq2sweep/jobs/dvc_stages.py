@@ -41,8 +41,8 @@ DATA = "data/"
 
 def described(project: Path) -> dict[str, dict[str, Any]]:
     """What dvc.yaml says of each stage. Raises UserError where there is none that can be read."""
-    text = read_text(project / "dvc.yaml", "call this in the project's folder")
     try:
+        text = read_text(project / "dvc.yaml", "call this in the project's folder")
         stages = yaml_text.read_yaml(text)["stages"]
         return {name: dict(description) for name, description in stages.items()}
     except yaml.YAMLError as error:

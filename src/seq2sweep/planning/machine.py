@@ -341,7 +341,7 @@ def assumed_mfu(device: Device) -> tuple[float, str]:
     for pattern, mfu, why in ASSUMED_MFU:
         if re.fullmatch(pattern, device.name):
             return (mfu, why) if device.precision == "bf16" or "P100" in pattern else FLOAT32_MFU
-    return OTHER_MFU
+    return OTHER_MFU if device.precision == "bf16" else FLOAT32_MFU
 
 
 def read_table(project: Path, *, needed: bool = True) -> dict[str, Any]:
@@ -352,8 +352,8 @@ def read_table(project: Path, *, needed: bool = True) -> dict[str, Any]:
     path = project / PRICES
     if not needed and not path.exists():
         return {"currency": "", "devices": {}}
-    text = read_text(path, "call this in the project's folder, or restore it from git")
     try:
+        text = read_text(path, "call this in the project's folder, or restore it from git")
         table = dict(yaml_text.read_yaml(text))
         listed = {str(name): dict(values) for name, values in table["devices"].items()}
         currency = str(table["currency"])

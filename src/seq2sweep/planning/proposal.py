@@ -180,7 +180,13 @@ def _about_splits(
             "or set data.files.valid to [] and data.files.valid_pairs to "
             f"{_held_out(train.different)}"
         )
-    return lines, len(np.unique(train.ranks[~contaminated]))
+    left = len(np.unique(train.ranks[~contaminated]))
+    if not left:
+        raise UserError(
+            "each pair of train has a sentence of valid or test, and none would be left to train "
+            "on: name other files"
+        )
+    return lines, left
 
 
 def _named(found: Found, split: str) -> str:
