@@ -55,6 +55,14 @@ def train(config: Config, corpus: Corpus, project: Path, on_event: Any) -> RunSt
     return driver.train(config, corpus.encoded, project, on_event)
 
 
+@pytest.mark.parametrize(("until", "done"), [(None, False), (8, True), (12, False), (16, False)])
+def test_the_end_is_reached_once_the_journal_says_so(until: int | None, done: bool) -> None:
+    """A kill may come after the last checkpoint and before that."""
+    saved = RunStatus([Path(checkpoint_name(12))], {}, 12)
+    assert train_driver._is_done(saved, until) == done
+    assert train_driver._is_done(RunStatus(saved.checkpoints, {"step": 12}, 12), until)
+
+
 def expected_events() -> list[tuple[str, int]]:
     """Of an undisturbed run."""
     events = []

@@ -177,7 +177,10 @@ def _attempt(
 
 
 def _is_done(status: RunStatus, until: int | None) -> bool:
-    return status.finished or (until is not None and status.step >= until)
+    """Whether the workers have got there; at the run's own end, with what they say of it."""
+    if until is None or until >= status.last_step:
+        return status.finished
+    return status.finished or status.step >= until
 
 
 class _Meanwhile:
