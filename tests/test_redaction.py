@@ -20,6 +20,7 @@ from seq2sweep.redaction import redact, secrets_in
         ("cloned https://ghtoken@host/x well", "cloned https://***@host/x well"),
         ("http://host/x?api_token=hunter2&step=3", "http://host/x?api_token=***&step=3"),
         ("with url: /x?step=3&PWD=hunter2 (Caused", "with url: /x?step=3&PWD=*** (Caused"),
+        ("mssql+pyodbc:///?odbc_connect=UID%3Dsa%3BPWD%3Dx", "mssql+pyodbc:///?odbc_connect=***"),
         ("s3://b/x?X-Amz-Signature=ab%2Fc&a=1", "s3://b/x?X-Amz-Signature=***&a=1"),
         ("https://b/x?sp=r&sig=a/b+c=", "https://b/x?sp=r&sig=***"),
         ("postgresql://host/db?p%61ssword=hun@ter2", "postgresql://***"),

@@ -19,7 +19,7 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,30})?://", re.IGNORECASE)
 _WORD = re.compile(r"\S+")
 _KEY = re.compile(r"[?&;#]([^=?&;#\s]{1,80})=")
 _SECRET_KEY = re.compile(
-    "pass|pwd|token|secret|key|credential|signature|session|authorization|^(?:sig|pw|auth|jwt|code)$",
+    "pass|pwd|token|secret|key|credential|signature|session|authorization|^(?:sig|pw|auth|jwt|code|odbc_connect)$",
     re.IGNORECASE,
 )
 # A password may hold a slash that nobody has quoted; what follows a host's colon is a port.

@@ -162,6 +162,7 @@ def test_the_environment_is_what_pip_would_install_again(
     (folder / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: sp_ecial.Package\nVersion: 1.5\n"
     )
+    (tmp_path / "half-1.0.dist-info").mkdir()  # what a pip that was killed leaves
     monkeypatch.syspath_prepend(str(tmp_path))
     assert set(environment().splitlines()) - set(text.splitlines()) == {"sp-ecial-package==1.5"}
     assert hashlib.sha256(text.encode()).hexdigest() != lineage(project, example)[ENVIRONMENT]

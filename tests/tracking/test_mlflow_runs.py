@@ -481,6 +481,22 @@ def test_a_description_has_whole_rows_and_says_how_many_it_lacks(
     assert len("\n".join(own)) <= 5000
 
 
+def test_a_folder_that_was_stored_in_part_is_completed(run: Run, tmp_path: Path) -> None:
+    """Whoever stored it died in the middle, after the run had ended."""
+    folder = tmp_path / "reproduce"
+    for name in ("record.json", "deep/patch"):
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_text("{}" * 50)
+    run.end("finished", 1_700_000_001.0)
+    (tmp_path / "cut").write_text("{}")
+    (tmp_path / "cut").replace(tmp_path / "record.json")
+    run.client.log_artifact(run.id, str(tmp_path / "record.json"), "reproduce")
+    for _ in range(2):
+        run.artifact([folder])
+        for name in ("record.json", "deep/patch"):
+            assert artifact_text(run.client, run.id, f"reproduce/{name}") == "{}" * 50
+
+
 def test_files_of_a_finished_run_stay_unless_they_are_replaced(run: Run, tmp_path: Path) -> None:
     def text() -> str:
         return artifact_text(run.client, run.id, "page.html")

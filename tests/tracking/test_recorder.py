@@ -355,3 +355,11 @@ def test_recording_needs_neither_mlflow_nor_ray(tmp_path: Path) -> None:
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout.replace("'", '"')) == []
+
+
+def test_a_title_is_as_long_as_a_database_takes(tmp_path: Path) -> None:
+    with Recorder(tmp_path, "x" * 300, kind="variant") as run:
+        pass
+    title = Outbox(run.folder).records()[0].content["title"]
+    assert (len(title), title[:3]) == (250, "xxx")
+    assert title.endswith("[cut, 300 characters in all]")

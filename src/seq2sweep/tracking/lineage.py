@@ -157,8 +157,17 @@ def _installed() -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for package in metadata.distributions():
-        found.setdefault(re.sub(r"[-_.]+", "-", package.name).lower(), package.version)
+        if _has_name(package):
+            found.setdefault(re.sub(r"[-_.]+", "-", package.name).lower(), package.version)
     return found
+
+
+def _has_name(package: metadata.Distribution) -> bool:
+    """Whether it is whole: a pip that was killed leaves a folder without METADATA."""
+    try:
+        return bool(package.name)
+    except FileNotFoundError:  # as importlib_metadata says it
+        return False
 
 
 def environment() -> str:

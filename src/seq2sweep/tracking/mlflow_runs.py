@@ -211,12 +211,24 @@ class Run:
 
     def artifact(self, files: Sequence[Path], replace: bool = False) -> None:
         """Store files and folders with the run; one that is FINISHED keeps those that it has,
-        unless they are to be replaced."""
+        unless they are to be replaced, and of a folder gets what is missing."""
         finished = not replace and self.stored().info.status == "FINISHED"
         known = {e.path for e in self.client.list_artifacts(self.id)} if finished else set()
         for path in files:
             if path.name not in known:
                 self.client.log_artifact(self.id, str(path))
+            elif path.is_dir():
+                self._complete(path)
+
+    def _complete(self, folder: Path) -> None:
+        """Store what the run has not all of: who stored it file by file may have died."""
+        for place in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+            name = place.relative_to(folder.parent).as_posix()
+            stored = {e.path: e.file_size for e in self.client.list_artifacts(self.id, name)}
+            for file in place.iterdir():
+                size = file.stat().st_size
+                if file.is_file() and stored.get(f"{name}/{file.name}") != size:
+                    self.client.log_artifact(self.id, str(file), name)
 
     def model(
         self,

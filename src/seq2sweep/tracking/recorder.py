@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # it imports torch, which takes seconds
 LONGEST_PARAM = 6000
 LONGEST_TAG = 5000
 LONGEST_DIGEST = 36
+LONGEST_TITLE = 250
+"""Of a database that holds texts to their length, as PostgreSQL does."""
 
 RUN_PAGE = "RUN_PAGE"
 
@@ -115,7 +117,7 @@ class Recorder:
                 "start",
                 time=time.time(),
                 key=self.key,
-                title=title,
+                title=cut(title, LONGEST_TITLE),
                 # The run of this name that is there now: later there may be others.
                 parent=parent and (above or f"{parent}."),
                 parent_id=None if above else parent_id,

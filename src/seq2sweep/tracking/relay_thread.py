@@ -23,7 +23,7 @@ from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.lineage import LINEAGE, document, tags
 from seq2sweep.tracking.mlflow_store import destination, reason
 from seq2sweep.tracking.recorder import Recorder
-from seq2sweep.tracking.relay import BUSY, FailedRequestError, Relay, UnavailableError
+from seq2sweep.tracking.relay import ATTEMPTS, BUSY, FailedRequestError, Relay, UnavailableError
 
 EVERY = 5.0
 LONGEST_PAUSE = 60.0
@@ -33,6 +33,8 @@ PATIENCE = 10.0
 SHORT_PATIENCE = 2.0
 SLOWEST_UPLOAD = 1e6
 POLL = 0.02
+# Between two tries of `sync` at a request that has failed more than once.
+PAUSE = 1.0
 
 FAILURE = "failure.log"
 LATER = 'the work continues, and "seq2sweep sync" records later what MLflow misses'
@@ -228,14 +230,16 @@ def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
 
 def _deliver(relay: Relay) -> bool:
     """As `Relay.deliver`, again after a request that failed once, as one of a closed connection."""
-    before = None
+    before, failures = -1, 0
     while True:
         try:
             return relay.deliver()
         except FailedRequestError:
-            if relay.applied == before:
-                raise
+            failures = failures + 1 if relay.applied == before else 1
             before = relay.applied
+            if failures > ATTEMPTS:  # by then the relay has refused the record
+                raise
+            time.sleep(PAUSE * (failures > 1))
 
 
 def _refusal(folder: Path, why: str) -> str:
