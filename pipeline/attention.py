@@ -44,9 +44,10 @@ def work(config: Config) -> None:
     data.verify("test")
     translator = Translator(project_files.MODEL, project_files.VOCABULARY, config.evaluate)
     bitext = Bitext.open(project_files.ENCODED, "test")
-    chosen = head_numbers.sample(bitext, config.attention.measured, most_tokens(translator))
+    most = most_tokens(translator)
+    chosen = head_numbers.sample(bitext, config.attention.measured, most)
     if not chosen:
-        write_none(f"No attention maps: each test sentence has over {head_numbers.LONGEST} tokens.")
+        write_none(f"No attention maps: each test sentence has over {most} tokens.")
         return
     if not attention_maps.maps(
         translator.model, translator.vocabulary, head_numbers.pair(bitext, chosen[0])

@@ -62,6 +62,12 @@ def test_what_moves_the_score_too_little_is_no_step() -> None:
     assert result.end == result.bleu == 5.0
 
 
+def test_small_ones_at_the_end_are_none() -> None:
+    """Two that matter together, and neither by itself."""
+    result = found({"abc": 20.0, "bc": 20.04, "ac": 20.04, "ab": 20.0, "c": 20.08}, "ab")
+    assert (result.steps, result.end, result.texts) == ([], 20.0, GIVEN)
+
+
 def test_causes_that_matter_together_alone_are_found() -> None:
     scores = dict.fromkeys(HIDDEN, 5.0) | {"c": 30.0, "": 30.0}
     result = found(scores)

@@ -56,7 +56,7 @@ class Cause:
 @dataclass(frozen=True)
 class Waterfall:
     """steps: {cause, share, bleu, evidence, estimate} in the order in which they are undone, bleu
-    after each; what moves BLEU by less than SEEN is none."""
+    after each; what moves BLEU by less than SEEN is none, unless it hides another."""
 
     bleu: float
     steps: list[dict[str, Any]]
@@ -104,4 +104,7 @@ def waterfall(
         undone |= {first.name}
         about = {"evidence": first.evidence, "estimate": first.estimate}
         steps.append({"cause": first.name, "share": share, "bleu": bleu(undone), **about})
+    # A small one stays where a larger one that it had hidden follows.
+    while steps and abs(steps[-1]["share"]) < SEEN:
+        undone -= {steps.pop()["cause"]}
     return Waterfall(bleu(frozenset()), steps, texts(undone))

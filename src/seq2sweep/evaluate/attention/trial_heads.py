@@ -23,12 +23,14 @@ SENTENCES = 100
 def score_with_heads(
     config: Config, checkpoint: Path, encoded: Path, *, clean: Path, vocabulary: Path
 ) -> dict[str, Any]:
-    """`score_checkpoint`, and under `heads` what `head_numbers.summary` says."""
+    """`score_checkpoint`, and under `heads` what `head_numbers.summary` says, None where all
+    sentences are too long to measure heads on."""
     scores = score_checkpoint(config, checkpoint, encoded, clean=clean, vocabulary=vocabulary)
     pieces, bitext = Vocabulary.open(vocabulary), Bitext.open(encoded, "valid")
     model = build(config.model, average([checkpoint / "model.safetensors"]), len(pieces))
     of = [head_numbers.pair(bitext, i) for i in head_numbers.sample(bitext, SENTENCES)]
-    return scores | {"heads": head_numbers.summary(head_numbers.measure(model, pieces, of))}
+    heads = head_numbers.summary(head_numbers.measure(model, pieces, of)) if of else None
+    return scores | {"heads": heads}
 
 
 @dataclass(frozen=True)
