@@ -18,6 +18,7 @@ from seq2sweep.config import Config, EvaluateConfig
 from seq2sweep.data import vocabulary as learning
 from seq2sweep.data.treebank.symbols import Symbols
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from seq2sweep.decode import beam
 from seq2sweep.decode.beam import length_penalty, translate
 from seq2sweep.decode.streaming import Part, stream
 from seq2sweep.errors import UserError
@@ -283,8 +284,11 @@ def test_trees_are_refused(tiny_corpus: Corpus) -> None:
         list(stream(random_model(0, 9), trees, LINES, options(beam=1), CPU))
 
 
-def test_sentences_that_wait_for_others_are_not_said_again(tiny_corpus: Corpus) -> None:
-    """A few that are done stay in a batch of many, as leaving it costs more."""
+def test_sentences_that_wait_for_others_are_not_said_again(
+    tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few that are done stay in a batch of many, as leaving it costs more; here all do."""
+    monkeypatch.setattr(beam, "SHARE_TO_LEAVE", 1.0)
     vocabulary = tiny_vocabulary(tiny_corpus)
     model = random_model(2, len(vocabulary), leanings=words(vocabulary))
     lines = [" ".join(WORDS[: 1 + i % 7]) for i in range(30)]
