@@ -177,9 +177,10 @@ def record_trials(source: Source, recorder: SweepRecorder, results: Sequence[Tri
     """Give each trial's run what it takes to train that trial alone again."""
     for result in results:
         config, store, checkpoint = result.variant.config, result.store, result.checkpoint
-        names = SCORES[config.data.score].metrics
-        scores = {name: result.metrics[name] for name in names if name in result.metrics}
-        if scores:
+        scores: dict[str, Any] = {}
+        if result.scored:
+            names = SCORES[config.data.score].metrics
+            scores = {name: result.metrics[name] for name in names if name in result.metrics}
             scores["translations"] = sha256(result.translations)
         weights = []
         if checkpoint is not None:
@@ -189,7 +190,7 @@ def record_trials(source: Source, recorder: SweepRecorder, results: Sequence[Tri
         source.record(
             recorder.runs[result.variant.name],
             config,
-            trained=result.metrics,
+            trained=result.metrics | result.origin,
             weights=weights,
             curves=result.journal,
             scores=scores,
@@ -219,7 +220,7 @@ def record_best(
         weights.symlink_to((checkpoint / "model.safetensors").resolve())
         entries = [weights_entry(checkpoint, weights)]
         own = lineage | {"params.sha256": configuration.fingerprint(variant.config)}
-        made_of = receipt(run.name, entries, variant.config, own, result.metrics)
+        made_of = receipt(run.name, entries, variant.config, own, result.metrics | result.origin)
         stage.write_json(folder / files.RECEIPT, made_of)
         translator = Translator(folder, project_files.VOCABULARY, variant.config.evaluate)
         metrics = named(SCORE, {f"valid_{name}": result.metrics[name] for name in score.columns})

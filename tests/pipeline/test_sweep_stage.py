@@ -20,9 +20,11 @@ from seq2sweep.errors import OperationalError
 from seq2sweep.evaluate.attention.trial_heads import TrialScorer
 from seq2sweep.jobs import entrypoint
 from seq2sweep.report.sweep_report import summarise
+from seq2sweep.runs.run_store import RunStore
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.sweep import console_lines
+from seq2sweep.sweep.trial_record import TrialResult
 from seq2sweep.sweep.variants import variants
 from tests.conftest import Corpus
 from tests.report.made_up_results import sweep as made_up
@@ -90,7 +92,7 @@ def test_the_best_is_said_with_its_score(
 ) -> None:
     config = configuration.with_changes(tiny_config, TREES) if parses else tiny_config
     result: Any = SimpleNamespace(
-        variant=SimpleNamespace(config=config), status="finished", metrics={}, cause=None
+        variant=SimpleNamespace(config=config), status="finished", metrics={}, origin={}, cause=None
     )
     console_lines.say_end([result], summarise(record(parses)), 0, 60.0)
     assert f"; best: layers 2, {said} on valid" in capsys.readouterr().out
@@ -108,7 +110,7 @@ def test_how_to_try_failed_trials_again(
     journal = Path("runs/sweep-1/trials/base-1a/journal.jsonl")
     failed, finished = (
         SimpleNamespace(
-            variant=chosen, store=store, journal=journal, metrics={},
+            variant=chosen, store=store, journal=journal, metrics={}, origin={},
             status=status, cause="out of memory" if status == "failed" else None,
         )
         for status in ("failed", "finished")
@@ -141,7 +143,7 @@ def test_trials_without_a_score_are_counted(
     unscored, failed, scored = (
         SimpleNamespace(
             variant=chosen, store=SimpleNamespace(location="runs/sweep-1/trials/base-1a"),
-            journal=Path("runs/sweep-1/trials/base-1a/journal.jsonl"), metrics={},
+            journal=Path("runs/sweep-1/trials/base-1a/journal.jsonl"), metrics={}, origin={},
             status=status, cause=cause,
         )
         for status, cause in (
@@ -193,7 +195,7 @@ def test_a_sweep_of_which_all_tries_failed_has_failed(tiny_config: Config) -> No
         ),
         store=SimpleNamespace(location="runs/sweep-1/trials/base-1a"),
         journal=Path("runs/sweep-1/trials/base-1a/journal.jsonl"),
-        metrics={}, status="failed", cause="out of memory",
+        metrics={}, origin={}, status="failed", cause="out of memory",
     )  # fmt: skip
     nothing = {"finished": 0, "stopped_early": 0, "failed": 0, "refused": 1, "best": None}
     with pytest.raises(OperationalError, match=r"^all 3 trials failed, the first \(base at 1"):
@@ -256,3 +258,25 @@ def test_scores_are_of_the_texts_that_are_there(
     header = project_files.ENCODED / "valid.json"
     header.write_text(header.read_text().replace(before, sha256(references)))
     assert scorer() != first
+
+
+def test_a_parser_without_a_score_is_recorded(tiny_config: Config, tmp_path: Path) -> None:
+    """Its journal has a precision, float32, and so has F1."""
+    changes = {"data.target": "trees", "model.target_symbols": 64, "model.tie_embeddings": False}
+    [variant, *_], _ = variants(configuration.with_changes(tiny_config, changes))
+    recorded: list[dict[str, Any]] = []
+    source: Any = SimpleNamespace(record=lambda run, config, **about: recorded.append(about))
+    recorder: Any = SimpleNamespace(runs={variant.name: None})
+    of = {
+        "variant": variant, "store": RunStore(tmp_path), "status": "finished", "cause": "lost",
+        "steps": 12, "checkpoint": None, "journal": tmp_path / "journal.jsonl", "nodes": [],
+        "translations": tmp_path / "valid.translations.txt", "wall_seconds": 1.0,
+        "origin": {"precision": "float32"},
+    }  # fmt: skip
+    sweep.record_trials(source, recorder, [TrialResult(**of, metrics={"precision": "float32"})])
+    (tmp_path / "valid.translations.txt").write_text("(S)\n")
+    scores = {"f1": 80.0, "precision": 81.0, "recall": 79.0, "complete": 5.0}
+    sweep.record_trials(source, recorder, [TrialResult(**of, metrics=scores)])
+    assert [one["trained"]["precision"] for one in recorded] == ["float32", "float32"]
+    assert [one["scores"].get("precision") for one in recorded] == [None, 81.0]
+    assert recorded[0]["scores"] == {}

@@ -11,7 +11,6 @@ import pytest
 import sacrebleu
 
 from seq2sweep import config as configuration
-from seq2sweep import hardware
 from seq2sweep.config import Config
 from seq2sweep.config.scores import BLEU, F1
 from seq2sweep.data.files import write_lines
@@ -38,13 +37,13 @@ KEYS = {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
     *("steps", "valid_perplexity", "bleu", "bleu_paper", "chrf", "signature", "parameters"),
     *("flops", "mfu", "device_hours", "energy_kwh", "wall_seconds", "curve", "translations"),
-    *("nodes", "mlflow_run_id", "params_sha256", *hardware.ORIGIN),
+    *("nodes", "mlflow_run_id", "params_sha256", *sweep_report.ORIGIN.values()),
     *("shared_device", "heads"),
 }
 FIGURES = KEYS - {
     *("name", "variant", "row", "group", "seed", "changes", "model", "train", "status", "cause"),
     *("steps", "wall_seconds", "curve", "nodes", "mlflow_run_id", "params_sha256"),
-    *hardware.ORIGIN,
+    *sweep_report.ORIGIN.values(),
 }
 SCORES = {"bleu": 20.0, "bleu_paper": 20.5, "chrf": 50.0, "signature": "a|b"}
 COST = {"flops": 1e12, "mfu": None, "device_hours": 0.5, "energy_kwh": None}
@@ -146,9 +145,10 @@ def test_a_trial_says_on_what_it_was_computed(results: list[TrialResult]) -> Non
     origin |= {"cpu_features": "AVX2 avx2", "tokens_per_pass": 4000}
     # Also one that has no summary, or that failed after a checkpoint.
     for status in ("finished", "stopped early", "failed"):
-        result = ended(results[0], status, metrics=SCORES | COST | origin)
+        result = ended(results[0], status, origin=origin)
         entry = sweep_report.describe(result, 90, {})
-        assert {key: entry[key] for key in hardware.ORIGIN} == origin
+        found = {name: entry[key] for name, key in sweep_report.ORIGIN.items()}
+        assert found == origin
 
 
 def test_trials_at_once_on_a_processor_shared_it(results: list[TrialResult]) -> None:
@@ -160,7 +160,7 @@ def test_trials_at_once_on_a_processor_shared_it(results: list[TrialResult]) -> 
         text = "".join(json.dumps(line | {"time": time}) + "\n" for time in (begins + 1, ends))
         result.journal.write_text(text)
         changes: dict[str, Any] = {"wall_seconds": ends - begins, "nodes": [node] if node else []}
-        return ended(result, "finished", metrics={"device": device}, **changes)
+        return ended(result, "finished", origin={"device": device}, **changes)
 
     given = [
         made(0, 0.0, 10.0, "one"),
@@ -191,7 +191,7 @@ def test_trials_at_once_on_a_processor_shared_it(results: list[TrialResult]) -> 
             result.variant.config, {"sweep.gpus_per_trial": gpus, "cluster.gpus_per_worker": 1}
         )
         variant = dataclasses.replace(result.variant, config=config)
-        return ended(result, "finished", metrics={"device": "H100"}, variant=variant)
+        return ended(result, "finished", origin={"device": "H100"}, variant=variant)
 
     for gpus, expected in ((1, False), (0.5, True)):
         parts = [with_gpus(result, gpus) for result in given[:2]]
@@ -442,7 +442,8 @@ def parsers(parsing: Config, results: list[TrialResult]) -> list[TrialResult]:
         write_lines(result.translations, parsed(0.2 if place < 4 else 0.6, seed=place))
         metrics = {"f1": 90.0 + place, "precision": 91.0, "recall": 89.0, "complete": 40.0}
         metrics |= {"signature": "EVALB, COLLINS.prm"}
-        found.append(ended(result, "finished", variant=variant, metrics=metrics | COST))
+        changes: dict[str, Any] = {"variant": variant, "origin": {"precision": "float32"}}
+        found.append(ended(result, "finished", metrics=metrics | COST, **changes))
     return found
 
 
@@ -464,8 +465,12 @@ def test_a_trial_of_parsing_has_f1_in_place_of_bleu(
     assert entry["translations"]["file"].endswith("valid.translations.txt")
     [refused] = variants(parsing)[1]
     assert sweep_report.describe_refused(refused, F1).keys() == entry.keys()
-    lost = sweep_report.describe(ended(parsers[1], "finished", metrics=COST), 90, {})
-    assert (lost["f1"], lost["translations"]) == (None, None)
+    # Its precision is no float32.
+    assert (entry["precision"], entry["train_precision"]) == (91.0, "float32")
+    unscored = ended(parsers[1], "finished", metrics=COST | {"precision": "float32"})
+    lost = sweep_report.describe(unscored, 90, {})
+    assert (lost["f1"], lost["precision"], lost["translations"]) == (None, None, None)
+    assert lost["train_precision"] == "float32"
 
 
 def test_a_report_of_parsing_says_its_score_and_one_of_translation_none(

@@ -184,7 +184,7 @@ def test_a_note_says_the_precision() -> None:
     for one in record["trials"]:
         one["train"] = one["train"] | {"precision": "float32"}
     assert "All rows are trained in float32." in table.notes(record, aggregate(record), "x", 1)
-    record["trials"][1] |= {"precision": "bf16"}
+    record["trials"][1] |= {"train_precision": "bf16"}
     said = " ".join(table.notes(record, aggregate(record), "x", 1))
     assert "not all trained in the same precision" in said
     assert "in float32): A-heads-1." in said

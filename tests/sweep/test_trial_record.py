@@ -51,6 +51,20 @@ def test_a_checkpoint_is_verified_once(
     assert verified[1:] == ["step-00000008", "step-00000004"]
 
 
+def test_in_a_bucket_the_newest_is_looked_for_each_time(
+    tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files here stay, when it is trained on elsewhere."""
+    [variant, *_], _ = variants(tiny_config)
+    store = RunStore(tmp_path)
+    store.location = "s3://bucket/trial"
+    found = [save(tmp_path / f"step-0000000{step}", step) for step in (4, 8)]
+    monkeypatch.setattr(store, "newest_checkpoint", lambda: found[-1])
+    record = TrialRecord.open(variant, store, "none", "", False)
+    assert record.checkpoint() == found.pop()
+    assert record.checkpoint() == found[0]
+
+
 def test_scores_are_used_again_where_they_were_made_alike(
     tiny_config: Config, tmp_path: Path
 ) -> None:

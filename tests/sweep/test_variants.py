@@ -307,6 +307,17 @@ def test_values_that_cannot_be_recorded_are_a_mistake(base: Config, value: objec
         swept(base, {"train.seed": [1, value]})
 
 
+def test_a_trial_knows_nothing_of_self_training(base: Config) -> None:
+    """Whose seed one of several may have."""
+    trees = {"data.target": "trees", "model.target_symbols": 64, "model.tie_embeddings": False}
+    asked = {"self_training.sentences": 5, "self_training.seed": base.train.seed + 1}
+    config = configuration.with_changes(base, trees | asked | {"data.dataset": "phrasebook"})
+    found = accepted(swept(config, {}, seeds=2))
+    assert [one.config.train.seed for one in found] == [base.train.seed, base.train.seed + 1]
+    for one in found:
+        assert configuration.from_dict(configuration.to_dict(one.config)) == one.config
+
+
 # --- errors --------------------------------------------------------------------------------------
 
 WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [

@@ -10,6 +10,7 @@ from seq2sweep.config.datasets import DataConfig as DataConfig
 from seq2sweep.config.datasets import ParsingConfig as ParsingConfig
 from seq2sweep.config.datasets import PhrasebookConfig as PhrasebookConfig
 from seq2sweep.config.datasets import PrepareConfig as PrepareConfig
+from seq2sweep.config.datasets import SelfTrainingConfig as SelfTrainingConfig
 from seq2sweep.config.datasets import VocabularyConfig as VocabularyConfig
 from seq2sweep.config.execution import AttentionConfig as AttentionConfig
 from seq2sweep.config.execution import ClusterConfig as ClusterConfig

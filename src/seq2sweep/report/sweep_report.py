@@ -38,6 +38,8 @@ Span = tuple[float, float]
 
 MOST_POINTS = 1000
 """Of a learning curve; more are thinned out evenly."""
+ORIGIN = {name: "train_precision" if name == "precision" else name for name in hardware.ORIGIN}
+"""Its keys in an entry, where `precision` is a score of trees."""
 COUNTS = ("trials", "finished", "stopped_early", "failed", "refused")
 """The keys of metrics/sweep.json that count trials."""
 
@@ -57,7 +59,7 @@ def describe(
         "steps": result.steps,
         "wall_seconds": result.wall_seconds,
         "nodes": result.nodes,
-        **{name: result.metrics.get(name) for name in hardware.ORIGIN},
+        **{key: result.origin.get(name) for name, key in ORIGIN.items()},
         "shared_device": shared,
         "curve": sorted({e["step"]: e["valid_loss"] for e in validated}.items()),
         "mlflow_run_id": run_ids.get(variant.name),
@@ -65,7 +67,8 @@ def describe(
     if result.status != "failed":
         entry["translations"] = _translations(result)
         entry["heads"] = result.metrics.get("heads")
-        entry |= {name: result.metrics.get(name) for name in (*score.metrics, *FIGURES)}
+        names = (*(score.metrics if result.scored else ()), *FIGURES)
+        entry |= {name: result.metrics.get(name) for name in names}
         entry["valid_perplexity"] = validated[-1]["valid_perplexity"] if validated else None
         entry["parameters"] = flops.parameter_count(variant.config.model, vocabulary_size)
     return entry
@@ -103,7 +106,7 @@ def _entry(
         "parameters": None,
         "wall_seconds": 0.0,
         "nodes": [],
-        **dict.fromkeys(hardware.ORIGIN),
+        **dict.fromkeys(ORIGIN.values()),
         "shared_device": None,
         "curve": [],
         "translations": None,
@@ -124,7 +127,7 @@ def sharing(results: Sequence[TrialResult]) -> dict[str, bool | None]:
     before = _of_before(results)
 
     def shared(one: TrialResult) -> bool | None:
-        device, span = one.metrics.get("device"), spans[one.variant.name]
+        device, span = one.origin.get("device"), spans[one.variant.name]
         if device not in (None, "CPU") and one.variant.config.sweep.gpus_per_trial >= 1:
             return False
         if device is None or not one.nodes or span is None:
@@ -210,14 +213,10 @@ def _redacted(value: Any) -> Any:
 
 def _translations(result: TrialResult) -> dict[str, str] | None:
     """Where those of the validation set are, seen from the project, and which they are."""
-    if not _scored(result):
+    if not result.scored:
         return None
     place = Path(os.path.relpath(result.translations, Path.cwd().resolve()))
     return {"file": place.as_posix(), "sha256": sha256(result.translations)}
-
-
-def _scored(result: TrialResult) -> bool:
-    return result.variant.config.data.score in result.metrics
 
 
 def refused_of(proposals: Sequence[Proposal]) -> list[Refused]:
@@ -293,7 +292,7 @@ def significance(
     """
     texts: dict[str, list[list[str]]] = {}
     for result in results:
-        if result.status == "finished" and _scored(result):
+        if result.status == "finished" and result.scored:
             lines = list(read_lines(result.translations))
             texts.setdefault(result.variant.variant, []).append(lines)
     # Of Table 2 the base may be missing, and then the first is another one.
@@ -319,7 +318,7 @@ def by_length(
     `bleu` or `f1`, by the trial's name, as `ScoresByLength` gives them. references: of the
     validation set; encoded: folder of the encoded splits. Translations are those that trials left.
     """
-    scored = [one for one in results if one.status != "failed" and _scored(one)]
+    scored = [one for one in results if one.status != "failed" and one.scored]
     if not scored:
         return None
     train, valid = (Bitext.open(encoded, split) for split in ("train", "valid"))

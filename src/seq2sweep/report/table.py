@@ -219,7 +219,7 @@ def _precision(sweep: Mapping[str, Any]) -> list[str]:
     """In which the rows were trained, as far as it is known."""
     rows: dict[str, list[str]] = {}
     for trial in sweep["trials"]:
-        found = trial.get("precision") or trial["train"].get("precision")
+        found = trial.get("train_precision") or trial["train"].get("precision")
         if trial["status"] in ("finished", "stopped early") and found in PRECISIONS:
             rows.setdefault(found, []).append(trial.get("variant") or trial["name"])
     if len(rows) == 1:

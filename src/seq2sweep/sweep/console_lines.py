@@ -90,8 +90,8 @@ def say_end(
     )
     if failed or unscored:
         _say_lost(failed, unscored, of=len(trained))
-    ended = [result.metrics for result in results if "device" in result.metrics]
-    warnings = {hardware.no_peak_warning(m["device"], m["precision"]) for m in ended}
+    ended = [result.origin for result in results if "device" in result.origin]
+    warnings = {hardware.no_peak_warning(of["device"], of["precision"]) for of in ended}
     for warning in sorted(filter(None, warnings)):
         console.say(warning)
 

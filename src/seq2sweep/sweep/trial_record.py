@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
-from seq2sweep import console
+from seq2sweep import console, hardware
+from seq2sweep.config import is_address
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, checkpoint_step
 from seq2sweep.runs.run_store import Ending, RunStore
@@ -34,7 +35,8 @@ class TrialResult:
     steps: reached; checkpoint: folder of the newest; metrics: the newest of each figure in the
     journal and what `score` gave; cause: why it failed or has no score; translations: of the
     validation set, one a line, a file that is there when it was scored; nodes: that a trial of one
-    worker ran on.
+    worker ran on. origin: `hardware.ORIGIN` as in the journal: of trees `metrics` have a precision
+    that is another.
     """
 
     variant: Variant
@@ -48,6 +50,12 @@ class TrialResult:
     translations: Path
     wall_seconds: float
     nodes: list[str]
+    origin: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def scored(self) -> bool:
+        """Whether there is a score on the validation set."""
+        return self.variant.config.data.score in self.metrics
 
     def fetch(self) -> Path:
         """Its checkpoint, on this machine."""
@@ -223,7 +231,8 @@ class TrialRecord:
         files = with_retries(lambda: sorted(self.folder.glob("step-*/*")))
         stamps = [(str(file), (of := file.stat()).st_size, of.st_mtime_ns) for file in files]
         key = (self.store.location, tuple(stamps))
-        if key not in _verified or not files:
+        # Of a bucket the files here may be older than what has been trained elsewhere since.
+        if key not in _verified or not files or is_address(self.store.location):
             _verified[key] = with_retries(self.store.newest_checkpoint)
         return _verified[key]
 
@@ -243,6 +252,7 @@ class TrialRecord:
             translations=self.folder / TRANSLATIONS_NAME,
             wall_seconds=self.wall_seconds,
             nodes=nodes_of(self.folder),
+            origin={key: figures[key] for key in hardware.ORIGIN if key in figures},
         )
 
 

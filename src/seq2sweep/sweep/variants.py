@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seq2sweep import config as configuration
-from seq2sweep.config import Config
+from seq2sweep.config import Config, SelfTrainingConfig
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
 from seq2sweep.presets import rivals, table3
@@ -178,11 +178,12 @@ def in_one_precision(config: Config, resolve: Callable[[int], str]) -> Config:
 
 
 def as_scored(config: Config) -> Config:
-    """As a trial is: its newest checkpoint alone, whatever is averaged elsewhere."""
+    """As a trial is: its newest checkpoint alone, whatever is averaged elsewhere, and none of
+    self-training, whose seed may be that of a trial."""
     scored = dataclasses.replace(
         config.evaluate, average_checkpoints=1, checkpoints="newest", checkpoint_steps=()
     )
-    return dataclasses.replace(config, evaluate=scored)
+    return dataclasses.replace(config, evaluate=scored, self_training=SelfTrainingConfig())
 
 
 def with_trials_checkpoints(config: Config) -> Config:
