@@ -487,7 +487,7 @@ def test_an_empty_test_sentence_is_named_by_the_users_file(tmp_path: Path) -> No
     own_files(tmp_path)
     put(tmp_path, "deep/test.de", "das Ende\n\u200b \n".encode())
     succeed("download", tmp_path)
-    assert "deep/test.de line 2 is empty" in refuse("prepare", tmp_path)
+    assert "deep/test.de: sentence 2 is empty" in refuse("prepare", tmp_path)
     assert not (tmp_path / "data/clean").exists()
 
 

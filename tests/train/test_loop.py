@@ -307,7 +307,9 @@ def test_learned_positions_refuse_longer_text(
 ) -> None:
     monkeypatch.setattr(Transformer, "max_length", property(lambda model: 5))
     config = configuration.with_changes(tiny_config, {"model.positions": "learned"})
-    with pytest.raises(UserError, match=r"^line \d+ of the train set .* are for 5: lower prep"):
+    with pytest.raises(
+        UserError, match=r"^line \d+ of the train set .* are for 5: leave it out \(prep"
+    ):
         run(config, tiny_corpus, tmp_path)
 
 
