@@ -53,10 +53,9 @@ def prepare(
         ]
         for split in files.SPLITS
     }
-    # As `data.own.hold_out` has it of pairs of the training text.
-    in_any_case = config.data.dataset == "files" and bool(config.data.files.held_out)
     languages = config.data.source, config.data.target
-    cleaner = Cleaner(config.prepare, *languages, in_any_case=in_any_case)
+    # As `data.own.hold_out` has it of pairs of the training text.
+    cleaner = Cleaner(config.prepare, *languages, in_any_case=config.data.holds_out)
     metrics: dict[str, Any] = {}
     with atomic.whole_folder(project_files.CLEAN) as folder:
         for split in ("valid", "test"):

@@ -128,6 +128,11 @@ class DataConfig:
         return self.dataset not in ("phrasebook", "files", "ptb")
 
     @property
+    def holds_out(self) -> bool:
+        """Whether pairs of the training text are validation's or the test set's."""
+        return self.dataset == "files" and bool(self.files.held_out)
+
+    @property
     def kept_back(self) -> bool:
         """Whether nothing of the text may be published: its licence is the user's own."""
         return self.private or self.dataset == "ptb"

@@ -251,8 +251,7 @@ class Config:
 
     def _problems_of_held_out(self) -> Iterator[str]:
         """What is held out of training must not be trained on."""
-        held_out = self.data.files.held_out if self.data.dataset == "files" else {}
-        if held_out and "contamination" not in self.prepare.drop:
+        if self.data.holds_out and "contamination" not in self.prepare.drop:
             rule = "with contamination, as data.files holds some of train out"
             yield must("prepare.drop", rule, list(self.prepare.drop))
 
