@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import tune_runner
@@ -51,6 +55,44 @@ def test_without_its_result_a_trial_that_failed_for_good_resumes(
     failed.journal.with_name("result.json").unlink()
     assert search().metrics["bleu"] == 12.0
     assert resumed.journal.read_bytes() == trained
+
+
+NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("file", ["of an error", "of its state"])
+def test_a_full_disk_that_takes_no_file_of_tunes_ends_the_sweep_in_a_line(
+    cluster: None,
+    tiny_config: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+) -> None:
+    """On a laptop Ray's folder for temporary files lies on the disk that is full."""
+    monkeypatch.setattr(tune_runner, "run_trial", trials.one_is_lost)
+    if file == "of an error":
+        monkeypatch.setattr(Trial, "error_file", property(Mock(side_effect=NO_ROOM)))
+    else:
+        monkeypatch.setattr(TuneController, "save_to_dir", Mock(side_effect=NO_ROOM))
+    changes = {
+        "train.steps": 100_000,
+        "sweep.space": {"train.learning_rate_scale": [0.1, 0.2]},
+        "sweep.scheduler": "none",
+        "sweep.cpus_per_trial": 1,
+        "sweep.max_failures": 0,
+    }
+    endless = configuration.with_changes(tiny_config, changes)
+    with pytest.raises(OperationalError) as caught:
+        sweep(endless, tiny_corpus, project)
+    said = "no space left in the folder for temporary files: free some, or set TMPDIR to another "
+    assert str(caught.value) == said + "disk; run `dvc repro` again to resume"
+    folder = project / "runs/sweep"
+    (base,) = folder.glob("trials/base-*")
+    if file == "of an error":
+        assert (folder / "returned-0").exists(), "it was asked to save, not killed"
+        assert resume_point(base) is not None
+    assert not list(folder.glob("stop-*"))
 
 
 def test_a_full_disk_ends_the_sweep_and_no_trial(

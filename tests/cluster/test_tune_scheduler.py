@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +30,7 @@ class FakeTrial:
     config: dict[str, int]
     status: str = Trial.PENDING
     run_metadata: FakeMetadata = field(default_factory=FakeMetadata)
-    pickled_error_file: str | None = None
+    trial_id: str = "1f2e"
 
     def set_status(self, status: str) -> None:
         self.status = status
@@ -229,16 +228,15 @@ def test_a_full_disk_asks_all_trials_to_save_and_ends_none(
     folder.mkdir()
     if written:
         (folder / FAILURE_NAME).write_text(json.dumps(written))
-    (tmp_path / "error").write_bytes(pickle.dumps(raised))
     of_sweep = SimpleNamespace(sweep=SimpleNamespace(max_failures=3))
     variant = SimpleNamespace(name="base", config=of_sweep)
     record: Any = SimpleNamespace(
         variant=variant, store=RunStore(folder), folder=folder, end=Mock()
     )
     trial = FakeTrial({"index": 0})
-    trial.pickled_error_file = str(tmp_path / "error")
     sweep = RunStore(tmp_path, "1")
     hooks = TuneHooks([record], sweep, Mock())
+    hooks.errors[trial.trial_id] = raised
     (hooks.on_trial_recover if tried_again else hooks.on_trial_error)(0, [], trial)
     with monkeypatch.context() as patch:
         patch.setattr(sweep, "request_stop", lambda: False)

@@ -24,6 +24,19 @@ def fails_at_8(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None
         run_trial(assignment, trials)
 
 
+def one_is_lost(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
+    """The second fails when the first has got a checkpoint.
+
+    A trial that returns leaves `returned-<index>` in the sweep's folder.
+    """
+    if assignment["index"] == 1:
+        while newest_checkpoint(Path(trials[0]["location"])) is None:
+            time.sleep(0.05)
+        raise RuntimeError("lost")
+    run_trial(assignment, trials)
+    (Path(trials[0]["sweep"]) / f"returned-{assignment['index']}").touch()
+
+
 def full_disk(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     """The second finds no room for its checkpoint, when the first has got one.
 

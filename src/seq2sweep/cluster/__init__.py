@@ -13,7 +13,9 @@ for _name, _value in {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",  # ray.train.report waits for this poll
     "RAY_USAGE_STATS_ENABLED": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # CSV, JSON and TensorBoard copies of the journal
-    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "60",  # a busy machine may be slow to end a stopped trial
+    # The next trial in a process fails where the one before is not out of it by then, and that may
+    # have to wait for its storage.
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "600",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # a failed trial is told in one line
 }.items():
     os.environ.setdefault(_name, _value)

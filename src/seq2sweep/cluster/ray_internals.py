@@ -26,6 +26,8 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from seq2sweep.errors import NO_ROOM
+
 CHANGES_NO_RESULT = "how Ray is started, watched and ended"
 
 LOOPBACK = "127.0.0.1"
@@ -307,13 +309,17 @@ def set_torch_variables() -> None:
 
 
 @contextlib.contextmanager
-def memory_kills_fail_trials() -> Iterator[None]:
-    """A process that Ray's memory monitor killed is the death of a trial, which Tune may retry.
+def trials_fail_alone(errors: dict[str, Exception], told: Callable[[], None]) -> Iterator[None]:
+    """What fails a trial ends no sweep; each trial's last error is kept in `errors`, by its id.
 
-    Ray says OutOfMemoryError then, where Tune knows RayActorError and RayTaskError only, and ends
-    the whole sweep with "Caught unexpected exception".
+    A process that Ray's memory monitor killed is the death of a trial, which Tune may retry: Ray
+    says OutOfMemoryError then, where Tune knows RayActorError and RayTaskError only, and ends the
+    whole sweep with "Caught unexpected exception". So it does where a full disk does not take a
+    file of its own; `told` hears of it.
     """
     from ray.air.execution._internal import RayActorManager
+    from ray.tune.execution.tune_controller import TuneController
+    from ray.tune.experiment import Trial
 
     def translating(failed: Callable[..., None]) -> Callable[..., None]:
         def called(manager: Any, *, exception: Exception, **about: Any) -> None:
@@ -321,10 +327,31 @@ def memory_kills_fail_trials() -> Iterator[None]:
 
         return called
 
-    with _replaced(
-        RayActorManager,
-        _actor_task_failed=translating(RayActorManager._actor_task_failed),
-        _actor_start_failed=translating(RayActorManager._actor_start_failed),
+    def telling(write: Callable[..., None]) -> Callable[..., None]:
+        def called(owner: Any, *given: Any, **how: Any) -> None:
+            try:
+                write(owner, *given, **how)
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                told()
+
+        return called
+
+    def keep_error(trial: Any, error: Exception | None = None) -> None:
+        if error is not None:
+            errors[trial.trial_id] = error
+        handle_error(trial, error)
+
+    handle_error = telling(Trial.handle_error)
+    with (
+        _replaced(
+            RayActorManager,
+            _actor_task_failed=translating(RayActorManager._actor_task_failed),
+            _actor_start_failed=translating(RayActorManager._actor_start_failed),
+        ),
+        _replaced(TuneController, checkpoint=telling(TuneController.checkpoint)),
+        _replaced(Trial, handle_error=keep_error),
     ):
         yield
 

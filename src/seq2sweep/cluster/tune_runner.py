@@ -27,12 +27,12 @@ from seq2sweep.cluster import ray_internals, session
 from seq2sweep.cluster.failures import AGAIN, describe
 from seq2sweep.cluster.train_driver import no_room
 from seq2sweep.cluster.train_worker import use_threads
-from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks
-from seq2sweep.cluster.tune_trial import run_trial, validations
+from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks, rungs_of, schedule_of
+from seq2sweep.cluster.tune_trial import run_trial
 from seq2sweep.cluster.worker_group import StartWatch, WorkersNotStartedError
 from seq2sweep.config import Config, SweepConfig, is_address
 from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.runs.layout import FAILURE_NAME, run_folder
+from seq2sweep.runs.layout import run_folder
 from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.runs.stores import driver_store, worker_store
 from seq2sweep.sweep.early_stopping import Rungs
@@ -78,7 +78,7 @@ def run_sweep(
     folder = run_folder(config.cluster, project, name)
     folder.mkdir(parents=True, exist_ok=True)
     store = driver_store(config.cluster.storage, folder)
-    schedule = _schedule(config.sweep)
+    schedule = schedule_of(config.sweep)
     with store.driving():
         trials = store.child("trials")
         names = folder_names(variants, store.retried(trials.children))
@@ -86,7 +86,7 @@ def run_sweep(
             TrialRecord.open(variant, trials.child(folder), schedule, scorer, final)
             for variant, folder in zip(variants, names, strict=True)
         ]
-        rungs = _rungs(config.sweep, records)
+        rungs = rungs_of(config.sweep, records)
         data = store.publish(encoded.resolve())
         # Once for all trials: it may have files in it.
         sweep = _Sweep(config, store, records, rungs, data, ray.put(score), on_trial)
@@ -134,50 +134,6 @@ def _describe_trial(sweep: SweepConfig) -> str:
     if sweep.workers_per_trial == 1:
         return f"a trial of {each}"
     return f"a trial of {sweep.workers_per_trial} workers (sweep.workers_per_trial) of {each}"
-
-
-def _schedule(sweep: SweepConfig) -> str:
-    """What decides whether a trial is stopped, as text."""
-    if sweep.scheduler == "none":
-        return "none"
-    rungs = f"from {sweep.grace_steps} by {sweep.reduction_factor}"
-    return f"{sweep.scheduler} {rungs}, in order, after warm-up"
-
-
-def _rungs(sweep: SweepConfig, records: list[TrialRecord]) -> Rungs | None:
-    """What stops trials, told of all that earlier sweeps have seen of them; None: nothing does.
-
-    A trial that an earlier sweep stopped resumes if it would not be stopped in this one.
-    """
-    stopped = [
-        index
-        for index, record in enumerate(records)
-        if record.earlier and record.earlier["status"] == "stopped early"
-    ]
-    if sweep.scheduler == "none":
-        for index in stopped:
-            records[index].earlier = None
-        return None
-    rungs = Rungs(
-        sweep.scheduler,
-        len(records),
-        grace_steps=sweep.grace_steps,
-        reduction_factor=sweep.reduction_factor,
-        longest=max(record.variant.config.train.steps for record in records),
-        warmup_steps=[record.variant.config.warmup_steps for record in records],
-    )
-    for index, record in enumerate(records):
-        for step, perplexity in validations(record.folder):
-            rungs.report(index, step, perplexity)
-        if record.earlier or (record.folder / FAILURE_NAME).exists():
-            rungs.end(index)
-    for index in stopped:
-        if rungs.goes_on(index) is not False:
-            records[index].earlier = None
-    for index, record in enumerate(records):
-        if record.earlier is None:
-            rungs.begin_again(index)
-    return rungs
 
 
 @dataclass
@@ -257,7 +213,7 @@ class _Sweep:
         # It complains of failed trials, which are results here.
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         try:
-            with ray_internals.memory_kills_fail_trials():
+            with ray_internals.trials_fail_alone(hooks.errors, hooks.no_room_for_tune):
                 session.while_waiting(
                     tuner.fit,
                     follow,
@@ -267,6 +223,9 @@ class _Sweep:
                 )
         except WorkersNotStartedError as error:
             raise OperationalError(f"{error}; {AGAIN}") from None
+        except (OSError, ValueError):  # Tune wants its own files in the end
+            if hooks.disk_full is None:
+                raise
         finally:
             self.store.end_attempt()
         if hooks.disk_full is not None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import pickle
 import queue
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ray import tune
@@ -20,12 +18,57 @@ from seq2sweep import console
 from seq2sweep.cluster import ray_internals
 from seq2sweep.cluster.failures import system_kills
 from seq2sweep.cluster.train_driver import no_room, plain_cause
-from seq2sweep.cluster.tune_trial import METRIC
+from seq2sweep.cluster.tune_trial import METRIC, validations
+from seq2sweep.config import SweepConfig
 from seq2sweep.errors import UserError
 from seq2sweep.runs.layout import FAILURE_NAME
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import OnTrial, TrialRecord
+
+
+def schedule_of(sweep: SweepConfig) -> str:
+    """What decides whether a trial is stopped, as text."""
+    if sweep.scheduler == "none":
+        return "none"
+    rungs = f"from {sweep.grace_steps} by {sweep.reduction_factor}"
+    return f"{sweep.scheduler} {rungs}, in order, after warm-up"
+
+
+def rungs_of(sweep: SweepConfig, records: list[TrialRecord]) -> Rungs | None:
+    """What stops trials, told of all that earlier sweeps have seen of them; None: nothing does.
+
+    A trial that an earlier sweep stopped resumes if it would not be stopped in this one.
+    """
+    stopped = [
+        index
+        for index, record in enumerate(records)
+        if record.earlier and record.earlier["status"] == "stopped early"
+    ]
+    if sweep.scheduler == "none":
+        for index in stopped:
+            records[index].earlier = None
+        return None
+    rungs = Rungs(
+        sweep.scheduler,
+        len(records),
+        grace_steps=sweep.grace_steps,
+        reduction_factor=sweep.reduction_factor,
+        longest=max(record.variant.config.train.steps for record in records),
+        warmup_steps=[record.variant.config.warmup_steps for record in records],
+    )
+    for index, record in enumerate(records):
+        for step, perplexity in validations(record.folder):
+            rungs.report(index, step, perplexity)
+        if record.earlier or (record.folder / FAILURE_NAME).exists():
+            rungs.end(index)
+    for index in stopped:
+        if rungs.goes_on(index) is not False:
+            records[index].earlier = None
+    for index, record in enumerate(records):
+        if record.earlier is None:
+            rungs.begin_again(index)
+    return rungs
 
 
 class OrderedScheduler(FIFOScheduler):  # type: ignore[misc]
@@ -120,6 +163,11 @@ def _index(trial: Trial) -> int:
     return int(trial.config["index"])
 
 
+TMP_FULL = (
+    "no space left in the folder for temporary files: free some, or set TMPDIR to another disk"
+)
+
+
 class Failure(NamedTuple):
     """Of a trial: the cause in a line, and whether it was a full disk."""
 
@@ -133,7 +181,8 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
     The hooks are called for trials that the scheduler stops too, where nothing runs any more in the
     trial itself. asked: whether trials are to save and return, and Tune to end when all have;
     running: whether any trial runs. Both threads read and write them. disk_full: None, or what to
-    say of a full disk, for which they are asked until they have heard.
+    say of a full disk, for which they are asked until they have heard. errors: the last one of each
+    trial, by Tune's id.
     """
 
     def __init__(self, records: list[TrialRecord], sweep: RunStore, on_trial: OnTrial) -> None:
@@ -141,6 +190,7 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
         self.records, self.sweep, self.on_trial = records, sweep, on_trial
         self.asked = self.running = False
         self.disk_full: str | None = None
+        self.errors: dict[str, Exception] = {}
         self.killed = system_kills()
         self.told: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
@@ -184,9 +234,12 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
     def _ends_sweep(self, record: TrialRecord, failure: Failure) -> bool:
         """Whether a disk was full: each further trial, or try, would train in vain to its next
         checkpoint. So all are to save and return, and this one has not ended: it resumes."""
-        if failure.disk_full and self.disk_full is None:
-            self.disk_full = f"{record.variant.name}: {failure.cause}"
+        if failure.disk_full:
+            self._end_for(f"{record.variant.name}: {failure.cause}")
         return failure.disk_full
+
+    def _end_for(self, disk_full: str) -> None:
+        self.disk_full = self.disk_full or disk_full
 
     # --- called by Tune's thread -----------------------------------------------------------------
 
@@ -219,6 +272,10 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         self._tell(self._fail, self._record(trial), self._error(trial), time.monotonic())
 
+    def no_room_for_tune(self) -> None:
+        """A file of Tune's own found no room."""
+        self._tell(self._end_for, TMP_FULL)
+
     def _tell(self, act: Callable[..., None], *about: Any) -> None:
         self.told.put(functools.partial(act, *about))
 
@@ -230,10 +287,9 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
 
         Not trial.get_error(), which gives a text, and none before Tune has copied its files.
         """
-        file = trial.pickled_error_file
-        if file is None:
+        error = self.errors.get(trial.trial_id)
+        if error is None:
             return Failure("its process ended without an error")
-        error = pickle.loads(Path(file).read_bytes())
         full = no_room(error, self._record(trial).store)
         if full is not None:
             return Failure(full, disk_full=True)
