@@ -21,7 +21,8 @@ from seq2sweep.compare.why.explain import PAPER, Output, explain, output_of
 from seq2sweep.compare.why.retranslation import papers_config, papers_row
 from seq2sweep.config import Config, EvaluateConfig
 from seq2sweep.data import files
-from seq2sweep.data.files import CHECKPOINTS, RECEIPT, write_lines
+from seq2sweep.data.bitext import read_training_header, write_split
+from seq2sweep.data.files import CHECKPOINTS, RECEIPT, SIDES, write_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.beam import Translation
 from seq2sweep.errors import UserError
@@ -62,8 +63,6 @@ def project(
     Path("data/vocabulary").symlink_to(tiny_corpus.vocabulary)
     write_lines(Path("data/clean/test.source.txt"), SOURCES)
     write_lines(Path("data/clean/test.target.txt"), REFERENCES)
-    write_lines(Path("data/clean/train.source.txt"), ["something else"])
-    write_lines(Path("data/clean/train.target.txt"), ["etwas anderes"])
     entries = []
     for step in STEPS:
         torch.manual_seed(step)
@@ -78,7 +77,24 @@ def project(
         "lineage": {"data.vocabulary": fingerprint},
     }
     Path("models/train", RECEIPT).write_text(json.dumps(receipt))
+    trained_on(["something else"], ["etwas anderes"])
     return tmp_path
+
+
+def trained_on(source: Sequence[str], target: Sequence[str]) -> None:
+    """Have the project's run be trained on these sentences."""
+    vocabulary = Vocabulary.open(Path("data/vocabulary"))
+    Path("data/encoded").mkdir(exist_ok=True)
+    for split in ("train", "valid"):
+        texts = {side: Path(f"data/clean/{split}.{side}.txt") for side in SIDES}
+        write_lines(texts["source"], source)
+        write_lines(texts["target"], target)
+        languages = {"source": "en", "target": "de"}
+        write_split(Path("data/encoded"), split, texts, vocabulary, languages)
+    path = Path("models/train", RECEIPT)
+    receipt = json.loads(path.read_text())
+    receipt["lineage"]["data.dataset"] = read_training_header(Path("data/encoded"))["fingerprint"]
+    path.write_text(json.dumps(receipt))
 
 
 def evaluated(config: Config, lines: Sequence[str] | None = None, **changes: Any) -> EvaluateConfig:
@@ -221,7 +237,8 @@ def test_sentences_that_were_trained_on_are_left_out(
 ) -> None:
     seen = [*range(0, 120, 6)]
     lines = SOURCES if side == "source" else REFERENCES
-    write_lines(Path(f"data/clean/train.{side}.txt"), ["x", *(lines[i] for i in seen)])
+    texts = {"source": ["x"] * 21, "target": ["y"] * 21}
+    trained_on(**texts | {side: ["x", *(lines[i] for i in seen)]})
     bad = [REFERENCES[i] if i in seen else line for i, line in enumerate(GOOD)]
     evaluated(tiny_config, bad)
     (step,) = explain(run())["steps"]
@@ -236,7 +253,7 @@ def test_lines_that_are_left_out_do_not_move_those_of_other_causes(
     project: Path, tiny_config: Config, made_up_model: list[dict[str, Any]]
 ) -> None:
     seen = [*range(0, 120, 6)]
-    write_lines(Path("data/clean/train.source.txt"), [SOURCES[i] for i in seen])
+    trained_on([SOURCES[i] for i in seen], ["y"] * 20)
     evaluated(tiny_config, [*GOOD[:60], "Ja.", *GOOD[60:-1]])
     found = explain(run())
     kept, left = [i for i in range(120) if i not in seen], [*GOOD[:-1], ""]
@@ -251,6 +268,7 @@ def test_lines_that_are_left_out_do_not_move_those_of_other_causes(
         ("models/train/checkpoints/30.safetensors", "beam", "30.safetensors is missing or differs"),
         ("data/clean/test.source.txt", "penalty", "test.source.txt is not what was translated"),
         ("data/clean/train.source.txt", "contamination", "train.source.txt is missing"),
+        ("data/encoded/valid.json", "contamination", "valid.json is missing"),
         ("data/vocabulary", "beam", "vocabulary.model is missing"),
     ],
 )
@@ -264,6 +282,51 @@ def test_what_is_not_there_is_said(
     found = explain(run())
     assert why in found["not_tested"][cause]
     assert found["steps"] == []
+
+
+def test_text_that_it_was_not_trained_on_is_no_contamination(
+    project: Path, tiny_config: Config, made_up_model: list[dict[str, Any]]
+) -> None:
+    """As after a change of `prepare`, with the weights of before."""
+    evaluated(tiny_config)
+    write_lines(Path("data/clean/train.source.txt"), [SOURCES[0]])
+    said = "data/clean/train.source.txt is not what it was trained on: run `dvc repro`"
+    assert explain(run())["not_tested"]["contamination"] == said
+    before = Path("models/train", RECEIPT).read_text()
+    trained_on([SOURCES[0]], ["y"])
+    Path("models/train", RECEIPT).write_text(before)
+    found = explain(run())
+    said = "data/encoded is not the data that it was trained on"
+    assert (found["steps"], found["not_tested"]["contamination"]) == ([], said)
+
+
+def test_checkpoints_to_average_that_are_not_here_leave_the_other_settings_tested(
+    project: Path, tiny_config: Config, made_up_model: list[dict[str, Any]]
+) -> None:
+    evaluated(tiny_config, beam=1)
+    output = run()
+    assert output.run is not None
+    wanted = {"evaluate": PAPERS | {"checkpoint_steps": [30, 60]}}
+    again = retranslation.Retranslation(output.run, output.texts, wanted, no_one, no_one)
+    assert [cause.name for cause in again.causes()] == ["beam"]
+    assert "60" in again.untested()["averaging"]
+
+
+def test_as_many_checkpoints_are_named_as_are_averaged(
+    project: Path, tiny_config: Config, made_up_model: list[dict[str, Any]]
+) -> None:
+    evaluated(tiny_config, average_checkpoints=2)
+    output = run()
+    assert output.run is not None
+    wanted = {"evaluate": PAPERS | {"average_checkpoints": 20}}
+    again = retranslation.Retranslation(output.run, output.texts, wanted, no_one, no_one)
+    (cause,) = again.causes()
+    said = "translated again with average_checkpoints 2 → 20, of which 5 were kept"
+    assert cause.evidence == said
+
+
+def no_one(sentences: int) -> None:
+    """Hears how many are translated."""
 
 
 def test_the_real_search_takes_the_settings(

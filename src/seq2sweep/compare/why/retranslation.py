@@ -17,6 +17,7 @@ from seq2sweep.compare.scored_run import NotComparableError, ScoredRun
 from seq2sweep.compare.why.text_causes import CUT
 from seq2sweep.compare.why.waterfall import Cause, Texts
 from seq2sweep.config import EvaluateConfig, ModelConfig
+from seq2sweep.data.bitext import read_training_header
 from seq2sweep.data.files import SIDES, text_name
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
@@ -24,7 +25,7 @@ from seq2sweep.decode.average import average, build
 from seq2sweep.decode.beam import translate
 from seq2sweep.decode.exported_weights import choose
 from seq2sweep.errors import UserError
-from seq2sweep.project_files import CLEAN, VOCABULARY
+from seq2sweep.project_files import CLEAN, ENCODED, VOCABULARY
 from seq2sweep.runs import layout
 from seq2sweep.storage.atomic import sha256
 
@@ -93,27 +94,40 @@ class Retranslation:
         for name, keys in DECODING.items():
             own, wanted = (_section(self._config(names), keys) for names in ([], [name]))
             changed = [key for key in keys if own[key] != wanted[key]]
-            if changed and not (name == AVERAGING and self._same_weights()):
-                shown = ", ".join(
-                    f"{key} {_shown(own[key])} → {_shown(wanted[key])}" for key in changed
-                )
+            shown = ", ".join(
+                f"{key} {_shown(own[key])} → {_shown(wanted[key])}" for key in changed
+            )
+            if name == AVERAGING and changed:
+                files = self._wanted_files()
+                if isinstance(files, str) or files == self._files(self._own):
+                    continue
+                if len(files) < wanted["average_checkpoints"] and not wanted["checkpoint_steps"]:
+                    shown += f", of which {len(files)} were kept"
+            if changed:
                 yield Cause(name, f"translated again with {shown}", lambda given: given)
 
     def untested(self) -> dict[str, str]:
-        """Averaging, where it differs but takes the very same weights."""
-        wanted = self._wanted["average_checkpoints"]
-        own = len(self._files(self._own))
-        if own == wanted or not self._same_weights():
+        """Averaging, where it differs but takes the very same weights, or such as are not here."""
+        wanted, own = self._wanted["average_checkpoints"], self._files(self._own)
+        files = self._wanted_files()
+        if isinstance(files, str):
+            return {AVERAGING: files}
+        if len(own) == wanted or files != own:
             return {}
-        return {AVERAGING: f"{own} checkpoints are averaged, not {wanted}, and no more were kept"}
+        why = f"{len(own)} checkpoints are averaged, not {wanted}, and no more were kept"
+        return {AVERAGING: why}
 
     def texts(self, undone: Collection[str] = ()) -> Texts:
         """Translations with the settings of these causes as wanted, all others the run's own."""
         changed = {cause.name for cause in self.causes()}
         return self._again(frozenset(undone) & changed)
 
-    def _same_weights(self) -> bool:
-        return self._files(self._own) == self._files(self._config([AVERAGING]))
+    def _wanted_files(self) -> list[Path] | str:
+        """Weights to average as wanted, or why they are not to be had."""
+        try:
+            return self._files(self._config([AVERAGING]))
+        except NotComparableError as error:
+            return str(error)
 
     @functools.cache  # noqa: B019
     def _again(self, names: frozenset[str]) -> Texts:
@@ -172,16 +186,30 @@ def _shown(value: Any) -> str:
     return str([*value]) if isinstance(value, tuple) else str(value)
 
 
+def _texts_of_training(run: ScoredRun) -> dict[str, str]:
+    """The sha256 of each side's text that a run was trained on."""
+    encoded = run.project / ENCODED
+    try:
+        header = read_training_header(encoded)
+    except UserError as error:
+        raise NotComparableError(str(error)) from None
+    if run.lineage.get("data.dataset") != header["fingerprint"]:
+        raise NotComparableError(f"{encoded} is not the data that it was trained on")
+    texts: dict[str, str] = header["text"]
+    return texts
+
+
 def contamination(run: ScoredRun) -> list[Cause]:
     """Sentences of the test set that the run was trained on: they are left out of the score.
 
     Such a pair has the source or the target of one that was tested, as in `prepare.drop`. Empty
-    where there are none. Raises NotComparableError where either text is not there.
+    where there are none. Raises NotComparableError where either text is not there, or is another.
     """
     test_set = run.scores and run.scores.test_set
     if not test_set:
         raise NotComparableError(str(run.unknown))
     clean, seen = run.project / CLEAN, set[int]()
+    trained = _texts_of_training(run)
     for side in SIDES:
         path, tested = clean / text_name("train", side), clean / text_name(test_set["split"], side)
         if not path.is_file() or not tested.is_file():
@@ -189,6 +217,8 @@ def contamination(run: ScoredRun) -> list[Cause]:
             raise NotComparableError(f"{missing} is missing: run `dvc checkout data/clean`")
         if sha256(tested) != test_set[side]:
             raise NotComparableError(f"{tested} is not what was scored: run `dvc repro`")
+        if sha256(path) != trained[side]:
+            raise NotComparableError(f"{path} is not what it was trained on: run `dvc repro`")
         lines = [*read_lines(tested)]
         wanted = set(lines)
         trained_on = {line for line in read_lines(path) if line in wanted}
