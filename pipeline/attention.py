@@ -23,6 +23,7 @@ from seq2sweep.evaluate.attention import attention_maps, head_numbers, word_alig
 from seq2sweep.evaluate.attention.attention_maps import Maps
 from seq2sweep.evaluate.evaluation import Data
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.report import templates
 from seq2sweep.report.attention import attention_page
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_whole
@@ -205,7 +206,7 @@ def in_words(metrics: dict[str, Any]) -> str:
 
 def write_none(reason: str) -> None:
     """Both files where there is nothing to show."""
-    write_whole(PAGE, attention_page.render_none(reason))
+    write_whole(PAGE, templates.render("attention/none.html", reason=reason))
     stage.write_json(project_files.METRICS / "attention.json", {"reason": reason})
     console.say(reason.replace("`", ""))
 

@@ -68,7 +68,10 @@ def work(config: Config) -> None:
         lineage=receipt["lineage"],
         sweep=read_sweep(project_files.SWEEP),
         table1=table1,
-        attention=checked(project_files.METRICS / "attention.json", wrong_of_attention),
+        attention=checked(
+            project_files.METRICS / "attention.json",
+            lambda c: mismatch(c, {"reason": str} if c.get("reason") else ATTENTION),
+        ),
         model=model,
         parser=parser(config, evaluate, model, train["parameters"]),
     )
@@ -141,11 +144,6 @@ def read_sweep(path: Path) -> dict[str, Any] | None:
         return None
     content = checked(path, lambda c: length_scores.problem(c) or heads_table.problem(c))
     return None if content.get("method") == "none" else content
-
-
-def wrong_of_attention(content: dict[str, Any]) -> str | None:
-    """Of what the stage attention found, or why it found nothing."""
-    return mismatch(content, {"reason": str} if content.get("reason") else ATTENTION)
 
 
 def read_curves(path: Path) -> list[dict[str, float | None]]:

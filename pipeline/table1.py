@@ -5,14 +5,17 @@ Times never come out alike, so that this runs again for other settings or other 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from seq2sweep import project_files
 from seq2sweep.config import Config
 from seq2sweep.stages import stage
 from seq2sweep.table1.measure import measure
+from seq2sweep.tracking.lineage import code, hardware
 
 
 def work(config: Config) -> None:
-    record = measure(config.table1, stage.here())
+    record = measure(config.table1, code(Path()) | hardware())
     stage.write_json(project_files.REPORTS / "table1.json", record)
 
 

@@ -52,34 +52,23 @@ def export(
     if reason := form.refuses(translator):
         raise UserError(reason)
     with only_export(folder):
-        return _write(translator, form, folder, sources, references, on_done)
-
-
-def _write(
-    translator: Translator,
-    form: Format,
-    folder: Path,
-    sources: Sequence[str],
-    references: Sequence[str],
-    on_done: Callable[[int], object],
-) -> Agreement:
-    _check_new(folder)
-    with whole_folder(folder) as beside:
-        try:
-            form.write(translator, beside)
-        except SafetensorError as error:  # what it says when the disk is full
-            raise OperationalError(
-                f"{folder} cannot be written ({error}): make room there and run it again"
-            ) from None
-        ours = agreement.searching(translator, form)
-        opened = form.opened(beside, ours)
-        found = agreement.compare(ours, opened, form, sources, references, on_done)
-        if problem := agreement.problem(found, form):
-            raise OperationalError(
-                f"{form.title} does not say what the model says ({found}; {problem}): {folder} is "
-                "not written"
-            )
-        _check_new(folder)  # it has taken minutes
+        _check_new(folder)
+        with whole_folder(folder) as beside:
+            try:
+                form.write(translator, beside)
+            except SafetensorError as error:  # what it says when the disk is full
+                raise OperationalError(
+                    f"{folder} cannot be written ({error}): make room there and run it again"
+                ) from None
+            ours = agreement.searching(translator, form)
+            opened = form.opened(beside, ours)
+            found = agreement.compare(ours, opened, form, sources, references, on_done)
+            if problem := agreement.problem(found, form):
+                raise OperationalError(
+                    f"{form.title} does not say what the model says ({found}; {problem}): {folder} "
+                    "is not written"
+                )
+            _check_new(folder)  # it has taken minutes
     return found
 
 

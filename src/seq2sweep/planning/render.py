@@ -5,21 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from tqdm import tqdm
 
 from seq2sweep import console
+from seq2sweep.report.templates import environment
 
 
 def overview(plan: dict[str, Any]) -> str:
     """All of it; notes come last, where the eye is."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
+    made = environment(Path(__file__).parent, autoescape=False)
+    made.filters |= {
         "columns": _columns,
         "flops": lambda count: f"{count:.2e}".replace("e+", "e"),
         "number": lambda value, decimals=0: f"{value:,.{decimals}f}",
@@ -32,7 +27,7 @@ def overview(plan: dict[str, Any]) -> str:
     def money(amount: float | None) -> str:
         return "unknown" if amount is None else f"{amount:,.2f} {currency}"
 
-    return environment.get_template("plan.txt").render(plan, money=money).rstrip("\n")
+    return made.get_template("plan.txt").render(plan, money=money).rstrip("\n")
 
 
 def _columns(text: str, aligned: str) -> str:

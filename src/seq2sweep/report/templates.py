@@ -12,16 +12,19 @@ from markupsafe import Markup, escape
 from seq2sweep.report.number_format import fixed, millions, percent, powers, signed, whole
 
 
+OWN = Path(__file__).parent
+
+
 def render(template: str, **context: Any) -> str:
     """The text that a template of this name makes."""
     return environment().get_template(template).render(context)
 
 
-def environment() -> jinja2.Environment:
-    """Of all templates of the report."""
+def environment(folder: Path = OWN, autoescape: bool = True) -> jinja2.Environment:
+    """Of all templates of a folder."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=autoescape,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

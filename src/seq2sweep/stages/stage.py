@@ -25,8 +25,7 @@ from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import whole_folder
 from seq2sweep.storage.atomic import write_json as write_json
 from seq2sweep.sweep.variants import variants
-from seq2sweep.tracking.lineage import UNKNOWN, hardware, lineage_tags
-from seq2sweep.tracking.lineage import code as lineage_code
+from seq2sweep.tracking.lineage import UNKNOWN, lineage_tags
 
 if TYPE_CHECKING:
     from seq2sweep.reproduce.run_record import Source
@@ -230,11 +229,6 @@ def training_run(model: Path, receipt: Mapping[str, Any]) -> dict[str, str | Non
     except UserError:
         known = None  # as where MLflow was away when it ended
     return {"parent": receipt["run"], "parent_id": known}
-
-
-def here() -> dict[str, str]:
-    """The commit and the machine, as a record of a measurement has them."""
-    return lineage_code(Path.cwd()) | hardware()
 
 
 def dataset_in_words(config: configuration.Config) -> str:

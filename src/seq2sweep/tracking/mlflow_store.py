@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from seq2sweep.config import Config, TrackingConfig
 from seq2sweep.console import say
-from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.errors import OperationalError, UserError, first_line
 from seq2sweep.health import Finding
 from seq2sweep.ports import listening, port_number
 from seq2sweep.redaction import redact
@@ -265,8 +265,7 @@ class RefusedError(Exception):
 
 def reason(error: BaseException) -> str:
     """What an error says, as one short line without passwords."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    line = redact(lines[0])
+    line = redact(first_line(error))
     return line if len(line) <= 200 else f"{line[:197]}..."
 
 

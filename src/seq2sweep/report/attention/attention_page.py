@@ -71,11 +71,6 @@ def as_json(maps: Sequence[Maps], numbers: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps({"pairs": pairs, "heads": [*numbers]}, ensure_ascii=False) + "\n"
 
 
-def render_none(reason: str) -> str:
-    """The page where there is nothing to show, and why."""
-    return templates.render("attention/none.html", reason=reason)
-
-
 def as_csv(numbers: Sequence[Mapping[str, Any]]) -> str:
     """A line a head, layers and heads from 1, all numbers as they are."""
     columns = [name for name in numbers[0] if name not in ("layer", "head")] if numbers else []

@@ -102,11 +102,6 @@ class Parser:
         """`name`, where it searches among all symbols."""
         return f"{self.name}, unconstrained"
 
-    @property
-    def margin(self) -> float | None:
-        """`margin_of` the first one."""
-        return margin_of(self.evaluate)
-
 
 def margin_of(evaluate: Mapping[str, Any]) -> float | None:
     """Half of the bootstrap's 95 % interval of F1; None where it is not known."""

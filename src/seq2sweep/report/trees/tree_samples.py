@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from seq2sweep.data.treebank.trees import Tree, TreeError, parse_tree
+from seq2sweep.data.treebank.trees import Tree
 from seq2sweep.errors import UserError
+from seq2sweep.evaluate.brackets import tree_or_none
 from seq2sweep.report import samples
 from seq2sweep.report.number_format import fixed
 from seq2sweep.report.trees.tree_plots import Differences, begin, differences, draw
@@ -69,20 +70,13 @@ def choose(rows: Sequence[samples.Translation]) -> list[Sample]:
 
 
 def _pair(row: samples.Translation) -> Pair:
-    gold, found = _tree(row.reference), _tree(row.translation)
+    gold, found = tree_or_none(row.reference), tree_or_none(row.translation)
     if gold is None or not gold.words:
         raise UserError(
             "reports/translations.tsv is damaged (a reference is no tree): remove it and run "
             "`dvc repro`"
         )
     return Pair(row, gold, found, differences(gold, found) if found else None)
-
-
-def _tree(line: str) -> Tree | None:
-    try:
-        return parse_tree(line)
-    except TreeError:
-        return None
 
 
 def _sample(pair: Pair, name: str) -> Sample:
