@@ -95,6 +95,7 @@ def test_words_that_the_vocabulary_has_are_written_as_themselves(
         ) -> list[list[Hypothesis]]:
             assert trees is not None
             asked.append([[*ids] for ids in trees.known])
+            assert trees.symbols == len(symbols)
             return super().__call__(sentences, n_best=n_best, trees=trees)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -140,6 +140,25 @@ def test_it_travels_and_finds_trees_as_a_model_does() -> None:
         assert_same(mine, other)
 
 
+def test_parsers_with_more_columns_to_spare_go_together() -> None:
+    """As with another `model.target_symbols`; what is to spare is no symbol. The wider one says of
+    all others what the narrow one says, times what it does not give to its columns to spare."""
+    changes = vars(small(tie_embeddings=False)) | {"architecture": "transformer"}
+    members = [model(changes | {"target_symbols": symbols}, 1) for symbols in (14, 17)]
+    wide, narrow = (members[1].state_dict(), members[0].state_dict())
+    for name, weights in narrow.items():
+        wide[name][tuple(map(slice, weights.shape))] = weights
+    members[1].load_state_dict(wide)
+    members[1].projection.weight.data[14:] = 0
+    source = padded(random_rows(0, LENGTHS, VOCABULARY))
+    trees = Trees([3, 0, 5, 2], 2)
+    alone = search(members[0], source, **SEARCH, trees=trees)
+    for order in (members, members[::-1]):
+        found = search(Ensemble(order), source, **SEARCH, trees=trees)
+        for mine, other in zip(found, alone, strict=True):
+            assert_same(mine, other)
+
+
 def test_what_goes_together() -> None:
     learned = model(TRANSFORMER | {"positions": "learned"})
     both = Ensemble([model(), learned])

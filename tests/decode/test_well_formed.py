@@ -363,14 +363,15 @@ def test_a_beam_of_all_finds_all_trees(words: int, labels: int, longest: int, al
 
 
 def log_probability_of_known(
-    model: Table, row: Sequence[int], said: Sequence[int], first: int, tags: int
+    model: Table, row: Sequence[int], said: Sequence[int], first: int, tags: int, last: int
 ) -> float:
-    """That a word comes next is the sum over all symbols of words; a tag has its share of it."""
+    """That a word comes next is the sum over all symbols of words, up to `last`; a tag has its
+    share of it."""
     found = 0.0
     for i, symbol in enumerate(said):
         following = [math.exp(logs) for logs in model.following(row, said[:i])]
         tagged = following[first : first + tags] or [following[WORD]]
-        words = following[WORD] + sum(following[first:])
+        words = following[WORD] + sum(following[first : last + 1])
         if symbol == WORD or first <= symbol < first + tags:
             found += math.log(words * following[symbol] / sum(tagged))
         else:
@@ -378,28 +379,31 @@ def log_probability_of_known(
     return found
 
 
+@pytest.mark.parametrize("spare", [0, 4])
 @pytest.mark.parametrize("tags", [0, 2])
-def test_known_words_are_written_as_themselves_and_nothing_else(tags: int) -> None:
-    """A beam of all finds each tree as often as the words that are not known may be written."""
+def test_known_words_are_written_as_themselves_and_nothing_else(tags: int, spare: int) -> None:
+    """A beam of all finds each tree as often as the words that are not known may be written. What
+    a model's columns to spare have is not what words have."""
     labels, longest = 2, 8
     first = FIRST_OPENING + 2 * labels
     known = [first + tags + 1, 0, first + tags]
     ways = [[known[0]], [*range(first, first + tags)] or [WORD], [known[2]]]
     row = [9, 9, 9, EOS]
     for seed in range(3):
-        model = Table(seed, first + tags + 3, {first + tags + 2: 3.0, UNKNOWN: 2.0})
+        likely = {first + tags + 2: 3.0, UNKNOWN: 2.0, first + tags + 2 + spare: 3.0}
+        model = Table(seed, first + tags + 3 + spare, likely)
         expected = []
         for said in all_trees(3, labels, longest):
             for words in itertools.product(*ways):
                 rest = iter(words)
                 whole = [next(rest) if symbol == WORD else symbol for symbol in said]
-                logs = log_probability_of_known(model, row, whole, first, tags)
+                logs = log_probability_of_known(model, row, whole, first, tags, first + tags + 2)
                 expected.append(Hypothesis(whole, logs / length_penalty(len(whole), 0.3)))
         expected.sort(key=lambda hypothesis: -hypothesis.score)
         found = search(
             model, torch.tensor([row]), beam=len(expected), alpha=0.3,
             max_extra_tokens=longest - 3, n_best=len(expected),
-            trees=Trees([3], labels, tags, [known]),
+            trees=Trees([3], labels, tags, [known], first + tags + 3),
         )  # fmt: skip
         assert_same(found[0], expected)
 

@@ -161,7 +161,7 @@ def translate(
         if words is not None and vocabulary.symbols:
             symbols, counts = vocabulary.symbols, [words[i] for i in group]
             known = [symbols.ids_of(lines[i].split(" ")) for i in group] if symbols.words else ()
-            trees = Trees(counts, len(symbols.labels), len(symbols.tags), known)
+            trees = Trees(counts, len(symbols.labels), len(symbols.tags), known, len(symbols))
         return [encoded[i] for i in group], trees
 
     with laid_out():

@@ -25,6 +25,9 @@ def _of_one_model(*_: Any, **__: Any) -> Any:
 class Ensemble(Architecture):
     """Models of one vocabulary, of any architectures, where a search takes a model.
 
+    Of models of trees some may have more columns to spare (`model.target_symbols`): those are left
+    out, and the others sum to one.
+
     It can be moved and copied as a model, but not trained, saved or looked into.
     """
 
@@ -48,7 +51,8 @@ class Ensemble(Architecture):
             logits = member.step(pieces, of)
             wide = torch.promote_types(logits.dtype, torch.float32)
             logs.append(logits.to(wide).log_softmax(dim=-1))
-        return log_mean(logs)
+        narrowest = min(one.size(-1) for one in logs)
+        return log_mean([one[..., :narrowest] for one in logs])
 
     @property
     def max_length(self) -> int:

@@ -26,13 +26,15 @@ class Trees:
     labels, tags: those of the vocabulary, `len(symbols.labels)` and `len(symbols.tags)`. known: of
     each sentence `symbols.ids_of` its words. A word that is written as itself can be nothing else;
     others are, with tags, one of these, else XX. Which words there are is given, so with `known`
-    the next one has the probability of all symbols of words together: that it is one.
+    the next one has the probability of all symbols of words together: that it is one. symbols: how
+    many there are; columns of the model's output above are to spare. None: all are symbols.
     """
 
     words: Sequence[int]
     labels: int
     tags: int = 0
     known: Sequence[Sequence[int]] = ()
+    symbols: int | None = None
 
 
 class WellFormed:
@@ -62,6 +64,7 @@ class WellFormed:
         self._labels = trees.labels
         self._first_tag = self._first_closing + trees.labels
         self._words = slice(self._first_tag, self._first_tag + trees.tags)
+        self._tags_and_words = slice(self._first_tag, trees.symbols)
         if not trees.tags:
             self._words = slice(WORD, WORD + 1)
         fit = [max(0, n - w - 1) // 2 for w, n in zip(trees.words, longest, strict=True)]
@@ -98,7 +101,7 @@ class WellFormed:
     def _any_word(self, logits: Tensor, next_word: Tensor) -> None:
         """Give the next word [B, K, 1], and tags, what all symbols of words have together: of
         log-probabilities, so that no rounding makes it more than all there is."""
-        others = logits[..., self._first_tag :]
+        others = logits[..., self._tags_and_words]
         words = torch.cat([logits[..., WORD : WORD + 1], others], dim=-1)
         whole = words.logsumexp(-1, True).clamp(max=0)
         free = logits[..., self._words]
