@@ -988,8 +988,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/evaluate/test_significance.py": {
         f"{PACKAGE}/evaluate/significance.py": [
             ("return means[0] - means[1]", "return means[1] - means[0]"),
-            ("min(1.0, 2 * (fewer + 1)", "min(1.0, (fewer + 1)"),
-            ("p = rounded_chance(min(", "p = (min("),
+            ("max(2 * (fewer + 1)", "max((fewer + 1)"),
+            (", least_chance(scorer.sentences)))", ", 0.0))"),
+            ("p = rounded_chance(p)", "p = float(p)"),
             ("[0.025, 0.975]", "[0.05, 0.95]"),
             ("cut = samples // 40", "cut = samples // 20"),
             ("scores[cut]) / 2", "scores[cut])"),

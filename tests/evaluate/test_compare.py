@@ -87,10 +87,21 @@ def test_one_that_is_better_everywhere_has_the_smallest_p_value() -> None:
     assert result["bleu"]["paper"]["p_value"] == round(1 / (SAMPLES + 1), 4)
 
 
+@pytest.mark.parametrize(("count", "p"), [(1, 1.0), (3, 0.25), (7, 0.0156)])
+def test_a_few_sentences_are_never_more_certain_than_the_sign_test(count: int, p: float) -> None:
+    """Of one sentence all draws are alike."""
+    _, _, references = texts()
+    wanted = references[:count]
+    worse = [" ".join(reversed(line.split())) for line in wanted]
+    found = compare.compare(worse, wanted, wanted, "de", samples=1000)
+    assert found["bleu"]["sacrebleu"]["difference"] > 0
+    assert found["bleu"]["sacrebleu"]["p_value"] == p
+
+
 def test_no_chance_is_said_to_be_none() -> None:
     assert [bleu.rounded_chance(p) for p in (1.0, 0.04998, 1 / 1001)] == [1.0, 0.05, 0.001]
     assert [bleu.rounded_chance(1 / (n + 1)) for n in (20_000, 50_000)] == [5e-5, 2e-5]
-    right, wrong = ["a b c d e f"] * 4, ["a b c d e g"] * 4
+    right, wrong = ["a b c d e f"] * 20, ["a b c d e g"] * 20
     result = compare.compare(wrong, right, right, "de", samples=20_000)
     assert result["bleu"]["paper"]["p_value"] == 5e-5
 

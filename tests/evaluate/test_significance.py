@@ -92,28 +92,39 @@ def test_systems_that_clearly_differ_are_seen_to() -> None:
     down = against_base(better, base, BleuScorer(wanted, "de"), samples=SAMPLES)
     assert up["seen"]
     assert up["p"] == down["p"] == round(2 / (SAMPLES + 1), 4)
-    scorer = BleuScorer(wanted[:4], "de")
-    many = against_base([base[0][:4]], [wanted[:4]], scorer, samples=50_000)
+    scorer = BleuScorer(wanted[:10], "de")
+    many = against_base([base[0][:10]], [wanted[:10]], scorer, samples=50_000)
     assert 0 < many["p"] < 0.01
     assert 0 < up["low"] < up["bleu_difference"] < up["high"]
     assert (down["low"], down["high"]) == (-up["high"], -up["low"])
 
 
 class Lots:
-    """A scorer of one sentence whose system wins by 1, then loses 24 draws of 1000 and wins the
+    """A scorer of twenty sentences whose system wins by 1, then loses 24 draws of 1000 and wins the
     others."""
 
-    name, signature, sentences = "bleu", "", 1
+    name, signature, sentences = "bleu", "", 20
 
     def __init__(self) -> None:
         each = [1.0, *[-1.0] * 24, *[1.0] * 976]
         self.scores = iter([score for difference in each for score in (difference, 0.0)])
 
     def counts(self, hypotheses: Sequence[str]) -> Counts:
-        return np.ones((1, 1), dtype=np.int64)
+        return np.ones((20, 1), dtype=np.int64)
 
     def score(self, counts: Counts) -> float:
         return next(self.scores)
+
+
+@pytest.mark.parametrize(
+    ("count", "p"), [(1, 1.0), (2, 0.5), (5, 0.0625), (6, 0.0312), (9, 0.0039)]
+)
+def test_a_few_sentences_are_never_more_certain_than_the_sign_test(count: int, p: float) -> None:
+    """Of one sentence all draws are alike."""
+    wanted = references(count)
+    found = against_base([spoilt(wanted, 0.5, 3)], [wanted], BleuScorer(wanted, "de"))
+    assert found["bleu_difference"] > 0
+    assert (found["p"], found["seen"]) == (p, p < 0.05)
 
 
 def test_what_is_seen_is_what_the_kept_p_says() -> None:

@@ -33,6 +33,7 @@ from seq2sweep.evaluate.bleu import (
     token_signature,
 )
 from seq2sweep.evaluate.references import read_texts
+from seq2sweep.evaluate.significance import least_chance
 
 # sacreBLEU holds the counts of all samples at once: 80 bytes a drawn sentence, 2 GB at this size.
 DRAWN_SENTENCES = 25_000_000
@@ -143,6 +144,7 @@ def _paired(
         # No sample strays from a difference of 0. sacreBLEU takes that for the rarest chance of
         # all and prints its smallest p-value, as if systems that are alike differed for certain.
         p_value = 1.0
+    p_value = max(p_value, least_chance(len(texts["system"])))
     figures = [
         {
             "score": rounded(result.score),

@@ -43,7 +43,7 @@ def against_base(
         `bleu_difference`, or that of the scorer's name: the system's score less the base's, each
         the mean over its seeds; `low` and `high`: the middle 95 % of that difference on the draws;
         `p`: twice the share of draws on which the difference is 0 or on the other side of it, at
-        least 2 / (samples + 1) and at most 1; `seen`: whether p is below 0.05.
+        least 2 / (samples + 1) and `least_chance`, at most 1; `seen`: whether p is below 0.05.
 
     Raises:
         ValueError: no seeds, no sentences, or unequal numbers of sentences.
@@ -67,7 +67,8 @@ def against_base(
     drawn = np.array([difference(times) for times in _draws(scorer.sentences, samples)])
     fewer = int(min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0)))
     # Rounded first, so that whoever compares what is kept with 0.05 finds the same.
-    p = rounded_chance(min(1.0, 2 * (fewer + 1) / (samples + 1)))
+    p = min(1.0, max(2 * (fewer + 1) / (samples + 1), least_chance(scorer.sentences)))
+    p = rounded_chance(p)
     low, high = np.quantile(drawn, [0.025, 0.975])
     return {
         f"{scorer.name}_difference": rounded(measured),
@@ -76,6 +77,13 @@ def against_base(
         "high": rounded(high),
         "seen": bool(p < SEEN),
     }
+
+
+def least_chance(sentences: int) -> float:
+    """The smallest p that a test of so many pairs of translations can give: that of the sign test
+    where one system is better on each. The draws of few sentences are nearly all alike, of one all
+    are, and on their own they would take that for certainty."""
+    return float(2.0 ** (1 - min(sentences, 100)))
 
 
 def confidence(
