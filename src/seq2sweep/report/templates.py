@@ -11,7 +11,6 @@ from markupsafe import Markup, escape
 
 from seq2sweep.report.number_format import fixed, millions, percent, powers, signed, whole
 
-
 OWN = Path(__file__).parent
 
 

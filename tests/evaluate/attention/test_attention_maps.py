@@ -86,6 +86,20 @@ def test_what_the_vocabulary_does_not_know_begins_no_word() -> None:
     assert one.texts(source) == ["the", "<unk>", "man", "caf<unk>s", "</s>"]
 
 
+@pytest.mark.parametrize("mixer", ["self_attention", "restricted"])
+def test_a_neighbourhood_goes_with_the_maps_that_have_one(mixer: str) -> None:
+    symbols = Symbols.learn([TREE], tags=True)
+    of = Vocabulary(pieces("bpe").model, symbols=symbols)
+    model = randomised(
+        small(encoder_mixer=mixer, mixer_neighbourhood=3, tie_embeddings=False), vocabulary=len(of)
+    )
+    one = attention_maps.maps(model, of, Pair([5, 6, 7, 8, 2], [5, 6, 2]))
+    wanted = {f"encoder.{i}.attention": 3 for i in range(2)} if mixer == "restricted" else {}
+    assert one.neighbourhoods == wanted
+    most = (one.weights["encoder.0.attention"] > 0).sum(-1).max()
+    assert most == (3 if mixer == "restricted" else 5)
+
+
 def test_weights_by_word() -> None:
     source = ["▁a", "b", "▁c", "</s>"]
     rows = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.1, 0.3], [0.0, 0.0, 1.0, 0.0], [0.25] * 4]

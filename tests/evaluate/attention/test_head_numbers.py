@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
@@ -32,16 +33,20 @@ def layers_of(number: int) -> list[str]:
 # --- heads in numbers ----------------------------------------------------------------------------
 
 
-def plain(weights: NDArray[np.float64], keys: Sequence[str], causal: bool) -> dict[str, Any]:
-    """The same numbers of one map of one head, one row after another."""
+def plain(
+    weights: NDArray[np.float64], keys: Sequence[str], causal: bool, back: int, ahead: int
+) -> dict[str, Any]:
+    """The same numbers of one map of one head, one row after another, each of which sees so many
+    keys before and after it."""
     n, m = weights.shape
     entropies, distances, ends, punctuation, diagonal = [], [], [], [], []
     at: dict[int, list[float]] = {}
     for i in range(n):
         row = weights[i]
         seen = i + 1 if causal else m
-        if seen > 1:
-            entropies.append(-sum(w * math.log(w) for w in row if w > 0) / math.log(seen))
+        visible = sum(i - back <= j <= i + ahead for j in range(seen))
+        if visible > 1:
+            entropies.append(-sum(w * math.log(w) for w in row if w > 0) / math.log(visible))
         distances.append(sum(w * abs(i - j) for j, w in enumerate(row)))
         ends.append(sum(w for w, key in zip(row, keys, strict=True) if key in ("<s>", "</s>")))
         marks = ("▁.", ".", ",", "▁(")
@@ -62,8 +67,11 @@ def plain(weights: NDArray[np.float64], keys: Sequence[str], causal: bool) -> di
     }
 
 
-@pytest.mark.parametrize("layer", [ENCODER, DECODER, MEMORY])
-def test_numbers_of_heads(layer: str) -> None:
+@pytest.mark.parametrize(
+    ("layer", "neighbourhood"),
+    [(ENCODER, None), (DECODER, None), (MEMORY, None), (ENCODER, 3), (ENCODER, 5), (DECODER, 3)],
+)
+def test_numbers_of_heads(layer: str, neighbourhood: int | None) -> None:
     draw = np.random.default_rng(3)
     source = ["▁a", ",", "b", "▁(", "▁c", "d", ".", "</s>"]
     said = ["▁x", "y", ",", "▁z", "▁.", "</s>"]
@@ -71,12 +79,17 @@ def test_numbers_of_heads(layer: str) -> None:
     n, m = len(one.rows(layer)), len(one.keys(layer))
     causal = layer == DECODER
     weights = draw.dirichlet([0.3] * m, (3, n)) * (np.tri(n, m) if causal else 1)
+    back = ahead = 99
+    if neighbourhood is not None:
+        one = dataclasses.replace(one, neighbourhoods={layer: neighbourhood})
+        back, ahead = (neighbourhood - 1, 0) if causal else (neighbourhood // 2,) * 2
+        weights *= np.tri(n, m, ahead) * (1 - np.tri(n, m, -back - 1))
     weights /= weights.sum(-1, keepdims=True)
     one.weights[layer] = weights.astype(np.float32)
     found = head_numbers.heads([one])
     assert [entry["head"] for entry in found] == [0, 1, 2]
     for entry, of_head in zip(found, one.weights[layer], strict=True):
-        expected = plain(of_head.astype(np.float64), one.keys(layer), causal)
+        expected = plain(of_head.astype(np.float64), one.keys(layer), causal, back, ahead)
         if layer != MEMORY:
             expected["diagonal"] = None
         for name, value in expected.items():

@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +52,8 @@ class Maps:
 
     source: keys of encoder and memory, and rows of the encoder. read: keys of the decoder.
     predicted: rows of the decoder and of the memory. symbols: the target's tokens are words each.
+    neighbourhoods: of the layers whose rows see so many positions at most, around or up to their
+    own (`model.mixer_neighbourhood`).
     """
 
     source: list[str]
@@ -59,6 +61,7 @@ class Maps:
     predicted: list[str]
     weights: dict[str, NDArray[np.float32]]
     symbols: bool = False
+    neighbourhoods: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def heads(self) -> int:
@@ -183,6 +186,11 @@ def maps(model: Architecture, vocabulary: Vocabulary, pair: Pair) -> Maps:
         vocabulary.tokens(pair.target, "target"),
         {layer: weights[0].float().cpu().numpy() for layer, weights in found.items()},
         vocabulary.symbols is not None,
+        {
+            name: int(module.neighbourhood)
+            for name, module in model.named_modules()
+            if hasattr(module, "neighbourhood")
+        },
     )
 
 

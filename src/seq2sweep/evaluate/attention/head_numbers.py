@@ -144,7 +144,7 @@ def heads(of: Iterable[Maps]) -> list[Numbers]:
     for one in of:
         for layer, weights in one.weights.items():
             counts[layer] = len(weights)
-            _measure(sums[layer], weights.astype(np.float64), layer, one.keys(layer))
+            _measure(sums[layer], weights.astype(np.float64), layer, one)
     found = []
     for layer, count in counts.items():
         mean = sums[layer].mean
@@ -163,12 +163,12 @@ def heads(of: Iterable[Maps]) -> list[Numbers]:
     return found
 
 
-def _measure(sums: _Sums, weights: NDArray[np.float64], layer: str, keys: Sequence[str]) -> None:
+def _measure(sums: _Sums, weights: NDArray[np.float64], layer: str, one: Maps) -> None:
     """Add what the rows of one map say. weights [heads, rows, keys]."""
-    kind, causal = place(layer)[0], is_causal(layer)
+    kind, causal, keys = place(layer)[0], is_causal(layer), one.keys(layer)
     n, m = weights.shape[1:]
     rows, columns = np.arange(n)[:, None], np.arange(m)[None, :]
-    seen = np.minimum(rows[:, 0] + 1, m) if causal else np.full(n, m)
+    seen = _keys_seen(n, m, causal, one.neighbourhoods.get(layer))
     logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
     several = seen > 1
     entropy = -(weights * logs).sum(axis=2)[:, several] / np.log(seen[several])
@@ -185,6 +185,17 @@ def _measure(sums: _Sums, weights: NDArray[np.float64], layer: str, keys: Sequen
         expected = rows * (m - 1) / max(n - 1, 1)
         near = abs(columns - expected) <= NEAR_DIAGONAL
         sums.add("diagonal", (weights * near).sum(axis=2))
+
+
+def _keys_seen(n: int, m: int, causal: bool, neighbourhood: int | None) -> NDArray[np.int64]:
+    """How many of m keys each of n rows sees; neighbourhood: of so many, clipped at the ends."""
+    rows = np.arange(n)
+    if causal:
+        return np.minimum(rows + 1, neighbourhood or m)
+    if neighbourhood is None:
+        return np.full(n, m)
+    each = (neighbourhood - 1) // 2
+    return np.minimum(rows, each) + 1 + np.minimum(m - 1 - rows, each)
 
 
 def _is_punctuation(token: str) -> bool:
