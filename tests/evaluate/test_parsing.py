@@ -164,13 +164,9 @@ def test_figures_by_phenomenon() -> None:
 
 
 def test_a_trial_of_a_sweep_has_f1(project: Path, data: evaluation.Data) -> None:
-    found: dict[str, Any] = evaluation.score_checkpoint(
-        config(),
-        project / "checkpoint",
-        data.encoded,
-        clean=data.clean,
-        vocabulary=data.vocabulary,
-    )
+    weights = average([project / "checkpoint/model.safetensors"])
+    model = build(config().model, weights, len(Vocabulary.open(data.vocabulary)))
+    found: dict[str, Any] = evaluation.validation_scores(config(), model, data)
     assert {*found} == {"f1", "precision", "recall", "complete", "signature", "translations"}
     assert found["signature"] == "EVALB, COLLINS.prm"
     assert len(found["translations"]) == 12

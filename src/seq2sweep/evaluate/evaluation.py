@@ -19,7 +19,6 @@ from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_header, require_positions
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
-from seq2sweep.decode.average import average, build
 from seq2sweep.decode.beam import best_device
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.by_length import ScoresByLength
@@ -207,17 +206,12 @@ def evaluate(
     return Evaluation(hypotheses, metrics)
 
 
-def score_checkpoint(
-    config: Config, checkpoint: Path, encoded: Path, *, clean: Path, vocabulary: Path
-) -> dict[str, Any]:
-    """Scores of one checkpoint folder on the validation set, unaveraged, as in Table 3.
+def validation_scores(config: Config, model: Architecture, data: Data) -> dict[str, Any]:
+    """Scores of a model on the validation set, as in Table 3.
 
     Beside them the `translations`, a list in the order of the set.
     """
-    data = Data(clean, vocabulary, encoded)
     shown_by = TASKS[config.data.task].SHOWN
-    weights = average([checkpoint / "model.safetensors"])
-    model = build(config.model, weights, len(Vocabulary.open(vocabulary)))
     result = evaluate(config, model, data, "valid")
     metrics = SCORES[config.data.score].metrics
     return {name: _at(result.metrics, shown_by[name]) for name in metrics} | {

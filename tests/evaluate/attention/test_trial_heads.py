@@ -18,7 +18,7 @@ from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.attention import head_numbers, trial_heads
-from seq2sweep.evaluate.evaluation import Data, score_checkpoint
+from seq2sweep.evaluate.evaluation import Data, validation_scores
 from seq2sweep.model import building
 from tests.conftest import Corpus
 
@@ -48,7 +48,8 @@ def test_a_trial_has_its_heads_beside_its_scores(
     monkeypatch.setattr(trial_heads, "SENTENCES", 8)
     found = trial_heads.score_with_heads(*given, **folders)
     said = found.pop("heads")
-    assert found == score_checkpoint(*given, **folders)
+    data = Data(tiny_corpus.clean, tiny_corpus.vocabulary, tiny_corpus.encoded)
+    assert found == validation_scores(config, model, data)
     bitext = Bitext.open(tiny_corpus.encoded, "valid")
     pairs = [head_numbers.pair(bitext, i) for i in range(0, 40, 5)]
     pieces = Vocabulary.open(tiny_corpus.vocabulary)

@@ -14,7 +14,7 @@ from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import JSON_NAME, MODEL_NAME, SYMBOLS_NAME, Vocabulary
 from seq2sweep.decode.average import average, build
 from seq2sweep.evaluate.attention import head_numbers
-from seq2sweep.evaluate.evaluation import Data, score_checkpoint
+from seq2sweep.evaluate.evaluation import Data, validation_scores
 
 SENTENCES = 100
 """Of the validation set, on which heads are measured."""
@@ -23,11 +23,11 @@ SENTENCES = 100
 def score_with_heads(
     config: Config, checkpoint: Path, encoded: Path, *, clean: Path, vocabulary: Path
 ) -> dict[str, Any]:
-    """`score_checkpoint`, and under `heads` what `head_numbers.summary` says, None where all
-    sentences are too long to measure heads on."""
-    scores = score_checkpoint(config, checkpoint, encoded, clean=clean, vocabulary=vocabulary)
+    """`validation_scores` of one checkpoint folder, unaveraged, and under `heads` what
+    `head_numbers.summary` says, None where all sentences are too long to measure heads on."""
     pieces, bitext = Vocabulary.open(vocabulary), Bitext.open(encoded, "valid")
     model = build(config.model, average([checkpoint / "model.safetensors"]), len(pieces))
+    scores = validation_scores(config, model, Data(clean, vocabulary, encoded))
     of = [head_numbers.pair(bitext, i) for i in head_numbers.sample(bitext, SENTENCES)]
     heads = head_numbers.summary(head_numbers.measure(model, pieces, of)) if of else None
     return scores | {"heads": heads}
