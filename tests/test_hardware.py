@@ -211,6 +211,18 @@ def test_the_peak_is_not_that_of_the_process_that_started_this_one() -> None:
     assert float(done.stdout) < len(held)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_a_peak_begins_anew_on_a_gpu(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is reserved is given back first, or the peak would begin with it."""
+    done: list[str] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("empty"))
+    monkeypatch.setattr(
+        torch.cuda, "reset_peak_memory_stats", lambda device: done.append(str(device))
+    )
+    hardware.forget_peak(torch.device(device))
+    assert done == ([] if device == "cpu" else ["empty", "cuda:0"])
+
+
 def test_what_the_node_has_in_use() -> None:
     """Beside another process: psutil reads the same."""
     first, before = hardware.use_of_node(), psutil.cpu_times()

@@ -201,6 +201,15 @@ def memory_of_process(device: torch.device) -> dict[str, float]:
     return found
 
 
+def forget_peak(device: torch.device) -> None:
+    """Have peak_gpu_bytes count from now on, without what an earlier training of this process has
+    left to be used again."""
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 _ticks: list[tuple[int, int]] = []
 """Of all processors: those in use and all, since this machine was started, as last read."""
 

@@ -62,6 +62,16 @@ def settings(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> dict[s
     }
 
 
+def test_a_trials_peak_of_memory_is_its_own(
+    reported: list[int], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process trains one trial after another."""
+    forgotten = Mock()
+    monkeypatch.setattr(tune_trial.hardware, "forget_peak", forgotten)
+    tune_trial.run_trial({"index": 0}, [settings])
+    forgotten.assert_called_once_with(torch.device("cpu"))
+
+
 def test_one_that_is_to_stop_does_not_begin(settings: dict[str, Any], reported: list[int]) -> None:
     RunStore(Path(settings["sweep"]), "1").request_stop()
     tune_trial.run_trial({"index": 0}, [settings])

@@ -19,6 +19,7 @@ import torch
 from ray import tune
 
 from seq2sweep import config as configuration
+from seq2sweep import hardware
 from seq2sweep.cluster.train_driver import no_room, plain_cause, train_until
 from seq2sweep.cluster.train_worker import START_SECONDS, use_threads
 from seq2sweep.config import Config, is_address
@@ -112,6 +113,7 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
         writer = stack.enter_context(EventWriter(store))
         done = checkpoint_step(resume) if resume else 0
         device = torch.device("cuda:0" if settings["gpus"] else "cpu")
+        hardware.forget_peak(device)
         known = with_retries(lambda: pass_size.recorded(config, store.folder))
         config, sized = pass_size.decide(
             config, data, device, sharers=settings["sharers"], known=known, step=done
