@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import sacrebleu
+from sacrebleu.dataset import DATASETS
 from sacremoses import MosesTokenizer
 
 from seq2sweep.cli import main
@@ -184,6 +185,20 @@ def test_of_two_texts_in_lower_case_nothing_tells_the_case() -> None:
     found = explain(output(*lower))
     assert found["steps"] == []
     assert found["not_tested"]["case"].startswith("both texts are in lower case")
+
+
+@pytest.mark.parametrize("fault", ["tokens", "lower case", "entities"])
+def test_of_references_that_are_a_cached_set_with_a_fault_the_fault_is_named(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are no other test set."""
+    monkeypatch.setattr(DATASETS["wmt14/full"], "_outdir", str(tmp_path))
+    text = "\n".join([*REFERENCES, ""])
+    (tmp_path / "wmt14_full.en-de.ref").write_text(text, encoding="utf-8")
+    cause, plant = FAULTS[fault]
+    found = explain(output(GOOD, plant(REFERENCES), source="en"))
+    assert [step["cause"] for step in found["steps"]] == [cause]
+    assert "line shift" in found["not_found"]
 
 
 # --- against something ---------------------------------------------------------------------------

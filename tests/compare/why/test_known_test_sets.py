@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,11 +48,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for dataset in DATASETS.values():
         monkeypatch.setattr(dataset, "_outdir", str(tmp_path / dataset.name))
     for (name, pair), seed in sets.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        text = "\n".join([*references(30, seed), ""])
-        (folder / f"{name}.{pair}.ref").write_text(text, encoding="utf-8")
+        put(name, pair, "ref", references(30, seed))
     return tmp_path
+
+
+def put(name: str, pair: str, field: str, lines: list[str]) -> None:
+    """Into the cache."""
+    path = Path(DATASETS[name]._get_txt_file_path(pair, field))  # type: ignore[no-untyped-call]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 def test_the_set_that_was_translated_is_found(cache: Path) -> None:
@@ -68,3 +74,36 @@ def test_the_set_that_was_given_stays(cache: Path) -> None:
     assert known_test_sets.find_better(given, "en", "de", score) == (None, ["wmt15"])
     shorter = Texts(given.hypotheses[:-1], given.references)
     assert known_test_sets.find_better(shorter, "en", "de", score) == (None, [])
+
+
+CHANGES: dict[str, Callable[[str], str]] = {
+    "lower case": str.lower,
+    "tokens": lambda line: re.sub("([.,„“!-])", r" \1 ", line),
+    "entities": lambda line: line.replace("&", "&amp;").replace("„", "&bdquo;"),
+    "compounds": lambda line: line.replace("-", " ##AT##-##AT## "),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_set_that_was_given_is_known_by_its_letters(cache: Path, change: str) -> None:
+    changed = [CHANGES[change](line) for line in references(30, 6)]
+    given = Texts(translations(references(30, 6)), changed)
+    assert changed != references(30, 6)
+    assert known_test_sets.find_better(given, "en", "de", score) == (None, ["wmt15"])
+
+
+def test_other_references_of_the_same_sentences_are_no_other_set(cache: Path) -> None:
+    sources = [f"Sentence {number}." for number in range(30)]
+    put("wmt19", "en-de", "ref", references(30, 9))
+    put("wmt19/google/ar", "en-de", "ref", references(30, 10))
+    given = Texts(translations(references(30, 10)), references(30, 9))
+    for name in ("wmt16", "wmt19"):
+        put(name, "en-de", "src", [line + name for line in sources])
+    # Of which sentences they are is not known without their source.
+    cause, tried = known_test_sets.find_better(given, "en", "de", score)
+    assert cause is not None
+    assert sorted(tried) == ["wmt15", "wmt16", "wmt19/google/ar"]
+    put("wmt19/google/ar", "en-de", "src", [line + "wmt19 " for line in sources])
+    cause, tried = known_test_sets.find_better(given, "en", "de", score)
+    assert cause is None
+    assert sorted(tried) == ["wmt15", "wmt16"]

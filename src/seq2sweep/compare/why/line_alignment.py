@@ -94,13 +94,18 @@ def align(hypotheses: Sequence[str], references: Sequence[str]) -> list[int | No
     return partner
 
 
+def letters(line: str) -> str:
+    """Its letters and digits alone, in lower case."""
+    return re.sub(r"[\W_]", "", line.lower())
+
+
 def _vectors(lines: Sequence[str]) -> sparse.csr_matrix:
     """[lines, BUCKETS], of length 1 or 0: counts of runs of letters, rare ones counting more."""
     found: list[NDArray[np.int64]] = []
     counts: list[NDArray[np.float32]] = []
     for line in lines:
-        letters = re.sub(r"[\W_]", "", line.lower())
-        runs = {letters[k : k + GRAM] for k in range(max(1, len(letters) - GRAM + 1))}
+        text = letters(line)
+        runs = {text[k : k + GRAM] for k in range(max(1, len(text) - GRAM + 1))}
         hashed = Counter(zlib.crc32(run.encode()) % BUCKETS for run in runs if run)
         found.append(np.fromiter(hashed.keys(), np.int64, len(hashed)))
         counts.append(np.fromiter(hashed.values(), np.float32, len(hashed)))
