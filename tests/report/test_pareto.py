@@ -57,8 +57,24 @@ def test_the_overview_marks_who_has_the_best_score_for_its_flops() -> None:
         assert len(marked) == len(found) > 1
         assert all(any(name.startswith(label) for name in marked) for label in found)
         assert table[0][0] == "base"
-        scores = [float(row[1]) for row in table[1:]]
+        *scores, stopped = (float(row[1]) for row in table[1:])
         assert scores == sorted(scores, reverse=True)
+        assert stopped in (12.1, 50)
+
+
+def test_the_overview_has_what_was_stopped_early_last_with_its_status() -> None:
+    """Its score is that of an earlier step, and cannot be compared with those of the others."""
+    for record, label in (
+        (search(), "#6 layers=2 d_ff=128 warmup_steps=60"),
+        (sweep(), "dropout 0.3"),
+    ):
+        stopped = [t for t in record["trials"] if t["status"] == "stopped early"]
+        *others, last = (row[0] for row in pareto.overview(record)[1])
+        assert len(stopped) == 1
+        assert last == f"{label} (stopped early at step 100)"
+        assert not any("stopped" in name for name in others)
+        record["trials"][0]["status"] = "stopped early"
+        assert pareto.overview(record)[1][0][0] == "base (stopped early at step 300)"
 
 
 @given(

@@ -104,6 +104,11 @@ class Variant:
             return f"#{self.number}"
         return "base" if self.is_base else self.row or self.name
 
+    @property
+    def unfinished(self) -> str:
+        """What stands behind its label where its figures are of trials that were stopped early."""
+        return f" ({self.status})" if self.state == "stopped" else ""
+
     def mean(self, figure: str) -> float | None:
         """Of one of `figures`, over seeds."""
         known = self.figures[figure]

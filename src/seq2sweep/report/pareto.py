@@ -91,19 +91,21 @@ def cheapest(sweep: Mapping[str, Any], variants: Sequence[Variant]) -> list[Vari
 
 def overview(sweep: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Headings and rows of a short table: each variant, its score, what it costs, and a mark of
-    those on that front. The base is first, as a long table may be cut, then the best score."""
+    those on that front. The base is first, as a long table may be cut, then the best score; last
+    are those that were stopped early."""
     variants, score = aggregate(sweep), Score.of(sweep)
     best = cheapest(sweep, variants)
     scored = [variant for variant in variants if variant.mean_score is not None]
+    scored.sort(key=lambda one: (not one.is_base, bool(one.unfinished), -(one.mean_score or 0.0)))
     found = [
         [
-            variant.label if variant.number is None else f"{variant.label} {variant.name}",
+            variant.label + f" {variant.name}" * (variant.number is not None) + variant.unfinished,
             fixed(variant.mean_score, 2),
             powers(variant.mean("flops")),
             f"{millions(variant.mean('parameters'))} M",
             "yes" if variant in best else "",
         ]
-        for variant in sorted(scored, key=lambda one: (not one.is_base, -(one.mean_score or 0.0)))
+        for variant in scored
     ]
     heading = f"best {score.label} for its FLOPs"
     return ["variant", f"{score.label} (dev)", "training FLOPs", "parameters", heading], found

@@ -47,7 +47,8 @@ def section(sweep: Mapping[str, Any], variants: Sequence[Variant]) -> dict[str, 
         cells, reason = _cells(variant, measured.get(variant.name, []))
         settings = (variant.settings.get(key) for key in ("heads", "d_k"))
         sizes = [MISSING if value is None else plain(value) for value in settings]
-        rows.append([variant.label, *sizes, with_margin(variant.scored, 1), *cells])
+        label = variant.label + variant.unfinished
+        rows.append([label, *sizes, with_margin(variant.scored, 1), *cells])
         reasons += [f"{variant.label}: {reason}"] * bool(reason)
     score = variants[0].score.label
     table = Table(
