@@ -339,6 +339,22 @@ def test_variants_are_compared_over_the_seeds_that_both_finished() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("stopped", "changes"),
+    [
+        ("encoder_mixer=recurrent", "– in the encoder, −1.0 in the decoder"),
+        ("base", "– in the encoder, – in the decoder"),
+    ],
+)
+def test_the_change_of_what_was_stopped_early_is_not_told(stopped: str, changes: str) -> None:
+    record = mixers({"recurrent": -3.0}, {"recurrent": -1.0})
+    for one in record["trials"]:
+        if one["variant"] == stopped:
+            one |= {"status": "stopped early", "steps": 100}
+    evidence = said(record)[MATTERS].evidence
+    assert evidence.startswith(f"recurrent {changes}, difference ")
+
+
 def test_pairs_of_models_that_have_not_learned_tell_nothing() -> None:
     record = mixers(LESS, MORE)
     for one in record["trials"]:

@@ -337,7 +337,7 @@ def _pair(label: str, one: Variant, other: Variant) -> _Row:
 
 
 def _change(base: Variant, variant: Variant) -> str:
-    before, after = base.mean_score, variant.mean_score
+    before, after = (v.mean_score if v.state == "finished" else None for v in (base, variant))
     return MISSING if before is None or after is None else signed(after - before, 1)
 
 
