@@ -125,18 +125,20 @@ def draw(
     bitext: Bitext,
     heads: Sequence[head_numbers.Numbers],
 ) -> tuple[str, list[int]]:
-    """The page, and the places of its sentences in the test set, from 1. What would make it larger
-    than MOST_BYTES, as a translation was longer than its reference, is left out."""
+    """The page, and the places of its sentences in the test set, from 1; there may be none. What
+    would make it larger than MOST_BYTES, as a translation was longer than its reference, is left
+    out."""
     lengths = list(zip(bitext.source_lengths.tolist(), bitext.target_lengths.tolist(), strict=True))
-    most = most_tokens(translator)
+    most, lines = most_tokens(translator), data.lines("test", "source")
     wanted = choose(
-        [pair if max(pair) <= most else None for pair in lengths],
+        [
+            pair if max(pair) <= most and lines[i].strip() else None
+            for i, pair in enumerate(lengths)
+        ],
         data.tags("test") or [[]] * len(bitext),
         config.attention.sentences,
         lambda n, m: attention_page.weight_bytes([entry["layer"] for entry in heads], n, m),
     )
-    lines = data.lines("test", "source")
-    wanted = [i for i in wanted if lines[i].strip()]
     about = f"{stage.dataset_in_words(config)}, checkpoints {', '.join(map(str, translator.steps))}"
     page, kept, shown = attention_page.render([], heads, about), list[Maps](), list[int]()
     pairs = attention_maps.pairs(translator, [lines[i] for i in wanted]) if wanted else []

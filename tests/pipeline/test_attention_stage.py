@@ -23,6 +23,7 @@ from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.receipt import receipt
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.attention import attention_maps, head_numbers
+from seq2sweep.evaluate.evaluation import Data
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model import building
 from seq2sweep.report.attention import attention_page
@@ -303,6 +304,25 @@ def test_what_a_page_cannot_hold_is_left_out(
     monkeypatch.setattr(attention_page, "MOST_BYTES", 100)
     attention.work(config)
     assert written()["sentences"] == shown()["pairs"] == []
+
+
+def test_where_every_sentence_is_too_long_to_be_shown_heads_are_measured(
+    project: Path, config: Config, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "ROOM", 10)
+    attention.work(config)
+    found = written()
+    assert (found["sentences"], found["measured"], found["heads"]) == ([], 10, 6)
+    assert "No sentence is shown" in attention.PAGE.read_text("utf-8")
+
+
+def test_a_blank_line_is_not_chosen_to_be_shown(
+    project: Path, config: Config, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = (project_files.CLEAN / "test.source.txt").read_text("utf-8").splitlines()
+    monkeypatch.setattr(Data, "lines", lambda *given: [" ", *lines[1:]])
+    attention.work(configuration.with_changes(config, {"attention.sentences": 1}))
+    assert written()["sentences"] == [2]
 
 
 def test_sentences_that_are_too_long_are_not_measured(

@@ -421,6 +421,11 @@ def test_attention_is_linked_with_its_numbers(project: Path) -> None:
     stage_report.work(preset())
     text = (project / "reports/index.html").read_text(encoding="utf-8")
     assert "0.212" in text
+    stage.write_json(path, content | {"sentences": []})
+    stage_report.work(preset())
+    text = (project / "reports/index.html").read_text(encoding="utf-8")
+    assert '<a href="attention.html">Each head in numbers</a>. No test sentence is shown' in text
+    assert "on 0 test sentences" not in text
     del content["positional"]
     stage.write_json(path, content)
     with pytest.raises(UserError, match=r"attention.json is damaged \(positional is missing\)"):

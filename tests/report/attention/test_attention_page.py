@@ -109,6 +109,20 @@ def test_a_large_model_stays_below_a_megabyte() -> None:
     assert len(attention_page.render([one], numbers(one), "").encode()) < 1_000_000
 
 
+def test_without_a_sentence_there_are_the_numbers_and_why() -> None:
+    """What draws the maps is not there: it would fail at the first of none."""
+    text = attention_page.render([], numbers(made()), "")
+    page = Page(text)
+    assert (
+        "No sentence is shown, as its weights in all heads would make this page too large." in text
+    )
+    assert page.cells[:2] == ["Encoder, layer 2", "1"]
+    (data,) = page.scripts
+    assert json.loads(data)["pairs"] == []
+    assert not any(f"<{tag}" in text for tag in ("noscript", "form", "svg", "select"))
+    assert "No sentence is shown" not in attention_page.render([made()], numbers(made()), "")
+
+
 def test_json_has_everything() -> None:
     one = made()
     found = json.loads(attention_page.as_json([one], numbers(one)))

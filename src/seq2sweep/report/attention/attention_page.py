@@ -35,8 +35,11 @@ def render(
     about: str,
     start: Choice | None = None,
 ) -> str:
-    """The page. numbers: of each head, from `head_numbers.measure`; about: of which model; start:
-    what is shown first, the row by word."""
+    """The page; where no sentence's maps fit, it has the numbers alone, and says why.
+
+    numbers: of each head, from `head_numbers.measure`; about: of which model; start: what is shown
+    first, the row by word.
+    """
     counts = Counter(entry["layer"] for entry in numbers)
     data = {
         "pairs": [_pair(one) for one in maps],
@@ -52,6 +55,7 @@ def render(
     return templates.render(
         "attention/attention.html",
         about=about,
+        sentences=len(maps),
         data=Markup(text),  # JSON without a "<"
         columns=[name.replace("_", " ") for name in _columns(numbers)],
         rows=[_row(entry, _columns(numbers)) for entry in numbers],
