@@ -162,6 +162,15 @@ def test_references_are_cut_where_translations_are() -> None:
     assert texts.references == references[:3] + [sentence(12, "")] * 3
 
 
+def test_of_the_longest_lines_a_few_may_be_whole() -> None:
+    """Here the longest of all does not break off."""
+    references = [sentence(n) for n in (5, 9, 15, 18, 20, 14)]
+    bad = [" ".join(line.split()[:12]) for line in references[:-1]] + references[-1:]
+    (cause,) = find(Texts(bad, references), "de")
+    assert cause.evidence == "3 translations, most of the longest, break off"
+    assert cause.undo(Texts(bad, references)).references[-1] == references[-1]
+
+
 def test_lines_that_break_off_are_not_cut_where_most_as_long_do_not() -> None:
     references = [sentence(20) for _ in range(9)]
     hypotheses = [sentence(20, "")] * 4 + references[4:]

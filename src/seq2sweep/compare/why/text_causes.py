@@ -11,7 +11,7 @@ Each cause is looked for in text where those before it are undone, and undone in
 | quotes | quotes, or apostrophes, of another style than in the references | that style |
 | case | hardly a capital in one text, and many in the other | see `_recased` |
 | unknowns | `<unk>`, `⁇` | the word that the reference has between the same neighbours |
-| cut lengths | long lines that break off, and no line is longer | references cut as short |
+| cut lengths | most of the longest lines break off | references cut as short |
 
 The last three lost what cannot be had again from the text: their shares are estimates.
 """
@@ -367,7 +367,7 @@ def _cut(texts: Texts) -> Cause | None:
             references[i] = " ".join(references[i].split()[:words])
         return Texts(given.hypotheses, references)
 
-    evidence = f"{len(cut)} long translations break off, and none is longer"
+    evidence = f"{len(cut)} translations, most of the longest, break off"
     return Cause(CUT, evidence, undo, estimate=True)
 
 
