@@ -828,7 +828,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/report/test_table4.py": {
         f"{PACKAGE}/report/paper_tables/table4.py": [
-            (".get('architecture', '')", ".get('name', '')"),
+            ('settings.get("architecture")', 'settings.get("name")'),
             ('evaluate.get("length_penalty", "paper")', '"paper"'),
             ("{whole(one['errors'])} errors", "{whole(evaluate['errors'])} errors"),
             ("signed(gain['f1_difference'], 2)", "signed(gain['high'], 2)"),

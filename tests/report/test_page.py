@@ -134,6 +134,23 @@ def test_page_says_when_the_commit_is_not_all() -> None:
     assert "git checkout" not in page.render(unknown)
 
 
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (None, "Transformer"),
+        ({"architecture": "transformer"}, "Transformer"),
+        ({"architecture": "recurrent"}, "GNMT"),
+        ({"architecture": "convolutional"}, "ConvS2S"),
+        ({"architecture": "bytenet"}, "ByteNet"),
+    ],
+)
+def test_page_names_the_architecture_that_was_trained(
+    model: dict[str, Any] | None, name: str
+) -> None:
+    text = page.render(dataclasses.replace(results(), model=model))
+    assert f'<p class="muted">A {name} trained, averaged, decoded and scored as in' in text
+
+
 @pytest.mark.parametrize("kind", ["paper", "power"])
 def test_a_length_penalty_that_is_not_the_papers_is_named(kind: str) -> None:
     given = results()

@@ -15,7 +15,7 @@ from seq2sweep.report.attention import heads_table
 from seq2sweep.report.number_format import MISSING, decoding, fixed, percent, plain, powers, whole
 from seq2sweep.report.paper_tables import table1 as layer_types
 from seq2sweep.report.paper_tables import table2 as architectures
-from seq2sweep.report.paper_tables.table4 import Parser
+from seq2sweep.report.paper_tables.table4 import Parser, architecture_name
 from seq2sweep.report.pareto import objectives
 from seq2sweep.report.positions import length_scores, position_plots
 from seq2sweep.report.table import NONE_YET, tables
@@ -64,6 +64,7 @@ def render(results: Results) -> str:
     return templates.render(
         "translation.html" if results.parser is None else "parsing.html",
         dataset=results.dataset,
+        architecture=architecture_name(results.model),
         train=results.train,
         evaluate=results.evaluate,
         curves=_curves(results.curves),

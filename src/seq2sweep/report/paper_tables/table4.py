@@ -95,12 +95,18 @@ class Parser:
     @property
     def name(self) -> str:
         """Of the model, as one of ours."""
-        return f"{RIVALS.get((self.model or {}).get('architecture', ''), 'Transformer')} (ours)"
+        return f"{architecture_name(self.model)} (ours)"
 
     @property
     def unconstrained(self) -> str:
         """`name`, where it searches among all symbols."""
         return f"{self.name}, unconstrained"
+
+
+def architecture_name(model: Mapping[str, Any] | None) -> str:
+    """What a model with these settings is called; the paper's own where they are unknown."""
+    settings = model if isinstance(model, Mapping) else {}
+    return RIVALS.get(str(settings.get("architecture")), "Transformer")
 
 
 def margin_of(evaluate: Mapping[str, Any]) -> float | None:
