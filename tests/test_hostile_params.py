@@ -116,6 +116,11 @@ def test_a_file_that_is_good_stays_good() -> None:
         ('a: "\\ud800"', "a text with the character U+D800"),
         ("#" * 300_000, "it is longer than 256 KiB"),
         ("a: 1\na: 2", "line 2: not valid YAML (key 'a' appears twice)"),
+        ("a: 1\nb: !!bool x", "line 2: not valid YAML ('x' is no bool)"),
+        ('a: !!int ""', "line 1: not valid YAML ('' is no int)"),
+        ('a: [1, !!int "-"]', "'-' is no int"),
+        ('a: {b: !!float ""}', "'' is no float"),
+        ("!!timestamp x: 1", "'x' is no timestamp"),
     ],
 )
 def test_yaml_is_read_within_bounds(text: str, message: str) -> None:

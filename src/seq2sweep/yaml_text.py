@@ -79,6 +79,12 @@ class _Loader(yaml.SafeLoader):
         self._measured[id(node)] = count, levels
         return node
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (KeyError, IndexError, AttributeError):  # PyYAML's own, as of `!!bool x`
+            raise _wrong(f"{node.value!r} is no {node.tag.rpartition(':')[2]}", node) from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
