@@ -215,6 +215,20 @@ def test_what_download_has_counted_is_not_counted_again(tmp_path: Path) -> None:
     assert not data_plan(config)["counted"]
 
 
+def test_a_registry_of_ones_own_says_about_how_many_pairs_it_has(tmp_path: Path) -> None:
+    text = (REGISTRY / "multi30k.yaml").read_text("utf-8")
+    (tmp_path / "own.yaml").write_text(text.replace("pairs: 29000", "pairs: 0"), "utf-8")
+    config = config_of("multi30k-en-de", tmp_path, **{"data.folder": str(tmp_path)})
+    with pytest.raises(
+        UserError, match=r": datasets\.multi30k has 0 as pairs: state about how many"
+    ):
+        known_pairs(config)
+    # They are asked for where nobody has counted.
+    splits = {split: [{"lines": 9}] for split in ("train", "valid", "test")}
+    (tmp_path / "provenance.json").write_text(json.dumps({"splits": splits}))
+    assert known_pairs(config, tmp_path)["train"] == 9
+
+
 def test_counting_takes_no_memory(tmp_path: Path) -> None:
     """Of two texts of 15 MB."""
     for name in ("a.gz", "b.gz"):

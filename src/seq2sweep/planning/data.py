@@ -153,7 +153,12 @@ def known_pairs(config: Config, raw: Path | None = None) -> dict[str, int]:
     if data.dataset == "files":
         corpora = own_files.named(data).items()
         return _held_out(data, {split: _count(split, each) for split, each in corpora})
-    return {"train": _of_registry(config).pairs}
+    if not (pairs := _of_registry(config).pairs):
+        raise UserError(
+            f"{data.folder}: datasets.{data.dataset} has 0 as pairs: state about how many there "
+            "are to train on"
+        )
+    return {"train": pairs}
 
 
 def _of_registry(config: Config) -> sources.Dataset:
