@@ -111,6 +111,15 @@ def test_trials_write_a_checkpoint_at_each_validation(monkeypatch: pytest.Monkey
     assert asked == [20]
 
 
+@pytest.mark.parametrize(("validate_every", "kept"), [(100, 5), (300, 3), (700, 1)])
+def test_a_trial_keeps_no_more_checkpoints_than_it_writes(validate_every: int, kept: int) -> None:
+    """One at each validation of 700 steps, of which five are kept, with two moments a weight."""
+    base = preset("phrasebook").sweep.base | {"train.validate_every": validate_every}
+    config = preset("phrasebook", **{"sweep.base": base, "sweep.space": {}, "sweep.seeds": 2})
+    (row,) = sweeps.sweep(config, load_of("phrasebook", 80_000), HERE).rows
+    assert row.checkpoint_bytes == 2 * kept * 12 * row.parameters
+
+
 @pytest.mark.parametrize(
     ("changes", "steps"),
     [

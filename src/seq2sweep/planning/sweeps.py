@@ -154,6 +154,7 @@ def _row(
     )
     whole = training(config, load)
     needed = memory(config, load, workers=workers, precision=device.precision, gpu=device.gpu)
+    kept = min(config.train.keep_checkpoints, whole.checkpoints)
     speed = machine.trial_speed(config, load)
     if speed is not None:
         parts = training_parts(config, whole, speed, workers)
@@ -171,7 +172,7 @@ def _row(
         whole.steps,
         number * whole.flops,
         needed.needed,
-        number * config.train.keep_checkpoints * 4 * (1 + config.moments) * whole.parameters,
+        number * kept * 4 * (1 + config.moments) * whole.parameters,
         seconds,
         least,
         speed.how if speed else None,
