@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seq2sweep.config import TransformerConfig
-from seq2sweep.planning import workload
+from seq2sweep.planning import speed, workload
 from seq2sweep.planning.exchange import Links
 from seq2sweep.planning.plan import plan
 from seq2sweep.planning.render import as_time, overview
@@ -203,3 +203,21 @@ def test_heads_are_left_out_one_by_one(project: Path) -> None:
     assert seconds(**{"attention.measured": 100}) == [pytest.approx(whole / 2)]
     assert seconds(**{"attention.measured": 10**9}) == [pytest.approx(whole * 5)]
     assert seconds(**{"attention.sentences": 0}) == [0.0]
+
+
+def test_what_is_not_scored_takes_no_time_for_scores(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sentences that teach a parser are only parsed; of the test set both searches are scored."""
+    write(project, "parsing", **{"self_training.sentences": 5000, "data.phrasebook.test": 700})
+    taught = ("teacher", "silver", "student", "evaluate")
+
+    def seconds() -> list[float]:
+        made = plan(project, on="1 x H100")
+        return [stage["seconds"] for stage in made["stages"] if stage["stage"] in taught]
+
+    before = seconds()
+    monkeypatch.setattr(speed, "SCORING_SECONDS", speed.SCORING_SECONDS + 1)
+    added = [after - each for after, each in zip(seconds(), before, strict=True)]
+    by_stage = {"evaluate": 2 * 700, "teacher": 0, "silver": 0, "student": 2 * 700}
+    assert added == pytest.approx([*by_stage.values()])

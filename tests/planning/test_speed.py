@@ -19,6 +19,7 @@ from seq2sweep.planning.speed import (
     decoding_seconds,
     recorded,
     recorded_runs,
+    scored_seconds,
     training_parts,
     update_seconds,
 )
@@ -40,10 +41,14 @@ def test_a_half_of_the_mfu_takes_twice_the_time() -> None:
         pytest.approx(32 * 12e-3),
         True,
     )
-    on_cpus = decoding_seconds(config, load, load.test, Speed(1e20, ""))
+    on_cpus = scored_seconds(config, load, load.test, Speed(1e20, ""))
     assert on_cpus == pytest.approx(3003 * 3e-3, rel=1e-3)
     # Steps of a search wait for their kernels too.
-    assert decoding_seconds(config, load, load.test, Speed(1e20, "", gpu=True)) > 1 + on_cpus
+    assert scored_seconds(config, load, load.test, Speed(1e20, "", gpu=True)) > 1 + on_cpus
+    # What is searched for without a score is only searched for.
+    searched = decoding_seconds(config, load, load.test, Speed(1e13, ""))
+    scored = scored_seconds(config, load, load.test, Speed(1e13, ""))
+    assert scored == pytest.approx(searched + 3003 * 3e-3)
     parts = training_parts(config, found, fast, 8)
     assert [part.part for part in parts] == ["updates", "validation", "checkpoints"]
     assert parts[1].seconds == pytest.approx(found.validation_flops / 2e13)

@@ -136,7 +136,7 @@ def test_the_first_rung_that_counts(
     changes: dict[str, Any], steps: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 700 steps; None: no trial can be stopped."""
-    monkeypatch.setattr(sweeps, "decoding_seconds", lambda *_: 0.0)
+    monkeypatch.setattr(sweeps, "scored_seconds", lambda *_: 0.0)
     method = {"sweep.scheduler": "asha", "sweep.space": {"model.heads": [4]}}
     base = preset("phrasebook").sweep.base
     for key, value in changes.items():
@@ -157,9 +157,9 @@ def test_tries_of_a_learning_rate_are_not_scored(monkeypatch: pytest.MonkeyPatch
         made = sweeps.sweep(config, load, HERE)
         return {row.variant: row.seconds for row in made.rows if row.seconds is not None}
 
-    monkeypatch.setattr(sweeps, "decoding_seconds", lambda *_: 0.0)
+    monkeypatch.setattr(sweeps, "scored_seconds", lambda *_: 0.0)
     without = seconds()
-    monkeypatch.setattr(sweeps, "decoding_seconds", lambda *_: 1000.0)
+    monkeypatch.setattr(sweeps, "scored_seconds", lambda *_: 1000.0)
     added = {name: each - without[name] for name, each in seconds().items()}
     tries = {name: each for name, each in added.items() if "learning rate" in name}
     scored = {name: each for name, each in added.items() if name not in tries}

@@ -21,6 +21,7 @@ from seq2sweep.planning.speed import (
     Speed,
     bounds,
     decoding_seconds,
+    scored_seconds,
     training_parts,
 )
 from seq2sweep.planning.stages import Stage
@@ -126,7 +127,7 @@ def _parts(
         trained = training_parts(config, whole, speed, here.workers)
         # Trees are searched for twice: among well-formed ones, and among all symbols.
         searches = 2 if config.data.task == "parsing" else 1
-        decoding = searches * decoding_seconds(config, load, load.test, decoder)
+        decoding = searches * scored_seconds(config, load, load.test, decoder)
         scored = Part(
             "decoding and scores", decoding, f"{len(load.test[0]):,} sentences", decoder.span
         )

@@ -343,8 +343,7 @@ def training_parts(config: Config, found: Training, speed: Speed, workers: int) 
 def decoding_seconds(
     config: Config, load: Workload, lengths: tuple[Lengths, Lengths], speed: Speed
 ) -> float:
-    """Of beam search over a test set, whose translations are as long as the references, and of
-    its scores.
+    """Of beam search over a test set, whose translations are as long as the references.
 
     Every hypothesis is one pass of the decoder; the encoder's pass, once a sentence, is counted
     with each of them, which is little beside the projection to the vocabulary.
@@ -357,4 +356,11 @@ def decoding_seconds(
     steps = batches * float(target.mean())
     waiting = steps * (config.model.layers * LAUNCH_SECONDS / 3 + DECODING_STEP)
     decoding = computed / (DECODING_SHARE * speed.flops_per_second)
-    return (max(decoding, waiting) if speed.gpu else decoding) + SCORING_SECONDS * len(source)
+    return max(decoding, waiting) if speed.gpu else decoding
+
+
+def scored_seconds(
+    config: Config, load: Workload, lengths: tuple[Lengths, Lengths], speed: Speed
+) -> float:
+    """The same, and of the scores of what it finds."""
+    return decoding_seconds(config, load, lengths, speed) + SCORING_SECONDS * len(lengths[0])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from seq2sweep.config import Config
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import memory, sized
-from seq2sweep.planning.speed import EXACT, Part, bounds, decoding_seconds, training_parts
+from seq2sweep.planning.speed import EXACT, Part, bounds, scored_seconds, training_parts
 from seq2sweep.planning.workload import Workload, training
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.variants import Variant, variants, with_trials_checkpoints
@@ -160,7 +160,7 @@ def _row(
         parts = training_parts(config, whole, speed, workers)
         trained = sum(part.seconds or 0.0 for part in parts)
         # Tries of a learning rate are not.
-        score = decoding_seconds(config, load, load.valid, speed) if variant.scored else 0.0
+        score = scored_seconds(config, load, load.valid, speed) if variant.scored else 0.0
         seconds = trained + score
         low, high = bounds([*parts, Part("score", score, "", speed.span)])
         span = low / seconds, high / seconds
