@@ -34,6 +34,19 @@ def test_trees_are_as_long_as_trees() -> None:
     assert load.train.target_lengths.mean() == pytest.approx(27, rel=0.05)
 
 
+def test_trees_of_sentences_in_characters_are_no_longer() -> None:
+    """Their symbols are no pieces of text."""
+    pieces, characters = (
+        workload.workload(preset("parsing", **{"vocabulary.kind": kind}), {"train": 9999}, None)
+        for kind in ("bpe", "characters")
+    )
+    longer, source = (load.train.source_lengths.mean() for load in (characters, pieces))
+    assert longer == pytest.approx(4.3 * source, rel=0.02)
+    assert characters.train.target_lengths.tolist() == pieces.train.target_lengths.tolist()
+    assert characters.test[1].tolist() == pieces.test[1].tolist()
+    assert characters.origin == "assumed: 43 characters and 27 symbols a sentence"
+
+
 def test_sentences_of_characters_are_four_times_as_long() -> None:
     """Of the phrasebook, as `phrasebook.generate` makes it: 46.0 and 48.8, the end included."""
     loads = {

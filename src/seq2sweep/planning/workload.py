@@ -109,19 +109,25 @@ def workload(config: Config, pairs: Mapping[str, int], encoded: Path | None) -> 
         )
         held_out = [(s.source_lengths, s.target_lengths) for s in (splits["valid"], splits["test"])]
         return Workload(few, held_out[0], held_out[1], len(train), str(encoded))
-    name = config.data.dataset + " trees" * (config.data.task == "parsing")
+    trees = config.data.task == "parsing"
+    name = config.data.dataset + " trees" * trees
     fitting = max(filter(name.startswith, TYPICAL), key=len, default="")
     typical = TYPICAL.get(fitting, TYPICAL_OTHER)
     usual = next((v for key, v in HELD_OUT.items() if name.startswith(key)), (3000, 3000))
     held_out_pairs = pairs.get("valid", usual[0]), pairs.get("test", usual[1])
     number = pairs["train"]
     kind, size = config.vocabulary.kind, config.vocabulary.size
-    times = CHARACTERS_A_PIECE if kind in ("characters", "bytes") else 1.0
+    longer = CHARACTERS_A_PIECE if kind in ("characters", "bytes") else 1.0
+    # Trees are symbols, whatever their sentences are cut into.
+    times = longer, 1.0 if trees else longer
     source, target = _typical(typical, min(number, MOST_PAIRS), times)
     few = _bitext(source, target, {"size": BYTES if kind == "bytes" else size})
     valid, test = (_typical(typical, count, times) for count in held_out_pairs)
-    means = " and ".join(f"{round(mean * times, 1):g}" for mean in typical[:2])
-    origin = f"assumed: {means} {'tokens' if times == 1 else kind} a sentence"
+    first, last = (f"{round(typical[side] * times[side], 1):g}" for side in (0, 1))
+    pieces = "tokens" if longer == 1 else kind
+    differing = trees and longer != 1
+    said = f"{first} {kind} and {last} symbols" if differing else f"{first} and {last} {pieces}"
+    origin = f"assumed: {said} a sentence"
     return Workload(few, valid, test, number, origin)
 
 
@@ -145,17 +151,18 @@ def training(config: Config, load: Workload) -> Training:
 
 
 def _typical(
-    typical: tuple[float, float, float], pairs: int, times: float
+    typical: tuple[float, float, float], pairs: int, times: tuple[float, float]
 ) -> tuple[Lengths, Lengths]:
-    """Log-normal lengths of so many pairs, alike on both sides of a pair; times: so much longer."""
+    """Log-normal lengths of so many pairs, alike on both sides of a pair; times: so much longer
+    than typical is each side."""
     *means, spread = typical
     random = np.random.default_rng(0)
     shared = random.normal(0.0, spread, pairs)
     sides = []
-    for mean in means:
+    for mean, longer in zip(means, times, strict=True):
         own = random.normal(0.0, DIFFERENCE / math.sqrt(2), pairs)
         ratio = np.exp(shared + own - (spread**2 + DIFFERENCE**2 / 2) / 2)
-        sides.append(np.clip(np.rint(mean * times * ratio), 2, LONGEST * times).astype(np.int32))
+        sides.append(np.clip(np.rint(mean * longer * ratio), 2, LONGEST * longer).astype(np.int32))
     return sides[0], sides[1]
 
 
