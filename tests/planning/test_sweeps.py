@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
+from seq2sweep.errors import UserError
 from seq2sweep.planning import machine, speed, sweeps
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.plan import plan
 from seq2sweep.planning.render import overview
-from tests.planning.conftest import load_of, preset, write
+from tests.planning.conftest import load_of, preset, record_run, write
 
 HERE = Machine(machine.Device("CPU", 2, "float32"), 2, slots=2)
 
@@ -64,6 +66,60 @@ def test_a_sweep_row_by_row(project: Path) -> None:
     shown = overview(made)
     assert "A-heads-1" in shown
     assert "19 training(s), 8 at once" in shown
+
+
+def rows_of(project: Path, on: str | None, **changes: Any) -> dict[str, dict[str, Any]]:
+    """What is planned of each variant."""
+    write(project, "phrasebook", **{"sweep.space": {}} | changes)
+    rows = plan(project, on=on)["sweep"]["rows"]
+    return {row.pop("variant"): row for row in rows}
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_trial_is_planned_in_the_precision_that_it_is_trained_in(
+    project: Path, recorded: bool
+) -> None:
+    """As if the main training were in that precision too, by the same runs."""
+    if recorded:
+        figures = {"device": "NVIDIA H100 80GB HBM3", "workers": 1, "flops": 1e6 * 2000}
+        record_run(project / "runs/train-1", **figures, precision="float32")
+    on, own, key = "8 x H100", preset("phrasebook").sweep.base, "train.precision"
+    of_bf16 = rows_of(project, on, **{key: "bf16"})["base"]
+    of_float32 = rows_of(project, on, **{key: "float32"})["base"]
+    for name in ("precision", "seconds", "cost", "memory", "how"):
+        assert of_float32[name] != of_bf16[name]
+    assert of_float32["how"].startswith("from the run" if recorded else "predicted")
+    assert of_bf16["how"].startswith("predicted")
+    for precision in ("auto", "bf16"):
+        based = {key: precision, "sweep.base": own | {key: "float32"}}
+        assert rows_of(project, on, **based) == {"base": of_float32}
+        assert "rate of base, in float32: " in overview(plan(project, on=on))
+        varied = {key: precision, "sweep.space": {key: ["float32"]}}
+        assert rows_of(project, on, **varied) == {
+            "base": of_bf16,
+            "precision=float32": of_float32,
+        }
+        assert "rate of base: " in overview(plan(project, on=on))
+
+
+@pytest.mark.parametrize(("width", "precision"), [(32, "float32"), (128, "bf16")])
+def test_auto_is_planned_as_the_sweep_resolves_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch, width: int, precision: str
+) -> None:
+    """By the base variant's width, on a processor on which it depends on the width."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    monkeypatch.setattr(speed, "_product_rate", {"float32": 1e11, "bf16": 2e11}.get)
+    own = preset("phrasebook").sweep.base | {"model.d_model": width}
+    swept = {"sweep.base": own, "sweep.space": {"model.d_model": [48, 96]}}
+    planned = rows_of(project, None, **swept, **{"train.precision": "auto"})
+    assert {row["precision"] for row in planned.values()} == {precision}
+    assert planned == rows_of(project, None, **swept, **{"train.precision": precision})
+
+
+def test_a_peak_that_is_not_known_is_told_of_a_trial(project: Path) -> None:
+    write(project, "phrasebook", **{"sweep.space": {"train.precision": ["bf16"]}})
+    with pytest.raises(UserError, match=r"bf16 peak of Tesla P100-SXM2-16GB is not known: set "):
+        plan(project, on="8 x P100")
 
 
 def test_early_stopping_makes_it_an_upper_bound() -> None:

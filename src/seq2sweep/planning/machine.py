@@ -70,6 +70,21 @@ class Device:
     def gpu(self) -> bool:
         return self.name != "CPU"
 
+    def resolve(self, d_model: int) -> Precision:
+        """What `train.precision: auto` is on it for a model of this width."""
+        if not self.gpu:
+            return choose_precision("auto", torch.device("cpu"), d_model)
+        if hardware.peak_flops(self.name, "float32") is None:  # of a name that nothing is known of
+            return self.precision
+        return "bf16" if hardware.peak_flops(self.name, "bf16") else "float32"
+
+    def in_precision_of(self, config: Config) -> Device:
+        """The same in the precision that `config` is trained in."""
+        wanted = config.train.precision
+        precision = self.resolve(config.model.d_model) if wanted == "auto" else wanted
+        peak = hardware.peak_flops(self.name, precision)
+        return dataclasses.replace(self, precision=precision, peak=peak)
+
     def rates(self, each: float = 1.0) -> Rates | None:
         """What is reached on such a part of one; None where too little is known of it."""
         if self.peak is None or self.bandwidth is None or self.link is None:
@@ -204,8 +219,7 @@ def _gpus(config: Config, device: Device, storage: Path, mfu: float | None, give
 def _cpus(config: Config, storage: Path) -> Machine:
     """This machine's CPUs; not enough where GPUs are asked for, or more CPUs than there are."""
     cluster, sweep, notes = config.cluster, config.sweep, []
-    precision = choose_precision(config.train.precision, torch.device("cpu"), config.model.d_model)
-    device = Device("CPU", available_cpus(), precision)
+    device = Device("CPU", available_cpus(), "float32").in_precision_of(config)
     workers, cpus = cluster.workers, device.count
     threads = cluster.cpus_per_worker or max(1, cpus // workers)
     if cluster.address or cluster.job_server:
@@ -280,10 +294,7 @@ def parse(text: str, config: Config, project: Path) -> Device:
     wanted = _words(match.group(2))
     for name in table["devices"]:
         if wanted and wanted <= _words(name):
-            precision = config.train.precision
-            if precision == "auto":
-                precision = "bf16" if hardware.peak_flops(name, "bf16") else "float32"
-            found = _described(name, count, precision, table)
+            found = _described(name, count, "float32", table).in_precision_of(config)
             if network is None:
                 return found
             return dataclasses.replace(found, network=1e9 * float(network))
@@ -329,7 +340,8 @@ def _described(name: str, count: int, precision: Precision, table: dict[str, Any
 
 
 def _unknown_peak(device: Device, config: Config) -> UserError:
-    other = "" if config.train.precision == "auto" else "set train.precision to auto, or "
+    known = device.resolve(config.model.d_model) != device.precision
+    other = "set train.precision to auto, or " if known else ""
     return UserError(
         f"the {device.precision} peak of {device.name} is not known: {other}add the peak to "
         "PEAK_TFLOPS in src/seq2sweep/hardware.py"

@@ -5,15 +5,21 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seq2sweep.config import Config
+from seq2sweep.hardware import Precision
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import memory, sized
 from seq2sweep.planning.speed import EXACT, Part, bounds, scored_seconds, training_parts
 from seq2sweep.planning.workload import Workload, training
 from seq2sweep.sweep.early_stopping import Rungs
-from seq2sweep.sweep.variants import Variant, variants, with_trials_checkpoints
+from seq2sweep.sweep.variants import (
+    Variant,
+    in_one_precision,
+    variants,
+    with_trials_checkpoints,
+)
 
 BETWEEN_TRIALS = 0.3
 """Seconds from a trial to the next in the same place."""
@@ -24,17 +30,17 @@ class Row:
     """A variant with all its seeds.
 
     seconds: of one of its trainings, with validation, checkpoints and its score, where it is
-    scored; None: not known.
-    least_seconds: the same, if it is stopped as early as it may be. steps: of one training; memory:
-    bytes that one of its workers needs; checkpoint_bytes: what all of them keep in the end. how:
-    where the rate is from; about: whether it is no more than about right; span: how many times as
-    long it may take, at least and at most.
+    scored; None: not known. least_seconds: the same, if it is stopped as early as it may be. steps:
+    of one training; precision: that it is trained in; memory: bytes that one of its workers needs;
+    checkpoint_bytes: what all of them keep in the end. how: where the rate is from; about: whether
+    it is no more than about right; span: how many times as long it may take, at least and at most.
     """
 
     variant: str
     trainings: int
     parameters: int
     steps: int
+    precision: Precision
     flops: float
     memory: float
     checkpoint_bytes: int
@@ -68,6 +74,7 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
 
     Raises UserError for an entry of the section that cannot be.
     """
+    config = in_one_precision(config, machine.device.resolve)
     found, refused = variants(config, load.train)
     rungs = _rungs(config, found)
     trainings = Counter(each.variant for each in found)
@@ -145,6 +152,7 @@ def _row(
     name: str, number: int, variant: Variant, rungs: list[int], load: Workload, machine: Machine
 ) -> Row:
     config = with_trials_checkpoints(variant.config)
+    machine = replace(machine, device=machine.device.in_precision_of(config))
     seconds = least = None
     span = EXACT
     workers, device = config.sweep.workers_per_trial, machine.device
@@ -170,6 +178,7 @@ def _row(
         number,
         whole.parameters,
         whole.steps,
+        device.precision,
         number * whole.flops,
         needed.needed,
         number * kept * 4 * (1 + config.moments) * whole.parameters,
