@@ -32,6 +32,11 @@ def test_trees_are_as_long_as_trees() -> None:
     load = workload.workload(preset("parsing"), {"train": 9999}, None)
     assert load.origin == "assumed: 10 and 27 tokens a sentence"
     assert load.train.target_lengths.mean() == pytest.approx(27, rel=0.05)
+    # Each word is a symbol, and each bracket: one's own are as those of the Penn Treebank.
+    trees = {f"data.files.{split}": [f"{split}.mrg"] for split in ("train", "valid", "test")}
+    own = preset("parsing", **{"data.dataset": "files", "data.folder": "own"}, **trees)
+    load = workload.workload(own, {"train": 9999}, None)
+    assert load.origin == "assumed: 30 and 62.6 tokens a sentence"
 
 
 def test_trees_of_sentences_in_characters_are_no_longer() -> None:

@@ -36,7 +36,7 @@ TYPICAL = {
 }
 """Mean pieces of a sentence, its end included, source and target, and the standard deviation of
 the logarithm: of the phrasebook as counted with 3000 pieces, of the others roughly. Trees are
-symbols: counted of CRAFT, of the Penn Treebank in the part that is free."""
+symbols: counted of CRAFT, of the Penn Treebank in the part that is free; others are as it is."""
 TYPICAL_OTHER = (25.0, 25.0, 0.6)
 CHARACTERS_A_PIECE = 4.3
 """Counted: from 3.9 (phrasebook) to 4.8 (Multi30k, German); bytes are hardly more."""
@@ -112,7 +112,7 @@ def workload(config: Config, pairs: Mapping[str, int], encoded: Path | None) -> 
     trees = config.data.task == "parsing"
     name = config.data.dataset + " trees" * trees
     fitting = max(filter(name.startswith, TYPICAL), key=len, default="")
-    typical = TYPICAL.get(fitting, TYPICAL_OTHER)
+    typical = TYPICAL.get(fitting, TYPICAL["ptb trees"] if trees else TYPICAL_OTHER)
     usual = next((v for key, v in HELD_OUT.items() if name.startswith(key)), (3000, 3000))
     held_out_pairs = pairs.get("valid", usual[0]), pairs.get("test", usual[1])
     number = pairs["train"]
