@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seq2sweep.config import Config
+from seq2sweep.errors import UserError
 from seq2sweep.model import flops
 from seq2sweep.planning import workload
 from tests.conftest import Corpus
@@ -37,6 +38,14 @@ def test_trees_are_as_long_as_trees() -> None:
     own = preset("parsing", **{"data.dataset": "files", "data.folder": "own"}, **trees)
     load = workload.workload(own, {"train": 9999}, None)
     assert load.origin == "assumed: 30 and 62.6 tokens a sentence"
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_a_split_without_a_pair_is_told(split: str) -> None:
+    """As files of trees are that hold blank lines alone."""
+    pairs = {"train": 30, "valid": 30, "test": 30} | {split: 0}
+    with pytest.raises(UserError, match=f"{split} has no sentence pair: look at the section data"):
+        workload.workload(preset("parsing"), pairs, None)
 
 
 def test_trees_of_sentences_in_characters_are_no_longer() -> None:

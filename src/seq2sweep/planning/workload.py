@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from seq2sweep.config import Config
 from seq2sweep.config.datasets import BYTES
 from seq2sweep.data.bitext import Bitext, Side
+from seq2sweep.errors import UserError
 from seq2sweep.model import flops
 from seq2sweep.sweep.budget import updates_per_epoch
 
@@ -98,7 +99,7 @@ def workload(config: Config, pairs: Mapping[str, int], encoded: Path | None) -> 
 
     pairs: of train, and of the other splits where they are known (`data.known_pairs`); encoded: the
     folder of the encoded text, None where it is still to be made. Raises UserError when that is
-    damaged.
+    damaged, and for a split that has no pair.
     """
     if encoded is not None:
         splits = {split: Bitext.open(encoded, split) for split in ("train", "valid", "test")}
@@ -109,6 +110,8 @@ def workload(config: Config, pairs: Mapping[str, int], encoded: Path | None) -> 
         )
         held_out = [(s.source_lengths, s.target_lengths) for s in (splits["valid"], splits["test"])]
         return Workload(few, held_out[0], held_out[1], len(train), str(encoded))
+    if empty := next((split for split, count in pairs.items() if not count), None):
+        raise UserError(f"{empty} has no sentence pair: look at the section data")
     trees = config.data.task == "parsing"
     name = config.data.dataset + " trees" * trees
     fitting = max(filter(name.startswith, TYPICAL), key=len, default="")
