@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
+from seq2sweep.cluster import worker_group
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.train_driver import run_training
 from seq2sweep.config import Config
@@ -59,6 +60,7 @@ def _tell(entry: dict[str, Any]) -> None:
 
 def _main(params: str, encoded: str, project: str) -> None:
     config = configuration.load(Path(params))
+    worker_group.GROW_SECONDS = 3.0
     with ray_session(config.cluster):
         train(config, Path(encoded), Path(project), _tell)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import pickle
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
+from ray import cloudpickle
 from ray.exceptions import (
     ActorDiedError,
     LocalRayletDiedError,
@@ -20,7 +24,7 @@ from ray.exceptions import (
     RayTaskError,
     WorkerCrashedError,
 )
-from ray.train import ControllerError
+from ray.train import ControllerError, ScalingConfig
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
 from seq2sweep import console
@@ -194,6 +198,53 @@ def test_a_start_that_never_comes_is_given_up(
     assert not watched.after(worker_group.START_SECONDS)
     with pytest.raises(worker_group.WorkersNotStartedError, match="did not start within 5m"):
         watched.after(10)
+
+
+def test_room_for_workers_that_are_missing_is_found_within_a_minute(
+    local: ClusterConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elastic = dataclasses.replace(local, workers=4, min_workers=1)
+    watched = Watched(elastic, monkeypatch)
+    watched.alive = 2
+    watched.now += worker_group.GROW_SECONDS - 1
+    assert watched.start.room_for_more() == 0, "it has just started"
+    watched.now += 1
+    assert watched.start.room_for_more() == 2
+    assert watched.start.room_for_more() == 0, "it is not asked at every look"
+    for alive, free, more in ((3, [Node(2, 0)], 1), (4, [Node(2, 0)], 0), (2, [Node(0.5, 0)], 0)):
+        watched.alive, watched.free = alive, free
+        watched.now += worker_group.GROW_SECONDS
+        assert watched.start.room_for_more() == more
+    fixed = Watched(local, monkeypatch)
+    fixed.alive, fixed.now = 1, 10_000.0
+    assert fixed.start.room_for_more() == 0
+
+
+def test_as_many_workers_start_as_have_room_now() -> None:
+    """Whatever else is reserved, and none that trains is ended for more of them."""
+    config = ScalingConfig(num_workers=(1, 3), resources_per_worker={"CPU": 1})
+    room = Mock(return_value=1)
+    policy = ray_internals._elastic(config, room)
+    all_nodes = {"a": {"CPU": 2.0}, "b": {"CPU": 2.0}}
+    assert policy._count_possible_workers(all_nodes) == 0, "those before may not have left yet"
+    policy.began -= ray_internals.SETTLE_SECONDS
+    assert policy._count_possible_workers(all_nodes) == 1
+    assert policy._count_possible_workers({"a": {"CPU": 2.0}}) == 1
+    room.return_value = 9
+    assert policy._count_possible_workers(all_nodes) == 3
+    fresh = pickle.loads(cloudpickle.dumps(ray_internals._elastic(config, room_for_three)))
+    assert fresh._count_possible_workers(all_nodes) == 3, "all that are wanted wait for none"
+    sent = Mock()
+    policy._maybe_send_resource_request = sent
+    decision = policy.make_decision_for_running_worker_group(
+        worker_group_state=None, worker_group_status=None
+    )
+    assert type(decision).__name__ == "NoopDecision"
+    sent.assert_called_once_with()
+
+
+def room_for_three() -> int:
+    return 3
 
 
 def test_storage_that_is_away_later_ends_no_training(

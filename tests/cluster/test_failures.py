@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -101,6 +104,63 @@ def nodes(cluster: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     yield several
     for node in several.list_all_nodes():
         several.remove_node(node, allow_graceful=False)
+
+
+@contextlib.contextmanager
+def busy(nodes: Cluster) -> Iterator[None]:
+    """One CPU is somebody else's for the time of a block."""
+    program = (
+        "import ray, sys, time\n"
+        "ray.init(sys.argv[1], log_to_driver=False)\n"
+        "@ray.remote(num_cpus=1)\n"
+        "def hold():\n    print('held', flush=True)\n    time.sleep(600)\n"
+        "hold.remote()\n"
+        "while ray.available_resources().get('CPU', 0) > 1: time.sleep(0.1)\n"
+        "print('held', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program, nodes.address], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    yield
+    holder.kill()
+    holder.wait()
+
+
+@pytest.mark.thorough
+def test_workers_start_beside_another_job_and_more_join_when_it_ends(
+    nodes: Cluster, config: Config, tiny_corpus: Corpus, project: Path
+) -> None:
+    """No step is trained twice for that: those that train save before they leave."""
+    add_node(nodes)
+    add_node(nodes)
+    changes = {
+        "train.steps": 1000,
+        "train.log_every": 1,
+        "train.checkpoint_every": 500,
+        "train.validate_every": 500,
+        "cluster.address": nodes.address,
+        "cluster.min_workers": 1,
+        "cluster.cpus_per_worker": 1,
+    }
+    config = configuration.with_changes(config, changes)
+    with busy(nodes):
+        driver = start(config, tiny_corpus.encoded, project)
+        told = events(driver)
+        heard = [next(told)]
+        while heard[-1][1] < 20:
+            heard.append(next(told))
+    saved: set[str] = set()
+    for event in told:
+        heard.append(event)
+        saved |= {path.name for path in (project / "runs/run").glob("interrupted-*")}
+    assert driver.stderr is not None
+    assert driver.wait(60) == 0, driver.stderr.read()
+    (name,) = saved
+    assert int(name.split("-")[-1]) not in (500, 1000)
+    assert [step for kind, step in heard if kind == "logged"] == list(range(1, 1001))
 
 
 def add_node(nodes: Cluster) -> Any:

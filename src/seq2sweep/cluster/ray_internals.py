@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,6 +32,8 @@ from seq2sweep.errors import NO_ROOM
 CHANGES_NO_RESULT = "how Ray is started, watched and ended"
 
 LOOPBACK = "127.0.0.1"
+SETTLE_SECONDS = 5.0
+"""How long a start with fewer workers than wanted waits: those before may not have left yet."""
 CONNECT_SECONDS = 5.0
 """How long a server of Ray's may take to accept a connection."""
 
@@ -254,12 +257,15 @@ def _accessor() -> Any:
 # --- Ray Train -----------------------------------------------------------------------------------
 
 
-def tell_controller(trainer: Any, told: Callable[[Any, str], None], alone: bool) -> None:
+def tell_controller(
+    trainer: Any, told: Callable[[Any, str], None], alone: bool, room: Callable[[], int] | None
+) -> None:
     """Have a trainer's `fit` give `told` its controller, an actor, and that actor's id (hex).
 
     Ray keeps it to itself, and Ctrl-C as well. Two actors that take seconds to start and have
     nothing to do are left out: the one for Ray's data sets and, in a Ray that ends with this
-    process (alone), the one that clears up on a cluster after a driver.
+    process (alone), the one that clears up on a cluster after a driver. room: as of `_elastic`;
+    None where the number of workers is fixed.
     """
     from ray.train.v2._internal.callbacks import DatasetsCallback
     from ray.train.v2._internal.callbacks.placement_group_callback import (
@@ -274,6 +280,8 @@ def tell_controller(trainer: Any, told: Callable[[Any, str], None], alone: bool)
         return [callback for callback in made() if not isinstance(callback, idle)]
 
     def run(**settings: Any) -> Any:
+        if room is not None:
+            settings["scaling_policy"] = _elastic(trainer.scaling_config, room)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         variables = {"RAY_WARN_BLOCKING_GET_INSIDE_ASYNC": "0"} | get_env_vars_to_propagate()
         actor = ray.remote(
@@ -286,6 +294,32 @@ def tell_controller(trainer: Any, told: Callable[[Any, str], None], alone: bool)
 
     made = _replace(trainer, "_create_default_callbacks", callbacks)
     _replace(trainer, "_initialize_and_run_controller", run)
+
+
+def _elastic(config: Any, room: Callable[[], int]) -> Any:
+    """Ray's policy for workers whose number may change, but for two things.
+
+    It starts as many as `room()`, asked in the controller, says: Ray counts what nodes have in all,
+    whoever uses it, and would wait for ever. And to start more it ends none that train, with all
+    steps since their last checkpoint: the driver has them save first.
+    """
+    from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, NoopDecision
+
+    class Elastic(ElasticScalingPolicy):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(config)
+            self.began = time.monotonic()
+
+        def _count_possible_workers(self, reserved: Any) -> int:
+            count = min(super()._count_possible_workers(reserved), room())
+            settled = time.monotonic() - self.began >= SETTLE_SECONDS
+            return count if settled or count == config.max_workers else 0
+
+        def make_decision_for_running_worker_group(self, *about: Any, **more: Any) -> Any:
+            self._maybe_send_resource_request()
+            return NoopDecision()
+
+    return Elastic()
 
 
 def get_train_context() -> Any:
@@ -312,10 +346,9 @@ def set_torch_variables() -> None:
 def trials_fail_alone(errors: dict[str, Exception], told: Callable[[], None]) -> Iterator[None]:
     """What fails a trial ends no sweep; each trial's last error is kept in `errors`, by its id.
 
-    A process that Ray's memory monitor killed is the death of a trial, which Tune may retry: Ray
-    says OutOfMemoryError then, where Tune knows RayActorError and RayTaskError only, and ends the
-    whole sweep with "Caught unexpected exception". So it does where a full disk does not take a
-    file of its own; `told` hears of it.
+    A process that Ray's memory monitor killed is the death of a trial, to be tried again: Ray says
+    OutOfMemoryError then, where Tune knows RayActorError and RayTaskError only, and ends the whole
+    sweep. So it does where a full disk does not take a file of its own; `told` hears of it.
     """
     from ray.air.execution._internal import RayActorManager
     from ray.tune.execution.tune_controller import TuneController

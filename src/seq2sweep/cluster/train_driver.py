@@ -221,6 +221,9 @@ class _Meanwhile:
                 self.told = f", last reported step {entry['step']}"
         if self.start is not None and self.start():
             console.doing(f"training{self.told}")
+            if more := self.start.room_for_more():
+                console.say(f"room for {more} more workers: all save and restart")
+                self.store.request_stop()
 
     def _news(self) -> Iterator[dict[str, Any]]:
         # The workers, who need the storage, say so when it fails for long; a line that another

@@ -7,6 +7,7 @@ what a start waits for is said, and not waited for ever.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import time
@@ -31,6 +32,8 @@ LOOK_SECONDS = 2.0
 """How often the driver looks whether those that it waits for live."""
 START_SECONDS = 300.0
 """How long workers may take to start where there is room for them; 10 to 60 s is usual."""
+GROW_SECONDS = 60.0
+"""How often the driver looks whether workers that are missing have room now."""
 VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """What gloo and NCCL read; one that the user has set stays."""
 
@@ -44,7 +47,11 @@ class RayTrainer(TorchTrainer):  # type: ignore[misc]
         self.controller: str | None = None
         """Ray's id (hex) of the actor that coordinates the workers; None before it is made."""
         alone = session.address_of(cluster) is None
-        ray_internals.tell_controller(self, self._keep, alone)
+        each = self.scaling_config.resources_per_worker
+        room = functools.partial(_room, each["CPU"], each.get("GPU", 0))
+        ray_internals.tell_controller(
+            self, self._keep, alone, room if cluster.min_workers else None
+        )
 
     def _keep(self, handle: Any, name: str) -> None:
         self._handle, self.controller = handle, name
@@ -55,6 +62,11 @@ class RayTrainer(TorchTrainer):  # type: ignore[misc]
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.kill(self._handle)
         ray_internals.remove_orphans()
+
+
+def _room(cpus: float, gpus: float) -> int:
+    """How many workers of so many CPUs and GPUs what is free holds."""
+    return session.places(session.free_nodes(), cpus, gpus)
 
 
 # --- waiting for a start -------------------------------------------------------------------------
@@ -110,6 +122,8 @@ class Start(StartWatch):
     ) -> None:
         """begun: whether a worker of this attempt has got to our code."""
         fewest, gpus = cluster.min_workers or cluster.workers, cluster.gpus_per_worker
+        self.cluster, self.cpus, self.trainer = cluster, cpus, trainer
+        self.counted = time.monotonic()
 
         def at_work() -> bool:
             ray_internals.remove_orphans()
@@ -123,6 +137,15 @@ class Start(StartWatch):
             return session.lack_of_room(what, fewest, cpus, gpus, cluster)
 
         super().__init__(f"{cluster.workers} workers", at_work, lack)
+
+    def room_for_more(self) -> int:
+        """For how many workers that are missing there is room; looked for once in GROW_SECONDS."""
+        now, cluster = time.monotonic(), self.cluster
+        if not cluster.min_workers or now - self.counted < GROW_SECONDS:
+            return 0
+        self.counted = now
+        missing = cluster.workers - ray_internals.live_workers(self.trainer.controller or "")
+        return min(missing, _room(self.cpus, cluster.gpus_per_worker)) if missing > 0 else 0
 
 
 # --- the network that they talk over -------------------------------------------------------------
