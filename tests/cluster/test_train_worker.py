@@ -99,14 +99,17 @@ def test_the_first_worker_decides_where_they_start(
 ) -> None:
     """Another one may see its files later: network file systems remember what was not there."""
     first = make_worker(0)
-    newest = [save(first.folder / checkpoint_name(step), step) for step in (4, 8)][-1]
+    newest = [
+        save(first.folder / checkpoint_name(step), step, **{"train.precision": "float32"})
+        for step in (4, 8)
+    ][-1]
     first.start()
     assert (first.resumed, first.said) == (
         [newest],
-        [{"resume": newest.name, "tokens_per_pass": None}],
+        [{"resume": newest.name, "precision": "float32", "tokens_per_pass": None}],
     )
     other = make_worker(1)
-    other.hears = [{"resume": checkpoint_name(4), "tokens_per_pass": None}]
+    other.hears = [{"resume": checkpoint_name(4), "precision": None, "tokens_per_pass": None}]
     other.start()
     assert (other.resumed, other.said) == ([other.folder / checkpoint_name(4)], [None])
 
@@ -121,7 +124,7 @@ def test_all_wait_together_for_a_slow_upload(
     """
     patience: list[float] = []
     uploaded: list[str] = []
-    begin = {"resume": None, "tokens_per_pass": None}
+    begin = {"resume": None, "precision": None, "tokens_per_pass": None}
 
     def keep(store: RunStore, checkpoint: Path) -> None:
         until = time.monotonic() + 5
@@ -176,12 +179,48 @@ def test_all_take_the_number_of_tokens_that_the_run_began_with(
     (entry,) = journal.entries(first.folder / JOURNAL_NAME, "sized")
     assert entry["tokens_per_pass"] == 150
     other = make_worker(1)
-    other.hears = [{"resume": None, "tokens_per_pass": 140}]
+    other.hears = [{"resume": None, "precision": None, "tokens_per_pass": 140}]
     start(other)
     # Of this node there are two workers, or as many as a sweep has there at once.
     assert asked == [2, 4, 2]
     trained = [each.train.tokens_per_pass for each in (*first.trained, *other.trained)]
     assert trained == [150, 150, 140]
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "resumed", "expected"),
+    [
+        ("bf16", "bf16", None, "bf16"),
+        ("bf16", "float32", None, "float32"),
+        ("float32", "bf16", None, "float32"),
+        ("bf16", "bf16", "bf16", "bf16"),
+        ("bf16", "bf16", "float32", "float32"),
+        ("bf16", "float32", "bf16", "float32"),  # and the loop says that the run is in bf16
+    ],
+)
+def test_all_take_one_precision_where_their_machines_differ(
+    make_worker: Callable[[int], Worker],
+    monkeypatch: pytest.MonkeyPatch,
+    own: str,
+    others: str,
+    resumed: str | None,
+    expected: str,
+) -> None:
+    def smallest(willing: torch.Tensor, operation: Any) -> None:
+        assert operation == torch.distributed.ReduceOp.MIN
+        willing.clamp_(max=float(others == "bf16"))
+
+    monkeypatch.setattr(worker, "choose_precision", lambda wanted, device, width: own)
+    monkeypatch.setattr(worker, "all_reduce", smallest)
+    one = make_worker(1)
+    if resumed is not None:
+        save(one.folder / checkpoint_name(4), 4)
+    name = None if resumed is None else checkpoint_name(4)
+    one.hears = [{"resume": name, "precision": resumed, "tokens_per_pass": None}] * 2
+    auto = configuration.with_changes(one.config, {"train.precision": "auto"})
+    one.start(config=configuration.to_dict(auto))
+    one.start()
+    assert [config.train.precision for config in one.trained] == [expected, "float32"]
 
 
 def test_storage_that_fails_as_they_start_is_waited_for(

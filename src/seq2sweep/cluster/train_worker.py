@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import ray.train
 import ray.train.collective
 import ray.train.torch
 import torch
+from torch import distributed as dist
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster.ray_internals import get_train_context
@@ -21,9 +23,12 @@ from seq2sweep.runs.stores import worker_store
 from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog, feed
 from seq2sweep.storage.locks import OLD_WRITER_SECONDS
 from seq2sweep.storage.retry import PAUSES, with_retries
+from seq2sweep.train import checkpointing
 from seq2sweep.train.allocator import keep_memory
+from seq2sweep.train.distributed import all_reduce
 from seq2sweep.train.events import CheckpointDue
 from seq2sweep.train.loop import train
+from seq2sweep.train.step import choose_precision
 
 START_SECONDS = OLD_WRITER_SECONDS + 3 * sum(PAUSES)
 """How long the first worker may take until it knows where to begin: then none is waited for."""
@@ -55,6 +60,7 @@ def train_worker(settings: dict[str, Any]) -> None:
             if store.start_seconds:
                 ray.train.collective.barrier()  # or those who train wait for those who fetch
             gpu = device.type == "cuda"
+            config = _in_one_precision(config, device, context.get_world_size(), start["precision"])
             config, sized = pass_size.decide(
                 config,
                 data,
@@ -102,8 +108,8 @@ def use_threads(cpus: float) -> None:
 
 
 def _start(config: Config, store: RunStore, stack: contextlib.ExitStack) -> dict[str, Any]:
-    """What the first worker says to all: the name of the checkpoint to `resume` from, and the
-    `tokens_per_pass` of a run that has begun.
+    """What the first worker says to all: the name of the checkpoint to `resume` from, the
+    `precision` of that, and the `tokens_per_pass` of a run that has begun.
 
     The run is its own to write until the stack is closed.
     """
@@ -111,7 +117,33 @@ def _start(config: Config, store: RunStore, stack: contextlib.ExitStack) -> dict
     # Not ray.train.get_checkpoint(): that one may be damaged, and then the one before will do.
     resume = with_retries(store.resume_point)
     known = with_retries(lambda: pass_size.recorded(config, store.folder))
-    return {"resume": resume.name if resume else None, "tokens_per_pass": known}
+    return {
+        "resume": resume.name if resume else None,
+        "precision": with_retries(lambda: _precision_of(resume)) if resume else None,
+        "tokens_per_pass": known,
+    }
+
+
+def _precision_of(checkpoint: Path) -> str | None:
+    content = (checkpoint / "state.json").read_bytes()
+    identity = checkpointing.parse_state(content, checkpoint)[0]["identity"]
+    return identity.get("train.precision") if isinstance(identity, dict) else None
+
+
+def _in_one_precision(
+    config: Config, device: torch.device, world_size: int, resumed: str | None
+) -> Config:
+    """With a `train.precision` of auto resolved once for all workers, whose machines may differ:
+    bf16 where each of them would choose it, unless the checkpoint that is `resumed` is in float32.
+    Every worker must call this."""
+    if config.train.precision != "auto":
+        return config
+    own = choose_precision("auto", device, config.model.d_model)
+    willing = torch.tensor(float(own == "bf16"), device=device)
+    if world_size > 1:
+        all_reduce(willing, dist.ReduceOp.MIN)
+    bf16 = bool(willing) and resumed != "float32"
+    return configuration.with_changes(config, {"train.precision": "bf16" if bf16 else "float32"})
 
 
 def _save_together(writer: EventWriter | None, event: CheckpointDue) -> None:
