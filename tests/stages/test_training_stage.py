@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.stages import stage
 from seq2sweep.stages import training as train_stage
+from seq2sweep.train import checkpointing
 
 SIZED = {"kind": "sized", "step": 0, "tokens_per_pass": 150, "fitting_tokens": 150}
 
@@ -58,3 +61,14 @@ def test_a_perplexity_never_fills_the_line(
     entry = {"kind": "validated", "step": 5, "valid_loss": 1.5, "valid_perplexity": value}
     train_stage.say_progress(entry, 10)
     assert capsys.readouterr().out.endswith(f"valid loss 1.50  valid perplexity {text}\n")
+
+
+def test_the_last_losses_are_those_of_the_weights_that_are_exported(tmp_path: Path) -> None:
+    """And none of the journal's, which may have told of weights that were lost."""
+    told = {"loss": 2.5, "perplexity": 7.0, "valid_loss": 1.5, "valid_perplexity": math.inf}
+    model = torch.nn.Linear(1, 1)
+    progress = checkpointing.Progress(8, newest=told)
+    kept = checkpointing.capture(model, torch.optim.SGD(model.parameters()), progress, {})
+    kept.write(tmp_path / "step-00000008")
+    found = train_stage.last_losses(tmp_path / "step-00000008")
+    assert found == {"loss": 2.5, "valid_loss": 1.5, "valid_perplexity": None}

@@ -6,6 +6,7 @@ A run that was interrupted resumes from its newest checkpoint in `cluster.storag
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.model import flops
 from seq2sweep.report.markdown import markdown_table
-from seq2sweep.runs import journal, pass_size
+from seq2sweep.runs import pass_size
 from seq2sweep.runs.layout import (
     JOURNAL_NAME,
     Retention,
@@ -43,6 +44,7 @@ from seq2sweep.tracking.lineage import (
 )
 from seq2sweep.tracking.recorder import COST, Recorder, named
 from seq2sweep.tracking.relay_thread import recorded_run
+from seq2sweep.train import checkpointing
 
 SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
 """Of params.yaml, what MLflow shows of a training; the rest is in its lineage.json."""
@@ -93,7 +95,7 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         relay.flush()
         relay.say_page(run)
         run_id = relay.run_id(run)
-        final = newest(folder / JOURNAL_NAME)
+        final = last_losses(max(status.checkpoints, key=checkpoint_step))
         metrics = training_metrics(config, header, status.summary, final, parameter_count, run_id)
         shown = {k: metrics[k] for k in ("steps", "parameters", "tokens_per_second")}
         shown |= {"flops": metrics["flops"]["model"]}
@@ -252,7 +254,12 @@ def training_metrics(
     }
 
 
-def newest(journal_path: Path) -> dict[str, Any]:
-    """The last losses of a journal."""
+def last_losses(checkpoint: Path) -> dict[str, Any]:
+    """The last ones before a checkpoint; None for what is no number.
+
+    Not the journal's, which keeps what was told first: where the machine failed between that and
+    the checkpoint, it may be of weights that are lost.
+    """
+    found = checkpointing.read_progress(checkpoint).newest
     wanted = ("loss", "valid_loss", "valid_perplexity")
-    return {k: e[k] for e in journal.entries(journal_path) for k in wanted if k in e}
+    return {k: found[k] if math.isfinite(found[k]) else None for k in wanted if k in found}
