@@ -1218,8 +1218,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/sweep/test_trial_record.py": {
         f"{PACKAGE}/sweep/trial_record.py": [
             ('.glob("[!.]*")', '.glob("*")'),
-            ("if newest is None or checkpoint_step(newest) != step:", "if newest is None:"),
-            ("elif newest is None and", "elif False and"),
+            (
+                "checkpoint_step(newest) == self.variant.config.train.steps",
+                "checkpoint_step(newest) > 0",
+            ),
+            ("elif self.checkpoint() is None and", "elif False and"),
+            ("if finished and self._has_last_checkpoint() else", "if finished else"),
             ('before.get("translations_sha256") == there', "before"),
         ],
     },

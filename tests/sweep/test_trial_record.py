@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seq2sweep.config import Config
-from seq2sweep.runs.layout import checkpoint_name
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
 from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.sweep.trial_record import (
     NODES_NAME,
@@ -136,6 +136,28 @@ def test_a_trial_without_its_checkpoint_is_trained_again(
     assert found.reuse_scores() == (told is None)
     said = f"{variant.name}: {told}; it is trained again\n" if told else ""
     assert capsys.readouterr().out.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("journal_ends", "left", "expected"),
+    [
+        (True, 12, "finished"),
+        (True, 8, "stopped early"),  # it finished once, and was trained again to a rung
+        (True, None, "stopped early"),
+        (False, 12, "stopped early"),  # the loop has not ended: there is no last validation
+    ],
+)
+def test_a_trial_has_finished_by_its_journal_and_its_last_checkpoint(
+    tiny_config: Config, tmp_path: Path, journal_ends: bool, left: int | None, expected: Ending
+) -> None:
+    [variant, *_], _ = variants(tiny_config)
+    assert variant.config.train.steps == 12
+    if journal_ends:
+        (tmp_path / JOURNAL_NAME).write_text('{"kind": "finished", "step": 12}\n')
+    if left is not None:
+        save(tmp_path / checkpoint_name(left), left)
+    record = TrialRecord.open(variant, RunStore(tmp_path), "none", "", False)
+    assert record.ended_as() == expected
 
 
 def test_a_node_whose_file_a_kill_left_half_written_is_left_out(tmp_path: Path) -> None:

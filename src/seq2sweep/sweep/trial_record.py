@@ -112,14 +112,16 @@ class TrialRecord:
         """What of an earlier sweep's trial its scores are of and is not there any more."""
         if not self.earlier or self.earlier["status"] == "failed":
             return None
-        newest = self.checkpoint()
         if self.earlier["status"] == "finished":
-            step = self.variant.config.train.steps
-            if newest is None or checkpoint_step(newest) != step:
-                return f"{checkpoint_name(step)} is missing or damaged"
-        elif newest is None and self.earlier["scores"]:
+            if not self._has_last_checkpoint():
+                return f"{checkpoint_name(self.variant.config.train.steps)} is missing or damaged"
+        elif self.checkpoint() is None and self.earlier["scores"]:
             return "its checkpoints are missing or damaged"
         return None
+
+    def _has_last_checkpoint(self) -> bool:
+        newest = self.checkpoint()
+        return newest is not None and checkpoint_step(newest) == self.variant.config.train.steps
 
     @property
     def folder(self) -> Path:
@@ -220,11 +222,14 @@ class TrialRecord:
         )
 
     def ended_as(self) -> Ending:
-        """How a trial ended that did not fail: a stopped one never got to the journal's end."""
+        """How a trial ended that did not fail: a stopped one never got to the last step.
+
+        Its journal alone may be of a training before, whose last checkpoint was lost since.
+        """
         self.store.retried(self.store.refresh)
         path = self.folder / JOURNAL_NAME
         finished = with_retries(lambda: any(True for _ in journal.entries(path, "finished")))
-        return "finished" if finished else "stopped early"
+        return "finished" if finished and self._has_last_checkpoint() else "stopped early"
 
     def checkpoint(self) -> Path | None:
         """The newest whole one, perhaps not in the folder: `TrialResult.fetch`."""
