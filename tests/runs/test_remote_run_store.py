@@ -26,7 +26,7 @@ from seq2sweep.runs.layout import (
     checkpoint_name,
     interrupted_name,
 )
-from seq2sweep.runs.remote_run_store import BEGUN, STOP, RemoteRunStore
+from seq2sweep.runs.remote_run_store import ALL_FILES, BEGUN, STOP, RemoteRunStore
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.stores import driver_store, worker_store
 from seq2sweep.runs.watchdog import hang_logs_here
@@ -602,6 +602,25 @@ def test_a_trial_that_was_trained_elsewhere_is_uploaded(
     save(driver.folder / checkpoint_name(12), 12)
     driver.refresh()
     assert names(there) == [checkpoint_name(8)]
+
+
+def test_an_interrupted_upload_of_a_trial_leaves_the_checkpoint_that_is_scored(
+    driver: RemoteRunStore, there: ObjectStore
+) -> None:
+    """Those before it, and a newer one of an interruption, are not uploaded any more."""
+    for step in (4, 8):
+        save(driver.folder / checkpoint_name(step), step)
+    save(driver.folder / interrupted_name(9), 9)
+    lines = '{"kind": "validated", "step": 8}\n'
+    (driver.folder / JOURNAL_NAME).write_text(lines)
+    driver.objects = Fails(there.address, len(ALL_FILES))
+    with pytest.raises(OSError, match="away"):
+        driver.refresh()
+    driver.objects = there
+    driver.refresh()
+    assert names(there) == [checkpoint_name(8)]
+    assert driver.newest_checkpoint() == driver.folder / checkpoint_name(8)
+    assert there.read(JOURNAL_NAME) == lines.encode()
 
 
 def test_a_failure_that_a_worker_has_removed_is_gone(

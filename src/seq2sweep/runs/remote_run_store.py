@@ -138,11 +138,15 @@ class RemoteRunStore(RunStore):
                     self._upload(path, lease)
 
     def _upload_trial(self) -> None:
-        """What a trial left here before `cluster.storage` named this object store."""
+        """What a trial left here before `cluster.storage` named this object store.
+
+        A kill may come between, and then the rest stays here: so first what is scored.
+        """
         if layout.checkpoints(self.folder) and not self.uploaded():
             with self._as_writer() as lease:
                 self._sign()
-                for path in layout.remove_damaged(self.folder):
+                newest_first = layout.remove_damaged(self.folder)[::-1]
+                for path in sorted(newest_first, key=is_regular, reverse=True):
                     self._upload(path, lease)
 
     def _sign(self) -> str:
