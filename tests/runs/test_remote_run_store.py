@@ -489,6 +489,24 @@ def test_what_has_finished_is_downloaded_once(
     assert driver.status() == found
 
 
+def test_one_of_lowest_loss_that_is_damaged_here_comes_home_again(
+    driver: RemoteRunStore, worker: RemoteRunStore, tiny_config: Config
+) -> None:
+    driver.retention = Retention.of(configuration.with_changes(tiny_config, {"train.keep_best": 1}))
+    losses = {4: 1.0, 8: 2.0, 12: 2.0}
+    lines = [{"kind": "validated", "step": s, "valid_loss": loss} for s, loss in losses.items()]
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (worker.folder / JOURNAL_NAME).write_text(text)
+    for step, loss in losses.items():
+        save(worker.folder / checkpoint_name(step), step, loss)
+    leave(worker, *losses, end=True)
+    found = driver.status()
+    assert listed(found.checkpoints) == [checkpoint_name(step) for step in (4, 8, 12)]
+    damage(driver.folder / checkpoint_name(4))
+    assert driver.status() == found
+    driver.check_kept(found)
+
+
 def test_a_last_one_that_is_damaged_there_is_trained_again(
     driver: RemoteRunStore, worker: RemoteRunStore
 ) -> None:

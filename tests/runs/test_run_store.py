@@ -105,6 +105,55 @@ def test_a_damaged_one_is_removed_and_what_is_missing_is_named(
     store(folder, config).check_kept(store(folder, config).status())
 
 
+LOSSES = {100: 4.0, 200: 2.0, 300: 1.0, 400: 3.0, 500: 2.5, 600: None, 700: 2.0, 800: 9.0, 900: 9.0}
+
+
+@pytest.fixture
+def best_kept(config: Config, tmp_path: Path) -> Config:
+    """Of a finished run in `tmp_path` that keeps the newest and the two of lowest loss.
+
+    Step 300 was trained again after an interruption, on other devices: its checkpoint has another
+    loss than the journal.
+    """
+    kept = {"train.keep_checkpoints": 1, "train.keep_best": 2, "evaluate.average_checkpoints": 1}
+    changed = configuration.with_changes(config, kept)
+    lines = [
+        json.dumps({"kind": "validated", "step": step, "valid_loss": loss}) + "\n"
+        for step, loss in LOSSES.items()
+    ]
+    for step, loss in (LOSSES | {300: 2.25}).items():
+        with (tmp_path / JOURNAL_NAME).open("a") as stream:
+            stream.write(lines.pop(0))
+        store(tmp_path, changed).prune(save(tmp_path / checkpoint_name(step), step, loss))
+    with (tmp_path / JOURNAL_NAME).open("a") as stream:
+        stream.write('{"kind": "finished", "step": 900}\n')
+    return changed
+
+
+def test_what_pruning_leaves_is_all_that_a_finished_run_needs(
+    best_kept: Config, tmp_path: Path
+) -> None:
+    found = store(tmp_path, best_kept).status()
+    assert names(found.checkpoints) == [300, 700, 900]  # of equals the newer is better
+    store(tmp_path, best_kept).check_kept(found)
+    # Of a line that a user has removed, as it was damaged, the checkpoint has the loss.
+    journal, line = tmp_path / JOURNAL_NAME, '{"kind": "validated", "step": 700, "valid_loss": 2.0}'
+    journal.write_text(journal.read_text().replace(f"{line}\n", ""))
+    store(tmp_path, best_kept).check_kept(store(tmp_path, best_kept).status())
+
+
+@pytest.mark.parametrize("step", [300, 700])
+def test_one_of_lowest_loss_that_is_lost_is_named(
+    best_kept: Config, tmp_path: Path, step: int
+) -> None:
+    """Nobody takes the next best silently."""
+    damage(tmp_path / checkpoint_name(step))
+    found = store(tmp_path, best_kept).status()
+    assert found.finished
+    with pytest.raises(UserError, match=rf"/step-00000{step} is missing.*train these steps again"):
+        store(tmp_path, best_kept).check_kept(found)
+
+
 def test_without_its_last_checkpoint_a_run_resumes(config: Config, folder: Path) -> None:
     damage(folder / checkpoint_name(900))
     found = store(folder, config).status()

@@ -13,6 +13,7 @@ from typing import Self
 
 from seq2sweep import console
 from seq2sweep.config import ClusterConfig, Config, TrainConfig
+from seq2sweep.runs import journal
 from seq2sweep.train import checkpointing
 
 JOURNAL_NAME = "journal.jsonl"
@@ -141,23 +142,46 @@ class Retention:
             *(step for step in losses if step in self.named or (every and step % every == 0)),
         }
 
-    def always(self) -> set[int]:
-        """Steps whose checkpoints a finished run has, whatever their losses."""
+    def always(self, losses: Mapping[int, float | None] | None = None) -> set[int]:
+        """Steps whose checkpoints a finished run has.
+
+        losses: as `losses` gives them; without them those that it has whatever its losses.
+        """
         often, last = self.settings.checkpoint_every, self.settings.steps
-        return self.kept(dict.fromkeys([*range(often, last + 1, often), last]))
+        known = losses or {}
+        return self.kept({step: known.get(step) for step in [*range(often, last + 1, often), last]})
+
+    def losses(
+        self, folder: Path, known: Iterable[Path], read: Callable[[Path], float | None]
+    ) -> dict[int, float | None]:
+        """The validation loss by step, where it makes a difference to what is kept.
+
+        As the journal in a run's folder has it, which stays as it is when steps are trained again,
+        and has it of checkpoints that are not there any more. What it lacks `read` says of one of
+        the `known` checkpoints. Raises UserError when a line of it is damaged.
+        """
+        if not self.settings.keep_best:
+            return {}
+        regular = {checkpoint_step(path): path for path in known if is_regular(path)}
+        losses: dict[int, float | None] = {
+            entry["step"]: entry["valid_loss"]
+            for entry in journal.entries(folder / JOURNAL_NAME, "validated")
+            if "valid_loss" in entry
+        }
+        return {step: read(path) for step, path in regular.items() if step not in losses} | losses
 
     def superfluous(
-        self, known: Iterable[Path], loss: Callable[[Path], float | None], newest: Path
+        self, known: Iterable[Path], losses: Mapping[int, float | None], newest: Path
     ) -> list[Path]:
         """Which of the `known` checkpoints need not be kept beside the newest whole one.
 
         That one stays, whatever the settings. Newer ones will be written again: they count for
         nothing yet, and stay.
-        loss: says the validation loss of one.
+        losses: as `losses` gives them.
         """
         older = [path for path in known if checkpoint_step(path) <= checkpoint_step(newest)]
         regular = {checkpoint_step(path): path for path in older if is_regular(path)}
-        keep = self.kept({step: loss(path) for step, path in regular.items()})
+        keep = self.kept({step: losses.get(step) for step in regular})
         stay = {newest, *(regular[step] for step in keep)}
         return [path for path in older if path not in stay]
 
@@ -179,13 +203,16 @@ def prune(folder: Path, retention: Retention, newest: Path | None = None) -> Non
     newest = newest or resume_point(folder)
     if newest is None:
         return
-    for path in retention.superfluous(checkpoints(folder), _valid_loss, newest):
+    known = checkpoints(folder)
+    losses = retention.losses(folder, known, valid_loss)
+    for path in retention.superfluous(known, losses, newest):
         hidden = path.with_name(f".{path.name}.removed")
         path.rename(hidden)  # gone at once for whoever looks for checkpoints
         shutil.rmtree(hidden)
 
 
-def _valid_loss(checkpoint: Path) -> float | None:
+def valid_loss(checkpoint: Path) -> float | None:
+    """By the state.json of a checkpoint that is here; None: not known."""
     try:
         return checkpointing.read_progress(checkpoint).valid_loss
     except checkpointing.CheckpointError:

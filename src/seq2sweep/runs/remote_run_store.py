@@ -62,7 +62,6 @@ class RemoteRunStore(RunStore):
         self.also = f" there and in {folder}"
         self._lease: Lease | None = None
         self.journal = JournalCopy(folder / JOURNAL_NAME, self.objects)
-        self._losses: dict[str, float | None] = {}
 
     def child(self, name: str) -> RunStore:
         folder = super().child(name).folder
@@ -298,7 +297,8 @@ class RemoteRunStore(RunStore):
         self._held().check()
         uploaded = self.uploaded()
         if self.retention is not None:
-            for path in self.retention.superfluous(uploaded, self._valid_loss, newest):
+            losses = self.retention.losses(self.folder, uploaded, self._valid_loss)
+            for path in self.retention.superfluous(uploaded, losses, newest):
                 self._delete(path.name)
         # Nobody uploads or removes one while we hold the lease: a kill has left these.
         for name in self._uploads().keys() - {path.name for path in uploaded}:
@@ -388,12 +388,10 @@ class RemoteRunStore(RunStore):
 
     def _valid_loss(self, checkpoint: Path) -> float | None:
         """By state.json, which is small."""
-        name = checkpoint.name
-        if name not in self._losses:
-            content = self.objects.read(f"{name}/state.json")
-            if content is None:
-                raise FileNotFoundError(errno.ENOENT, "no state.json", f"{self.location}/{name}")
-            self._losses[name] = None
-            with contextlib.suppress(CheckpointError):
-                self._losses[name] = checkpointing.parse_state(content, checkpoint)[1].valid_loss
-        return self._losses[name]
+        name = f"{checkpoint.name}/state.json"
+        content = self.objects.read(name)
+        if content is None:
+            raise FileNotFoundError(errno.ENOENT, "no state.json", f"{self.location}/{name}")
+        with contextlib.suppress(CheckpointError):
+            return checkpointing.parse_state(content, checkpoint)[1].valid_loss
+        return None

@@ -162,8 +162,11 @@ class RunStore:
             )
 
     def _missing(self, status: RunStatus) -> set[int]:
-        """Steps of the checkpoints that are always kept and are not among these."""
-        return self.retention.always() - status.regular_steps() if self.retention else set()
+        """Steps of the checkpoints that are kept and are not among these, which are here."""
+        if self.retention is None:
+            return set()
+        losses = self.retention.losses(self.folder, status.checkpoints, layout.valid_loss)
+        return self.retention.always(losses) - status.regular_steps()
 
     def step(self) -> int:
         """The step after which training would resume."""
