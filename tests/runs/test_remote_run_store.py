@@ -163,6 +163,28 @@ def test_a_damaged_one_is_removed_and_the_one_before_is_taken(
         machines.on("third").fetch(checkpoint_name(8))
 
 
+def test_one_that_is_damaged_there_is_uploaded_again_by_the_node_that_has_it(
+    machines: Machines, there: ObjectStore, soon: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker resumes from its own, and holds the lease while another one downloads."""
+    monkeypatch.setattr("seq2sweep.runs.remote_run_store.OLD_WRITER_SECONDS", 0.0)
+    first = machines.on("first")
+    with first.writing():
+        train(first, 4, 8)
+    there.write(f"{checkpoint_name(8)}/model.safetensors", b"torn")
+    first = machines.on("first", "2")
+    with first.writing():
+        assert first.resume_point() == first.folder / checkpoint_name(8)
+        with pytest.raises(OperationalError, match="step-00000008 is truncated or was changed"):
+            machines.on("second", "2").fetch(checkpoint_name(8))
+        assert names(there) == [checkpoint_name(4)]
+    first = machines.on("first", "3")
+    with first.writing():
+        assert first.resume_point() == first.folder / checkpoint_name(8)
+        assert names(there) == [checkpoint_name(4), checkpoint_name(8)]
+        checkpointing.verify(machines.on("second", "3").fetch(checkpoint_name(8)))
+
+
 class Fails(ObjectStore):
     """A bucket that is away from the n-th upload on."""
 

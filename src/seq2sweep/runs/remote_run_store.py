@@ -269,8 +269,10 @@ class RemoteRunStore(RunStore):
             try:
                 self._download(path)
             except CheckpointError as damage:
-                with self._as_writer():
-                    self._delete_damaged(path, damage)
+                # Our own first worker may hold the lease. Without it no other file may go, as of an
+                # upload of the same step: whole is what has a manifest, which comes last. At worst
+                # a good one counts as not there: its node uploads it again, or it is trained again.
+                self.objects.delete(f"{name}/{MANIFEST}")
                 raise OperationalError(
                     f"{damage}: run `dvc repro` again to train its last steps again"
                 ) from None
