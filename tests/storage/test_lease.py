@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import boto3
 import pytest
@@ -151,6 +152,29 @@ def test_a_number_that_another_process_has_now_does_not_count(
     with acquire(place) as claim:
         assert claim.generation == 2
     assert clock.now == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "dead"),
+    [(None, False), (PermissionError(), False), (ProcessLookupError(), True)],
+)
+def test_a_process_that_proc_does_not_show_is_dead_only_if_there_is_none(
+    place: ObjectStore,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: OSError | None,
+    dead: bool,
+) -> None:
+    """Mounted with hidepid it shows each user their own processes."""
+    number = 2**22 + 1  # none is higher than 2 ** 22
+    elsewhere(place, **lease._this_process() | {"process": number})
+    signal = Mock(side_effect=answer)
+    monkeypatch.setattr(os, "kill", signal)
+    with acquire(place) as claim:
+        assert claim.generation == 2
+    signal.assert_called_with(number, 0)
+    assert (clock.now == 0) == dead
+    assert dead or clock.now > lease.LEASE_SECONDS
 
 
 def test_it_is_renewed(place: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,11 +132,12 @@ def _as_bytes(content: dict[str, Any]) -> bytes:
 
 
 def _this_process() -> dict[str, Any]:
+    machine = _machine()
     return {
         "host": socket.gethostname(),
         "process": os.getpid(),
-        "started": _started(os.getpid()),
-        "machine": _machine(),
+        "started": _started(os.getpid()) if machine else None,
+        "machine": machine,
     }
 
 
@@ -150,19 +151,32 @@ def _machine() -> str | None:
 
 
 def _started(process: int) -> str | None:
-    """When a process began, in ticks since this machine did; None where none of the number lives.
+    """When a process began, in ticks since this machine did; None when it has ended.
 
-    Not psutil's create_time, which is another one when somebody sets the clock.
+    Not psutil's create_time, which is another one when somebody sets the clock. Raises OSError
+    where none of the number is to be seen.
     """
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
+    stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     state, *others = stat.rpartition(")")[2].split()
     return None if state == "Z" else others[18]
 
 
 def _is_dead_here(holder: dict[str, Any]) -> bool:
     """Whether it was a process of this machine and is gone: then there is nothing to wait for."""
-    here = holder.get("machine") is not None and holder["machine"] == _machine()
-    return here and _started(int(holder["process"])) != holder["started"]
+    if holder.get("machine") is None or holder["machine"] != _machine():
+        return False
+    process = int(holder["process"])
+    try:
+        return bool(_started(process) != holder["started"])
+    except OSError:  # with the mount option hidepid also of one of another user that lives
+        return not _exists(process)
+
+
+def _exists(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is another user's
+        return True
+    return True
