@@ -264,6 +264,29 @@ def test_a_journal_that_a_power_failure_has_cut_here_is_whole_there(
     assert there.read(JOURNAL_NAME) == path.read_bytes()
 
 
+def test_a_journal_that_was_mended_there_is_taken_by_the_node_that_wrote_it(
+    machines: Machines, there: ObjectStore
+) -> None:
+    first = machines.on("first")
+    with first.writing():
+        train(first, 4, 8)
+    path = first.folder / JOURNAL_NAME
+    good = path.read_bytes()
+    path.write_bytes(good.replace(b"\n", b"\n\xff\xff\n", 1))
+    there.write(JOURNAL_NAME, path.read_bytes())
+    with (
+        pytest.raises(UserError, match=rf"^{there.address}/{JOURNAL_NAME} has a damaged line"),
+        machines.on("first", "2").writing(),
+    ):
+        pass
+    there.write(JOURNAL_NAME, good + b'{"kind": "torn')  # as by hand, without its last line end
+    again = machines.on("first", "3")
+    with again.writing():
+        train(again, 12)
+    assert steps_in(path) == [4, 8, 12]
+    assert there.read(JOURNAL_NAME) == path.read_bytes()
+
+
 def test_a_folder_that_is_removed_here_takes_no_journal_there_with_it(
     machines: Machines, there: ObjectStore
 ) -> None:
@@ -623,6 +646,23 @@ def test_the_journal_is_followed(driver: RemoteRunStore, worker: RemoteRunStore)
     there.write(JOURNAL_NAME, whole + b'{"kind": "vali')
     driver.follow_journal()
     assert path.read_bytes() == whole != first
+
+
+@pytest.mark.parametrize("damage", [b"\x00\x00", b"{torn", b'{"kind": "\xff"}', b"\xed\xa0\x80"])
+def test_a_damaged_line_of_the_journal_there_is_named_and_not_taken(
+    driver: RemoteRunStore, worker: RemoteRunStore, there: ObjectStore, damage: bytes
+) -> None:
+    """Whoever has mended the one here would else find it damaged again."""
+    leave(worker, 4)
+    driver.status()
+    good = (driver.folder / JOURNAL_NAME).read_bytes()
+    there.write(JOURNAL_NAME, damage + b"\n" + good)
+    for ask in (driver.status, driver.refresh):
+        with pytest.raises(UserError, match=rf"^{there.address}/{JOURNAL_NAME} has a damaged line"):
+            ask()
+    assert (driver.folder / JOURNAL_NAME).read_bytes() == good
+    there.write(JOURNAL_NAME, good)
+    assert driver.status().step == 4
 
 
 def test_a_trial_that_was_trained_elsewhere_is_uploaded(

@@ -121,22 +121,32 @@ class JournalCopy:
                 missing = self.objects.read(self.path.name, here) or b""
                 with self.path.open("ab") as stream:
                     stream.truncate(here)
-                    stream.write(missing[: missing.rfind(b"\n") + 1])
+                    stream.write(_whole_lines(missing))
 
-    def fetch(self) -> None:
-        """Replace the journal here by the one there, if that is another."""
+    def fetch(self, *, or_longer: bool = False) -> None:
+        """Have here what is there.
+
+        or_longer: it may be the beginning of what is here; so one that was mended there is taken.
+        Raises UserError, and changes nothing, when a line of the one there is damaged.
+        """
+        name = self.path.name
         with self._lock:
-            there = self.objects.read(self.path.name) or b""
-            if self._whole_lines() != there:
+            there, here = _whole_lines(self.objects.read(name) or b""), self._whole_lines()
+            for line in there.splitlines(keepends=True):
+                _entry(f"{self.objects.address}/{name}", line)
+            if here != there and not (or_longer and here.startswith(there)):
                 write_whole(self.path, there.decode())
             self._uploaded = len(there)
 
     def _whole_lines(self) -> bytes:
-        """What is here, without a line that is not whole yet."""
         with contextlib.suppress(FileNotFoundError):
-            content = self.path.read_bytes()
-            return content[: content.rfind(b"\n") + 1]
+            return _whole_lines(self.path.read_bytes())
         return b""
+
+
+def _whole_lines(content: bytes) -> bytes:
+    """Without a line that is not whole yet."""
+    return content[: content.rfind(b"\n") + 1]
 
 
 def _lost(path: Path) -> FileNotFoundError:
@@ -190,9 +200,9 @@ def thinned(items: Iterable[T], most: int) -> list[T]:
     return kept
 
 
-def _entry(path: Path, line: bytes) -> dict[str, Any]:
+def _entry(path: Path | str, line: bytes) -> dict[str, Any]:
     try:
-        entry: dict[str, Any] = json.loads(line)
+        entry: dict[str, Any] = json.loads(line.decode())
         return {"kind": entry["kind"], "step": entry["step"]} | entry
     except (ValueError, TypeError, KeyError):
         shown = line.rstrip(b"\n")[:40].decode(errors="replace")

@@ -234,7 +234,7 @@ class RemoteRunStore(RunStore):
         name = self.folder / _WRITER_NAME
         there = self.objects.read(_WRITER_NAME)
         if there and name.exists() and name.read_bytes() == there:
-            self.journal.append_missing()  # if a power failure has cut the one here
+            self.journal.fetch(or_longer=True)  # if a power failure has cut the one here
             for path in layout.remove_damaged(self.folder):
                 self._upload(path, lease)
         else:
