@@ -115,6 +115,18 @@ def test_the_first_worker_decides_where_they_start(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
+def test_what_a_node_has_downloaded_goes_when_training_has_ended(
+    make_worker: Callable[[int], Worker], monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    """Unless it is the first worker's, whose last checkpoint may not be uploaded yet."""
+    made, cleared = make_worker(rank), list[int]()
+    made.hears = [{"resume": None, "tokens_per_pass": None}]
+    monkeypatch.setattr(RunStore, "clear", lambda store: cleared.append(len(made.resumed)))
+    made.start()
+    assert cleared == [1] * rank, "not before it has been loaded"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
 def test_all_wait_together_for_a_slow_upload(
     make_worker: Callable[[int], Worker], monkeypatch: pytest.MonkeyPatch, rank: int
 ) -> None:

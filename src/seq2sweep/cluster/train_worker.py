@@ -98,6 +98,8 @@ def train_worker(settings: dict[str, Any]) -> None:
             elif writer is not None:
                 writer.write(event)
             watchdog.feed()
+        if rank > 0:  # of the first one nothing goes that may not be kept yet
+            store.clear()
 
 
 def use_threads(cpus: float) -> None:
