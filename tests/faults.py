@@ -387,6 +387,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('if "<Code>RequestTimeTooSkewed<" in text:', "if False:"),
             ('if "<Code>ExpiredToken<" in text:', "if False:"),
             ('": _boto3_credentials()}', '": _boto3_credentials.__wrapped__()}'),
+            ("if old and type(self._session.get_credentials()) is Credentials:", "if False:"),
+            ("type(self._session.get_credentials()) is Credentials:", "Credentials:"),
         ],
     },
     "tests/cluster/test_session.py": {

@@ -119,6 +119,26 @@ def test_the_keys_of_a_profile_are_asked_for_once(
     assert len(made) == 1
 
 
+def test_keys_that_another_program_renews_in_a_file_are_read_again(
+    without_key: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as temporary ones of a login: the old ones expire."""
+    file = without_key["AWS_SHARED_CREDENTIALS_FILE"]
+
+    def renew(name: str) -> None:
+        lines = ("[default]", f"aws_access_key_id = {name}", "aws_secret_access_key = secret")
+        file.write_text("\n".join([*lines, f"aws_session_token = token of {name}", ""]))
+
+    renew("one")
+    credentials = _Boto3Credentials(boto3.Session())
+    assert credentials()["access_key_id"] == "one"
+    renew("two")
+    assert credentials()["access_key_id"] == "one", "each store asks, one after the other"
+    monkeypatch.setattr(object_store, "FILE_SECONDS", 0.0)
+    found = credentials()
+    assert (found["access_key_id"], found["token"]) == ("two", "token of two")
+
+
 class Role:
     """A session of boto3 whose role is given keys, or not: by what each request is answered."""
 
@@ -134,6 +154,14 @@ class Role:
         if error := self.answers.pop(0):
             raise error
         return SimpleNamespace(access_key="one", secret_key="two", token=None)
+
+
+def test_keys_of_a_role_are_not_asked_for_in_a_new_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "FILE_SECONDS", 0.0)
+    role = Role(None, None)
+    credentials = _Boto3Credentials(role)
+    assert [credentials()["access_key_id"] for _ in range(2)] == ["one", "one"]
+    assert role.answers == []
 
 
 def test_keys_of_a_role_are_not_used_for_longer_than_they_live() -> None:

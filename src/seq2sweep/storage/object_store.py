@@ -17,6 +17,7 @@ import socket
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -34,6 +35,8 @@ PARTS_AT_ONCE = 3
 """Of an upload, 5 MiB each: all of them have to go within the client's timeout, on a slow line."""
 KEYS_KEPT = timedelta(minutes=10)
 """How long keys of a role are used: botocore gives none that live for less."""
+FILE_SECONDS = 60.0
+"""For how long keys of a file are not read again, however many stores ask for them."""
 _CLIENT = {"allow_http": True, "connect_timeout": "5s", "timeout": "120s"}
 _RETRIES = {"max_retries": 2}
 """`storage.retry` does the rest."""
@@ -164,21 +167,28 @@ def _boto3_credentials() -> _Boto3Credentials:
 
 
 class _Boto3Credentials:
-    """Called by obstore for credentials; its session keeps them, and renews those that expire.
+    """Called by obstore for credentials; its session keeps them, and renews those of a role.
 
+    Keys of a file another program may renew there, and a session reads it once.
     config: obstore's settings that go with them. Of an error obstore hands on no more than a text,
     which is why it is in words that `_explanation` knows.
     """
 
     def __init__(self, session: Any) -> None:
         self._session, self._lock = session, threading.Lock()  # its first use is by one thread
+        self._begun = time.monotonic()
         self.config = {"region": session.region_name} if session.region_name else {}
 
     def __call__(self) -> Any:
+        import boto3
+        from botocore.credentials import Credentials
         from obstore.auth.boto3 import Boto3CredentialProvider
 
         try:
             with self._lock:
+                old = time.monotonic() - self._begun >= FILE_SECONDS
+                if old and type(self._session.get_credentials()) is Credentials:
+                    self._session, self._begun = boto3.Session(), time.monotonic()
                 if self._session.get_credentials() is not None:
                     return Boto3CredentialProvider(self._session, ttl=KEYS_KEPT)()
         # Its sources are many, and so are their errors. Their text may hold a key.
