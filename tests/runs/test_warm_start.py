@@ -342,6 +342,22 @@ def test_a_damaged_one_may_be_among_the_best(project: Project) -> None:
     assert project.computed == 16
 
 
+@pytest.mark.parametrize(("lost", "computed"), [(4, 4), (8, 12)])
+def test_one_of_lowest_loss_that_is_gone_is_trained_again(
+    project: Project, lost: int, computed: int
+) -> None:
+    """Else the longer run would end without it."""
+    short = project.run({"train.steps": 12, "train.keep_best": 1})
+    entries = list(journal.entries(short / JOURNAL_NAME))
+    for entry in entries:
+        if entry["kind"] == "validated":
+            entry["valid_loss"] = abs(entry["step"] - 8.0)
+    (short / JOURNAL_NAME).write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    shutil.rmtree(short / checkpoint_name(lost))
+    project.run({"train.steps": 16, "train.keep_best": 1})
+    assert project.computed == computed
+
+
 @pytest.mark.parametrize(("module", "name"), [(shutil, "copyfile"), (checkpointing, "verify")])
 def test_a_storage_that_fails_for_a_moment_does_not_begin_the_run_anew(
     module: Any, name: str, project: Project, monkeypatch: pytest.MonkeyPatch

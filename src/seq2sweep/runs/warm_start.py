@@ -23,6 +23,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import (
     JOURNAL_NAME,
+    best,
     checkpoint_name,
     checkpoint_step,
     checkpoints,
@@ -150,9 +151,19 @@ class _ExistingRun:
             and (PRECISION not in keys or _precision(path) == identity[PRECISION])
         ]
         has = {checkpoint_step(path) for path in usable}
-        missing = min(set(kept) - has, default=identity["train.steps"])
+        missing = min({*kept, *self._best(identity)} - has, default=identity["train.steps"])
         # Whoever resumes after a step that is to be kept and is gone would end without it.
         return [path for path in usable if checkpoint_step(path) < missing]
+
+    def _best(self, identity: Identity) -> list[int]:
+        """Steps of its checkpoints of lowest loss, whether they are there or not."""
+        every = identity["train.checkpoint_every"]
+        losses = {
+            entry["step"]: entry.get("valid_loss")
+            for entry in self.entries()
+            if entry["kind"] == "validated" and entry["step"] % every == 0
+        }
+        return best(losses, identity["train.keep_best"])
 
     def _has_kept_the_best(self, identity: Identity) -> bool:
         """Which are the best can only be told from those that were kept.
