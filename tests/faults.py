@@ -1080,8 +1080,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "for key in FIGURES",
             ),
             (
-                "for e in journal.entries(journal_path) for k",
-                "for e in [*journal.entries(journal_path)][::-1] for k",
+                "last_losses(max(status.checkpoints, key=checkpoint_step))",
+                "last_losses(min(status.checkpoints, key=checkpoint_step))",
             ),
             (
                 "for key in FIGURES},",
