@@ -216,11 +216,26 @@ def runs(folder: Path) -> list[str]:
     return [line.split("'")[1] for line in said if line.startswith("Running stage")]
 
 
+def test_no_module_is_hidden_from_dvc(project: Path) -> None:
+    modules = [str(path.relative_to(project)) for path in sorted(project.glob("*/**/*.py"))]
+    assert len(modules) > 300
+    done = subprocess.run(
+        [sys.executable, "-m", "dvc", "check-ignore", *modules],
+        cwd=project,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (1, ""), "1 says that none is ignored"
+
+
 def test_dvc_runs_what_has_other_code(project: Path) -> None:
     assert runs(project) == []
     library = project / "src/seq2sweep"
     for file in (library / "data/clean_writer.py", project / "src/phrasebook/grammar.py"):
         file.write_text(file.read_text() + "\n# a comment\n")
+    assert runs(project) == ["fingerprint"]
+    kept = library / "runs/journal.py"  # in a folder that is called as one of the project's
+    kept.write_text(kept.read_text() + "\n# a comment\n")
     assert runs(project) == ["fingerprint"]
     clean = library / "data/clean_writer.py"
     clean.write_text(clean.read_text() + "\nMORE = 1\n")
