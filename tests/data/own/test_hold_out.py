@@ -143,6 +143,22 @@ def test_what_is_no_clean_pair_is_not_held_out() -> None:
         held_out(read, 0, 21)
 
 
+def test_what_a_given_split_has_in_a_pair_that_is_not_clean_is_not_held_out(tmp_path: Path) -> None:
+    """Such a pair stays in the test set, whatever training drops."""
+    pairs = [(words(n, "Src"), words(n, "Tgt")) for n in range(200)]
+    held = pairs[hold_out.held_out(sentences(pairs, "en", "de"), 1, 0)["valid"][0]][0]
+    for odd in (held, "lang " * 300, ""):  # copied, too long, empty
+        test = [(held, odd), ("anything", "irgendetwas")]
+        for name, lines in (("a", pairs), ("t", test)):
+            for side, language in enumerate(("en", "de")):
+                text = "".join(f"{pair[side]}\n" for pair in lines)
+                (tmp_path / f"{name}.{language}").write_text(text, encoding="utf-8")
+        files = FilesConfig(("a.en", "a.de"), (), ("t.en", "t.de"), valid_pairs=1)
+        data = DataConfig("files", "en", "de", str(tmp_path), PhrasebookConfig(1, 1, 1, 1), files)
+        ((source, _),) = hold_out.of_files(data, own_files.named(data))["valid"]
+        assert source != held
+
+
 def test_a_sentence_of_many_partners_stays_in_training() -> None:
     many = [("Yes.", words(n, "Tgt")) for n in range(hold_out.MOST_PARTNERS + 2)]
     few = [("No.", words(n + 500, "Tgt")) for n in range(hold_out.MOST_PARTNERS + 1)]

@@ -12,6 +12,7 @@ sentences for good, the largest of a real corpus holds most of it: "Yes." has hu
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,11 +50,14 @@ _CLEANING = PrepareConfig(
     max_words=250,
     max_ratio=4.0,
 )
+# Validation and tests of the user's own stay whole.
+_WHOLE = dataclasses.replace(_CLEANING, drop=())
 
 
 @dataclass(frozen=True, eq=False)
 class Sentences:
-    """The clean pairs of a corpus: digests of both sentences, and where each pair is, from 0.
+    """The pairs of a corpus, of training those that are clean: digests of both sentences, and where
+    each pair is, from 0.
 
     pairs: all that were read; characters: of a clean side, on average, source and target.
     """
@@ -110,8 +114,8 @@ class Sentences:
 class _Digester:
     """A chunk of pairs as digests; what comes of it does not depend on the chunks."""
 
-    def __init__(self, source: str, target: str) -> None:
-        self._clean = Cleaner(_CLEANING, source, target)
+    def __init__(self, source: str, target: str, cleaning: PrepareConfig) -> None:
+        self._clean = Cleaner(cleaning, source, target)
 
     def __call__(self, pairs: Sequence[Pair]) -> tuple[Digests, Digests, NDArray[np.uint32], Any]:
         """Of the clean pairs, their places, and how many pairs and characters a side there are."""
@@ -123,16 +127,23 @@ class _Digester:
 
 
 def sentences(
-    pairs: Iterable[Pair], source: str, target: str, mapper: Mapper = serial
+    pairs: Iterable[Pair],
+    source: str,
+    target: str,
+    mapper: Mapper = serial,
+    *,
+    whole: bool = False,
 ) -> Sentences:
-    """Read a corpus through. source, target: codes of the languages; mapper: shares out the work.
+    """Read a corpus through. source, target: codes of the languages; mapper: shares out the work;
+    whole: with pairs that are not clean, which training would leave out.
 
     Raises UserError as reading the pairs does.
     """
     nothing = np.empty(0, np.uint64)
     sources, targets, positions = [nothing], [nothing], [np.empty(0, np.uint32)]
     counts = np.zeros(3, np.int64)
-    for some_sources, some_targets, lines, more in mapper(_Digester(source, target), chunks(pairs)):
+    digester = _Digester(source, target, _WHOLE if whole else _CLEANING)
+    for some_sources, some_targets, lines, more in mapper(digester, chunks(pairs)):
         sources.append(some_sources)
         targets.append(some_targets)
         positions.append(lines + np.uint32(counts[0]))
@@ -283,4 +294,4 @@ def of_split(data: DataConfig, split: str, corpora: Sequence[own_files.Corpus]) 
     paths = (text.path for texts in corpora for text in texts)
     size = sum(path.stat().st_size for path in paths if path.exists())  # else reading says so
     mapper: Mapper = Processes() if size > BYTES_WORTH_PROCESSES else serial
-    return sentences(pairs, data.source, data.target, mapper)
+    return sentences(pairs, data.source, data.target, mapper, whole=split != "train")
