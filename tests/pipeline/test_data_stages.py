@@ -442,6 +442,7 @@ def test_hostile_files_are_refused(
         ({"data.folder": "params.yaml"}, "data.folder is params.yaml, which is not a folder"),
         ({"data.files.train": ["../x", "train.de.gz"]}, "../x, which is outside of data.folder"),
         ({"data.files.train": ["train.en", "deep/../../x"]}, "outside of data.folder"),
+        ({"data.files.train": ["..:en", "..:de"]}, "names ..:en, which is outside of data.folder"),
         ({"data.files.test": ["/etc/hosts", "x"]}, "/etc/hosts, which is outside of data.folder"),
         ({"data.files.test": ["deep", "x"]}, "own/deep cannot be read"),
     ],

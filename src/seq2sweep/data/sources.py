@@ -141,7 +141,8 @@ def check_inside(key: str, names: Iterable[str]) -> None:
     """UserError for one of the user's own files, which a key names, outside of data.folder."""
     for name in names:
         # By name only: a link inside may well point elsewhere, as DVC's own links do.
-        path = os.path.normpath(name)
+        # What is behind a colon may be a column.
+        path = os.path.normpath(name.rpartition(":")[0] or name)
         if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
             raise UserError(
                 f"{key} names {name}, which is outside of data.folder: "
