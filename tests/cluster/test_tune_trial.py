@@ -62,6 +62,17 @@ def settings(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> dict[s
     }
 
 
+def test_what_a_trial_before_has_chosen_for_its_process_is_not_this_ones(
+    reported: list[int], settings: dict[str, Any]
+) -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        tune_trial.run_trial({"index": 0}, [settings])
+        assert not torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_a_trials_peak_of_memory_is_its_own(
     reported: list[int], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
         done = checkpoint_step(resume) if resume else 0
         device = torch.device("cuda:0" if settings["gpus"] else "cpu")
         hardware.forget_peak(device)
+        torch.use_deterministic_algorithms(False)  # as is the choice of a trial before
         known = with_retries(lambda: pass_size.recorded(config, store.folder))
         config, sized = pass_size.decide(
             config, data, device, sharers=settings["sharers"], known=known, step=done
