@@ -120,7 +120,7 @@ def test_what_a_node_has_downloaded_goes_when_training_has_ended(
 ) -> None:
     """Unless it is the first worker's, whose last checkpoint may not be uploaded yet."""
     made, cleared = make_worker(rank), list[int]()
-    made.hears = [{"resume": None, "tokens_per_pass": None}]
+    made.hears = [{"resume": None, "precision": None, "tokens_per_pass": None}]
     monkeypatch.setattr(RunStore, "clear", lambda store: cleared.append(len(made.resumed)))
     made.start()
     assert cleared == [1] * rank, "not before it has been loaded"
