@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import runpy
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,7 @@ def train(config: configuration.Config, place: Path) -> None:
 @pytest.fixture
 def project(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(made)
+    shutil.rmtree(stage.PARSED, ignore_errors=True)  # of another test's parsers
     return made
 
 
@@ -171,7 +174,6 @@ def test_what_both_parse_alike_is_trained_on_after_the_treebank(
     words = sum(len(one.split(" ")) for one in source[300:]) / 48
     assert metrics["words"]["agreed"] == pytest.approx(words)
     assert metrics["made_from"]["weights"] == [["0"], ["1"]]
-    assert not silver.PARSED.exists()
 
 
 @pytest.mark.parametrize("by_model", [False, True])
@@ -220,6 +222,26 @@ def test_what_was_parsed_before_a_kill_is_not_parsed_again(
     assert json.loads((project_files.METRICS / "silver.json").read_text())["agreed"] == 50
     places = [silver._parts_folder([Double(name, set(), [])]) for name in ("0", "1", "0")]
     assert places[0] == places[2] != places[1]  # of other weights nothing is taken
+
+
+def test_what_was_parsed_is_kept_until_the_stage_student_starts(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DVC records silver when the stage has ended, and may fail in that, as on a full disk."""
+    of_other_parsers = stage.PARSED / "0123456789ab"
+    of_other_parsers.mkdir(parents=True)
+    parse_with(monkeypatch, set(), set())
+    silver.work(config_of())
+    again = parse_with(monkeypatch, set(), set())
+    silver.work(config_of())
+    assert again == []
+    (kept,) = stage.PARSED.iterdir()
+    assert kept != of_other_parsers
+    started: list[bool] = []  # with what is kept, whether the student is trained here or in a job
+    monkeypatch.setattr(stage, "run", lambda *_, **__: started.append(stage.PARSED.exists()))
+    monkeypatch.delitem(sys.modules, "pipeline.student")
+    runpy.run_module("pipeline.student", run_name="__main__")
+    assert started == [False]
 
 
 @pytest.mark.parametrize("first", [download, teacher])
