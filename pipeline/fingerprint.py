@@ -16,10 +16,7 @@ from seq2sweep.stages import stage
 
 def work(config: Config) -> None:
     project = Path.cwd()
-    # A folder that data is made from holds code or a registry, as ours do; any other holds text,
-    # which may be a translation to Python in train.py.
-    text = config.data.dataset in ("files", "ptb")
-    meaning = {"folder": code_fingerprint.of_folder(Path(config.data.folder), bytewise=text)}
+    meaning = {dvc_stages.FOLDER: dvc_stages.meaning_of_folder(config)}
     for name in dvc_stages.stage_names(project):
         if name != dvc_stages.FINGERPRINT:
             meaning[name] = code_fingerprint.of_parts(dvc_stages.code(project, name))

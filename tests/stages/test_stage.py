@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import fingerprint
 from seq2sweep import code_fingerprint, presets
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
@@ -23,6 +24,9 @@ stages:
     cmd: python -m pipeline.train
     params: [model, data.source, vocabulary.size]
     deps: [data/encoded/train.json]
+  download:
+    cmd: python -m pipeline.download
+    params: [data, {code.json: [download, folder]}]
 """
 LOCK = """\
 schema: '2.0'
@@ -50,6 +54,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     (tmp_path / "pipeline/model").mkdir(parents=True)
     (tmp_path / "pipeline/train.py").write_text("from pipeline import loop\n")
+    (tmp_path / "pipeline/download.py").write_text("")
     (tmp_path / "pipeline/loop.py").write_text("import pipeline.model.layers\nsteps = 1\n")
     (tmp_path / "pipeline/model/layers.py").write_text("heads = 8\n")
     (tmp_path / "dvc.yaml").write_text(RECIPE)
@@ -110,6 +115,43 @@ def test_what_the_stage_does_not_read_may_change(
     project: Path, change: Callable[[Path], object]
 ) -> None:
     assert status_of(lambda config: change(project) and None) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "status"),
+    [
+        ("download", "a\n", 0),
+        ("download", "b\n", 2),
+        ("download", None, 2),
+        ("train", "b\n", 0),  # which reads none of it
+    ],
+)
+def test_a_corpus_that_changes_while_a_stage_reads_it_is_refused(
+    project: Path, name: str, text: str | None, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Put back after that, it would stand for good beside data of the other text."""
+    set_params(project, data__folder="mine")
+    corpus = project / "mine/train.en"
+    corpus.parent.mkdir()
+    corpus.write_text("a\n")
+    fingerprint.work(configuration.load(project / "params.yaml"))
+
+    def work(config: Config) -> None:
+        corpus.unlink()
+        if text is not None:
+            corpus.write_text(text)
+
+    assert status_of(work, name) == status
+    said = "seq2sweep download: changed while this ran: mine; the result is that of the old values"
+    assert capsys.readouterr().err.startswith(said if status else "")
+
+
+def test_a_job_that_reads_no_corpus_needs_none(project: Path) -> None:
+    """Where the folder is not in git it stays at home, and what code.json says of it is from
+    there."""
+    set_params(project, data__folder="mine")
+    write_json(project / "code.json", {"folder": "of the texts at home"})
+    assert status_of(lambda config: None, "download") == 0
 
 
 def test_code_that_has_changed_since_it_was_recorded_is_refused(

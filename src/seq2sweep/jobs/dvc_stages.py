@@ -24,6 +24,8 @@ ALL = "all"
 """Stands for every stage."""
 FINGERPRINT, CODE_FILE = "fingerprint", "code.json"
 """The stage that tells what the code of the others means, and its output, by stage."""
+FOLDER = "folder"
+"""The key of CODE_FILE with what `data.folder` holds."""
 SECTIONS_IN_CODE: dict[str, tuple[str, ...]] = {
     "download": ("parsing",),
     "vocabulary": ("parsing",),
@@ -81,6 +83,14 @@ def code(project: Path, stage: str) -> dict[str, str]:
             told = configuration.fingerprint(config, section, without=NOT_READ)
             parts[f"params.yaml: {section}"] = told
     return parts
+
+
+def meaning_of_folder(config: configuration.Config) -> str:
+    """sha256 (hex) of what `data.folder` holds, which CODE_FILE has as FOLDER."""
+    # A folder that data is made from holds code or a registry, as ours do; any other holds text,
+    # which may be a translation to Python in train.py.
+    text = config.data.dataset in ("files", "ptb")
+    return code_fingerprint.of_folder(Path(config.data.folder), bytewise=text)
 
 
 def outputs(project: Path, stage: str) -> list[str]:

@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -86,7 +86,8 @@ def _unchanged(stage: str, config: configuration.Config) -> Iterator[None]:
     """Raise UserError at the end of a block in which a dependency of the stage has changed.
 
     DVC reads values and code when the stage has ended, for a training maybe days after it has read
-    them. Compared are the values that dvc.yaml names, where there is one, and what the code means.
+    them. Compared are the values that dvc.yaml names, where there is one, what the code means, and
+    what `data.folder` holds, where the stage depends on that.
     """
     project = Path.cwd()
     stages = dvc_stages.described(project) if (project / "dvc.yaml").exists() else {}
@@ -103,9 +104,11 @@ def _unchanged(stage: str, config: configuration.Config) -> Iterator[None]:
     values, began = values_of(config), code()
     if began:
         _require_recorded(project, stage, began)
+    folder = _recorded_folder(project, config, entries)
     yield
     now = values_of(configuration.load(PARAMS)) | code()
-    changed = code_fingerprint.differences(values | began, now)
+    now |= {name: dvc_stages.meaning_of_folder(config) for name in folder}
+    changed = code_fingerprint.differences(values | began | folder, now)
     if changed:
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise UserError(
@@ -125,6 +128,22 @@ def _require_recorded(project: Path, stage: str, code: Mapping[str, str]) -> Non
             "the code, or what params.yaml names of it, has changed since `dvc repro` began: run "
             "`dvc repro` again"
         )
+
+
+def _recorded_folder(
+    project: Path, config: configuration.Config, params: Iterable[Any]
+) -> dict[str, str]:
+    """What code.json says of `data.folder`, by its name; nothing for a stage that does not depend
+    on it, nor where the folder is not there, as in a job that reads none of it.
+
+    params: the entries of dvc.yaml.
+    """
+    path, folder = project / dvc_stages.CODE_FILE, config.data.folder
+    keys = [entry.get(dvc_stages.CODE_FILE) or () for entry in params if isinstance(entry, dict)]
+    if not any(dvc_stages.FOLDER in named for named in keys) or not Path(folder).exists():
+        return {}
+    recorded = read_json(path).get(dvc_stages.FOLDER) if path.exists() else None
+    return {folder: recorded} if recorded else {}
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
