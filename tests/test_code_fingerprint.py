@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2sweep.code_fingerprint import of_code, parts
+from seq2sweep.code_fingerprint import of_code, of_folder, parts
 
 ROOT = Path(__file__).parents[1]
 
@@ -127,3 +127,25 @@ def test_each_question_looks_at_the_files_as_they_are(tmp_path: Path) -> None:
     assert seen[3] == {*seen[2], page}
     assert seen[4] == {*seen[0], page}
     assert seen[5] == set()
+
+
+@pytest.mark.parametrize("name", [".wmt14.yaml.swp", "wmt14.yaml~", "#wmt14.yaml#", ".DS_Store"])
+def test_what_editors_leave_in_a_folder_is_no_code(name: str, tmp_path: Path) -> None:
+    """A stage of hours would end with `changed while this ran` where somebody reads a file."""
+    registry = tmp_path / "kept/registry"
+    registry.mkdir(parents=True)
+    (tmp_path / "kept/__init__.py").write_text("PLACE = 'registry'\n")
+    (registry / "wmt14.yaml").write_text("a: 1\n")
+
+    def meanings() -> list[object]:
+        of_text = of_folder(registry, bytewise=True)
+        return [parts("kept", tmp_path), of_folder(registry), of_folder(tmp_path), of_text]
+
+    before = meanings()
+    assert "kept: registry/wmt14.yaml" in str(before[0])
+    (registry / name).write_text("a: 2\n")
+    after = meanings()
+    assert after[:3] == before[:3]
+    assert after[3] != before[3]  # of a corpus each file may be named in params.yaml
+    (registry / "wmt15.yaml").write_text("a: 2\n")
+    assert not [now for now, then in zip(meanings(), after, strict=True) if now == then]

@@ -101,7 +101,7 @@ def modules(program: str, *roots: Path, whole: bool = False) -> dict[str, Path]:
 def of_folder(folder: Path, *, bytewise: bool = False) -> str:
     """sha256 (hex) of the files of a folder, or of one file, by their meaning and names.
 
-    bytewise: of a folder without code; every byte has a meaning.
+    bytewise: of a folder without code; every byte of every file has a meaning.
     """
     _look_again()
     of_file = _of_bytes if bytewise else _of_file
@@ -109,6 +109,7 @@ def of_folder(folder: Path, *, bytewise: bool = False) -> str:
         f"{path.relative_to(folder).as_posix()} {of_file(path)}"
         for path in (folder.rglob("*") if folder.is_dir() else [folder])
         if "__pycache__" not in path.parts and path.is_file()
+        if bytewise or not _is_left_by_editor(path.relative_to(folder))
     )
 
 
@@ -257,12 +258,21 @@ def _files_of(module: str, path: Path) -> dict[str, Path]:
 
 @functools.cache
 def _no_code_in(folder: Path) -> dict[str, Path]:
-    """The files of a folder that are no Python, by their names in it."""
+    """The files of a folder that are no Python and no editor's, by their names in it."""
     return {
         file.relative_to(folder).as_posix(): file
         for file in sorted(folder.rglob("*"))
         if file.suffix not in (".py", ".pyc") and file.is_file()
+        if not _is_left_by_editor(file.relative_to(folder))
     }
+
+
+def _is_left_by_editor(path: Path) -> bool:
+    """Whether a name is that of a swap file, a backup, or what a desktop knows of a folder.
+
+    path: in a folder of code.
+    """
+    return any(name.startswith((".", "#")) or name.endswith("~") for name in path.parts)
 
 
 _KNOWN: tuple[Any, ...] = (_parsed, _locate, _is_marked, _no_code_in)
