@@ -312,7 +312,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("pairs * sum(tokens) / SEEN", "pairs * max(tokens) / SEEN"),
             ("if pieces == LEAST_PIECES:", "if False:"),
             ("steps > OFTEN * size.epochs * epoch", "steps < 0"),
-            ("sentences.sharing(train)))", "train.sharing(sentences)))"),
+            ("leaking = sentences.sharing(train, ", "leaking = train.sharing(sentences, "),
         ],
         f"{PACKAGE}/planning/data.py": [
             ('counted["train"] - sum(asked.values())', 'counted["train"]'),

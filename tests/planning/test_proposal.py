@@ -106,6 +106,40 @@ def test_files_of_splits_are_used_and_their_leaks_told(capsys: pytest.CaptureFix
     assert "and 298 different ones are left" in out
 
 
+@pytest.mark.parametrize(("given_valid", "left"), [(False, 284), (True, 300)])
+def test_case_counts_where_no_split_is_held_out_of_train(
+    given_valid: bool, left: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it does for `prepare`, whose counts these are."""
+    test = pairs(30, 1000)
+    shouted = [(source.upper(), f"Noch {n}.") for n, (source, _) in enumerate(test[:1])]
+    alike = [(test[1][0], "Anders.")]
+    write("train", [*pairs(299), *shouted, *alike])
+    write("test", test)
+    if given_valid:
+        write("dev", pairs(15, 3000))
+    assert init() == 0
+    out = capsys.readouterr().out
+    leaks = 1 if given_valid else 2
+    assert (
+        f"{leaks} of them with a sentence that train has: training leaves out its {leaks} with one"
+    ) in out
+    # Of 301 pairs, without these, nor the 15 that are held out for validation.
+    assert f"and {left} different ones are left" in out
+
+
+def test_nothing_is_left_where_train_is_the_test_set_in_another_case(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`prepare` would find that only when all has been downloaded."""
+    some = pairs(300)
+    write("train", some)
+    write("test", [(source.upper(), target.upper()) for source, target in some[15:]])
+    assert init() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "each pair of train has a sentence of valid or test" in line
+
+
 def test_nothing_to_train_on_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Somebody has copied the training text, to try it."""
     for stem in ("train", "dev"):

@@ -152,16 +152,18 @@ def _about_splits(
     places = hold_out.held_out(train, valid, test, given.values())
     others = given | {split: train.at(places[split]) for split in places if len(places[split])}
     contaminated = np.zeros(len(train), np.bool_)
+    in_any_case = bool(held)  # as `prepare` drops contamination: see `DataConfig.holds_out`
     lines = [
         f"  train  {_named(found, 'train')}: {train.pairs:,} pairs, {len(train):,} of them clean, "
         f"{train.repeated:,} of those repeated"
     ]
     for split in ("valid", "test"):
         sentences = others[split]
-        shares = train.sharing(sentences)
+        shares = train.sharing(sentences, but_for_case=in_any_case)
         contaminated |= shares
         if split in given:
-            leaks = int(np.count_nonzero(sentences.sharing(train)))
+            leaking = sentences.sharing(train, but_for_case=in_any_case)
+            leaks = int(np.count_nonzero(leaking))
             lines.append(f"  {split:5}  {_named(found, split)}: {sentences.pairs:,} pairs")
             if leaks:
                 lines.append(
