@@ -48,6 +48,13 @@ def test_what_names_the_data_in_headings_is_a_parameter(stage: str) -> None:
         assert f"data.{key}" in params
 
 
+@pytest.mark.parametrize("stage", ["train", "evaluate", "teacher", "student", "sweep"])
+def test_what_receipts_and_scores_say_of_text_is_a_parameter(stage: str) -> None:
+    """Where the text is as these have it already, data/clean stays the same."""
+    params = dvc_stages.described(ROOT)[stage]["params"]
+    assert {"prepare.normalise", "prepare.lowercase"} <= {p for p in params if isinstance(p, str)}
+
+
 @pytest.mark.parametrize(
     ("said", "why"),
     [

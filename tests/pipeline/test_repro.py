@@ -564,6 +564,25 @@ def test_dropout_tokenises_nothing_again(project: Project) -> None:
     assert ran == ["fingerprint", "train"]
 
 
+def test_other_normalisers_of_the_same_text_are_in_receipts_and_train_nothing(
+    project: Project,
+) -> None:
+    """`translate` and `serve` normalise as the receipt says."""
+    trained, before = project.json("metrics/train.json"), project.json("models/train/receipt.json")
+    other = [*reversed(before["config"]["prepare"]["normalise"])]
+    project.set({"prepare.normalise": other})
+    ran, _ = project.repro("evaluate")
+    assert ran == ["fingerprint", "prepare", "train", "evaluate"]
+    after = project.json("models/train/receipt.json")
+    assert after["config"]["prepare"]["normalise"] == other
+    assert after["checkpoints"] == before["checkpoints"]
+    assert project.json("metrics/train.json") == trained
+    later = ["attention", "teacher", "silver", "student", "sweep", "report"]
+    assert project.repro("--dry")[0] == later
+    project.set({})
+    assert project.repro()[0] == ["fingerprint"]
+
+
 def test_another_test_set_trains_nothing_again(project: Project) -> None:
     project.set({"data.phrasebook.test": 50})
     ran, _ = project.repro("evaluate")
