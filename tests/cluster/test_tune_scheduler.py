@@ -14,8 +14,8 @@ import pytest
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
-from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks
-from seq2sweep.runs.layout import FAILURE_NAME
+from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks, rungs_of
+from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
 
@@ -161,6 +161,35 @@ def test_who_has_passed_a_rung_goes_on_while_another_is_tried_again() -> None:
     assert tune.report(1, 5, 4.0) == TrialScheduler.CONTINUE
     assert tune.start() == 0
     assert tune.report(0, 4, 5.0) == TrialScheduler.CONTINUE
+
+
+@pytest.mark.parametrize("tried_again", [True, False])
+def test_who_was_stopped_without_a_failed_peer_resumes_when_that_is_tried_again(
+    tmp_path: Path, tried_again: bool
+) -> None:
+    """The third is the worse of two, and would be the second of three."""
+    of_training = SimpleNamespace(train=SimpleNamespace(steps=8), warmup_steps=0)
+    shown: list[tuple[str | None, dict[int, float]]] = [
+        (None if tried_again else "failed", {2: 9.0}),
+        ("finished", {4: 5.0, 8: 4.0}),
+        ("stopped early", {4: 6.0}),
+    ]
+    records: list[Any] = []
+    for index, (status, curve) in enumerate(shown):
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        lines = [
+            {"kind": "validated", "step": step, "valid_perplexity": perplexity}
+            for step, perplexity in curve.items()
+        ]
+        (folder / JOURNAL_NAME).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        variant = SimpleNamespace(config=of_training)
+        earlier = status and {"status": status}
+        records.append(SimpleNamespace(folder=folder, variant=variant, earlier=earlier))
+    (tmp_path / "0" / FAILURE_NAME).write_text('{"cause": "lost"}')
+    sweep: Any = SimpleNamespace(scheduler="asha", grace_steps=4, reduction_factor=2)
+    rungs_of(sweep, records)
+    assert (records[2].earlier is None) is tried_again
 
 
 def test_failures_are_counted_anew_after_a_new_checkpoint() -> None:

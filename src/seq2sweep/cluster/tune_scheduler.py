@@ -60,7 +60,7 @@ def rungs_of(sweep: SweepConfig, records: list[TrialRecord]) -> Rungs | None:
     for index, record in enumerate(records):
         for step, perplexity in validations(record.folder):
             rungs.report(index, step, perplexity)
-        if record.earlier or (record.folder / FAILURE_NAME).exists():
+        if record.earlier:  # what failed and is tried again may yet be a peer
             rungs.end(index)
     for index in stopped:
         if rungs.goes_on(index) is not False:
