@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from boto3.exceptions import S3UploadFailedError
+from botocore.exceptions import ClientError, NoCredentialsError
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
@@ -453,6 +455,40 @@ def test_a_record_at_which_the_store_always_fails_is_refused_in_the_end(
     assert runs(experiment, run.name)[0].info.status == "FINISHED"
     assert new().deliver()
     assert len(experiment.client.list_artifacts(runs(experiment, run.name)[0].info.run_id)) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (ModuleNotFoundError("No module named 'boto3'"), "No module named 'boto3'"),
+        (NoCredentialsError(), "Unable to locate credentials"),
+        (ClientError({"Error": {"Code": "AccessDenied"}}, "PutObject"), "AccessDenied"),
+        (S3UploadFailedError("Failed to upload a to b: AccessDenied"), "AccessDenied"),
+    ],
+)
+def test_a_bucket_that_this_process_cannot_write_to_holds_up_nothing_else(
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay], error: Exception, why: str
+) -> None:
+    with Recorder(tmp_path / "tracking", "files", kind="test") as files:
+        files.artifact(Path(__file__))
+        files.log({"train/loss": 1.0}, 1)
+    with Recorder(tmp_path / "tracking", "none", kind="test") as none:
+        pass
+
+    def fate(call: str) -> None:
+        if call == "log_artifact":
+            raise error
+
+    relay = new(fate=fate)
+    for _ in range(ATTEMPTS - 1):
+        with pytest.raises(UnavailableError, match=why):
+            relay.deliver()
+    assert relay.deliver()
+    assert list(relay.refused) == [files.name]
+    assert why in relay.refused[files.name]
+    (run,), (other,) = runs(experiment, files.name), runs(experiment, none.name)
+    assert (run.info.status, other.info.status) == ("FINISHED", "FINISHED")
+    assert steps(experiment, run) == [1]
 
 
 def test_failures_with_successes_between_them_refuse_nothing(

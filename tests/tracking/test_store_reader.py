@@ -7,6 +7,7 @@ from pathlib import Path
 
 import mlflow
 import pytest
+from botocore.exceptions import NoCredentialsError
 
 from seq2sweep import config as configuration
 from seq2sweep.cli import main
@@ -85,6 +86,16 @@ def test_files_of_a_run_are_fetched_by_name_and_within_a_size(
             reader.fetch(run.id, "of", [name], 5, tmp_path / f"again {name}")
     reader.fetch(run.id, "nowhere", ["a"], 5, tmp_path / "nothing")
     assert list((tmp_path / "nothing").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "error", [NoCredentialsError(), ModuleNotFoundError("No module named 'boto3'")]
+)
+def test_a_bucket_that_cannot_be_read_is_told_in_one_line(
+    experiment: Experiment, uri: str, error: Exception
+) -> None:
+    with pytest.raises(UserError, match=f"cannot be used .{error}"), StoreReader(uri).reading():
+        raise error
 
 
 def test_reading_makes_no_store(tmp_path: Path) -> None:

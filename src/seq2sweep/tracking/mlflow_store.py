@@ -36,8 +36,17 @@ SECONDS_TO_END = 10
 SERVERS = ("http", "https")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
-# What the store may raise when it is away, is something else, or refuses a record.
-STORE_ERRORS = (MlflowException, ParseError, SQLAlchemyError, CommandError, OSError)
+# What the store may raise when it is away, is something else, or refuses a record. ImportError: a
+# client of its database or of the bucket of its files is not installed.
+STORE_ERRORS = (MlflowException, ParseError, SQLAlchemyError, CommandError, OSError, ImportError)
+# The same of a bucket that files go to without a server between, by the module that has them.
+BUCKET_ERRORS = {
+    "botocore.exceptions": ("BotoCoreError", "ClientError"),
+    "boto3.exceptions": ("Boto3Error",),
+    "google.api_core.exceptions": ("GoogleAPIError",),
+    "google.auth.exceptions": ("GoogleAuthError",),
+    "azure.core.exceptions": ("AzureError",),
+}
 
 # Not BAD_REQUEST: MLflow says that of a database that has gone away, too.
 REFUSALS = (
@@ -86,7 +95,7 @@ class Experiment:
             self.client: Any = MlflowClient(tracking_uri=uri, registry_uri=uri)
             self.id = _open_experiment(self.client, name, None if remote else location)
             self._arrange()
-        except (*STORE_ERRORS, ImportError) as error:
+        except store_errors() as error:
             raise UserError(unusable(uri, error)) from None
 
     def _arrange(self) -> None:
@@ -252,11 +261,23 @@ def compare_page(config: Config, project: Path) -> str | None:
     try:
         experiment = Experiment(uri, name, artifacts)
         return experiment.page(uri, VARIANTS, RUNS)
-    except (UserError, *STORE_ERRORS):
+    except UserError:
+        return None
+    except store_errors():
         return None
 
 
 # --- its errors ----------------------------------------------------------------------------------
+
+
+def store_errors() -> tuple[type[Exception], ...]:
+    """STORE_ERRORS, and BUCKET_ERRORS of what has been imported: nothing else can have raised."""
+    found = [
+        getattr(sys.modules.get(module), name, None)
+        for module, names in BUCKET_ERRORS.items()
+        for name in names
+    ]
+    return (*STORE_ERRORS, *(kind for kind in found if kind is not None))
 
 
 class RefusedError(Exception):
@@ -305,11 +326,14 @@ def examine(config: Config, project: Path) -> Finding:
     try:
         experiment = Experiment(uri, name, artifacts)
         experiment.client.set_experiment_tag(experiment.id, "seq2sweep.doctor", "was here")
-    except (UserError, *STORE_ERRORS) as error:
-        said = str(error) if isinstance(error, UserError) else unusable(uri, error)
-        text, _, remedy = said.rpartition(": ")
-        return Finding("MLflow", "store", "problem", text, remedy)
-    return Finding("MLflow", "store", "well", f"{redact(uri)} answers and takes records")
+    except UserError as error:
+        said = str(error)
+    except store_errors() as error:
+        said = unusable(uri, error)
+    else:
+        return Finding("MLflow", "store", "well", f"{redact(uri)} answers and takes records")
+    text, _, remedy = said.rpartition(": ")
+    return Finding("MLflow", "store", "problem", text, remedy)
 
 
 # --- its page ------------------------------------------------------------------------------------

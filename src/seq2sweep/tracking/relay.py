@@ -21,12 +21,12 @@ from seq2sweep.runs.run_store import Status
 from seq2sweep.tracking.mlflow_runs import Run, new_points
 from seq2sweep.tracking.mlflow_store import (
     PARENT,
-    STORE_ERRORS,
     Experiment,
     RefusedError,
     address,
     reason,
     refuses,
+    store_errors,
     unusable,
 )
 from seq2sweep.tracking.outbox import (
@@ -230,7 +230,7 @@ class _Delivery:
         relay, place = self.relay, (self.box.name, self.cursor.position, what)
         try:
             yield
-        except STORE_ERRORS as error:
+        except store_errors() as error:
             file = error.filename if isinstance(error, OSError) else None
             if isinstance(file, str | Path) and relay.root in Path(file).parents:
                 raise
@@ -242,7 +242,7 @@ class _Delivery:
                 ) from None
             try:
                 self.experiment.client.get_experiment(self.experiment.id)
-            except STORE_ERRORS as failure:
+            except store_errors() as failure:
                 raise UnavailableError(unusable(relay.uri, failure)) from None
             relay.failures[place] += 1
             if relay.failures[place] >= ATTEMPTS:

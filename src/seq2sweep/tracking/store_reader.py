@@ -21,11 +21,11 @@ from seq2sweep.redaction import redact
 from seq2sweep.tracking.mlflow_store import (
     PARENT,
     SERVERS,
-    STORE_ERRORS,
     open_database,
     reason,
     refuses,
     resolve_uri,
+    store_errors,
     unusable,
 )
 
@@ -130,7 +130,7 @@ class StoreReader:
         """Raises UserError where the store cannot be used."""
         try:
             yield
-        except (*STORE_ERRORS, ImportError) as error:
+        except store_errors() as error:
             raise UserError(unusable(self.uri, error)) from None
 
 
