@@ -194,7 +194,7 @@ def record_trials(source: Source, recorder: SweepRecorder, results: Sequence[Tri
             weights=weights,
             curves=result.journal,
             scores=scores,
-            stopped_early=result.status == "stopped early",
+            stopped_early=result.status != "finished",
         )
 
 

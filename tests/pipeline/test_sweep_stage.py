@@ -260,23 +260,39 @@ def test_scores_are_of_the_texts_that_are_there(
     assert scorer() != first
 
 
-def test_a_parser_without_a_score_is_recorded(tiny_config: Config, tmp_path: Path) -> None:
-    """Its journal has a precision, float32, and so has F1."""
-    changes = {"data.target": "trees", "model.target_symbols": 64, "model.tie_embeddings": False}
-    [variant, *_], _ = variants(configuration.with_changes(tiny_config, changes))
+def recorded_of(config: Config, folder: Path, *changes: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is recorded of a trial that is in a folder, with each of these changes."""
+    [variant, *_], _ = variants(config)
     recorded: list[dict[str, Any]] = []
     source: Any = SimpleNamespace(record=lambda run, config, **about: recorded.append(about))
     recorder: Any = SimpleNamespace(runs={variant.name: None})
     of = {
-        "variant": variant, "store": RunStore(tmp_path), "status": "finished", "cause": "lost",
-        "steps": 12, "checkpoint": None, "journal": tmp_path / "journal.jsonl", "nodes": [],
-        "translations": tmp_path / "valid.translations.txt", "wall_seconds": 1.0,
-        "origin": {"precision": "float32"},
+        "variant": variant, "store": RunStore(folder), "status": "finished", "cause": "lost",
+        "steps": 12, "checkpoint": None, "journal": folder / "journal.jsonl", "nodes": [],
+        "translations": folder / "valid.translations.txt", "wall_seconds": 1.0,
+        "origin": {"precision": "float32"}, "metrics": {"precision": "float32"},
     }  # fmt: skip
-    sweep.record_trials(source, recorder, [TrialResult(**of, metrics={"precision": "float32"})])
+    for one in changes:
+        sweep.record_trials(source, recorder, [TrialResult(**of | one)])
+    return recorded
+
+
+def test_a_trial_that_did_not_come_to_its_end_is_recorded_as_stopped_early(
+    tiny_config: Config, tmp_path: Path
+) -> None:
+    ends = ("finished", "stopped early", "failed")
+    recorded = recorded_of(tiny_config, tmp_path, *({"status": end} for end in ends))
+    assert [one["stopped_early"] for one in recorded] == [False, True, True]
+
+
+def test_a_parser_without_a_score_is_recorded(tiny_config: Config, tmp_path: Path) -> None:
+    """Its journal has a precision, float32, and so has F1."""
+    changes = {"data.target": "trees", "model.target_symbols": 64, "model.tie_embeddings": False}
+    config = configuration.with_changes(tiny_config, changes)
+    recorded = recorded_of(config, tmp_path, {})
     (tmp_path / "valid.translations.txt").write_text("(S)\n")
     scores = {"f1": 80.0, "precision": 81.0, "recall": 79.0, "complete": 5.0}
-    sweep.record_trials(source, recorder, [TrialResult(**of, metrics=scores)])
+    recorded += recorded_of(config, tmp_path, {"metrics": scores})
     assert [one["trained"]["precision"] for one in recorded] == ["float32", "float32"]
     assert [one["scores"].get("precision") for one in recorded] == [None, 81.0]
     assert recorded[0]["scores"] == {}

@@ -238,6 +238,17 @@ def test_a_trial_is_made_again_alone(
     assert tree.ran[-2:] == ["data of sweep", "sweep"]
 
 
+def test_how_far_a_trial_is_compared_that_did_not_come_to_its_end_is_said(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
+) -> None:
+    outcome = CONTENT["outcome"] | {"stopped_early": True}
+    ((trial, *_), _) = variants(tiny_config)
+    store.add(TRIAL, trial.config, stage="sweep", outcome=outcome)
+    _, verdict, _ = again(tmp_path, TRIAL)
+    (remark,) = verdict.remarks
+    assert "stopped early or failed: it is compared as far as the recorded one came" in remark
+
+
 def test_threads_and_workers_are_those_of_the_run_where_they_fit(
     store: Store, tree: Tree, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

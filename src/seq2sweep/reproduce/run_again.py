@@ -112,7 +112,9 @@ def reproduce(
         ]
     pairs.sort(key=lambda pair: pair[0]["stage"] == "evaluate")  # the training first
     if record.content["outcome"]["stopped_early"]:
-        remarks.append("the scheduler stopped this trial early: it is compared as far as that")
+        remarks.append(
+            "this trial was stopped early or failed: it is compared as far as the recorded one came"
+        )
     causes = [line for one, again in pairs for line in verdict.causes(one, again)]
     found = verdict.Verdict(verdict.parts_of(pairs), list(dict.fromkeys(causes)), remarks)
     about = {"run": run, "stage": record.stage, "commit": record.content["commit"]}

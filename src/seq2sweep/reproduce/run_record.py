@@ -113,8 +113,8 @@ class Source:
 
         config: of this run alone. trained: figures with `hardware.ORIGIN`. weights: `step` and
         `sha256` of each checkpoint that was kept. train: what made them, where that is not
-        config's. curves: the journal. scores: numbers by name, and sums of texts. stopped_early: by
-        a scheduler.
+        config's. curves: the journal. scores: numbers by name, and sums of texts. stopped_early:
+        before its last step, by a scheduler or by a failure.
         """
         outcome = {
             "weights": {str(entry["step"]): entry["sha256"] for entry in weights},
