@@ -184,6 +184,9 @@ def test_trials_at_once_on_a_processor_shared_it(results: list[TrialResult]) -> 
     assert sweep_report.sharing(given[2:3]) == {names[2]: False}
     write_whole(gone / JOURNAL_NAME, given[2].journal.read_text())
     assert sweep_report.sharing(given[2:3]) == {names[2]: True}
+    with (gone / JOURNAL_NAME).open("a") as stream:
+        stream.write("damaged\n")
+    assert sweep_report.sharing(given[2:3]) == {names[2]: False}
     assert sweep_report.describe(given[0], 90, {}, True)["shared_device"] is True
 
     def with_gpus(result: TrialResult, gpus: float) -> TrialResult:

@@ -160,9 +160,11 @@ def test_a_trial_has_finished_by_its_journal_and_its_last_checkpoint(
     assert record.ended_as() == expected
 
 
-def test_a_node_whose_file_a_kill_left_half_written_is_left_out(tmp_path: Path) -> None:
+def test_a_file_that_says_of_no_node_when_a_trial_came_there_is_left_out(tmp_path: Path) -> None:
+    """What a kill has left half written, and what somebody else has put there."""
     folder = tmp_path / NODES_NAME
     folder.mkdir()
-    for name, text in (("late-2b", "2.0\n"), ("early-1a", "1.0\n"), (".late-2b.0f.partial", "")):
+    nodes, others = {"late-2b": "2.0\n", "early-1a": "1.0\n"}, {".late-2b.0f.partial": "", "a": "?"}
+    for name, text in (nodes | others).items():
         (folder / name).write_text(text)
     assert nodes_of(tmp_path) == ["early-1a", "late-2b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from seq2sweep.config import Config
 from seq2sweep.config.scores import SCORES, Score
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.reading import read_lines
+from seq2sweep.errors import UserError
 from seq2sweep.evaluate.by_length import ScoresByLength, TrainedOn
 from seq2sweep.evaluate.scorers import Scorer, scorer
 from seq2sweep.evaluate.significance import against_base
@@ -144,14 +146,18 @@ def sharing(results: Sequence[TrialResult]) -> dict[str, bool | None]:
 
 
 def _of_before(results: Sequence[TrialResult]) -> list[tuple[list[str], Span | None]]:
-    """Nodes and time of the trials beside these, which belong to the sweep no more."""
+    """Nodes and time of the trials beside these, which belong to the sweep no more.
+
+    One whose journal is damaged is passed over: this sweep's results do not depend on it.
+    """
     ours = {result.journal.parent for result in results}
     beside = {folder for trials in {one.parent for one in ours} for folder in trials.iterdir()}
-    return [
-        (nodes, _times(folder / JOURNAL_NAME))
-        for folder in sorted(beside - ours)
-        if (nodes := nodes_of(folder))
-    ]
+    before = []
+    for folder in sorted(beside - ours):
+        with contextlib.suppress(UserError):
+            if nodes := nodes_of(folder):
+                before.append((nodes, _times(folder / JOURNAL_NAME)))
+    return before
 
 
 def _span(result: TrialResult) -> Span | None:

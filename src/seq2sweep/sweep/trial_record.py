@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable
@@ -263,8 +264,11 @@ class TrialRecord:
 
 def nodes_of(folder: Path) -> list[str]:
     """The nodes that a trial of one worker ran on, in the order in which it came there last."""
-    found = list((folder / NODES_NAME).glob("[!.]*"))  # not what a kill has left half written
-    return [path.name for path in sorted(found, key=lambda path: float(path.read_text()))]
+    came: dict[str, float] = {}
+    for path in (folder / NODES_NAME).glob("[!.]*"):  # not what a kill has left half written
+        with contextlib.suppress(ValueError):  # nor what somebody else has put there
+            came[path.name] = float(path.read_text())
+    return sorted(came, key=lambda name: came[name])
 
 
 _verified: dict[tuple[str, tuple[tuple[str, int, int], ...]], Path | None] = {}
