@@ -467,6 +467,22 @@ def test_a_description_that_a_person_has_changed_stays(run: Run) -> None:
     assert len(own) == 5000
 
 
+def test_a_view_that_was_saved_later_stays(run: Run, name: str) -> None:
+    """A sweep that ended before may be delivered after."""
+
+    def title() -> str:
+        tags = run.client.get_experiment(run.experiment_id).tags
+        return str(json.loads(tags[f"mlflow.sharedViewState.{name}"])["name"])
+
+    run.client.set_experiment_tag(run.experiment_id, f"mlflow.sharedViewState.{name}", "none")
+    run.view(name, "first", {}, 5.0)
+    run.view(name, "second", {}, 6.0006)
+    run.view(name, "late", {}, 5.5)
+    assert title() == "second"
+    run.view(name, "second again", {}, 6.0006)
+    assert title() == "second again"
+
+
 @pytest.mark.parametrize(("rows", "left"), [(60, 0), (70, 4), (1000, 934)])
 def test_a_description_has_whole_rows_and_says_how_many_it_lacks(
     run: Run, rows: int, left: int

@@ -243,6 +243,14 @@ def saved_view(title: str, time: float, state: Mapping[str, Any]) -> str:
     return json.dumps({"name": title, "createdAt": round(time * 1000), "state": json.dumps(state)})
 
 
+def saved_at(tag: str | None) -> int:
+    """When the view was saved that a tag holds, in unix milliseconds; 0 where it holds none."""
+    try:
+        return int(json.loads(tag or "")["createdAt"])
+    except (ValueError, TypeError, KeyError):
+        return 0
+
+
 def address(uri: str, page: str, port: str = PORT) -> str:
     """Of a page of MLflow, in its view for trainings; of a database's, as `make ui` serves it.
 
