@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 import uuid
 from collections.abc import Callable
@@ -15,12 +16,13 @@ import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, PERMISSION_DENIED
 
+from seq2sweep import tracking
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import Experiment, RefusedError
 from seq2sweep.tracking.relay import ATTEMPTS, Relay, UnavailableError
 from tests.artifacts import artifact_text
 from tests.tracking import scenario
-from tests.tracking.unreliable import runs
+from tests.tracking.unreliable import Unreliable, runs
 
 Stored = Callable[[str], Any]
 
@@ -525,3 +527,29 @@ def test_files_of_a_finished_run_stay_unless_they_are_replaced(run: Run, tmp_pat
     assert text() == "first"
     run.artifact([page], replace=True)
     assert text() == "second"
+
+
+def test_an_upload_has_time_by_its_size_and_other_requests_have_not(
+    run: Run, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a server that passes files on to a bucket before it answers."""
+    monkeypatch.setattr(tracking, "SLOWEST_UPLOAD", 100.0)  # bytes a second, of 7000 and 2
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+    seen: set[tuple[str, int]] = set()
+
+    def fate(call: str) -> None:
+        seen.add((call, int(os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"])))
+
+    run.client = Unreliable(run.client, fate)
+    log_a_model(run, files, 20.0)
+    run.artifact(files)
+    run.end("finished", 1_700_000_001.0)
+    (files[1] / "more").write_text("x" * 500)
+    run.artifact(files)
+    uploads = {one for one in seen if one[0].startswith(("log_artifact", "log_model_artifact"))}
+    assert uploads == {
+        *(("log_model_artifact", 100), ("log_model_artifacts", 30)),
+        *(("log_artifact", 100), ("log_artifact", 30), ("log_artifact", 35)),
+    }
+    assert {seconds for _, seconds in seen - uploads} == {30}
+    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "30"

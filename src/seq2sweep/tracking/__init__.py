@@ -16,17 +16,26 @@ in the environment before mlflow is imported; what the user has set is left alon
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 from seq2sweep import console
 
 CHANGES_NO_RESULT = "what is recorded of a result"
 
+SLOWEST_UPLOAD = 1e6
+"""Bytes a second that are waited for: to a store, and from a server on to its bucket."""
+TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
+
 console.quiet_environment()
 for _name, _value in {
     # relay.py tries again itself, and knows what may be done twice; MLflow's own values are
     # 120 s and seven retries.
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    TIMEOUT: "30",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     # For a PostgreSQL server that accepts connections and never answers.
     "PGCONNECT_TIMEOUT": "30",
@@ -37,3 +46,23 @@ for _name, _value in {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }.items():
     os.environ.setdefault(_name, _value)
+
+_upload = threading.Lock()
+
+
+@contextlib.contextmanager
+def timeout_of_upload(path: Path) -> Iterator[None]:
+    """In the block a request may take as long as the file, or the largest of the folder, asks for.
+
+    A server answers when all of a file is in its bucket. MLflow knows one timeout, in seconds, for
+    every request of a process: that of other threads is as long meanwhile, and one uploads at once.
+    """
+    files = path.rglob("*") if path.is_dir() else [path]
+    largest = max((file.stat().st_size for file in files if file.is_file()), default=0)
+    with _upload:
+        usual = os.environ[TIMEOUT]
+        os.environ[TIMEOUT] = str(int(usual) + math.floor(largest / SLOWEST_UPLOAD))
+        try:
+            yield
+        finally:
+            os.environ[TIMEOUT] = usual

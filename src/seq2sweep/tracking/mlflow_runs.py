@@ -33,6 +33,7 @@ from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.utils.environment import _PythonEnv
 
 from seq2sweep.runs.run_store import Status
+from seq2sweep.tracking import timeout_of_upload
 from seq2sweep.tracking.mlflow_store import (
     KEY,
     PARENT,
@@ -222,7 +223,8 @@ class Run:
         known = {e.path for e in self.client.list_artifacts(self.id)} if finished else set()
         for path in files:
             if path.name not in known:
-                self.client.log_artifact(self.id, str(path))
+                with timeout_of_upload(path):
+                    self.client.log_artifact(self.id, str(path))
             elif path.is_dir():
                 self._complete(path)
 
@@ -234,7 +236,8 @@ class Run:
             for file in place.iterdir():
                 size = file.stat().st_size
                 if file.is_file() and stored.get(f"{name}/{file.name}") != size:
-                    self.client.log_artifact(self.id, str(file), name)
+                    with timeout_of_upload(file):
+                        self.client.log_artifact(self.id, str(file), name)
 
     def model(
         self,
@@ -264,10 +267,11 @@ class Run:
         elif missing := {key: text for key, text in params.items() if key not in model.params}:
             client.log_model_params(model.model_id, missing)
         for path in files:
-            if path.is_dir():
-                client.log_model_artifacts(model.model_id, str(path), path.name)
-            else:
-                client.log_model_artifact(model.model_id, str(path))
+            with timeout_of_upload(path):
+                if path.is_dir():
+                    client.log_model_artifacts(model.model_id, str(path), path.name)
+                else:
+                    client.log_model_artifact(model.model_id, str(path))
         if flavor is not None:
             with TemporaryDirectory(prefix="seq2sweep-") as folder:
                 _write_flavor(Path(folder), model.model_id, self.id, **flavor)

@@ -20,6 +20,7 @@ from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError
 from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import write_whole
+from seq2sweep.tracking import SLOWEST_UPLOAD
 from seq2sweep.tracking.lineage import LINEAGE, document, tags
 from seq2sweep.tracking.mlflow_store import destination, reason
 from seq2sweep.tracking.recorder import Recorder
@@ -27,11 +28,10 @@ from seq2sweep.tracking.relay import ATTEMPTS, BUSY, FailedRequestError, Relay, 
 
 EVERY = 5.0
 LONGEST_PAUSE = 60.0
-# What the end of a stage waits for a store that does not answer, and for one file of a megabyte.
+# What the end of a stage waits for a store that does not answer, besides SLOWEST_UPLOAD.
 PATIENCE = 10.0
 # For one that did not answer before either, and for a stage that was told to end.
 SHORT_PATIENCE = 2.0
-SLOWEST_UPLOAD = 1e6
 POLL = 0.02
 # Between two tries of `sync` at a request that has failed more than once.
 PAUSE = 1.0
