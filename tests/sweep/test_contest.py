@@ -88,6 +88,18 @@ def test_each_is_as_large_as_the_base() -> None:
         assert configuration.flatten(own, "train") == configuration.flatten(base, "train")
 
 
+def test_of_bytes_each_is_as_large_as_the_base_with_its_260_pieces() -> None:
+    """Whatever `vocabulary.size` is: it sizes other kinds."""
+    base = configuration.with_changes(presets.load("base").config, {"vocabulary.kind": "bytes"})
+    assert base.vocabulary.size == 37_000
+    found = dict(rivals_of(["all"], base))
+    same = configuration.with_changes(base, {"vocabulary.size": 260})
+    assert found == dict(rivals_of(["all"], same))
+    own = configuration.with_changes(base, found["bytenet"])
+    cost = [flops.forward_flops(c.model, 260, *[np.array([10])] * 2) for c in (own, base)]
+    assert cost[0] == pytest.approx(cost[1], rel=0.02)
+
+
 def test_tries_and_training_together_take_the_flops_of_the_base(data: Bitext) -> None:
     base = base_of(asked())
     budget, total = Budget(base, data), 0.0

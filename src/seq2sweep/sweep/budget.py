@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config, ModelConfig
+from seq2sweep.config.datasets import BYTES
 from seq2sweep.data.batching import plan_epoch
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
@@ -119,8 +120,10 @@ def rivals_of(names: Sequence[str], base: Config) -> Iterator[tuple[str, dict[st
             "transformer, or sweep model.architecture by another method, such as one_at_a_time"
         )
 
+    pieces = BYTES if base.vocabulary.kind == "bytes" else base.vocabulary.size
+
     def cost(model: ModelConfig) -> float:
-        return flops.forward_flops(model, base.vocabulary.size, SHORT, SHORT)
+        return flops.forward_flops(model, pieces, SHORT, SHORT)
 
     wanted = cost(base.model)
     for name in rivals.select(names):
