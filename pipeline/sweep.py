@@ -68,6 +68,7 @@ from seq2sweep.sweep.variants import (
 from seq2sweep.tracking.lineage import (
     dataset_name,
     environment,
+    made_by,
     parameters,
     registered_name,
 )
@@ -140,9 +141,8 @@ def work(config: Config) -> None:
         if (best := summary["best"]) is not None:
             (result,) = [result for result in results if result.variant.name == best["name"]]
             best_run = recorder.runs[best["name"]]
-            record_best(
-                best_run, result, header=header, lineage=lineage, mean=best[config.data.score]
-            )
+            own = recorder.lineages[best["name"]]
+            record_best(best_run, result, header=header, lineage=own, mean=best[config.data.score])
     say_end(results, summary, len(refused), seconds, every)
 
 
@@ -174,8 +174,15 @@ def record(
 
 
 def record_trials(source: Source, recorder: SweepRecorder, results: Sequence[TrialResult]) -> None:
-    """Give each trial's run what it takes to train that trial alone again."""
+    """Give each trial's run what it takes to train that trial alone again.
+
+    Not where an earlier sweep trained it with other libraries or on another machine: the run of
+    then has it. Code is the same by its meaning, whatever the commit.
+    """
+    now = {k: v for k, v in made_by(recorder.lineage).items() if not k.startswith(("git.", "host"))}
     for result in results:
+        if not now.items() <= (result.made_by or {}).items():
+            continue
         config, store, checkpoint = result.variant.config, result.store, result.checkpoint
         scores: dict[str, Any] = {}
         if result.scored:
@@ -298,6 +305,7 @@ def train(
     run = functools.partial(
         run_sweep,
         config,
+        made_by=made_by(recorder.lineage),
         encoded=stage.for_workers(config, project_files.ENCODED, header["fingerprint"]),
         project=Path.cwd(),
         name=name,

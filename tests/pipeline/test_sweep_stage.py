@@ -228,7 +228,7 @@ def test_trials_on_other_nodes_find_what_was_made_on_the_head(
     """In the storage that all nodes see; from a bucket `run_sweep` has them get it."""
     storage = address or str(tmp_path / "storage")
     config = configuration.with_changes(tiny_config, {"cluster.storage": storage})
-    listener: Any = SimpleNamespace(hear=None)
+    listener: Any = SimpleNamespace(hear=None, lineage={})
     sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener)
     made = Path("data/encoded").resolve()
     assert given["encoded"].is_relative_to(storage) is (address is None)
@@ -242,7 +242,7 @@ def test_scores_are_of_the_texts_that_are_there(
     given: dict[str, Any], tiny_config: Config, tmp_path: Path
 ) -> None:
     """A reference may change where no token does: a tag in a tree, or a character that is rare."""
-    listener: Any = SimpleNamespace(hear=None)
+    listener: Any = SimpleNamespace(hear=None, lineage={})
     config = configuration.with_changes(tiny_config, {"cluster.storage": str(tmp_path / "storage")})
 
     def scorer() -> str:
@@ -260,17 +260,23 @@ def test_scores_are_of_the_texts_that_are_there(
     assert scorer() != first
 
 
+NOW = {
+    "git.commit": "b", "version.torch": "2.13.0", "hardware.cpu": "EPYC", "host": "here",
+    "data.dataset": "sum", "params.sha256": "sum",
+}  # fmt: skip
+
+
 def recorded_of(config: Config, folder: Path, *changes: dict[str, Any]) -> list[dict[str, Any]]:
     """What is recorded of a trial that is in a folder, with each of these changes."""
     [variant, *_], _ = variants(config)
     recorded: list[dict[str, Any]] = []
     source: Any = SimpleNamespace(record=lambda run, config, **about: recorded.append(about))
-    recorder: Any = SimpleNamespace(runs={variant.name: None})
+    recorder: Any = SimpleNamespace(runs={variant.name: None}, lineage=NOW)
     of = {
         "variant": variant, "store": RunStore(folder), "status": "finished", "cause": "lost",
         "steps": 12, "checkpoint": None, "journal": folder / "journal.jsonl", "nodes": [],
         "translations": folder / "valid.translations.txt", "wall_seconds": 1.0,
-        "origin": {"precision": "float32"}, "metrics": {"precision": "float32"},
+        "origin": {"precision": "float32"}, "metrics": {"precision": "float32"}, "made_by": NOW,
     }  # fmt: skip
     for one in changes:
         sweep.record_trials(source, recorder, [TrialResult(**of | one)])
@@ -283,6 +289,23 @@ def test_a_trial_that_did_not_come_to_its_end_is_recorded_as_stopped_early(
     ends = ("finished", "stopped early", "failed")
     recorded = recorded_of(tiny_config, tmp_path, *({"status": end} for end in ends))
     assert [one["stopped_early"] for one in recorded] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("made_by", "recorded"),
+    [
+        ({"git.commit": "a", "host": "there"}, True),  # code is the same by its meaning
+        ({"version.torch": "2.12.0"}, False),
+        ({"hardware.cpu": "Xeon"}, False),
+        (None, False),
+    ],
+)
+def test_a_trial_that_was_trained_otherwise_has_its_record_in_the_run_of_then(
+    tiny_config: Config, tmp_path: Path, made_by: dict[str, str] | None, recorded: bool
+) -> None:
+    then = None if made_by is None else NOW | made_by
+    found = recorded_of(tiny_config, tmp_path, {"made_by": then})
+    assert bool(found) is recorded
 
 
 def test_a_parser_without_a_score_is_recorded(tiny_config: Config, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +65,28 @@ def test_in_a_bucket_the_newest_is_looked_for_each_time(
     record = TrialRecord.open(variant, store, "none", "", False)
     assert record.checkpoint() == found.pop()
     assert record.checkpoint() == found[0]
+
+
+def test_what_trained_a_trial_is_kept_with_it(tiny_config: Config, tmp_path: Path) -> None:
+    [variant, *_], _ = variants(tiny_config)
+    heard: list[dict[str, Any]] = []
+
+    def end(torch: str) -> dict[str, str] | None:
+        made_by = {"version.torch": torch}
+        record = TrialRecord.open(variant, RunStore(tmp_path), "none", "", False, made_by)
+        record.end("finished", None, lambda event, of, figures: heard.append(figures), 1.0)
+        return dict(record.result().made_by or {}) or None
+
+    save(tmp_path / checkpoint_name(variant.config.train.steps), variant.config.train.steps)
+    assert end("2.12.0") == {"version.torch": "2.12.0"}
+    assert end("2.13.0") == {"version.torch": "2.12.0"}
+    started = [figures for figures in heard if "done_before" in figures]
+    assert [one["done_before"] for one in started] == [False, True]
+    assert [one["made_by"]["version.torch"] for one in started] == ["2.12.0"] * 2
+    result = tmp_path / "result.json"
+    content = json.loads(result.read_text())
+    result.write_text(json.dumps({key: content[key] for key in content if key != "made_by"}))
+    assert end("2.13.0") is None, "of an earlier version: nobody knows"
 
 
 def test_scores_are_used_again_where_they_were_made_alike(

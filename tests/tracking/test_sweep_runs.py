@@ -59,16 +59,16 @@ class Sweep:
         self.parent = Recorder(root / "tracking", "sweep", kind="sweep")
         self.recorder = SweepRecorder(self.parent, LINEAGE, HEADER)
 
-    def start(self, name: str) -> Variant:
+    def start(self, name: str, **before: Any) -> Variant:
         variant = self.trials[name]
-        self.recorder.hear("started", variant, {"done_before": False})
+        self.recorder.hear("started", variant, {"done_before": False} | before)
         return variant
 
     def end(
         self, name: str, status: str = "finished", cause: str | None = None, **figures: Any
     ) -> None:
         """At step 12; figures: what its journal says besides, of validation and of cost."""
-        variant = self.start(name)
+        variant = self.trials[name] if name in self.recorder.runs else self.start(name)
         figures = {"loss": 3.0, "valid_loss": 2.0, "valid_perplexity": 9.0} | figures
         journal = self.root / f"{name}.jsonl"
         entries = [{"kind": kind, "step": 12, "time": 1e9} for kind in ("logged", "validated")]
@@ -111,6 +111,28 @@ def test_tokens_a_pass_are_recorded_when_they_are_known(
     runs = sweep.recorded(store)
     assert runs[name].data.params["train.tokens_per_pass"] == "1250"
     assert all("train.tokens_per_pass" not in runs[other].data.params for other in others)
+
+
+def test_what_an_earlier_sweep_trained_comes_from_the_libraries_of_then(
+    tmp_path: Path, config: Config, store: tuple[str, Path]
+) -> None:
+    sweep = Sweep(tmp_path, configuration.with_changes(config, {"sweep.seeds": 1}))
+    now = {"git.commit": "b", "version.torch": "2.13.0", "data.dataset": "sum"}
+    then = {"git.commit": "a", "version.torch": "2.12.0"}
+    sweep.recorder.lineage = now
+    new, known, unknown, *_ = sweep.trials
+    with sweep.parent, sweep.recorder:
+        sweep.start(new, made_by=now)
+        sweep.start(known, done_before=True, made_by=then)
+        sweep.start(unknown, done_before=True, made_by=None)
+        for name in (new, known, unknown):
+            sweep.end(name)
+    runs = sweep.recorded(store)
+    nobody = dict.fromkeys(then, "unknown")
+    for name, made_by in ((new, now), (known, then), (unknown, nobody)):
+        told = sweep.lineage(runs[name])
+        assert {key: told[key] for key in now} == now | made_by
+        assert runs[name].data.tags["git.commit"] == made_by["git.commit"]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import logging
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ def run_sweep(
     score: Score,
     scorer: str = "",
     final: bool = False,
+    made_by: Mapping[str, str] | None = None,
     on_trial: OnTrial,
 ) -> list[TrialResult]:
     """Train all variants inside a `ray_session`, then score their checkpoints.
@@ -67,6 +68,7 @@ def run_sweep(
     scorer: names the code behind `score`; scores that other code gave are not used again.
     final: a trial that failed, or whose scoring did, is not tried again by the next call that says
     so too: what follows from it must stay as it is.
+    made_by: what trains them here, `lineage.made_by`, which is kept with them.
     on_trial: called in this thread with an event, its variant and figures. Each variant has one
     "started" and one "finished", "stopped early" or "failed", whatever happens, with "result" for
     every validation between them; then "scored" if it has a checkpoint and is to be scored.
@@ -83,7 +85,7 @@ def run_sweep(
         trials = store.child("trials")
         names = folder_names(variants, store.retried(trials.children))
         records = [
-            TrialRecord.open(variant, trials.child(folder), schedule, scorer, final)
+            TrialRecord.open(variant, trials.child(folder), schedule, scorer, final, made_by)
             for variant, folder in zip(variants, names, strict=True)
         ]
         rungs = rungs_of(config.sweep, records)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class TrialResult:
     journal and what `score` gave; cause: why it failed or has no score; translations: of the
     validation set, one a line, a file that is there when it was scored; nodes: that a trial of one
     worker ran on. origin: `hardware.ORIGIN` as in the journal: of trees `metrics` have a precision
-    that is another.
+    that is another. made_by: as of `lineage.made_by`; None: not known.
     """
 
     variant: Variant
@@ -52,6 +52,7 @@ class TrialResult:
     wall_seconds: float
     nodes: list[str]
     origin: dict[str, Any] = field(default_factory=dict)
+    made_by: Mapping[str, str] | None = None
 
     @property
     def scored(self) -> bool:
@@ -71,7 +72,7 @@ class TrialRecord:
 
     schedule: by what rule trials are stopped; scorer: names the code that scores; earlier:
     result.json, if the variant needs no training because it ended in a sweep before; final: what
-    has no figures is not tried again.
+    has no figures is not tried again; made_by: with what this sweep trains, `lineage.made_by`.
     """
 
     variant: Variant
@@ -80,6 +81,7 @@ class TrialRecord:
     scorer: str
     earlier: dict[str, Any] | None
     final: bool = False
+    made_by: Mapping[str, str] | None = None
     started: float = 0.0
     wall_seconds: float = 0.0
     status: Ending | None = None
@@ -90,7 +92,13 @@ class TrialRecord:
 
     @classmethod
     def open(
-        cls, variant: Variant, store: RunStore, schedule: str, scorer: str, final: bool
+        cls,
+        variant: Variant,
+        store: RunStore,
+        schedule: str,
+        scorer: str,
+        final: bool,
+        made_by: Mapping[str, str] | None = None,
     ) -> TrialRecord:
         """Read what an earlier sweep left; one that stopped the trial by another rule is void."""
         store.retried(store.refresh)
@@ -103,10 +111,12 @@ class TrialRecord:
             again = earlier["status"] == "failed" and not final
             if earlier["fingerprint"] != variant.fingerprint or not same or again:
                 earlier = None
-        record = cls(variant, store, schedule, scorer, earlier, final)
+        record = cls(variant, store, schedule, scorer, earlier, final, made_by)
         if lacks := record._lacks_checkpoint():
             console.say(f"{variant.name}: {lacks}; it is trained again")
             record.earlier = None
+        if record.earlier:
+            record.made_by = record.earlier.get("made_by")
         return record
 
     def _lacks_checkpoint(self) -> str | None:
@@ -133,7 +143,8 @@ class TrialRecord:
         """Tell once that the trial began; `at` and other times here are of time.monotonic."""
         if not self.started:
             self.started = at
-            on_trial("started", self.variant, {"done_before": self.earlier is not None})
+            details = {"done_before": self.earlier is not None, "made_by": self.made_by}
+            on_trial("started", self.variant, details)
 
     def report(self, result: dict[str, Any], on_trial: OnTrial) -> None:
         """Tell of a validation, once."""
@@ -175,6 +186,7 @@ class TrialRecord:
             "scores": self.scores,
             "translations_sha256": self.translated,
             "scored_as": self.scored_as() if self.scores or self.cause else None,
+            "made_by": self.made_by,
         }
         with_retries(lambda: self.store.write(RESULT_NAME, json.dumps(content, indent=2) + "\n"))
 
@@ -259,6 +271,7 @@ class TrialRecord:
             wall_seconds=self.wall_seconds,
             nodes=nodes_of(self.folder),
             origin={key: figures[key] for key in hardware.ORIGIN if key in figures},
+            made_by=self.made_by,
         )
 
 

@@ -63,6 +63,12 @@ def lineage_tags(
     }
 
 
+def made_by(lineage: Mapping[str, str]) -> dict[str, str]:
+    """Of a lineage the code, libraries and machine that made a result, without data and values."""
+    which = ("git.", "version.", "environment.", "hardware.", "host", "platform")
+    return {key: value for key, value in lineage.items() if key.startswith(which)}
+
+
 def tags(lineage: Mapping[str, str]) -> dict[str, str]:
     """What of a lineage MLflow shows beside a run, and finds it by: the commit and the program."""
     dirty = {"git.dirty": lineage["git.dirty"]} if lineage.get("git.dirty") == "true" else {}

@@ -22,8 +22,10 @@ from seq2sweep.sweep.variants import Variant
 from seq2sweep.tracking.lineage import (
     LINEAGE,
     TOKENS_PER_PASS,
+    UNKNOWN,
     dataset_name,
     document,
+    made_by,
     origin_tags,
     parameters,
     tags,
@@ -69,6 +71,7 @@ class SweepRecorder:
         self.vocabulary_size = int(header["vocabulary"]["size"])
         self.variants: dict[str, VariantRun] = {}
         self.runs: dict[str, Recorder] = {}
+        self.lineages: dict[str, dict[str, str]] = {}
         self.ended: dict[str, Ended] = {}
 
     def __enter__(self) -> Self:
@@ -85,7 +88,7 @@ class SweepRecorder:
     def hear(self, event: str, variant: Variant, figures: dict[str, Any]) -> None:
         """What run_sweep tells of a trial; see seq2sweep.cluster.tune_runner.run_sweep."""
         if event == "started" or variant.name not in self.runs:
-            self._start(variant)
+            self._start(variant, figures)
         if event == "started":
             line = "started" + (" (trained before)" if figures["done_before"] else "")
         elif event == "result":
@@ -114,16 +117,18 @@ class SweepRecorder:
         """The run that is compared with those of other variants."""
         return self.variants[name].run if name in self.variants else self.runs[name]
 
-    def _start(self, variant: Variant) -> None:
+    def _start(self, variant: Variant, figures: Mapping[str, Any]) -> None:
         config, root = variant.config, self.parent.folder.parent
-        known = variant_tags(variant) | tags(self.lineage)
+        known = variant_tags(variant)
+        lineage = self.lineages[variant.name] = self._lineage(figures)
         params = parameters(config, "model", "train") | variant.changes
         # A try of Table 2 has one seed, however many the sweep has.
         above, several = self.parent.name, variant.name != variant.variant
         if several:
             if variant.variant not in self.variants:
                 own = {key: value for key, value in params.items() if key != "train.seed"}
-                about: dict[str, Any] = {"kind": "variant", "parent": above, "tags": known}
+                about: dict[str, Any] = {"kind": "variant", "parent": above}
+                about["tags"] = known | tags(self.lineage)
                 run = Recorder(root, variant.variant, params=own, **about)
                 without = ["train.seed"]
                 run.text(LINEAGE, document(self.lineage, config, without=without))
@@ -136,10 +141,20 @@ class SweepRecorder:
             kind="trial" if several else "variant",
             parent=above,
             params=params,
-            tags=known | {"seed": str(variant.seed)},
+            tags=known | tags(lineage) | {"seed": str(variant.seed)},
         )
         self.runs[variant.name] = run
         self.use_data(run, config)
+
+    def _lineage(self, figures: Mapping[str, Any]) -> dict[str, str]:
+        """Of a trial. One that an earlier sweep trained has its code, libraries and machine.
+
+        figures: of the event "started".
+        """
+        if not figures.get("done_before"):
+            return self.lineage
+        unknown = dict.fromkeys(made_by(self.lineage), UNKNOWN)
+        return self.lineage | (figures.get("made_by") or unknown)
 
     def use_data(self, run: Recorder, config: Config) -> None:
         """Name the splits of the data that a run trains on and is scored on."""
@@ -159,7 +174,7 @@ class SweepRecorder:
         self.ended[variant.name] = trial
         nodes = figures["nodes"]
         more = origin_tags(figures) | ({"nodes": " ".join(nodes)} if nodes else {})
-        run.text(LINEAGE, document(self.lineage, variant.config, more))
+        run.text(LINEAGE, document(self.lineages[variant.name], variant.config, more))
         if variant.config.train.tokens_per_pass == "auto" and "tokens_per_pass" in figures:
             run.params({TOKENS_PER_PASS: figures["tokens_per_pass"]})
         run.log(named(COST, cost))
