@@ -185,10 +185,11 @@ def test_a_trial_has_finished_by_its_journal_and_its_last_checkpoint(
 
 
 def test_a_file_that_says_of_no_node_when_a_trial_came_there_is_left_out(tmp_path: Path) -> None:
-    """What a kill has left half written, and what somebody else has put there."""
+    """What a kill has left before it was renamed, and what somebody else has put there."""
     folder = tmp_path / NODES_NAME
     folder.mkdir()
-    nodes, others = {"late-2b": "2.0\n", "early-1a": "1.0\n"}, {".late-2b.0f.partial": "", "a": "?"}
+    nodes = {"late-2b": "2.0\n", "early-1a": "1.0\n"}
+    others = {".late-2b.0f.partial": "3.0\n", "a": "?"}
     for name, text in (nodes | others).items():
         (folder / name).write_text(text)
     assert nodes_of(tmp_path) == ["early-1a", "late-2b"]
