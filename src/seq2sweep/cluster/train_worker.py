@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import Any
 
 import ray.train
@@ -20,10 +19,10 @@ from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.layout import Retention, checkpoint_step
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.stores import worker_store
+from seq2sweep.runs.warm_start import precision_of
 from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog, feed
 from seq2sweep.storage.locks import OLD_WRITER_SECONDS
 from seq2sweep.storage.retry import PAUSES, with_retries
-from seq2sweep.train import checkpointing
 from seq2sweep.train.allocator import keep_memory
 from seq2sweep.train.distributed import all_reduce
 from seq2sweep.train.events import CheckpointDue
@@ -121,15 +120,9 @@ def _start(config: Config, store: RunStore, stack: contextlib.ExitStack) -> dict
     known = with_retries(lambda: pass_size.recorded(config, store.folder))
     return {
         "resume": resume.name if resume else None,
-        "precision": with_retries(lambda: _precision_of(resume)) if resume else None,
+        "precision": with_retries(lambda: precision_of(resume)) if resume else None,
         "tokens_per_pass": known,
     }
-
-
-def _precision_of(checkpoint: Path) -> str | None:
-    content = (checkpoint / "state.json").read_bytes()
-    identity = checkpointing.parse_state(content, checkpoint)[0]["identity"]
-    return identity.get("train.precision") if isinstance(identity, dict) else None
 
 
 def _in_one_precision(

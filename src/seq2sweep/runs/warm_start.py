@@ -282,9 +282,17 @@ def _link_files(checkpoint: Path, place: Path) -> None:
 
 
 def _precision(checkpoint: Path) -> Any:
-    """What a checkpoint was trained in, where `auto` was asked for."""
-    try:
-        content = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-        return content["identity"][PRECISION]
-    except (OSError, ValueError, KeyError):
-        return None
+    with contextlib.suppress(OSError):
+        return precision_of(checkpoint)
+    return None
+
+
+def precision_of(checkpoint: Path) -> Any:
+    """What a checkpoint was trained in, where `auto` was asked for; None: not known.
+
+    Raises OSError when the storage does not let it be read.
+    """
+    text = (checkpoint / "state.json").read_text(encoding="utf-8")
+    with contextlib.suppress(ValueError, KeyError):
+        return json.loads(text)["identity"][PRECISION]
+    return None
