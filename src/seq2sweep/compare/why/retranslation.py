@@ -148,6 +148,7 @@ class Retranslation:
         keys = [key for name in names for key in DECODING[name]]
         return dataclasses.replace(self._own, **_section(_evaluate(self._wanted), keys))
 
+    @functools.cache  # noqa: B019
     def _files(self, config: EvaluateConfig) -> list[Path]:
         folder = self._run.weights
         if folder is None or not folder.is_dir():
