@@ -57,6 +57,18 @@ def test_without_its_result_a_trial_that_failed_for_good_resumes(
     assert resumed.journal.read_bytes() == trained
 
 
+def of_endless_trials(config: Config, max_failures: int) -> Config:
+    """Three, as many at once as there are CPUs."""
+    changes = {
+        "train.steps": 100_000,
+        "sweep.space": {"train.learning_rate_scale": [0.1, 0.2]},
+        "sweep.scheduler": "none",
+        "sweep.cpus_per_trial": 1,
+        "sweep.max_failures": max_failures,
+    }
+    return configuration.with_changes(config, changes)
+
+
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -75,14 +87,7 @@ def test_a_full_disk_that_takes_no_file_of_tunes_ends_the_sweep_in_a_line(
         monkeypatch.setattr(Trial, "error_file", property(Mock(side_effect=NO_ROOM)))
     else:
         monkeypatch.setattr(TuneController, "save_to_dir", Mock(side_effect=NO_ROOM))
-    changes = {
-        "train.steps": 100_000,
-        "sweep.space": {"train.learning_rate_scale": [0.1, 0.2]},
-        "sweep.scheduler": "none",
-        "sweep.cpus_per_trial": 1,
-        "sweep.max_failures": 0,
-    }
-    endless = configuration.with_changes(tiny_config, changes)
+    endless = of_endless_trials(tiny_config, max_failures=0)
     with pytest.raises(OperationalError) as caught:
         sweep(endless, tiny_corpus, project)
     said = "no space left in the folder for temporary files: free some, or set TMPDIR to another "
@@ -105,14 +110,7 @@ def test_a_full_disk_ends_the_sweep_and_no_trial(
 ) -> None:
     """Of a search as well, which tries no trial again that has failed."""
     monkeypatch.setattr(tune_runner, "run_trial", trials.full_disk)
-    changes = {
-        "train.steps": 100_000,
-        "sweep.space": {"train.learning_rate_scale": [0.1, 0.2]},
-        "sweep.scheduler": "none",
-        "sweep.cpus_per_trial": 1,
-        "sweep.max_failures": 3,
-    }
-    endless = configuration.with_changes(tiny_config, changes)
+    endless = of_endless_trials(tiny_config, max_failures=3)
     listener = Listener()
     with pytest.raises(OperationalError) as caught:
         sweep(endless, tiny_corpus, project, final=True, listener=listener)

@@ -304,10 +304,7 @@ def test_checkpoints_to_average_that_are_not_here_leave_the_other_settings_teste
     project: Path, tiny_config: Config, made_up_model: list[dict[str, Any]]
 ) -> None:
     evaluated(tiny_config, beam=1)
-    output = run()
-    assert output.run is not None
-    wanted = {"evaluate": PAPERS | {"checkpoint_steps": [30, 60]}}
-    again = retranslation.Retranslation(output.run, output.texts, wanted, no_one, no_one)
+    again = to_be_decoded_with({"checkpoint_steps": [30, 60]})
     assert [cause.name for cause in again.causes()] == ["beam"]
     assert "60" in again.untested()["averaging"]
 
@@ -316,13 +313,18 @@ def test_as_many_checkpoints_are_named_as_are_averaged(
     project: Path, tiny_config: Config, made_up_model: list[dict[str, Any]]
 ) -> None:
     evaluated(tiny_config, average_checkpoints=2)
-    output = run()
-    assert output.run is not None
-    wanted = {"evaluate": PAPERS | {"average_checkpoints": 20}}
-    again = retranslation.Retranslation(output.run, output.texts, wanted, no_one, no_one)
+    again = to_be_decoded_with({"average_checkpoints": 20})
     (cause,) = again.causes()
     said = "translated again with average_checkpoints 2 → 20, of which 5 were kept"
     assert cause.evidence == said
+
+
+def to_be_decoded_with(changes: dict[str, Any]) -> retranslation.Retranslation:
+    """The run, compared with the paper's settings and these."""
+    output = run()
+    assert output.run is not None
+    wanted = {"evaluate": PAPERS | changes}
+    return retranslation.Retranslation(output.run, output.texts, wanted, no_one, no_one)
 
 
 def no_one(sentences: int) -> None:
