@@ -17,10 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
+import aiohttp
 import pytest
 import requests
 import yaml
+from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus
 
 from seq2sweep import cli, console
@@ -718,6 +721,8 @@ class FakeClient:
     log: str = ""
     asked: list[str] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
+    refusal: Exception | None = None
+    """What the question for the job's status is answered."""
 
     async def tail_job_logs(self, name: str) -> AsyncIterator[str]:
         self.asked.append(name)
@@ -729,6 +734,9 @@ class FakeClient:
             yield piece
 
     def get_job_info(self, name: str) -> Any:
+        if self.refusal is not None:
+            raise self.refusal
+
         @dataclass
         class Details:
             status: JobStatus
@@ -867,9 +875,35 @@ def test_a_log_that_came_for_hours_is_followed_after_a_broken_connection(
     assert client.connections == []
 
 
-def test_a_job_that_the_cluster_has_forgotten_is_one_line() -> None:
-    client = FakeClient([[RuntimeError("Request failed with status code 404: no")]])
+def handshake(status: int) -> aiohttp.WSServerHandshakeError:
+    """What Ray's client raises where a log is asked for and the server refuses that."""
+    said = "Invalid response status"
+    return aiohttp.WSServerHandshakeError(Mock(), (), status=status, message=said)
+
+
+@pytest.mark.parametrize(
+    ("of_log", "of_job"),
+    [(handshake(404), None), (None, RuntimeError("Request failed with status code 404: no job."))],
+    ids=["when its log is asked for", "when the job is"],
+)
+def test_a_job_that_the_cluster_has_forgotten_is_one_line(
+    of_log: Exception | None, of_job: Exception | None
+) -> None:
+    client = FakeClient([[of_log] if of_log else []], refusal=of_job)
     with pytest.raises(OperationalError, match=r"does not know train-1: submit again"):
+        job_server(client).follow("train-1", lambda text: None)
+
+
+@pytest.mark.parametrize(
+    ("of_log", "of_job"),
+    [(handshake(401), None), (handshake(403), None), (None, AuthenticationError("no token"))],
+    ids=["log, 401", "log, 403", "job"],
+)
+def test_a_server_that_wants_another_token_by_now_is_one_line(
+    of_log: Exception | None, of_job: Exception | None
+) -> None:
+    client = FakeClient([[of_log] if of_log else []], refusal=of_job)
+    with pytest.raises(UserError, match=rf"^the job server at {NOBODY} wants this cluster's token"):
         job_server(client).follow("train-1", lambda text: None)
 
 

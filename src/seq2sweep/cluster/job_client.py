@@ -63,10 +63,7 @@ class JobServer:
             with forced(dict.fromkeys(OVERRIDES)):
                 self._client = ray_internals.job_client(address, (CONNECT_SECONDS, ANSWER_SECONDS))
         except ray.exceptions.AuthenticationError:
-            raise UserError(
-                f"the job server at {address} wants this cluster's token: put it into "
-                "~/.ray/auth_token or $RAY_AUTH_TOKEN, and set RAY_AUTH_MODE=token"
-            ) from None
+            _wants_token(address)
         except (*_TROUBLE, KeyError, ValueError) as error:
             _unreachable(address, error)
 
@@ -138,7 +135,8 @@ class JobServer:
         """Hand on a job's log from its beginning until the job ends; gives how it ended.
 
         Goes on by itself after a broken connection. Raises JobServerAwayError when the server stays
-        silent, and OperationalError when it knows the job no more.
+        silent, OperationalError when it knows the job no more, and UserError when it does not take
+        the token any more.
         """
         log = _Log(write)
         while True:
@@ -149,8 +147,11 @@ class JobServer:
                 if details.status.is_terminal():
                     log.take(self._client.get_job_logs(name), 0)
                     return details
-            except _TROUBLE as error:
-                if "status code 404" in str(error):
+            except (*_TROUBLE, ray.exceptions.AuthenticationError) as error:
+                status = _status(error)
+                if status in (401, 403):
+                    _wants_token(self.address)
+                if status == 404:
                     raise OperationalError(
                         f"the cluster was restarted and does not know {name}: submit again"
                     ) from None
@@ -202,6 +203,16 @@ def attempt_name(job: str, number: int) -> str:
     return job if number == 1 else f"{job}-{number}"
 
 
+def _status(error: Exception) -> int | None:
+    """What a job server has answered to a request of HTTP, if it has refused that."""
+    if isinstance(error, ray.exceptions.AuthenticationError):
+        return 401  # or 403, which it does not say
+    if isinstance(error, aiohttp.WSServerHandshakeError):  # to the request for a log
+        return error.status
+    found = re.match(r"Request failed with status code (\d+)", str(error))
+    return int(found[1]) if found else None
+
+
 def _check_reachable(address: str) -> None:
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname or secrets_in(address):
@@ -213,6 +224,13 @@ def _check_reachable(address: str) -> None:
             pass
     except (OSError, ValueError) as error:
         _unreachable(address, error)
+
+
+def _wants_token(address: str) -> NoReturn:
+    raise UserError(
+        f"the job server at {address} wants this cluster's token: put it into "
+        "~/.ray/auth_token or $RAY_AUTH_TOKEN, and set RAY_AUTH_MODE=token"
+    ) from None
 
 
 def _unreachable(address: str, error: Exception) -> NoReturn:
