@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import CredentialRetrievalError
+from moto.s3.models import S3Backend
 from obstore.exceptions import GenericError, PermissionDeniedError
 
 from seq2sweep.errors import UserError
@@ -52,6 +55,30 @@ def test_files_go_there_and_come_back(
         here.download("nothing", tmp_path / "back")
     assert caught.value.errno == errno.ENOENT
     assert caught.value.filename == f"{bucket}/nothing"
+
+
+def test_few_parts_of_an_object_are_on_their_way_at_once(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow line more of them would not get there within the time of a request."""
+    take, lock, counts = S3Backend.upload_part, threading.Lock(), [0]
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        with lock:
+            counts.append(counts[-1] + 1)
+        time.sleep(0.3)
+        with lock:
+            counts.append(counts[-1] - 1)
+        return take(*arguments, **options)
+
+    monkeypatch.setattr(S3Backend, "upload_part", slow)
+    content = bytes(26 << 20)  # 6 parts
+    (tmp_path / "file").write_bytes(content)
+    ObjectStore(bucket).write("bytes", content)
+    ObjectStore(bucket).upload(tmp_path / "file", "file")
+    assert ObjectStore(bucket).sizes() == {"bytes": len(content), "file": len(content)}
+    assert len(counts) == 1 + 2 * 6 * 2
+    assert max(counts) <= object_store.PARTS_AT_ONCE
 
 
 def test_of_two_who_make_an_object_one_does(bucket: str) -> None:
@@ -195,7 +222,7 @@ class Raises:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, name: str, content: bytes, **options: Any) -> None:
         raise self.error
 
 

@@ -84,7 +84,7 @@ class ObjectStore:
     def write(self, name: str, content: bytes) -> None:
         """Make an object, or replace it: whoever reads sees all of it, or what was there before."""
         with self._explained(name):
-            self._store.put(name, content)
+            self._store.put(name, content, max_concurrency=PARTS_AT_ONCE)
 
     def create(self, name: str, content: bytes) -> bool:
         """Make an object unless there is one of this name; of several who try, one gets True."""
