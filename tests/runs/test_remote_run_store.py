@@ -7,6 +7,7 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -646,6 +647,32 @@ def test_the_journal_is_followed(driver: RemoteRunStore, worker: RemoteRunStore)
     there.write(JOURNAL_NAME, whole + b'{"kind": "vali')
     driver.follow_journal()
     assert path.read_bytes() == whole != first
+
+
+@pytest.mark.parametrize(
+    ("size", "uploads"), [(1_000, 20), (2_000_000, 3), (20_000_000, 2)], ids=str
+)
+def test_a_long_journal_is_not_uploaded_again_for_each_line(
+    worker: RemoteRunStore, monkeypatch: pytest.MonkeyPatch, size: int, uploads: int
+) -> None:
+    """What is uploaded would else grow with the square of its lines. size: in bytes.
+
+    For a minute a line comes every 3 seconds: at 100 kB/s one of 2 MB waits for 20 s, and none for
+    more than 30.
+    """
+    now, there, path = 0.0, Mock(), worker.folder / JOURNAL_NAME
+    monkeypatch.setattr(journal, "time", SimpleNamespace(monotonic=lambda: now))
+    worker.journal.objects, worker._lease = there, Mock()
+    path.write_bytes(bytes(size) + b"\n")
+    while now < 60:
+        with path.open("ab") as stream:
+            stream.write(b"{}\n")
+        worker._sync()
+        now += 3
+    assert there.write.call_count == uploads
+    # Before a checkpoint or the end of the run nothing waits.
+    worker.finish()
+    there.write.assert_called_with(JOURNAL_NAME, path.read_bytes())
 
 
 @pytest.mark.parametrize("damage", [b"\x00\x00", b"{torn", b'{"kind": "\xff"}', b"\xed\xa0\x80"])

@@ -28,6 +28,12 @@ from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted, 
 
 T = TypeVar("T")
 
+UPLOAD_BYTES_PER_SECOND = 1e5
+"""Of a journal that grows, on average: as all of it is uploaded again, a long one is less often."""
+LATE_SECONDS = 30.0
+"""So often at least, however long it is: the driver tells what new lines say, and takes
+console.SILENT_SECONDS without any for silence."""
+
 
 class Journal:
     """Append events to a file, each once, also when training repeats steps; one writer at a time.
@@ -96,6 +102,7 @@ class JournalCopy:
     def __init__(self, path: Path, objects: ObjectStore) -> None:
         self.path, self.objects = path, objects
         self._uploaded = 0
+        self._due = -math.inf
         self._lock = threading.Lock()  # so that none is replaced by an older one
 
     def upload(self, check: Callable[[], None]) -> None:
@@ -112,6 +119,13 @@ class JournalCopy:
                 check()
                 self.objects.write(self.path.name, content)
                 self._uploaded = len(content)
+                pause = min(len(content) / UPLOAD_BYTES_PER_SECOND, LATE_SECONDS)
+                self._due = time.monotonic() + pause
+
+    def keep_up(self, check: Callable[[], None]) -> None:
+        """`upload`, unless it is too soon after the last one; to be called every few seconds."""
+        if time.monotonic() >= self._due:
+            self.upload(check)
 
     def append_missing(self) -> None:
         """Append to the journal here what the one there has more."""

@@ -247,7 +247,7 @@ class RemoteRunStore(RunStore):
     def _sync(self) -> None:
         """What is wrong here is said by who uploads the next checkpoint."""
         with contextlib.suppress(OSError, UserError, LeaseLostError):
-            self.journal.upload(self._held().check)
+            self.journal.keep_up(self._held().check)
 
     def poll(self) -> None:
         with contextlib.suppress(OSError, UserError):
