@@ -51,6 +51,7 @@ STAND_INS = {
     + """
         trap 'echo "dvc saves" >>"$CALLS"; exit "$ON_SIGNAL"' INT
         echo "address $RAY_ADDRESS" >>"$CALLS"
+        echo "umask $(umask)" >>"$CALLS"
         while [ -z "$ENDS" ]; do sleep 0.1; done
         # Not before both nodes have noted that they run.
         until [ "$(grep -c "^ray on . mode" "$CALLS")" = 2 ]; do sleep 0.1; done
@@ -100,6 +101,7 @@ class Job:
             stdout=self.log,
             stderr=self.log,
             start_new_session=True,
+            umask=0o027,
         )
 
     @property
@@ -190,6 +192,12 @@ def test_ray_wants_a_token_that_this_user_alone_can_read(submit: Callable[..., J
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     assert token.read_text() not in (job.folder / "log").read_text()
     assert not any(token.read_text() in call for call in job.calls)
+
+
+def test_others_can_read_of_the_results_what_the_user_lets_them(submit: Callable[..., Job]) -> None:
+    job = submit(ENDS="0")
+    assert job.end() == 0
+    assert "umask 0027" in job.calls
 
 
 def test_it_saves_before_its_time_is_up_and_goes_back_into_the_queue(
