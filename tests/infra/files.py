@@ -103,6 +103,29 @@ def dockerfile() -> str:
     return (INFRA / "docker/Dockerfile").read_text(encoding="utf-8")
 
 
+def image_environment() -> dict[str, str]:
+    """The variables that our image sets for what runs in it."""
+    last = dockerfile().rpartition("\nFROM ")[2]
+    (values,) = re.findall(r"^ENV ((?:.*\\\n)*.*)$", last, re.MULTILINE)
+    return dict(each.partition("=")[::2] for each in values.replace("\\\n", " ").split())
+
+
+def writable() -> dict[str, set[str]]:
+    """By each container of our image the folders that it may write in; its root is read-only."""
+    found = {}
+    for name, service in compose()["services"].items():
+        if service["image"].startswith("seq2sweep") and "entrypoint" not in service:
+            volumes = {mount.split(":")[1] for mount in service.get("volumes", [])}
+            tmpfs = {mount.split(":")[0] for mount in service["tmpfs"] if "mode=0," not in mount}
+            found[f"compose {name}"] = volumes | tmpfs
+    for pod in pods():
+        for container in pod.spec["containers"]:
+            if container["image"].startswith("seq2sweep"):
+                mounts = [each for each in container["volumeMounts"] if not each.get("readOnly")]
+                found[pod.name] = {each["mountPath"] for each in mounts}
+    return found
+
+
 def pinned() -> dict[str, str]:
     """Package to version, as constraints.txt has them."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()

@@ -12,10 +12,20 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dvc import dirs
 
 from seq2sweep.hardware import peak_flops
 from seq2sweep.planning.machine import KEYS
-from tests.infra.files import INFRA, ROOT, documents, own_files, scripts, yaml_files
+from tests.infra.files import (
+    INFRA,
+    ROOT,
+    documents,
+    image_environment,
+    own_files,
+    scripts,
+    writable,
+    yaml_files,
+)
 
 
 def name(path: Path) -> str:
@@ -75,6 +85,22 @@ def test_the_image_is_not_roots_and_has_its_programs() -> None:
     kept = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     for path in [line[1:] for line in kept if line.startswith("!")]:
         assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("container", writable())
+def test_programs_keep_files_where_their_container_may_write(
+    container: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = image_environment()
+    assert {"PATH", "HOME", "SEQ2SWEEP_COMMIT"} <= set(environment)
+    monkeypatch.delenv("DVC_SITE_CACHE_DIR", raising=False)
+    for name, value in environment.items():
+        if name.startswith("DVC_"):
+            monkeypatch.setenv(name, value)
+    # Ray and Python's temporary files, what is kept for a user, and DVC's sums of files.
+    for folder in ("/tmp", environment["HOME"], dirs.site_cache_dir()):
+        places = {str(path) for path in (Path(folder), *Path(folder).parents)}
+        assert places & writable()[container], folder
 
 
 def test_a_project_in_the_shared_folder_has_new_code_and_old_results(tmp_path: Path) -> None:
