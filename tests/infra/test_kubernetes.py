@@ -315,6 +315,15 @@ def test_images_of_ones_own_registry_can_be_pulled_onto_machines_that_run_them()
         assert ("kubernetes.io/arch" in pod.spec.get("nodeSelector", {})) is ours, pod.name
 
 
+def test_changed_code_is_pulled_also_where_an_earlier_image_is() -> None:
+    """By its name alone a pod takes what its machine has."""
+    containers = [each for pod in pods() for each in pod.spec["containers"]]
+    ours = [each for each in containers if each["image"].startswith("seq2sweep")]
+    assert len(ours) == 5
+    for container in [*ours, CLUSTER["autoscalerOptions"]]:  # it has the head's image
+        assert container.get("imagePullPolicy") == "Always", container
+
+
 def test_workers_may_run_on_spot_machines_and_nothing_else_may() -> None:
     for pod in pods():
         keys = {each["key"] for each in pod.spec.get("tolerations", [])}
