@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from seq2sweep.reproduce.git_tree import CODE, PARAMS
 from tests.infra.files import INFRA, ROOT, compose, yaml_files
 
 PAGES = [ROOT / "docs/clusters.md", ROOT / "docs/security.md", *(ROOT / "docs/clusters").glob("*")]
@@ -85,3 +87,38 @@ def test_whoever_is_told_to_use_a_token_is_told_where_it_lies(page: Path) -> Non
     for block in re.findall(r"(?:^    .+\n)+", text, re.MULTILINE):
         if "RAY_AUTH_MODE=token" in block:
             assert "RAY_AUTH_TOKEN_PATH=" in block, block
+
+
+@pytest.mark.parametrize("page", ["cloud.md", "kubernetes.md"])
+def test_code_that_differs_from_the_commit_is_recorded_as_such(page: str, tmp_path: Path) -> None:
+    """There is no git where it runs: a commit without an ending would be taken for all of it."""
+    text = (ROOT / "docs/clusters" / page).read_text(encoding="utf-8")
+    assert text.count("rev-parse HEAD") == 1
+    (command,) = re.findall(r"^    (COMMIT=(?:.*\\\n)*.*)$", text, re.MULTILINE)
+
+    def commit() -> str:
+        script = f"{command}\necho $COMMIT"
+        return subprocess.check_output(["bash", "-c", script], cwd=tmp_path, text=True).strip()
+
+    def write(path: str, content: str) -> None:
+        file = tmp_path / (path if "." in path else f"{path}/part.py")
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(content)
+
+    others = (PARAMS, "README.md")  # the values of params.yaml are recorded themselves
+    for path in (*CODE, *others):
+        write(path, "1\n")
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for arguments in (["init", "-q"], ["add", "-A"], [*who, "commit", "-qm", "first"]):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+    for path in others:
+        write(path, "2\n")
+    clean = commit()
+    assert re.fullmatch("[0-9a-f]{40}", clean)
+    for path in CODE:
+        write(path, "2\n")
+        assert commit() == f"{clean}-dirty", path
+        write(path, "1\n")
+        assert commit() == clean
+    write("src/new.py", "1\n")
+    assert commit() == f"{clean}-dirty"
