@@ -89,6 +89,21 @@ def test_whoever_is_told_to_use_a_token_is_told_where_it_lies(page: Path) -> Non
             assert "RAY_AUTH_TOKEN_PATH=" in block, block
 
 
+def test_variables_that_a_user_may_set_are_on_the_page_that_they_are_for() -> None:
+    def named(pattern: str, *files: Path) -> set[str]:
+        text = "".join(file.read_text(encoding="utf-8") for file in files)
+        return set(re.findall(pattern, text))
+
+    read = {
+        "clusters/slurm.md": named(r"\$\{((?!SLURM_)[A-Z_]+):-", INFRA / "slurm/repro.sbatch"),
+        "jobs.md": named(r'environ\.get\("(RAY_\w+)"', *(ROOT / "src/seq2sweep/jobs").glob("*.py")),
+    }
+    for page, variables in read.items():
+        assert variables
+        for variable in variables:
+            assert variable in (ROOT / "docs" / page).read_text(encoding="utf-8"), variable
+
+
 @pytest.mark.parametrize("page", ["cloud.md", "kubernetes.md"])
 def test_code_that_differs_from_the_commit_is_recorded_as_such(page: str, tmp_path: Path) -> None:
     """There is no git where it runs: a commit without an ending would be taken for all of it."""
