@@ -173,6 +173,14 @@ def test_ray_wants_a_token_and_its_dashboard_stays_on_loopback(path: Path) -> No
         assert source.startswith("infra/secrets/") or (ROOT / source).exists(), source
 
 
+def test_machines_of_a_cloud_get_of_the_project_what_the_image_has() -> None:
+    """Without .dvcignore a stage runs again for what Python has compiled."""
+    mounts = set(documents(INFRA / "ray/aws.yaml")[0]["file_mounts"].values())
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    image = {line[1:] for line in lines if line.startswith("!")}
+    assert image - mounts == {"README.md", "infra/docker"}
+
+
 def test_the_head_stays_and_workers_are_on_spot_machines() -> None:
     (content,) = documents(INFRA / "ray/aws.yaml")
     types = content["available_node_types"]
