@@ -19,6 +19,8 @@ from seq2sweep.planning.machine import KEYS
 from tests.infra.files import (
     INFRA,
     ROOT,
+    compose,
+    dockerfile,
     documents,
     image_environment,
     own_files,
@@ -85,6 +87,19 @@ def test_the_image_is_not_roots_and_has_its_programs() -> None:
     kept = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     for path in [line[1:] for line in kept if line.startswith("!")]:
         assert (ROOT / path).exists(), path
+
+
+def test_triton_can_compile_and_run_what_starts_its_kernels() -> None:
+    """By a C compiler; and Docker lets nothing run from a tmpfs unless it is told `exec`."""
+    last = dockerfile().rpartition("\nFROM ")[2]
+    (installed,) = re.findall(r'"\$DEVICE" = cuda \]; then \\\n(.+); \\\n +fi', last)
+    assert installed.split()[-2:] == ["gcc", "libc6-dev"]
+    assert "\nARG DEVICE=" in last
+    folder = Path(image_environment()["TRITON_CACHE_DIR"])
+    for name in ("head", "worker"):
+        tmpfs = [each.split(":") for each in compose()["services"][name]["tmpfs"]]
+        (options,) = [options for path, options in tmpfs if Path(path) in folder.parents]
+        assert "exec" in options.split(","), name
 
 
 @pytest.mark.parametrize("container", writable())
