@@ -829,9 +829,8 @@ def test_no_space_at_home(
 
     leave(worker, 8, 12, end=True)
     monkeypatch.setattr(ObjectStore, "download", full)
-    with pytest.raises(
-        OperationalError, match=f"no space left in {driver.folder} for the checkpoints"
-    ):
+    oldest = driver.folder / checkpoint_name(8)
+    with pytest.raises(OperationalError, match=f"^no space left in {oldest}: free some, and run"):
         driver.status()
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seq2sweep import console
-from seq2sweep.errors import NO_ROOM, OperationalError, UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs import dataset_sync, layout
 from seq2sweep.runs.journal import JournalCopy
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, is_checkpoint_name, is_regular
@@ -166,13 +166,6 @@ class RemoteRunStore(RunStore):
         for path in wanted:
             try:
                 self._download(path)
-            except OSError as error:
-                if error.errno not in NO_ROOM:
-                    raise
-                raise OperationalError(
-                    f"no space left in {self.folder} for the checkpoints of {self.location}: free "
-                    "some, and run `dvc repro` again"
-                ) from None
             except CheckpointError as damage:
                 with self._as_writer():
                     self._delete_damaged(path, damage)
