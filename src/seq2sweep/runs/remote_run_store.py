@@ -269,17 +269,13 @@ class RemoteRunStore(RunStore):
                 raise OperationalError(
                     f"{damage}: run `dvc repro` again to train its last steps again"
                 ) from None
-        self._clear(name)
-        return self.folder / name
+        self.clear(name)
+        return path
 
-    def clear(self) -> None:
-        # What cannot be removed takes room, and is no reason to fail.
-        with contextlib.suppress(OSError):
-            self._clear()
-
-    def _clear(self, but: str = "") -> None:
-        """Nobody writes here where the first worker is on another node."""
-        with contextlib.suppress(TimeoutError), only_writer(self.folder, wait=False):
+    def clear(self, but: str = "") -> None:
+        # Nobody writes here where the first worker is on another node. What cannot be removed takes
+        # room, and is no reason to fail.
+        with contextlib.suppress(OSError), only_writer(self.folder, wait=False):
             for path in layout.checkpoints(self.folder):
                 if path.name != but:
                     shutil.rmtree(path)
