@@ -169,14 +169,9 @@ def _is_dead_here(holder: dict[str, Any]) -> bool:
     try:
         return bool(_started(process) != holder["started"])
     except OSError:  # with the mount option hidepid also of one of another user that lives
-        return not _exists(process)
-
-
-def _exists(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        with contextlib.suppress(PermissionError):
+            try:
+                os.kill(process, 0)
+            except ProcessLookupError:
+                return True
         return False
-    except PermissionError:  # it is another user's
-        return True
-    return True
