@@ -113,8 +113,9 @@ def waiting(folder: Path, config: Config) -> Iterator[Keep]:
     def keep(event: Event) -> None:
         journal.append(event)
         if isinstance(event, CheckpointDue):
-            event.capture().write(folder / checkpoint_name(event.step))
-            prune(folder, Retention.of(config))
+            path = folder / checkpoint_name(event.step)
+            event.capture().write(path)
+            prune(folder, Retention.of(config), path)
 
     yield keep
     journal.close()
@@ -209,7 +210,7 @@ def pieces(config: Config, encoded: Path, folder: Path, count: int = 20) -> dict
         for name in PIECES:
             taken.setdefault(f"write: {name.strip('_')}", []).append(sum(spent[name]))
         with clock(taken, "prune"):
-            prune(place, Retention.of(config))
+            prune(place, Retention.of(config), place / checkpoint_name(step))
         with clock(taken, "journal line"):
             journal.append(Logged(step, figures))
         with clock(taken, "journal line of a checkpoint"):

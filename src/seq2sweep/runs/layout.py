@@ -192,17 +192,14 @@ def best(losses: Mapping[int, float | None], count: int) -> list[int]:
     return sorted(known, key=lambda step: (known[step], -step))[:count]
 
 
-def prune(folder: Path, retention: Retention, newest: Path | None = None) -> None:
+def prune(folder: Path, retention: Retention, newest: Path) -> None:
     """Remove what a run's folder need not keep; a kill in between leaves the rest to the next call.
 
-    newest: the newest whole checkpoint, where that is known. Only whoever holds `only_writer` may
-    do this. Raises OSError, after which it may be called again.
+    newest: the newest whole checkpoint. Only whoever holds `only_writer` may do this. Raises
+    OSError, after which it may be called again.
     """
     for leftover in folder.glob(".*.removed"):
         shutil.rmtree(leftover)
-    newest = newest or resume_point(folder)
-    if newest is None:
-        return
     known = checkpoints(folder)
     losses = retention.losses(folder, known, valid_loss)
     for path in retention.superfluous(known, losses, newest):
