@@ -21,8 +21,8 @@ from seq2sweep.storage.object_store import ObjectStore, node_folder
 CHANGES_NO_RESULT = "how the same files get to a node"
 
 SPLITS = ("train", "valid")
-PATIENCE = 3600.0
-"""Seconds to wait for another worker of this node that fetches the same."""
+TRANSFER_SECONDS = 3600.0
+"""How long data and checkpoint may take to be downloaded, and who needs the same waits."""
 
 
 def publish(folder: Path, storage: ObjectStore) -> str:
@@ -51,7 +51,7 @@ def fetch(folder: Path, address: str) -> Path:
     if _has(folder, wanted):
         return folder
     place = node_folder(address)
-    with only_user(place, "fetch.lock", PATIENCE):
+    with only_user(place, "fetch.lock", TRANSFER_SECONDS):
         copy = place / "data"
         if not _has(copy, wanted):
             _copy(ObjectStore(address), copy)

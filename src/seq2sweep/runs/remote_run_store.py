@@ -38,8 +38,6 @@ CHANGES_NO_RESULT = "where files are kept"
 
 SYNC_SECONDS = 3.0
 """How often driver and first worker exchange the journal."""
-TRANSFER_SECONDS = 3600.0
-"""How long data and checkpoint may take to be downloaded."""
 ALL_FILES = {*checkpointing.FILES, MANIFEST}
 STOP, BEGUN = "stop", "begun"
 _WRITER_NAME = "writer.json"
@@ -50,7 +48,7 @@ class RemoteRunStore(RunStore):
     """A run in an object store, and the folder that one machine has of it."""
 
     save_seconds = 600.0  # as a checkpoint is to be uploaded
-    start_seconds = TRANSFER_SECONDS
+    start_seconds = dataset_sync.TRANSFER_SECONDS
     poll_seconds = SYNC_SECONDS
 
     def __init__(
@@ -258,7 +256,7 @@ class RemoteRunStore(RunStore):
 
     def fetch(self, name: str) -> Path:
         path = self.folder / name
-        with only_user(self.folder, "fetch.lock", TRANSFER_SECONDS):
+        with only_user(self.folder, "fetch.lock", dataset_sync.TRANSFER_SECONDS):
             try:
                 self._download(path)
             except CheckpointError as damage:
