@@ -163,8 +163,7 @@ class RunStore:
 
     def _missing(self, status: RunStatus) -> set[int]:
         """Steps of the checkpoints that are kept and are not among these, which are here."""
-        if self.retention is None:
-            return set()
+        assert self.retention is not None, "only of a run that is trained"
         losses = self.retention.losses(self.folder, status.checkpoints, layout.valid_loss)
         return self.retention.always(losses) - status.regular_steps()
 
