@@ -290,19 +290,19 @@ def test_results_come_home_to_another_disk(
     storage = SharedFolder(tmp_path / "storage")
     outputs = ["models/train", "models/table.json"]
     results.put(there, outputs, storage, job)
-    rename, copy = Path.rename, shutil.copytree
+    rename, copy = os.rename, shutil.copytree
 
-    def within_a_disk(path: Path, target: Path) -> Path:
+    def within_a_disk(path: Path, target: Path) -> None:
         if path.is_relative_to(here) and path.parent != target.parent:
             raise OSError(errno.EXDEV, "Invalid cross-device link")
-        return rename(path, target)
+        rename(path, target)
 
-    def copytree(source: Path, target: Path) -> None:
-        copy(source, target)
+    def copytree(source: Path, target: Path, **options: Any) -> None:
+        copy(source, target, **options)
         if not room:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "rename", within_a_disk)
+    monkeypatch.setattr(os, "rename", within_a_disk)
     monkeypatch.setattr(shutil, "copytree", copytree)
     with contextlib.nullcontext() if room else pytest.raises(OSError, match="No space left"):
         assert results.get(storage, job, here, outputs) == outputs

@@ -8,7 +8,6 @@ manifest with their sha256 sums that is written last, so that whatever has one i
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import io
 import json
@@ -248,12 +247,7 @@ def _put(made: Path, place: Path) -> None:
     beside = place.with_name(f".{place.name}.partial")
     remove(beside)
     try:
-        try:
-            made.rename(beside)
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            shutil.copytree(made, beside) if made.is_dir() else shutil.copy2(made, beside)
+        shutil.move(made, beside)
         remove(place)
         beside.rename(place)
     finally:
