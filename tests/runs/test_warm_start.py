@@ -358,22 +358,25 @@ def test_one_of_lowest_loss_that_is_gone_is_trained_again(
     assert project.computed == computed
 
 
-@pytest.mark.parametrize(("module", "name"), [(shutil, "copyfile"), (checkpointing, "verify")])
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(shutil, "copyfile"), (checkpointing, "verify"), (Path, "read_text")],
+)
 def test_a_storage_that_fails_for_a_moment_does_not_begin_the_run_anew(
     module: Any, name: str, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = project.run({"train.steps": 12, "train.keep_best": 1})
+    short = project.run({"train.steps": 12, "train.keep_best": 1, "train.precision": "auto"})
     oldest, work = checkpoints(short)[0].name, getattr(module, name)
 
-    def fails(path: Path, *others: Path) -> Any:
+    def fails(path: Path, *others: Any, **options: Any) -> Any:
         if oldest in (Path(path).name, Path(path).parent.name):
             raise OSError(errno.EIO, "Input/output error", str(path))
-        return work(path, *others)
+        return work(path, *others, **options)
 
     def no_link(*paths: Path) -> None:
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
-    longer = {"train.steps": 16, "train.keep_best": 1}
+    longer = {"train.steps": 16, "train.keep_best": 1, "train.precision": "float32"}
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", no_link)
         patched.setattr(module, name, fails)

@@ -148,7 +148,7 @@ class _ExistingRun:
             for path in reversed(self.checkpoints())
             if checkpoint_step(path) < identity["train.steps"]
             and checkpoint_step(path) not in beyond
-            and (PRECISION not in keys or _precision(path) == identity[PRECISION])
+            and (PRECISION not in keys or precision_of(path) == identity[PRECISION])
         ]
         has = {checkpoint_step(path) for path in usable}
         missing = min({*kept, *self._best(identity)} - has, default=identity["train.steps"])
@@ -281,18 +281,12 @@ def _link_files(checkpoint: Path, place: Path) -> None:
             shutil.copyfile(checkpoint / name, place / name)
 
 
-def _precision(checkpoint: Path) -> Any:
-    with contextlib.suppress(OSError):
-        return precision_of(checkpoint)
-    return None
-
-
 def precision_of(checkpoint: Path) -> Any:
-    """What a checkpoint was trained in, where `auto` was asked for; None: not known.
+    """What a checkpoint was trained in, where `auto` was asked for; None: not known, or gone.
 
     Raises OSError when the storage does not let it be read.
     """
-    text = (checkpoint / "state.json").read_text(encoding="utf-8")
-    with contextlib.suppress(ValueError, KeyError):
+    with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+        text = (checkpoint / "state.json").read_text(encoding="utf-8")
         return json.loads(text)["identity"][PRECISION]
     return None
