@@ -11,7 +11,7 @@ import os
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
@@ -58,7 +58,7 @@ class Upload:
     """Content by path, in the order of the paths; and what was left out, with the reason."""
 
     files: dict[str, bytes]
-    left_out: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str]
 
     @property
     def bytes(self) -> int:

@@ -123,7 +123,7 @@ class Retention:
     """
 
     settings: TrainConfig
-    named: Collection[int] = ()
+    named: Collection[int]
 
     @classmethod
     def of(cls, config: Config) -> Self:
