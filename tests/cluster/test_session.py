@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import math
 import os
 import re
@@ -295,6 +296,47 @@ def test_a_cluster_that_wants_another_token_is_a_user_error(cluster: None) -> No
     output, _ = script.communicate(timeout=120)
     assert output.startswith(f"cluster.address: the Ray cluster at {address} does not take")
     assert len(output.splitlines()) == 1
+
+
+OTHER_CODE = """
+import os
+from dataclasses import replace
+from ray.cluster_utils import Cluster
+from seq2sweep.cluster.tasks import on_node
+
+def asked():
+    import seq2sweep
+    return hasattr(seq2sweep, "OTHER"), os.environ["THEIRS"]
+
+def ask_all():
+    print([ray.get(on_node(node["NodeID"], asked)) for node in ray.nodes()])
+
+nodes = {"num_cpus": 1, "include_dashboard": False}
+cluster = Cluster(initialize_head=True, head_node_args=nodes)
+try:
+    with ray_session(replace(config, address=cluster.address)):
+        ask_all()
+        cluster.add_node(num_cpus=1)
+        ask_all()
+finally:
+    cluster.shutdown()
+"""
+
+
+def test_workers_run_the_drivers_code_also_on_nodes_that_join_later(temporary: Path) -> None:
+    """In a job that was submitted with settings of its own, on nodes that have other code."""
+    other = temporary / "other"
+    (other / "seq2sweep").mkdir(parents=True)
+    (other / "seq2sweep/__init__.py").write_text("OTHER = True\n")
+    job = {"runtime_env": {"env_vars": {"THEIRS": "kept"}, "excludes": ["data"]}}
+    output, _ = run_script(
+        # Of this process alone, which has started: not of the nodes that it starts.
+        f"import os\nos.environ['PYTHONPATH'] = '{other}'\n{OTHER_CODE}",
+        RAY_TMPDIR=str(temporary),
+        RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(job),
+    ).communicate(timeout=180)
+    of_node = (False, "kept")
+    assert output.splitlines() == [str([of_node]), str([of_node, of_node])]
 
 
 def test_variables_for_ray_do_not_stay_and_the_users_own_do(

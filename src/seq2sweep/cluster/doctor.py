@@ -178,7 +178,7 @@ def _of_machine(machine: _Machine, told: dict[str, Any], config: Config) -> Iter
     there, here = told["versions"], versions()
     other = [f"{key} {there[key]} (here {here[key]})" for key in here if there[key] != here[key]]
     text = ", ".join(other or (f"{key} {value}" for key, value in there.items()))
-    mend = "install what constraints.txt names, and the same commit of this project, on all nodes"
+    mend = "install what constraints.txt names on all nodes"
     yield _check(name, "versions", not other, text, "problem", mend)
     missing = told["dashboard"]
     mend = "install ray[default], as constraints.txt has it: the job server needs it"

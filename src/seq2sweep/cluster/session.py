@@ -17,9 +17,10 @@ from typing import NoReturn, TypeVar
 
 import ray
 
+import seq2sweep
 from seq2sweep import console
 from seq2sweep.cluster import failures, ray_internals
-from seq2sweep.cluster.local_cluster import NAMESPACE, WORKER_ENVIRONMENT, local_ray
+from seq2sweep.cluster.local_cluster import NAMESPACE, WORKER_ENVIRONMENT, environment, local_ray
 from seq2sweep.cluster.ray_internals import CONNECT_SECONDS
 from seq2sweep.cluster.signals import interrupts, signals_as_interrupts, undisturbed
 from seq2sweep.config import ClusterConfig
@@ -50,7 +51,8 @@ def ray_session(config: ClusterConfig) -> Iterator[None]:
     processes however the block is left, by SIGKILL as well (reaper.py); SIGTERM and a closed
     terminal become KeyboardInterrupt.
     An address, or RAY_ADDRESS (set in every job that `ray job submit` starts), joins a running
-    cluster. A Ray that this process is connected to already is used as it is.
+    cluster. Its workers run this process's code of seq2sweep, whatever their nodes have. A Ray that
+    this process is connected to already is used as it is.
 
     Raises UserError when the cluster cannot be reached, OperationalError when none can be started
     here, or when Ray reports something that nobody in the block expected.
@@ -317,13 +319,20 @@ def _join(address: str, stack: contextlib.ExitStack) -> None:
     _check_reachable(address)
     stack.callback(undisturbed, ray.shutdown)
     try:
-        ray.init(
-            address=address,
-            namespace=NAMESPACE,
-            logging_level="ERROR",
-            log_to_driver=False,
-            runtime_env={"env_vars": WORKER_ENVIRONMENT},
-        )
+        # A job that was submitted with `excludes` is no conflict: its files are uploaded already.
+        with environment({"RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}):
+            ray.init(
+                address=address,
+                namespace=NAMESPACE,
+                logging_level="ERROR",
+                log_to_driver=False,
+                runtime_env={
+                    "env_vars": WORKER_ENVIRONMENT,
+                    # A node may have another commit installed: its numbers would pass for ours.
+                    "py_modules": list(seq2sweep.__path__),
+                    "excludes": ["__pycache__"],
+                },
+            )
     except (ConnectionError, RuntimeError, ValueError) as error:
         _unreachable(address, error)
 
