@@ -249,6 +249,25 @@ def test_how_far_a_trial_is_compared_that_did_not_come_to_its_end_is_said(
     assert "stopped early or failed: it is compared as far as the recorded one came" in remark
 
 
+def test_where_jobs_are_submitted_a_run_is_made_again_here(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job records into its own copy of the worktree: nothing could be compared."""
+    jobs = {
+        "cluster.job_server": "http://127.0.0.1:8265",
+        "cluster.job_environment": ["MLFLOW_TRACKING_URI"],
+        "cluster.storage": str(tmp_path / "shared"),
+    }
+    config = configuration.with_changes(tiny_config, jobs)
+    (tmp_path / "params.yaml").write_text(configuration.dump(config))
+    monkeypatch.setattr(os, "cpu_count", lambda: 5)
+    store.add(TRAINING, config, trained={"workers": 3, "threads": 2})
+    again(tmp_path, TRAINING)
+    found = configuration.parse(tree.made["params"]).cluster
+    assert (found.job_server, found.job_environment) == (None, ())
+    assert (found.workers, found.cpus_per_worker) == (3, None), "this machine has 5 CPUs"
+
+
 def test_threads_and_workers_are_those_of_the_run_where_they_fit(
     store: Store, tree: Tree, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

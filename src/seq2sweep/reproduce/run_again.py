@@ -30,7 +30,7 @@ from seq2sweep.tracking import lineage
 from seq2sweep.tracking.mlflow_store import resolve_uri
 from seq2sweep.tracking.store_reader import StoreReader
 
-OF_WHOEVER_RUNS = ("address", "job_server", "job_environment", "max_failures", "hang_seconds")
+OF_WHOEVER_RUNS = ("address", "max_failures", "hang_seconds")
 """Keys of `cluster` that are those of the project here, not of the record."""
 SETTINGS = (
     "cluster.workers",
@@ -215,6 +215,8 @@ def _params(
         values["evaluate"] = _sections(other)["evaluate"]
     cluster, storage = values["cluster"], config.cluster.storage
     cluster |= {key: here["cluster"][key] for key in OF_WHOEVER_RUNS}
+    # What a job records into its copy of the worktree would be lost, and nothing compared.
+    cluster |= {"job_server": None, "job_environment": []}
     # Not where the run itself is, which is finished.
     if configuration.is_address(storage) or Path(storage).is_absolute():
         storage = f"{storage.rstrip('/')}/reproduce-{record.run_id[:12]}{worktree}"
@@ -227,8 +229,7 @@ def _params(
         values["sweep"] |= ALONE
     elif isinstance(workers, int) and isinstance(threads, int):
         cluster["workers"] = workers
-        elsewhere = config.cluster.address or config.cluster.job_server
-        if elsewhere or workers * threads <= (os.cpu_count() or 1):
+        if config.cluster.address or workers * threads <= (os.cpu_count() or 1):
             cluster["cpus_per_worker"] = threads
     for key, value in settings.items():
         section, _, last = key.partition(".")
