@@ -91,8 +91,10 @@ def test_the_sum_is_of_the_content_alone(repository: Path) -> None:
     assert len({before, changed, bundle.collect(repository).fingerprint()}) == 3
 
 
-def test_the_commit_says_whether_files_differ_from_it(repository: Path) -> None:
+def test_the_commit_says_whether_code_differs_from_it(repository: Path) -> None:
+    # The one says what data there are, the other's values are recorded: the code is the commit's.
     (repository / "dvc.lock").write_text("schema: '2.0'\n")
+    (repository / "params.yaml").write_text("a: 1\n")
     assert not bundle.commit(repository).endswith("-dirty")
     for changed in ("src/tracked.py", "src/new.py"):
         (repository / changed).write_text("a = 2\n")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+from seq2sweep.config import DECISIVE
 from seq2sweep.errors import UserError
 from seq2sweep.git_command import GitError, git
 from seq2sweep.redaction import secrets_in
@@ -101,10 +102,11 @@ def collect(project: Path) -> Upload:
 def commit(project: Path) -> str:
     """The commit's id, `unknown` before the first.
 
-    `-dirty` stands behind it when files that determine a result differ from it.
+    `-dirty` stands behind it when files that determine a result differ from it, but for those of
+    NOT_CODE, which are recorded themselves: a run of a dirty commit cannot be made again.
     This is what $SEQ2SWEEP_COMMIT says to the stages, which find no git in a cluster.
     """
-    code = lineage.code(project)
+    code = lineage.code(project, [path for path in DECISIVE if path not in NOT_CODE])
     return code["git.commit"] + "-dirty" * (code["git.dirty"] == "true")
 
 

@@ -14,7 +14,7 @@ import platform
 import re
 import socket
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -134,8 +134,10 @@ def registered_name(data: configuration.DataConfig) -> str:
     return f"{data.dataset}-{data.source}-{data.target}"
 
 
-def code(project: Path) -> dict[str, str]:
+def code(project: Path, of: Iterable[str] = configuration.DECISIVE) -> dict[str, str]:
     """`git.commit`, and `git.dirty`: whether files that determine a result differ from it.
+
+    of: those files, or some of them.
 
     Without git, as in a Ray job's copy of the project, $SEQ2SWEEP_COMMIT says the commit; an
     ending `-dirty` says that the copy was made from changed files.
@@ -150,8 +152,7 @@ def code(project: Path) -> dict[str, str]:
     if commit is None:
         commit, _, ending = os.environ.get("SEQ2SWEEP_COMMIT", UNKNOWN).partition("-")
         return {"git.commit": commit, "git.dirty": "true" if ending == "dirty" else UNKNOWN}
-    of_result = ("--untracked-files=all", "--", *configuration.DECISIVE)
-    changes = ask("status", "--porcelain", *of_result)
+    changes = ask("status", "--porcelain", "--untracked-files=all", "--", *of)
     dirty = UNKNOWN if changes is None else str(changes != "").lower()
     return {"git.commit": commit, "git.dirty": dirty}
 
