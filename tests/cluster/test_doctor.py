@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import time
 from collections.abc import Callable
@@ -189,6 +190,12 @@ def test_a_package_that_is_too_large_and_a_server_that_is_away(
     assert found["job server"].level == "problem"
     assert "no job server of Ray answers" in found["job server"].text
     assert "ray job submit --address http://127.0.0.1:1" in told.err
+    # Nodes need no project of their own: the uploaded one is imported.
+    (line,) = [line for line in told.err.splitlines() if "ray job submit" in line]
+    words = shlex.split(line)
+    settings = json.loads(words[words.index("--runtime-env-json") + 1])
+    assert settings == {"env_vars": {"PYTHONPATH": submit.VARIABLES["PYTHONPATH"]}}
+    assert words[-4:] == ["python", "-m", "seq2sweep.cli", "doctor"]
 
 
 # --- from what a machine told --------------------------------------------------------------------

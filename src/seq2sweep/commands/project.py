@@ -177,7 +177,9 @@ def _examined(config: Config, project: Path) -> list[Finding]:
         findings = submit.examine(config, address, project)
         print(
             "nodes are checked from inside the cluster: ray job submit "
-            f"--address {address} --working-dir . -- python -m seq2sweep.cli doctor"
+            f"--address {address} --working-dir . "
+            """--runtime-env-json '{"env_vars": {"PYTHONPATH": "src"}}' """
+            "-- python -m seq2sweep.cli doctor"
         )
         return findings
     from seq2sweep.cluster import doctor
