@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the folder of the model, in which a file can be edited."""
-    folder = tmp_path / "model"
+    folder = tmp_path / "seq2sweep" / "model"
     shutil.copytree(kinds_of_parts.MODEL, folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(kinds_of_parts, "MODEL", folder)
     return folder
@@ -108,3 +108,26 @@ def test_what_a_kind_takes_from_another_is_its_code(model: Path) -> None:
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("own = kernel - 1 if", "own = kernel - 2 if"), encoding="utf-8")
     assert configuration.identity(config, "model")["model.architecture"] != before
+
+
+@pytest.mark.parametrize(
+    ("statement", "changed"),
+    [
+        ("from .swiglu import FeedForward", ["feed_forward/swiglu.py"]),
+        ("from . import swiglu", ["feed_forward/swiglu.py"]),
+    ],
+)
+def test_what_a_kind_takes_from_a_module_beside_it_is_its_code(
+    statement: str, changed: list[str], model: Path
+) -> None:
+    """A module that the defaults import is not: it is part of the code of all trainings."""
+    imports = f"{statement}\nfrom seq2sweep.model.dropout import dropout\n"
+    (model / "feed_forward" / "geglu.py").write_text(imports, "utf-8")
+    config = configuration.with_changes(BASE, {"model.feed_forward": "geglu"})
+    before = configuration.identity(config, "model")["model.feed_forward"]
+    for name in ["dropout.py", *changed]:
+        file = model / name
+        file.write_text(file.read_text("utf-8") + "\nOTHER = 2\n", "utf-8")
+        now = configuration.identity(config, "model")["model.feed_forward"]
+        assert (now == before) == (name == "dropout.py"), name
+        before = now

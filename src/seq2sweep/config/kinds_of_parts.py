@@ -29,9 +29,14 @@ def _files(file: Path) -> list[Path]:
     """A kind's file, then those of kinds that it imports, each once."""
     found = [file]
     for path in found:
-        for _, module in code_fingerprint.imports(path.read_text(encoding="utf-8"), path.stem):
+        for _, module in code_fingerprint.imports(path.read_text(encoding="utf-8"), _module(path)):
             parts = module.split(".")
             if parts[:2] == ["seq2sweep", "model"] and len(parts) > 3:
                 other = MODEL / parts[2] / f"{parts[3]}.py"
                 found += [other] if other.is_file() and other not in found else []
     return found
+
+
+def _module(file: Path) -> str:
+    """The dotted name of a kind's file."""
+    return f"seq2sweep.model.{file.parent.name}.{file.stem}"
