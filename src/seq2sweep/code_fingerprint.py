@@ -19,7 +19,7 @@ import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -77,18 +77,20 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return [name for name in found if name != IMPORTS] or found
 
 
-def modules(program: str, *roots: Path, whole: bool = False) -> dict[str, Path]:
+def modules(
+    program: str, *roots: Path, whole: bool = False, without: Collection[str] = ()
+) -> dict[str, Path]:
     """The files of a program's modules, by dotted name: its own and all that it imports.
 
-    Left out are those that change no result, unless `whole`. Raises UserError for one that is no
-    Python.
+    Left out are those that change no result, unless `whole`, and those named in `without`, with
+    what only they import. Raises UserError for one that is no Python.
     """
     _look_again()
     found: dict[str, Path] = {}
     waiting = [program]
     while waiting:
         module, path = _locate(waiting.pop(), roots)
-        if path is None or module in found:
+        if path is None or module in found or module in without:
             continue
         if not whole and _is_marked(module, path, roots):
             continue

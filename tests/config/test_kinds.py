@@ -113,6 +113,9 @@ def test_what_a_kind_takes_from_another_is_its_code(model: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "changed"),
     [
+        ("from seq2sweep.model.gates import gate", ["gates.py", "curves.py"]),
+        ("from seq2sweep.model import gates", ["gates.py", "curves.py"]),
+        ("from ..gates import gate", ["gates.py", "curves.py"]),
         ("from .swiglu import FeedForward", ["feed_forward/swiglu.py"]),
         ("from . import swiglu", ["feed_forward/swiglu.py"]),
     ],
@@ -121,6 +124,8 @@ def test_what_a_kind_takes_from_a_module_beside_it_is_its_code(
     statement: str, changed: list[str], model: Path
 ) -> None:
     """A module that the defaults import is not: it is part of the code of all trainings."""
+    (model / "curves.py").write_text("from seq2sweep.model import dropout\nRATE = 1\n", "utf-8")
+    (model / "gates.py").write_text("from .curves import RATE\ngate = RATE\n", "utf-8")
     imports = f"{statement}\nfrom seq2sweep.model.dropout import dropout\n"
     (model / "feed_forward" / "geglu.py").write_text(imports, "utf-8")
     config = configuration.with_changes(BASE, {"model.feed_forward": "geglu"})

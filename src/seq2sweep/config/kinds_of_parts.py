@@ -5,6 +5,7 @@ Nothing of `seq2sweep.model` is imported here: PyTorch takes a second to load.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from seq2sweep import code_fingerprint
@@ -19,14 +20,18 @@ def names(folder: str) -> tuple[str, ...]:
 
 
 def code(folder: str, kind: str) -> str:
-    """What a kind's file means, with other kinds' files that it makes use of."""
+    """What a kind's file means, with other kinds' files that it makes use of, and with modules that
+    are not part of the code of all trainings."""
     file = MODEL / folder / f"{kind}.py"
     code_fingerprint.of_code([file])  # says which one is no Python
     return code_fingerprint.of_code(_files(file))
 
 
 def _files(file: Path) -> list[Path]:
-    """A kind's file, then those of kinds that it imports, each once."""
+    """A kind's file, those of kinds that it imports, and of what else these import that no default
+    does, each once."""
+    name, root = _module(file), MODEL.parents[1]
+    own = code_fingerprint.modules(name, root, without=_shared(root) - {name})
     found = [file]
     for path in found:
         for _, module in code_fingerprint.imports(path.read_text(encoding="utf-8"), _module(path)):
@@ -34,9 +39,15 @@ def _files(file: Path) -> list[Path]:
             if parts[:2] == ["seq2sweep", "model"] and len(parts) > 3:
                 other = MODEL / parts[2] / f"{parts[3]}.py"
                 found += [other] if other.is_file() and other not in found else []
-    return found
+    return found + [path for path in own.values() if path not in found]
 
 
 def _module(file: Path) -> str:
     """The dotted name of a kind's file."""
     return f"seq2sweep.model.{file.parent.name}.{file.stem}"
+
+
+@functools.cache
+def _shared(root: Path) -> frozenset[str]:
+    """The modules that are part of the code of all trainings, whatever kinds these name."""
+    return frozenset(code_fingerprint.modules("seq2sweep.model.building", root))
