@@ -16,7 +16,8 @@ from seq2sweep.report import (
     table,
 )
 from seq2sweep.report.aggregate import aggregate
-from tests.report.made_up_results import sweep, table3_sweep, trial
+from seq2sweep.report.formats import table_files
+from tests.report.made_up_results import BASE_MODEL, sweep, table3_sweep, trial
 from tests.report.parsing_sweep import of_parsing
 
 
@@ -79,6 +80,40 @@ def test_mixers_are_columns_where_they_differ() -> None:
     assert cells["base"] == ("self_attention", "[1]")
     assert cells["encoder_mixer=recurrent"] == ("recurrent", "")
     assert cells["dilated"] == ("convolutional", "[1, 2, 4]")
+
+
+BYTENET = {"architecture": "bytenet", "kernel": 3, "dilations": [1, 2], "unfolding": 1.2}
+CONVOLUTIONAL = {"architecture": "convolutional", "kernels": [5], "widths": [], "d_out": None}
+
+
+@pytest.mark.parametrize(
+    ("of_base", "others", "key", "cells"),
+    [
+        ({"feed_forward": "swiglu"}, {"rival": BYTENET}, "feed_forward", ["swiglu", "–"]),
+        ({}, {"gated": {"feed_forward": "swiglu"}, "rival": BYTENET}, "feed_forward",
+         ["relu", "swiglu", "–"]),
+        ({}, {"rival": CONVOLUTIONAL}, "kernels", ["–", "[5]"]),
+        (BYTENET, {"long": BYTENET | {"kernel": 5}, "rival": CONVOLUTIONAL}, "kernel",
+         ["3", "5", "–"]),
+        # What all have, though earlier trials without a key for it.
+        ({}, {"rival": BYTENET}, "architecture", ["transformer", "bytenet"]),
+    ],
+)  # fmt: skip
+def test_a_setting_that_a_model_does_not_have_is_a_dash(
+    of_base: dict[str, Any], others: dict[str, dict[str, Any]], key: str, cells: list[str]
+) -> None:
+    """Not the default of an architecture that has it, and no empty cell, which is the base's."""
+    shared = {name: BASE_MODEL[name] for name in ("layers", "d_model", "dropout", "tie_embeddings")}
+    trials = [trial("base"), *(trial(name, model) for name, model in others.items())]
+    for one, own in zip(trials, (of_base, *others.values()), strict=True):
+        one["model"] = (shared if "architecture" in own else BASE_MODEL) | own
+    record = sweep() | {"trials": trials}
+    found = table.tables(record, "x", 1)
+    place = found.headings.index(key)
+    assert [row.cells[place] for row in found.rows] == cells
+    lines = table_files(record, "x", 1)["table3.md"].splitlines()
+    rival = next(line for line in lines if line.startswith("| rival"))
+    assert rival.split("|")[place + 1].strip() == cells[-1]
 
 
 def test_rows_are_named_as_in_the_paper() -> None:

@@ -22,6 +22,7 @@ from seq2sweep.config.fields import shown as shown
 from seq2sweep.config.loading import DECISIVE as DECISIVE
 from seq2sweep.config.loading import DEFAULTS as DEFAULTS
 from seq2sweep.config.loading import OPTIONAL as OPTIONAL
+from seq2sweep.config.loading import architectures as architectures
 from seq2sweep.config.loading import broken_rules as broken_rules
 from seq2sweep.config.loading import chosen as chosen
 from seq2sweep.config.loading import code_of_kinds as code_of_kinds

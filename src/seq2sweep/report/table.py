@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,11 @@ LATER = {
     if key.startswith(("model.", "train."))
 }
 """Settings that Table 3 does not know, and what they were before there was a key for them."""
+OF_MODEL = {
+    architecture: {field.name for field in dataclasses.fields(section)}
+    for architecture, section in configuration.architectures().items()
+}
+"""Settings that a model of each architecture has."""
 SHARED = "†"
 """Marks device-hours of a device that other trials used at the same time."""
 SHARED_NOTE = (
@@ -136,9 +142,12 @@ def rows(variants: Sequence[Variant], sweep: Mapping[str, Any]) -> list[Row]:
 
 
 def _columns(variants: Sequence[Variant]) -> dict[str, str]:
-    """SETTINGS, and of LATER those that variants differ in."""
-    differ = {key for key in LATER if len({_setting(one, key) for one in variants}) > 1}
-    return SETTINGS | {key: key for key in LATER if key in differ}
+    """SETTINGS, and of LATER those that variants differ in, or that some have and not as before."""
+    values = {
+        key: {plain(one.settings.get(key, before)) for one in variants}
+        for key, before in LATER.items()
+    }
+    return SETTINGS | {key: key for key in LATER if len(values[key]) > 1}
 
 
 def notes(
@@ -266,7 +275,10 @@ def _name(variant: Variant, columns: Sequence[str]) -> str:
 
 
 def _setting(variant: Variant, key: str) -> str:
-    value = variant.settings.get(key, LATER.get(key))
+    """A dash for one that a model of its architecture does not have."""
+    own = OF_MODEL.get(variant.settings.get("architecture", "transformer"), ())
+    known = key in own or f"train.{key}" in configuration.DEFAULTS
+    value = variant.settings.get(key, LATER.get(key) if known else None)
     if value is None:
         return MISSING
     return whole(value) if key == "steps" and isinstance(value, int) else plain(value)
