@@ -342,6 +342,7 @@ WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     ({"model.dropout": {"low": 0.1, "high": 0.2}}, {}, "sweep.method random"),
     ({"model.dropout": {"low": 0.1, "high": 0.2}}, {"method": "grid"}, "sweep.method random"),
+    ({"model.d_k, model.d_k": [[16, 32]]}, {}, "names model.d_k twice: give it one entry"),
     ({"model.dropout": {"low": 0.1}}, {"method": "random"}, "{low: , high: , log: true}"),
     ({"model.dropout": {"low": 0.1}}, {"method": "optuna"}, "{low: , high: , log: true}"),
     ({"model.head": [1]}, {"method": "optuna"}, "did you mean model.heads?"),

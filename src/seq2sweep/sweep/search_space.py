@@ -106,7 +106,7 @@ def _check_keys(config: Config, entries: list[Keys]) -> None:
     configuration.with_changes(config, unchanged, "params.yaml: sweep.space")
     # A key may stand alone and with others there, as d_k does in rows A and B of Table 3.
     named = [", ".join(entry) for entry in entries] if sweep.method == "one_at_a_time" else keys
-    for key, count in Counter(named).items():
+    for key, count in itertools.chain(*(Counter(each).items() for each in (named, *entries))):
         if count > 1:
             raise UserError(f"params.yaml: sweep.space names {key} twice: give it one entry")
     if "train.seed" in keys and sweep.seeds > 1:
