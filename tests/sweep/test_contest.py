@@ -100,6 +100,18 @@ def test_of_bytes_each_is_as_large_as_the_base_with_its_260_pieces() -> None:
     assert cost[0] == pytest.approx(cost[1], rel=0.02)
 
 
+def test_where_there_is_data_each_is_as_large_as_the_base_with_its_vocabulary(data: Bitext) -> None:
+    """Of characters there are fewer than `vocabulary.size`, which is only the most there may be."""
+    pieces = int(data.header["vocabulary"]["size"])
+    characters = {"vocabulary.kind": "characters", "vocabulary.size": 37_000}
+    base = base_of(asked(**characters, **{"sweep.rows": ["bytenet"]}))
+    made = entries(base, data, {})["bytenet"]
+    assert not isinstance(made, Refused)
+    models = made[0].config.model, base.model
+    cost = [flops.forward_flops(model, pieces, *[np.array([10])] * 2) for model in models]
+    assert cost[0] == pytest.approx(cost[1], rel=0.05)
+
+
 def test_tries_and_training_together_take_the_flops_of_the_base(data: Bitext) -> None:
     base = base_of(asked())
     budget, total = Budget(base, data), 0.0

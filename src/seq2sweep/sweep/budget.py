@@ -104,7 +104,9 @@ def updates_per_epoch(data: Bitext, tokens_per_update: int, seed: int) -> int:
     return len(plan_epoch(*lengths, tokens_per_update=tokens_per_update, seed=seed, epoch=0))
 
 
-def rivals_of(names: Sequence[str], base: Config) -> Iterator[tuple[str, dict[str, Any]]]:
+def rivals_of(
+    names: Sequence[str], base: Config, data: Bitext | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """The other architectures of Table 2 that `names` select (`rivals.select`), each with what it
     changes to cost as much a token as the base model, as near as whole layers come: nearly all of
     their weights are used once a token, so that they have about as many.
@@ -112,6 +114,9 @@ def rivals_of(names: Sequence[str], base: Config) -> Iterator[tuple[str, dict[st
     Recurrent and convolutional ones have the base's width. ByteNet has five blocks for each of
     its layers, as the paper's 30 beside the base model's 6, and a width that fits. What both have,
     such as dropout, stays the base's. Raises UserError where the base is one of them.
+
+    data: the training split, which has as many pieces as there are: characters may be fewer than
+    the vocabulary is to have at most.
     """
     if base.model.architecture != "transformer":
         raise UserError(
@@ -121,6 +126,8 @@ def rivals_of(names: Sequence[str], base: Config) -> Iterator[tuple[str, dict[st
         )
 
     pieces = BYTES if base.vocabulary.kind == "bytes" else base.vocabulary.size
+    if data is not None:
+        pieces = int(data.header["vocabulary"]["size"])
 
     def cost(model: ModelConfig) -> float:
         return flops.forward_flops(model, pieces, SHORT, SHORT)

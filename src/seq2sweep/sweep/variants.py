@@ -208,7 +208,7 @@ def entries(base: Config, data: Bitext | None, rates: Mapping[str, float]) -> Tr
     """
     budget = Budget(base, data)
     found: Trainings = {}
-    for name, changes in [("base", {}), *rivals_of(base.sweep.rows, base)]:
+    for name, changes in [("base", {}), *rivals_of(base.sweep.rows, base, data)]:
         drafts = _drafts_of_table2(name, changes, rates.get(name), base)
         made = [_make(draft, base, budget) for draft in drafts]
         refused = next((one for one in made if isinstance(one, Refused)), None)
