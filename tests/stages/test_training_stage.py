@@ -12,10 +12,14 @@ import pytest
 import torch
 
 from seq2sweep import config as configuration
+from seq2sweep import project_files
 from seq2sweep.config import Config
+from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.errors import UserError
 from seq2sweep.stages import stage
 from seq2sweep.stages import training as train_stage
 from seq2sweep.train import checkpointing
+from tests.conftest import Corpus, write_encoded
 
 SIZED = {"kind": "sized", "step": 0, "tokens_per_pass": 150, "fitting_tokens": 150}
 
@@ -72,3 +76,41 @@ def test_the_last_losses_are_those_of_the_weights_that_are_exported(tmp_path: Pa
     kept.write(tmp_path / "step-00000008")
     found = train_stage.last_losses(tmp_path / "step-00000008")
     assert found == {"loss": 2.5, "valid_loss": 1.5, "valid_perplexity": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"model.positions": "learned"}, True),
+        ({"model.architecture": "convolutional"}, True),
+        ({}, False),
+    ],
+)
+def test_a_test_sentence_that_is_too_long_is_refused_before_training(
+    changes: dict[str, Any],
+    refused: bool,
+    tiny_config: Config,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And not by `evaluate`, hours later. A project may be without a test set as yet."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stage, "origin", lambda header, config: pytest.fail("it begins to train"))
+    config = configuration.with_changes(tiny_config, changes)
+
+    def begin() -> None:
+        train_stage.train_on(tiny_corpus.encoded, config, "train", tmp_path / "models")
+
+    begins = pytest.raises(pytest.fail.Exception, match="it begins to train")
+    with begins:
+        begin()
+    pieces = Vocabulary.open(tiny_corpus.vocabulary)
+    project_files.ENCODED.mkdir(parents=True)
+    long = ["alpha", "alpha " * 1100]
+    write_encoded(project_files.ENCODED, "test", long, ["ALPHA", "ALPHA"], pieces)
+    told = (
+        r"line 2 of the test set has \d+ tokens as source, .* positions are for 1024: leave"
+    )
+    with pytest.raises(UserError, match=told) if refused else begins:
+        begin()
