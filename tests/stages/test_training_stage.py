@@ -109,8 +109,6 @@ def test_a_test_sentence_that_is_too_long_is_refused_before_training(
     project_files.ENCODED.mkdir(parents=True)
     long = ["alpha", "alpha " * 1100]
     write_encoded(project_files.ENCODED, "test", long, ["ALPHA", "ALPHA"], pieces)
-    told = (
-        r"line 2 of the test set has \d+ tokens as source, .* positions are for 1024: leave"
-    )
+    told = r"line 2 of the test set has \d+ tokens as source, .* positions are for 1024: leave"
     with pytest.raises(UserError, match=told) if refused else begins:
         begin()

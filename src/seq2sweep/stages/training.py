@@ -134,7 +134,7 @@ def require_test_positions(config: Config, encoded: Path) -> None:
 
 def longest(bitext: Bitext) -> int:
     """Most tokens of a side."""
-    return max(int(bitext.source_lengths.max()), int(bitext.target_lengths.max()))
+    return max(int(each.max(initial=0)) for each in (bitext.source_lengths, bitext.target_lengths))
 
 
 def say_end(metrics: dict[str, Any], checkpoints: int, exported_to: Path) -> None:
