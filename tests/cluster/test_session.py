@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -29,6 +30,7 @@ from seq2sweep.cluster import ray_internals, reaper, session, signals
 from seq2sweep.cluster.session import Node, cpus_per_worker, places, while_waiting
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import OperationalError, UserError
+from tests.clone import ROOT
 
 # --- what fits -----------------------------------------------------------------------------------
 
@@ -337,6 +339,27 @@ def test_workers_run_the_drivers_code_also_on_nodes_that_join_later(temporary: P
     ).communicate(timeout=180)
     of_node = (False, "kept")
     assert output.splitlines() == [str([of_node]), str([of_node, of_node])]
+
+
+EDITED = """
+from pathlib import Path
+import seq2sweep
+
+def is_edited():
+    from seq2sweep import console
+    return hasattr(console, "EDITED")
+
+with ray_session(config):
+    file = Path(seq2sweep.__path__[0]) / "console.py"
+    file.write_text(file.read_text() + "EDITED = True\\n")
+    print(ray.get(ray.remote(is_edited).remote()))
+"""
+
+
+def test_workers_run_the_code_that_was_there_when_ray_started(temporary: Path) -> None:
+    shutil.copytree(ROOT / "src", temporary / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    output, _ = run_script(EDITED, PYTHONPATH=str(temporary / "src")).communicate(timeout=180)
+    assert output == "False\n"
 
 
 def test_variables_for_ray_do_not_stay_and_the_users_own_do(

@@ -21,6 +21,7 @@ import grpc
 import psutil
 import ray
 
+import seq2sweep
 from seq2sweep import console
 from seq2sweep.cluster import ray_internals, reaper
 from seq2sweep.cluster.signals import ENDINGS, held_back, undisturbed
@@ -139,8 +140,18 @@ def _init(folder: str) -> None:
         object_store_memory=OBJECT_STORE_BYTES,
         logging_level="ERROR",
         log_to_driver=False,
+        runtime_env=own_code(),
     )
     check_private(ray.get_runtime_context().gcs_address)
+
+
+def own_code() -> dict[str, Any]:
+    """For a `runtime_env`: this code, as it is now, for all workers of a session.
+
+    A node may have another commit installed, and files may be edited while a stage runs: numbers of
+    other code would pass for those of this one.
+    """
+    return {"py_modules": list(seq2sweep.__path__), "excludes": ["__pycache__"]}
 
 
 def _shut_down() -> None:

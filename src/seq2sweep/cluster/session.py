@@ -17,10 +17,15 @@ from typing import NoReturn, TypeVar
 
 import ray
 
-import seq2sweep
 from seq2sweep import console
 from seq2sweep.cluster import failures, ray_internals
-from seq2sweep.cluster.local_cluster import NAMESPACE, WORKER_ENVIRONMENT, environment, local_ray
+from seq2sweep.cluster.local_cluster import (
+    NAMESPACE,
+    WORKER_ENVIRONMENT,
+    environment,
+    local_ray,
+    own_code,
+)
 from seq2sweep.cluster.ray_internals import CONNECT_SECONDS
 from seq2sweep.cluster.signals import interrupts, signals_as_interrupts, undisturbed
 from seq2sweep.config import ClusterConfig
@@ -51,8 +56,8 @@ def ray_session(config: ClusterConfig) -> Iterator[None]:
     processes however the block is left, by SIGKILL as well (reaper.py); SIGTERM and a closed
     terminal become KeyboardInterrupt.
     An address, or RAY_ADDRESS (set in every job that `ray job submit` starts), joins a running
-    cluster. Its workers run this process's code of seq2sweep, whatever their nodes have. A Ray that
-    this process is connected to already is used as it is.
+    cluster. A Ray that this process is connected to already is used as it is.
+    Workers run the code of seq2sweep as it is when the session begins, whatever their nodes have.
 
     Raises UserError when the cluster cannot be reached, OperationalError when none can be started
     here, or when Ray reports something that nobody in the block expected.
@@ -326,12 +331,7 @@ def _join(address: str, stack: contextlib.ExitStack) -> None:
                 namespace=NAMESPACE,
                 logging_level="ERROR",
                 log_to_driver=False,
-                runtime_env={
-                    "env_vars": WORKER_ENVIRONMENT,
-                    # A node may have another commit installed: its numbers would pass for ours.
-                    "py_modules": list(seq2sweep.__path__),
-                    "excludes": ["__pycache__"],
-                },
+                runtime_env={"env_vars": WORKER_ENVIRONMENT} | own_code(),
             )
     except (ConnectionError, RuntimeError, ValueError) as error:
         _unreachable(address, error)
