@@ -6,6 +6,7 @@ import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -81,12 +82,15 @@ def test_none_of_two_hundred_commands_do(
     check(0, 200, tmp_path, monkeypatch, capsys)
 
 
-def shell(line: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+def shell(
+    line: str, pass_fds: Sequence[int] = (), **environment: str
+) -> subprocess.CompletedProcess[bytes]:
     paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     return subprocess.run(
         ["bash", "-c", line.replace("seq2sweep", f"{sys.executable} -m seq2sweep.cli")],
         env={**os.environ, "PYTHONPATH": paths, **environment},
         capture_output=True,
+        pass_fds=pass_fds,
         timeout=120,
         check=False,
     )
@@ -120,3 +124,34 @@ def test_a_stage_goes_on_when_the_reader_of_its_output_has_gone(
     done = shell(f"set -o pipefail; {stage} 2>&1 | true")
     assert done.returncode == 0
     assert Path("data/raw/provenance.json").exists()
+
+
+def test_a_stage_goes_on_when_its_terminal_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(tmp_path / "project", monkeypatch)
+    terminal, end = os.openpty()
+    os.close(terminal)
+    line = f"{sys.executable} -m pipeline.download >&{end} 2>&{end}"
+    done = shell(line, pass_fds=(end,))
+    os.close(end)
+    assert done.returncode == 0
+    assert Path("data/raw/provenance.json").exists()
+
+
+def test_a_log_goes_on_when_its_disk_has_room_again(tmp_path: Path) -> None:
+    """EFBIG stands for ENOSPC here: a limit of the process that it can lift."""
+    log, program = tmp_path / "log", tmp_path / "program.py"
+    program.write_text(
+        "import resource\n"
+        "from seq2sweep import console\n"
+        "console.ready_streams(lasting=True)\n"
+        "unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+        "console.say('first')\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, unlimited[1]))\n"
+        "console.say('lost')\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)\n"
+        "console.say('last')\n"
+    )
+    assert shell(f"{sys.executable} {program} > {log}").returncode == 0
+    assert log.read_text() == "first\nlast\n"

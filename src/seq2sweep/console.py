@@ -23,7 +23,7 @@ LOOK_SECONDS = 2.0
 
 
 class _Lasting(io.FileIO):
-    """A stream whose reader may go: what comes after that is thrown away."""
+    """A stream whose reader may go: what cannot be written is thrown away, and the work goes on."""
 
     def write(self, data: Any) -> int:
         try:
@@ -32,7 +32,9 @@ class _Lasting(io.FileIO):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)
-            return len(data)
+        except OSError:  # a terminal that has gone, or a full disk, which may have room again
+            pass
+        return len(data)
 
 
 def ready_streams(*, lasting: bool = False) -> None:
@@ -41,7 +43,7 @@ def ready_streams(*, lasting: bool = False) -> None:
     Files are UTF-8 here whatever the locale, so what goes through a pipe is as well; half a
     surrogate pair (of a file's name that is not UTF-8) is written as an escape. One that was closed
     leads to nowhere, as the next file opened would take its number. lasting: work goes on when the
-    reader of a pipe has gone, as under `| head`.
+    reader of a pipe has gone, as under `| head`, or a terminal, and when the disk of a log is full.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is not None:
