@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster import session, tune_runner, tune_trial
+from seq2sweep.cluster import session, tune_runner, tune_scheduler, tune_trial
 from seq2sweep.cluster.train_driver import TrainingError
 from seq2sweep.cluster.train_worker import START_SECONDS
 from seq2sweep.config import Config
@@ -28,7 +28,8 @@ from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME, checkpoints, newes
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.stores import driver_store, worker_store
 from seq2sweep.runs.watchdog import Watchdog
-from seq2sweep.sweep.trial_record import nodes_of
+from seq2sweep.sweep.trial_record import TrialRecord, nodes_of
+from seq2sweep.sweep.variants import variants
 from tests.cluster.scoring import score
 from tests.conftest import Corpus
 from tests.runs.test_pass_size import room_for
@@ -167,6 +168,20 @@ def test_what_ended_a_trial_is_raised_where_it_cannot_be_written(
     monkeypatch.setattr(RunStore, "keep", keeping_fails(RuntimeError("the run diverged")))
     with pytest.raises(RuntimeError, match="the run diverged"):
         tune_trial.run_trial({"index": 0}, [settings])
+
+
+def test_a_trial_that_cannot_begin_says_why_in_the_place_of_an_older_failure(
+    settings: dict[str, Any], reported: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = Path(settings["location"]) / FAILURE_NAME
+    older.write_text('{"cause": "no space left", "disk_full": true}')
+    refused = PermissionError(errno.EACCES, "Permission denied")
+    monkeypatch.setattr(RunStore, "delete", Mock(side_effect=refused))
+    with pytest.raises(PermissionError):
+        tune_trial.run_trial({"index": 0}, [settings])
+    failure = json.loads(older.read_text())
+    assert "Permission denied" in failure["cause"]
+    assert not failure["disk_full"]
 
 
 def test_workers_of_a_trial_that_met_a_full_disk_met_one(tmp_path: Path) -> None:
@@ -315,3 +330,22 @@ def test_trials_have_as_long_to_upload_as_their_storage_needs(
     assert not can_hear(), "no trial runs"
     ask.__self__.running = True
     assert can_hear()
+
+
+def test_a_failure_of_an_earlier_sweep_is_not_taken_for_one_of_this(
+    bucket: str, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the process of a trial dies before it has removed what is there."""
+    store = driver_store(bucket, tmp_path / "runs" / "sweep")
+    (variant,), _ = variants(configuration.with_changes(tiny_config, {"sweep.space": {}}))
+    record = TrialRecord.open(variant, store.child("trials").child("base"), "none", "", False)
+    record.store.write(FAILURE_NAME, '{"cause": "no space left", "disk_full": true}')
+    sweep = tune_runner._Sweep(tiny_config, store, [record], None, {}, Mock(), Mock())
+    died, found = tune_scheduler.Failure("its process died"), list[object]()
+
+    def run_tune() -> None:
+        found.append(tune_scheduler._failure(record, died))
+
+    monkeypatch.setattr(sweep, "_run_tune", run_tune)
+    sweep.train_all()
+    assert found == [died]

@@ -8,6 +8,7 @@ reads those, so it owes nothing to the state of the Tune run before.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import shutil
 import time
@@ -32,7 +33,7 @@ from seq2sweep.cluster.tune_trial import run_trial
 from seq2sweep.cluster.worker_group import StartWatch, WorkersNotStartedError
 from seq2sweep.config import Config, SweepConfig, is_address
 from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.runs.layout import run_folder
+from seq2sweep.runs.layout import FAILURE_NAME, run_folder
 from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.runs.stores import driver_store, worker_store
 from seq2sweep.sweep.early_stopping import Rungs
@@ -164,6 +165,8 @@ class _Sweep:
                 if earlier := record.earlier:
                     cause = earlier["cause"] if earlier["status"] == "failed" else None
                     self._end(record, earlier["status"], cause)
+                else:  # else a trial whose process dies at once would have failed as it did before
+                    record.store.retried(functools.partial(record.store.delete, FAILURE_NAME))
             if not all(record.status for record in self.records):
                 self._run_tune()
             for record in self.records:

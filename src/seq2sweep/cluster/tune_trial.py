@@ -51,12 +51,12 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     settings = trials[assignment["index"]]
     config = with_trials_checkpoints(configuration.from_dict(settings["config"]))
     store = worker_store(settings["location"], settings["attempt"], Retention.of(config))
-    sweep = worker_store(settings["sweep"], settings["attempt"])
-    sweep.poll()
-    if sweep.stop_requested():
-        return
-    with_retries(lambda: store.delete(FAILURE_NAME))
     try:
+        sweep = worker_store(settings["sweep"], settings["attempt"])
+        sweep.poll()
+        if sweep.stop_requested():
+            return
+        with_retries(lambda: store.delete(FAILURE_NAME))
         with sweep.polling():
             if settings["workers"] > 1:
                 _train_together(config, settings, store, sweep)
