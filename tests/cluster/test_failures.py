@@ -107,20 +107,24 @@ def nodes(cluster: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
-def busy(nodes: Cluster) -> Iterator[None]:
-    """One CPU is somebody else's for the time of a block."""
+def busy(nodes: Cluster, node: Any, cpus: int) -> Iterator[None]:
+    """A process of somebody else has so many CPUs of a node for the time of a block."""
     program = (
         "import ray, sys, time\n"
-        "ray.init(sys.argv[1], log_to_driver=False)\n"
-        "@ray.remote(num_cpus=1)\n"
-        "def hold():\n    print('held', flush=True)\n    time.sleep(600)\n"
-        "hold.remote()\n"
-        "while ray.available_resources().get('CPU', 0) > 1: time.sleep(0.1)\n"
+        "from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy\n"
+        "address, node, cpus = sys.argv[1:]\n"
+        "ray.init(address, log_to_driver=False)\n"
+        "@ray.remote\n"
+        "class Other:\n    def begin(self): pass\n"
+        "there = NodeAffinitySchedulingStrategy(node, soft=False)\n"
+        "other = Other.options(num_cpus=int(cpus), scheduling_strategy=there).remote()\n"
+        "ray.get(other.begin.remote())\n"
         "print('held', flush=True)\n"
         "time.sleep(600)\n"
     )
+    given = [nodes.address, node.node_id, str(cpus)]
     holder = subprocess.Popen(
-        [sys.executable, "-c", program, nodes.address], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, *given], stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
@@ -135,7 +139,7 @@ def test_workers_start_beside_another_job_and_more_join_when_it_ends(
 ) -> None:
     """No step is trained twice for that: those that train save before they leave."""
     add_node(nodes)
-    add_node(nodes)
+    second = add_node(nodes)
     changes = {
         "train.steps": 1000,
         "train.log_every": 1,
@@ -146,7 +150,7 @@ def test_workers_start_beside_another_job_and_more_join_when_it_ends(
         "cluster.cpus_per_worker": 1,
     }
     config = configuration.with_changes(config, changes)
-    with busy(nodes):
+    with busy(nodes, second, cpus=1):
         driver = start(config, tiny_corpus.encoded, project)
         told = events(driver)
         heard = [next(told)]
@@ -171,7 +175,8 @@ def add_node(nodes: Cluster) -> Any:
 def test_nodes_that_leave_and_come(
     nodes: Cluster, config: Config, tiny_corpus: Corpus, project: Path
 ) -> None:
-    """Two workers; one's node is to be taken away, a third one comes, and the first one dies.
+    """Two workers; one's node is to be taken away, the other goes on alone, a third node comes, and
+    the first one dies.
 
     The run ends where that of one worker ends, within the rounding of float32.
     """
@@ -188,7 +193,6 @@ def test_nodes_that_leave_and_come(
             "cluster.cpus_per_worker": 1,
         },
     )
-    driver = start(config, tiny_corpus.encoded, project)
     folder = project / "runs" / "run"
     saved: list[str] = []
 
@@ -199,19 +203,23 @@ def test_nodes_that_leave_and_come(
 
     watcher = threading.Thread(target=watch)
     heard: list[tuple[str, int]] = []
-    for event in events(driver):
-        heard.append(event)
-        if heard[-1] == ("checkpoint", 40):
-            watcher.start()
-            drain(nodes, second)
-            add_node(nodes)
-        elif heard[-1] == ("checkpoint", 100):
-            nodes.remove_node(first, allow_graceful=False)
-            assert ("finished", 140) not in heard
+    # Else Ray ends the second node as soon as our worker has left it.
+    with busy(nodes, second, cpus=0):
+        driver = start(config, tiny_corpus.encoded, project)
+        for event in events(driver):
+            heard.append(event)
+            if heard[-1] == ("checkpoint", 40):
+                watcher.start()
+                drain(nodes, second)
+            elif heard[-1] == ("checkpoint", 60):
+                assert saved, "nothing was saved before the node was to be taken away"
+                add_node(nodes)
+            elif heard[-1] == ("checkpoint", 100):
+                nodes.remove_node(first, allow_graceful=False)
+                assert ("finished", 140) not in heard
     assert driver.stderr is not None
     assert driver.wait(60) == 0, driver.stderr.read()
     watcher.join()
-    assert saved, "nothing was saved before the node was to be taken away"
     assert [step for kind, step in heard if kind == "logged"] == list(range(5, 141, 5))
 
     alone = project / "alone"
@@ -228,8 +236,8 @@ def test_nodes_that_leave_and_come(
 
 
 def drain(nodes: Cluster, node: Any) -> None:
-    """Announce that a node is taken away in a minute, as a cloud does with its spot machines."""
-    deadline = round((time.time() + 60) * 1000)
+    """Announce that a node is taken away in ten minutes, as a cloud does with its spot machines."""
+    deadline = round((time.time() + 600) * 1000)
     reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
     done, why_not = ray._raylet.GcsClient(address=nodes.address).drain_node(
         node.node_id, reason, "spot", deadline

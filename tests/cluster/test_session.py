@@ -107,6 +107,16 @@ def test_nodes_are_those_of_the_cluster(cluster: None) -> None:
     assert session.nodes() == [Node(2, 0)]
 
 
+def test_a_node_that_is_to_be_taken_away_has_nothing_free(
+    cluster: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray starts nothing there, and would wait for ever."""
+    assert len(session.free_nodes()) == 1
+    leaving = {ray.get_runtime_context().get_node_id(): 0}
+    monkeypatch.setattr(ray._private.state.state, "get_draining_nodes", lambda: leaving)
+    assert session.free_nodes() == []
+
+
 # --- waiting -------------------------------------------------------------------------------------
 
 

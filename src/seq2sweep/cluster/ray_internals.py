@@ -92,10 +92,8 @@ def waits_of_start(wait: Callable[[str, Callable[[], Any]], Any]) -> Iterator[No
 
 
 def kill_servers_at_shutdown() -> None:
-    """`ray.shutdown` kills this process's servers at once.
-
-    By a SIGTERM first, as Ray would, costs a second for each: they hold it back.
-    """
+    """`ray.shutdown` kills this process's servers at once. A SIGTERM first, as Ray sends, costs a
+    second for each, as they hold it back."""
     own = ray._private.worker._global_node
     if own is not None:
         kill = own.kill_all_processes
@@ -125,8 +123,11 @@ def losses_not_printed() -> Iterator[None]:
 
 
 def free_resources() -> list[dict[str, float]]:
-    """What each live node has left; Ray's public function gives the sum over all of them."""
-    return list(ray._private.state.available_resources_per_node().values())
+    """What each live node has left where something may start: not on those that are about to be
+    taken away. Ray's public function gives the sum over all of them."""
+    leaving = ray._private.state.state.get_draining_nodes()
+    free = ray._private.state.available_resources_per_node()
+    return [left for name, left in free.items() if name not in leaving]
 
 
 def dashboard_fault() -> str | None:
@@ -178,10 +179,8 @@ def check_head(address: str, seconds: float) -> None:
 
 
 def job_client(address: str, timeout: tuple[float, float]) -> Any:
-    """A JobSubmissionClient that waits so many seconds for a connection and for an answer.
-
-    Ray's own, which takes no timeout, would wait for ever.
-    """
+    """A JobSubmissionClient that waits so many seconds for a connection and an answer. Ray's own
+    takes no timeout, and would wait for ever."""
     from ray.job_submission import JobSubmissionClient
 
     class Client(JobSubmissionClient):  # type: ignore[misc]

@@ -117,7 +117,7 @@ def nodes() -> list[Node]:
 
 
 def free_nodes() -> list[Node]:
-    """What the live machines of the cluster have left at the moment."""
+    """What the live machines of the cluster that stay have left at the moment."""
     return [_node(resources) for resources in ray_internals.free_resources()]
 
 
