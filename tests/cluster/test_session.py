@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -227,10 +228,37 @@ def test_a_request_that_the_storage_refused_is_repeated(
 
 def test_a_request_that_was_never_heard_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     asked = Asked(failures=math.inf)
-    asked.interrupted(last_words=0.1)
+    asked.interrupted(last_words=0.5)
     assert asked.calls > 1
     assert capsys.readouterr().out == f"{session.UNHEARD}\n"
     asked.done.set()
+
+
+def test_a_storage_that_holds_the_request_holds_no_interrupt() -> None:
+    """A client of a bucket that is silent comes back after minutes, and looks at no signal."""
+    answered, ticks = threading.Event(), itertools.count()
+    asked_by: list[threading.Thread] = []
+
+    def ask() -> bool:
+        asked_by.append(threading.current_thread())
+        return answered.wait(20)
+
+    def tick() -> None:
+        next(ticks)
+        signal.raise_signal(signal.SIGINT)
+
+    with signals.signals_as_interrupts(), pytest.raises(KeyboardInterrupt):
+        while_waiting(lambda: answered.wait(20), tick, ask, lambda: True, every=0.05)
+    assert next(ticks) == 2
+    assert len(asked_by) == 1, "while one request is under way there is no other"
+    assert asked_by[0].is_alive()
+    answered.set()
+
+
+def test_what_the_request_raises_is_raised() -> None:
+    tick = Mock(side_effect=[KeyboardInterrupt])
+    with pytest.raises(ZeroDivisionError):
+        while_waiting(lambda: time.sleep(2), tick, lambda: 1 // 0 > 0, every=0.05)
 
 
 # --- joining -------------------------------------------------------------------------------------

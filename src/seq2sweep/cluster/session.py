@@ -8,7 +8,6 @@ import math
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
@@ -31,6 +30,7 @@ from seq2sweep.cluster.signals import interrupts, signals_as_interrupts, undistu
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import OperationalError, UserError, first_line
 from seq2sweep.hardware import processes_on_gpus
+from seq2sweep.storage.retry import in_thread
 
 CHANGES_NO_RESULT = "how Ray is started"
 
@@ -269,20 +269,12 @@ def while_waiting(
 
     Ray's blocking calls take over Ctrl-C when they run in the main thread, so they do not.
 
-    ask: asks the work to end by itself; False when the storage fails, and then it is called with
-    each tick. can_hear: whether there is somebody to ask. Then a KeyboardInterrupt goes on its way
-    when the work has ended, `last_words` seconds after it was asked, as many after it could not be,
-    or with the next KeyboardInterrupt.
+    ask: asks the work to end by itself, in a thread as well; False when the storage fails, and then
+    it is called again and again. can_hear: whether there is somebody to ask. Then a
+    KeyboardInterrupt goes on its way when the work has ended, `last_words` seconds after it was
+    asked, as many after it could not be, or with the next KeyboardInterrupt.
     """
-    outcome: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, name="ray-call", daemon=True).start()
+    outcome = in_thread(work, "ray-call")
 
     def wait_until(done: Callable[[], bool], seconds: float = math.inf) -> None:
         give_up = time.monotonic() + seconds
@@ -291,11 +283,16 @@ def while_waiting(
             require_alive()
             tick()
 
+    asking: Future[bool] | None = None
     asked = False
 
     def is_asked() -> bool:
-        nonlocal asked
-        asked = asked or ask()
+        nonlocal asking, asked
+        asking = asking or in_thread(ask, "ask")
+        wait([asking], timeout=every)
+        if asking.done():
+            asked = asked or asking.result()
+            asking = asking if asked else None
         return asked
 
     try:

@@ -1,4 +1,4 @@
-"""Work that is done again: when storage fails for a while, or every few seconds."""
+"""Work that is done again, when storage fails for a while or every few seconds, or in a thread."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
@@ -55,6 +56,23 @@ def storage_serves(
         raise OperationalError(
             f"{address} cannot be used ({error.strerror}): fix the storage, and {again}"
         ) from None
+
+
+def in_thread(work: Callable[[], T], name: str) -> Future[T]:
+    """What `work` will have returned, or raised, in a thread that ends with this process.
+
+    A bucket that is silent holds a call for minutes, and in the main thread Ctrl-C with it.
+    """
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return outcome
 
 
 @contextlib.contextmanager
