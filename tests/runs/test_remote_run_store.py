@@ -6,6 +6,8 @@ import itertools
 import json
 import shutil
 import tempfile
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -804,6 +806,31 @@ def test_a_store_that_is_away(driver: RemoteRunStore, monkeypatch: pytest.Monkey
     driver.follow_journal()
     driver.end_attempt()
     assert not driver.request_stop()
+
+
+def test_a_driver_does_not_wait_in_the_end_for_a_store_that_is_silent(
+    driver: RemoteRunStore, soon: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client would hold the main thread for minutes, deaf to a second Ctrl-C."""
+    answered, held = threading.Event(), set[str]()
+
+    def silent(there: ObjectStore, name: str, *more: Any) -> None:
+        held.add(threading.current_thread().name)
+        answered.wait(20)
+
+    monkeypatch.setattr("seq2sweep.storage.retry.LAST_SECONDS", 0.05)
+    monkeypatch.setattr("seq2sweep.runs.remote_run_store.SYNC_SECONDS", 0.01)
+    began = time.monotonic()
+    with driver.driving():
+        driver.begin_attempt("1")
+        for action in ("size", "read", "write", "delete"):
+            monkeypatch.setattr(ObjectStore, action, silent)
+        while not {"journal", "lease"} <= held:
+            time.sleep(0.01)
+        driver.end_attempt()
+    assert time.monotonic() - began < 15
+    assert held == {"journal", "lease", "briefly"}
+    answered.set()
 
 
 def test_a_worker_that_was_seen_has_begun_when_the_store_is_away(

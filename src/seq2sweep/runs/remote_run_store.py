@@ -30,7 +30,7 @@ from seq2sweep.storage.atomic import whole_folder, write_whole
 from seq2sweep.storage.lease import Lease, LeaseHeldError, LeaseLostError, acquire
 from seq2sweep.storage.locks import OLD_WRITER_SECONDS, only_user, only_writer
 from seq2sweep.storage.object_store import ObjectStore
-from seq2sweep.storage.retry import repeating, with_retries
+from seq2sweep.storage.retry import briefly, repeating, with_retries
 from seq2sweep.train import checkpointing
 from seq2sweep.train.checkpointing import MANIFEST, CheckpointError
 
@@ -105,7 +105,8 @@ class RemoteRunStore(RunStore):
                 self._lease = with_retries(lambda: stack.enter_context(acquire(lease)))
             except LeaseHeldError as held:
                 raise UserError(str(held)) from None
-            stack.enter_context(repeating(SYNC_SECONDS, self.follow_journal, "journal"))
+            follow = repeating(SYNC_SECONDS, self.follow_journal, "journal", patient=False)
+            stack.enter_context(follow)
             yield
 
     def publish(self, encoded: Path) -> dict[str, str]:
@@ -185,9 +186,8 @@ class RemoteRunStore(RunStore):
             self.retried(self._lease.check)
 
     def end_attempt(self) -> None:
-        with contextlib.suppress(OSError, UserError):
-            for name in (STOP, BEGUN):
-                self.objects.delete(self._signal(name))
+        for name in (STOP, BEGUN):
+            briefly(self.objects.delete, self._signal(name))
 
     def _write_stop(self) -> None:
         self.objects.write(self._signal(STOP), b"")

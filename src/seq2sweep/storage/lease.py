@@ -21,7 +21,7 @@ from typing import Any
 from seq2sweep import console
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.storage.object_store import ObjectStore
-from seq2sweep.storage.retry import repeating
+from seq2sweep.storage.retry import briefly, repeating
 
 RENEW_SECONDS = 10.0
 LEASE_SECONDS = 60.0
@@ -76,10 +76,10 @@ def acquire(store: ObjectStore, timeout: float = 0.0) -> Iterator[Lease]:
     """
     lease = _take(store, timeout)
     try:
-        with repeating(RENEW_SECONDS, lease.renew, "lease"):
+        with repeating(RENEW_SECONDS, lease.renew, "lease", patient=False):
             yield lease
     finally:
-        lease.release()
+        briefly(lease.release)
 
 
 def _take(store: ObjectStore, timeout: float) -> Lease:

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Seconds between the tries: two minutes in all, as a file server takes to start again."""
+LAST_SECONDS = 2.0
+"""How long is waited in the end for what others can do without."""
 
 
 def with_retries(work: Callable[[], T], pauses: Sequence[float] = PAUSES) -> T:
@@ -75,11 +77,19 @@ def in_thread(work: Callable[[], T], name: str) -> Future[T]:
     return outcome
 
 
+def briefly(work: Callable[..., None], *given: object) -> None:
+    """Do what others can do without, in LAST_SECONDS or unattended; no error where it fails."""
+    wait([in_thread(lambda: work(*given), "briefly")], timeout=LAST_SECONDS)
+
+
 @contextlib.contextmanager
-def repeating(seconds: float, work: Callable[[], None], name: str) -> Iterator[None]:
+def repeating(
+    seconds: float, work: Callable[[], None], name: str, *, patient: bool = True
+) -> Iterator[None]:
     """Call `work` in a thread every so many seconds, first after so many, until the block ends.
 
-    It waits for the call that is under way then. work: raises nothing, as nobody would hear it.
+    It waits for the call that is under way then, or LAST_SECONDS at most. work: raises nothing, as
+    nobody would hear it.
     """
     ended = threading.Event()
 
@@ -93,4 +103,4 @@ def repeating(seconds: float, work: Callable[[], None], name: str) -> Iterator[N
         yield
     finally:
         ended.set()
-        thread.join()
+        thread.join(None if patient else LAST_SECONDS)
